@@ -1,0 +1,1 @@
+"""Audit of KRaft metadata logs: pipeline, replay, rules and command line."""

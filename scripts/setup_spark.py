@@ -1,0 +1,127 @@
+"""Give Spark what pip cannot: a Java that it runs on, and Delta's jars in a local folder.
+
+The jars come through Spark's own resolver, once; afterwards every session starts offline from that folder.
+Run again, it finds all in place and returns within a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+JARS = ROOT / ".jars"
+JAVA = ROOT / ".java"
+JAVA_VERSIONS = (17, 21)
+PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0",)
+# Spark's launcher adds this module: a trimmed runtime without it does not start.
+JAVA_MODULE = "jdk.incubator.vector"
+
+
+def main() -> int:
+    java_home = usable_java_home() or install_java()
+    if java_home is None:
+        print(
+            f"Java {' or '.join(map(str, JAVA_VERSIONS))} is missing and could not be fetched: "
+            "install a JDK (Debian: openjdk-17-jdk-headless) or set JAVA_HOME",
+            file=sys.stderr,
+        )
+        return 1
+    if jars_in_place():
+        return 0
+    fill_jars(java_home)
+    print(f"{len(list(JARS.glob('*.jar')))} jars in {JARS.relative_to(ROOT)}/")
+    return 0
+
+
+def usable_java_home() -> Path | None:
+    """The first Java that Spark runs on, where Spark itself looks: JAVA_HOME, then the path, then our own folder."""
+    candidates = []
+    if os.environ.get("JAVA_HOME"):
+        candidates.append(Path(os.environ["JAVA_HOME"]))
+    if on_path := shutil.which("java"):
+        candidates.append(Path(on_path).resolve().parents[1])
+    candidates.append(JAVA / "home")
+    return next((home for home in candidates if runs_spark(home)), None)
+
+
+def runs_spark(java_home: Path) -> bool:
+    java = java_home / "bin" / "java"
+    if not java.is_file():
+        return False
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    major = re.search(r'version "(\d+)', version)
+    if major is None or int(major[1]) not in JAVA_VERSIONS:
+        return False
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False).stdout
+    return JAVA_MODULE in modules
+
+
+def install_java() -> Path | None:
+    """Fetch a JDK into the project's own folder; the Makefile sets JAVA_HOME to it."""
+    import jdk
+
+    try:
+        home = Path(jdk.install(str(JAVA_VERSIONS[0]), path=str(JAVA)))
+    except Exception as problem:  # whatever the network says, the remedy is the same one line
+        print(f"no Java was fetched: {problem}", file=sys.stderr)
+        return None
+    link = JAVA / "home"
+    link.unlink(missing_ok=True)
+    link.symlink_to(home, target_is_directory=True)
+    return link if runs_spark(link) else None
+
+
+def jars_in_place() -> bool:
+    stamp = JARS / "packages.txt"
+    return stamp.is_file() and stamp.read_text().split() == list(PACKAGES)
+
+
+def fill_jars(java_home: Path) -> None:
+    """Resolve the packages, keep what Spark does not bring itself, and put the folder in place in one step."""
+    import pyspark
+
+    brought = {artifact(jar.name) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    unfinished = Path(tempfile.mkdtemp(prefix=".jars-", dir=ROOT))
+    try:
+        for jar in resolve(java_home, unfinished / "ivy"):
+            name = jar.name.partition("_")[2]  # Ivy writes organisation_artifact-version.jar
+            if artifact(name) not in brought:
+                shutil.copyfile(jar, unfinished / name)
+        shutil.rmtree(unfinished / "ivy")
+        (unfinished / "packages.txt").write_text("\n".join(PACKAGES) + "\n")
+        unfinished.chmod(0o755)
+        shutil.rmtree(JARS, ignore_errors=True)
+        unfinished.rename(JARS)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def artifact(jar_name: str) -> str:
+    return re.sub(r"-\d.*\.jar$", "", jar_name)
+
+
+def resolve(java_home: Path, ivy: Path) -> list[Path]:
+    session = (
+        "from pyspark.sql import SparkSession; "
+        "SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')"
+        f".config('spark.jars.packages', {','.join(PACKAGES)!r}).config('spark.jars.ivy', {str(ivy)!r}).getOrCreate().stop()"
+    )
+    environment = os.environ | {"JAVA_HOME": str(java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    resolved = subprocess.run(
+        [sys.executable, "-c", session], env=environment, capture_output=True, text=True, check=False
+    )
+    jars = sorted((ivy / "jars").glob("*.jar"))
+    if resolved.returncode or not jars:
+        print(resolved.stderr, file=sys.stderr)
+        raise SystemExit("Spark's resolver did not fetch " + ", ".join(PACKAGES) + ": is Maven Central reachable?")
+    return jars
+
+
+if __name__ == "__main__":
+    sys.exit(main())

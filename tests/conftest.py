@@ -1,0 +1,90 @@
+"""Fixtures and markers that every test shares.
+
+The witnesses are files that Apache Kafka wrote, with what Kafka's own classes and tools say of them. `samples/` holds a few
+and is always there; the large set of captures lies beside the project in some checkouts, and tests of it skip where it does not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKERS_THAT_NEED_MORE = {"spark", "kafka", "ci", "slow"}
+
+settings.register_profile("quick", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=200, deadline=None)
+settings.register_profile("nightly", max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("KRAFT_AUDIT_HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs nothing as `unit`; keep the tests of one Spark session in one process, as two JVMs do not fit."""
+    for item in items:
+        carried = {marker.name for marker in item.iter_markers()}
+        if not carried & MARKERS_THAT_NEED_MORE:
+            item.add_marker(pytest.mark.unit)
+        if "spark" in carried:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The committed captures: one folder a scenario, laid out like those of `corpus`."""
+    return ROOT / "samples"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The large set of captures, extracted: one folder a scenario. Skips where there is none."""
+    folder = _corpus_folder()
+    if folder is None:
+        pytest.skip("the large set of captures is not beside the project, and KRAFT_AUDIT_CORPUS names no folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scenarios(samples: Path) -> list[Path]:
+    """Every scenario folder at hand that holds an oracle: the samples', and the corpus's where there is one."""
+    roots = [root for root in (samples, _corpus_folder()) if root is not None]
+    found = [index.parents[1] for root in roots for index in sorted(root.glob("*/oracle-files/index.json"))]
+    assert found, f"no scenario with an oracle below {roots}"
+    return found
+
+
+def _corpus_folder() -> Path | None:
+    if declared := os.environ.get("KRAFT_AUDIT_CORPUS"):
+        return Path(declared)
+    archives = sorted((ROOT.parent / "shared" / "corpus").glob("*.tar.gz"))
+    return _extracted(archives) if archives else None
+
+
+def _extracted(archives: list[Path]) -> Path:
+    """Extract once a machine, whichever test process comes first; an edit of an archive makes a new folder."""
+    newest_ns = max(archive.stat().st_mtime_ns for archive in archives)
+    size_bytes = sum(archive.stat().st_size for archive in archives)
+    folder = ROOT / ".cache" / f"corpus-{size_bytes}-{newest_ns}"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / "corpus.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder
+        unfinished = folder.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for archive in archives:
+            with tarfile.open(archive) as members:
+                members.extractall(unfinished, filter="data")
+        unfinished.rename(folder)
+    return folder
