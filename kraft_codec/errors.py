@@ -39,7 +39,10 @@ class Reason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One finding about bytes: `position` and `length_bytes` are in the file `path`; `detail` never holds record bytes."""
+    """One finding about bytes: where they are in the file `path`, and why.
+
+    `detail` is for people and never holds bytes of a record, which may be secret.
+    """
 
     path: str
     position: int

@@ -92,7 +92,7 @@ class Field:
 
     @property
     def column_name(self) -> str:
-        """The name in Arrow and Delta: snake_case (`LastKnownElr` -> `last_known_elr`, `KRaftVersion` -> `kraft_version`)."""
+        """The name in Arrow and Delta: `LastKnownElr` -> `last_known_elr`, `KRaftVersion` -> `kraft_version`."""
         return snake_case(self.name)
 
 
