@@ -110,15 +110,16 @@ def resolve(java_home: Path, ivy: Path) -> list[Path]:
     session = (
         "from pyspark.sql import SparkSession; "
         "SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')"
-        f".config('spark.jars.packages', {','.join(PACKAGES)!r}).config('spark.jars.ivy', {str(ivy)!r}).getOrCreate().stop()"
+        f".config('spark.jars.packages', {','.join(PACKAGES)!r}).config('spark.jars.ivy', {str(ivy)!r})"
+        ".getOrCreate().stop()"
     )
     environment = os.environ | {"JAVA_HOME": str(java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    resolved = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", session], env=environment, capture_output=True, text=True, check=False
     )
     jars = sorted((ivy / "jars").glob("*.jar"))
-    if resolved.returncode or not jars:
-        print(resolved.stderr, file=sys.stderr)
+    if outcome.returncode or not jars:
+        print(outcome.stderr, file=sys.stderr)
         raise SystemExit("Spark's resolver did not fetch " + ", ".join(PACKAGES) + ": is Maven Central reachable?")
     return jars
 

@@ -1,7 +1,8 @@
 """Fixtures and markers that every test shares.
 
-The witnesses are files that Apache Kafka wrote, with what Kafka's own classes and tools say of them. `samples/` holds a few
-and is always there; the large set of captures lies beside the project in some checkouts, and tests of it skip where it does not.
+The witnesses are files that Apache Kafka wrote, with what Kafka's own classes and tools say of them. `samples/` holds a
+few and is always there; the large set of captures lies beside the project in some checkouts, and tests of it skip where
+it does not.
 """
 
 from __future__ import annotations

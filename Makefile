@@ -1,0 +1,68 @@
+# The front door. `make` alone says what there is.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+PYTEST := $(RUN)/python -m pytest
+LAKE ?= .demo/lake
+
+# A JDK that `make setup` fetched, where the machine has none.
+ifneq ($(wildcard .java/home/bin/java),)
+export JAVA_HOME := $(CURDIR)/.java/home
+endif
+
+.PHONY: help
+help: ## say what each target does
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(VENV)/installed ## put everything in .venv, Delta's jars in .jars; at once when already done
+	@$(RUN)/python scripts/setup_spark.py
+
+$(VENV)/locked: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, %s is %d.%d: make PYTHON=python3.11" % (sys.executable, *sys.version_info[:2]))'
+	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what requirements.lock pins into $(VENV)"
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@touch $@
+
+$(VENV)/installed: pyproject.toml $(VENV)/locked
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: lock
+lock: $(VENV)/installed ## write requirements.lock anew from pyproject.toml
+	@$(RUN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --generate-hashes \
+	  --no-header --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
+
+.PHONY: demo
+demo: setup ## read samples/ into Delta tables on local Spark, then print what is in them
+	@rm -rf $(LAKE)
+	@$(RUN)/kraft-audit run conf/fleet.yaml --lake $(LAKE)
+	@$(RUN)/kraft-audit tables $(LAKE)
+
+.PHONY: test
+test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
+	@$(PYTEST) --numprocesses 2 --dist loadgroup -m "not ci"
+
+.PHONY: check
+check: setup ## style, types, import contracts, unit tests: a minute, before every commit
+	@$(RUN)/ruff check .
+	@$(RUN)/ruff format --check .
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports --no-logo
+	@$(PYTEST) --quiet --numprocesses 2 -m unit
+
+.PHONY: ci
+ci: setup ## tests that start another real part: a Spark cluster, an object store, a controller
+	@$(PYTEST) -m ci || test $$? -eq 5
+
+.PHONY: clean
+clean: ## remove what runs and tests made; keep .venv and .jars
+	@rm -rf .demo .cache build dist site spark-warehouse metastore_db derby.log htmlcov .coverage* \
+	  .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find kraft_codec kraft_engine kraft_audit tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
