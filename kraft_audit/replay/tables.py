@@ -1,0 +1,239 @@
+"""The silver tables: what the replay tells, as Arrow schemas with a contract each.
+
+A row of a `*_changes` table is the state of one subject as after the record at `from_offset`; it holds until the next row of
+that subject. State taken from a snapshot stands at the last offset that the snapshot contains, with cause "snapshot".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as a contract: `grain` says what one row is, `key` names the columns that tell rows apart."""
+
+    name: str
+    grain: str
+    key: tuple[str, ...]
+    schema: pa.Schema
+
+
+def _column(name: str, type_: pa.DataType, comment: str, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, type_, nullable, {"comment": comment})
+
+
+_TEXTS: Final = pa.list_(pa.string())
+_BROKERS: Final = pa.list_(pa.int32())
+VOTER_KEY: Final = pa.struct([pa.field("voter_id", pa.int32()), pa.field("directory_id", pa.string())])
+VOTER: Final = pa.struct(
+    [
+        pa.field("voter_id", pa.int32()),
+        pa.field("directory_id", pa.string()),
+        pa.field(
+            "endpoints",
+            pa.list_(pa.struct([("name", pa.string()), ("host", pa.string()), ("port", pa.int32())])),
+        ),
+        pa.field("min_supported_version", pa.int16()),
+        pa.field("max_supported_version", pa.int16()),
+    ]
+)
+END_POINT: Final = pa.struct(
+    [("name", pa.string()), ("host", pa.string()), ("port", pa.int32()), ("security_protocol", pa.int16())]
+)
+FEATURE: Final = pa.struct(
+    [("name", pa.string()), ("min_supported_version", pa.int16()), ("max_supported_version", pa.int16())]
+)
+
+_CLUSTER: Final = (
+    _column("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
+    _column("plan", pa.int64(), "number of the plan that wrote the row; 0 outside a lake"),
+)
+_ENVELOPE: Final = (
+    _column("from_offset", pa.int64(), "offset of the record from which on this holds"),
+    _column("leader_epoch", pa.int32(), "epoch of that record"),
+    _column("timestamp_ms", pa.int64(), "append time of that record"),
+)
+
+
+def _table(name: str, grain: str, key: Sequence[str], *columns: pa.Field) -> Table:
+    return Table(name, grain, ("cluster_id", *key), pa.schema([*_CLUSTER, *columns]))
+
+
+def _changes(name: str, grain: str, subject: Sequence[pa.Field], *state: pa.Field) -> Table:
+    key = (*(column.name for column in subject), "from_offset")
+    cause = _column("cause", pa.string(), "what brought the change about")
+    return _table(name, grain, key, *_ENVELOPE, *subject, cause, *state)
+
+
+LEADER_EPOCHS: Final = _table(
+    "leader_epochs",
+    "one leader epoch on one branch, or an epoch that was burnt without a leader",
+    ("epoch", "from_offset"),
+    _column("epoch", pa.int32(), "leader epoch"),
+    _column("from_offset", pa.int64(), "offset of its first record; null where no record of it is known", nullable=True),
+    _column("to_offset", pa.int64(), "end offset (exclusive), as far as is known", nullable=True),
+    _column("leader_change_offset", pa.int64(), "offset of its LeaderChange record", nullable=True),
+    _column("leader_id", pa.int32(), "the elected leader; null where the log does not tell", nullable=True),
+    _column("voters", _BROKERS, "voter ids that its LeaderChange lists", nullable=True),
+    _column("granting_voters", _BROKERS, "voter ids that granted their vote", nullable=True),
+    _column("timestamp_ms", pa.int64(), "append time of its first record", nullable=True),
+    _column("canonical", pa.bool_(), "whether its first record is on the canonical log"),
+    _column("ended_by", pa.string(), "open, next_epoch, truncated, or burnt (no leader known, no record)"),
+)
+WATERMARKS: Final = _table(
+    "watermarks",
+    "the committed interval that one set of captures shows",
+    ("read_to_ms",),
+    _column("read_from_ms", pa.int64(), "start of reading: what was committed then lies at or below high"),
+    _column("read_to_ms", pa.int64(), "end of reading: everything below low is committed by then"),
+    _column("low", pa.int64(), "everything below this offset is proven committed"),
+    _column("low_epoch", pa.int32(), "epoch of the last record below low; -1 where low is 0"),
+    _column("high", pa.int64(), "nothing at or above this offset was committed; null where no bound is known", nullable=True),
+    _column("high_epoch", pa.int32(), "epoch of the last record below high", nullable=True),
+    _column("canonical_epoch", pa.int32(), "last epoch of the canonical log; null where there is none", nullable=True),
+    _column("canonical_end_offset", pa.int64(), "end of the canonical log", nullable=True),
+    _column("voters", pa.list_(VOTER_KEY), "voter set in effect at the end of the canonical log"),
+    _column("captured_voters", _BROKERS, "voters of that set whose log was read"),
+    _column("low_evidence", _TEXTS, "what proves low, one fact a line"),
+    _column("high_evidence", _TEXTS, "what excludes everything from high on, one fact a line"),
+    _column("undecided", pa.string(), "why low and high differ or high is null; null where they meet", nullable=True),
+)
+VOTER_SETS: Final = _table(
+    "voter_sets",
+    "one voter set on one branch, in effect from the moment it was appended",
+    ("from_offset", "leader_epoch"),
+    _column("from_offset", pa.int64(), "offset of its record; -1 for a bootstrap checkpoint or a static set"),
+    _column("leader_epoch", pa.int32(), "epoch of its record"),
+    _column("timestamp_ms", pa.int64(), "append time; null where unknown", nullable=True),
+    _column("source", pa.string(), "static, bootstrap, snapshot or log"),
+    _column("kraft_version", pa.int16(), "kraft.version in effect with it"),
+    _column("voters", pa.list_(VOTER), "the voters, ascending by id"),
+    _column("added", pa.list_(VOTER_KEY), "voters that the set before did not have"),
+    _column("removed", pa.list_(VOTER_KEY), "voters that only the set before had"),
+    _column("endpoints_changed", _BROKERS, "voters that stayed and got other endpoints or version ranges"),
+    _column("target_voters", _BROKERS, "kip642: the voters that the assignment moves to", nullable=True),
+    _column("canonical", pa.bool_(), "whether the record is on the canonical log"),
+    _column("ended_by", pa.string(), "in_effect, superseded or truncated"),
+)
+PARTITION_CHANGES: Final = _changes(
+    "partition_changes",
+    "the registration of one partition after one change of it, or of its effective min ISR",
+    (
+        _column("topic_id", pa.string(), "topic id, 22 characters"),
+        _column("partition", pa.int32(), "partition number"),
+    ),
+    _column("topic", pa.string(), "topic name"),
+    _column("cause_broker_id", pa.int32(), "the broker whose event it was", nullable=True),
+    _column(
+        "election",
+        pa.string(),
+        "how a leader was chosen: isr, preferred, elr, last_known, unclean; none: lost; same: epoch bump only",
+        nullable=True,
+    ),
+    _column("exists", pa.bool_(), "false once the topic was removed"),
+    _column("replicas", _BROKERS, "assigned replicas, in order of preference"),
+    _column("isr", _BROKERS, "in-sync replicas"),
+    _column("elr", _BROKERS, "eligible leader replicas"),
+    _column("last_known_elr", _BROKERS, "last known leader, where there is none"),
+    _column("adding_replicas", _BROKERS, "replicas that a reassignment adds"),
+    _column("removing_replicas", _BROKERS, "replicas that a reassignment removes"),
+    _column("directories", _TEXTS, "log directory id of each replica"),
+    _column("leader", pa.int32(), "leading replica, -1 for none"),
+    _column("leader_recovery_state", pa.string(), "RECOVERED or RECOVERING"),
+    _column("partition_leader_epoch", pa.int32(), "leader epoch of the partition"),
+    _column("partition_epoch", pa.int32(), "partition epoch"),
+    _column("effective_min_isr", pa.int32(), "min.insync.replicas in effect, capped by the replicas of partition 0"),
+    _column("expected_elr", _BROKERS, "the ELR that the shipped rules give; null where they do not apply", nullable=True),
+)
+_SUBJECT_EXISTS: Final = _column("exists", pa.bool_(), "false once it was removed")
+BROKER_CHANGES: Final = _changes(
+    "broker_changes",
+    "the registration of one broker after one change",
+    (_column("broker_id", pa.int32(), "broker id"),),
+    _SUBJECT_EXISTS,
+    _column("broker_epoch", pa.int64(), "broker epoch"),
+    _column("incarnation_id", pa.string(), "incarnation id"),
+    _column("fenced", pa.bool_(), "fenced: no leader, no ISR member"),
+    _column("in_controlled_shutdown", pa.bool_(), "in controlled shutdown"),
+    _column("rack", pa.string(), "rack", nullable=True),
+    _column("log_dirs", _TEXTS, "online log directory ids, sorted as Kafka sorts them"),
+    _column("cordoned_log_dirs", _TEXTS, "cordoned log directory ids; null where never told", nullable=True),
+    _column("end_points", pa.list_(END_POINT), "listeners"),
+    _column("features", pa.list_(FEATURE), "supported feature ranges"),
+    _column("is_migrating_zk_broker", pa.bool_(), "a ZooKeeper broker in migration"),
+)
+CONTROLLER_CHANGES: Final = _changes(
+    "controller_changes",
+    "the registration of one controller after one change",
+    (_column("controller_id", pa.int32(), "controller id"),),
+    _SUBJECT_EXISTS,
+    _column("incarnation_id", pa.string(), "incarnation id"),
+    _column("zk_migration_ready", pa.bool_(), "ready for the migration from ZooKeeper"),
+    _column("end_points", pa.list_(END_POINT), "listeners"),
+    _column("features", pa.list_(FEATURE), "supported feature ranges"),
+)
+TOPIC_CHANGES: Final = _changes(
+    "topic_changes",
+    "a topic created or removed",
+    (_column("topic_id", pa.string(), "topic id, 22 characters"),),
+    _SUBJECT_EXISTS,
+    _column("topic", pa.string(), "topic name"),
+)
+CONFIG_CHANGES: Final = _changes(
+    "config_changes",
+    "one config key of one resource after one write",
+    (
+        _column("resource_type", pa.string(), "TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP or the number"),
+        _column("resource_name", pa.string(), "name; empty with BROKER: the default of all brokers"),
+        _column("name", pa.string(), "config key"),
+    ),
+    _SUBJECT_EXISTS,
+    _column("value", pa.string(), "value, a fingerprint where it may be a secret; null once deleted", nullable=True),
+)
+FEATURE_CHANGES: Final = _changes(
+    "feature_changes",
+    "the level of one feature after one change",
+    (_column("name", pa.string(), "feature name; kraft.version from its control record"),),
+    _SUBJECT_EXISTS,
+    _column("feature_level", pa.int16(), "finalized level, 0 for none"),
+)
+SECURITY_CHANGES: Final = _changes(
+    "security_changes",
+    "one ACL, quota, SCRAM credential, token or producer id block after one change",
+    (
+        _column("kind", pa.string(), "ACL, CLIENT_QUOTA, SCRAM, DELEGATION_TOKEN or PRODUCER_IDS"),
+        _column("subject", pa.string(), "what is described, unique within its kind"),
+    ),
+    _SUBJECT_EXISTS,
+    _column("state", pa.string(), "its fields as JSON, secrets as fingerprints; null once removed", nullable=True),
+)
+
+SILVER: Final[dict[str, Table]] = {
+    table.name: table
+    for table in (
+        LEADER_EPOCHS,
+        WATERMARKS,
+        VOTER_SETS,
+        PARTITION_CHANGES,
+        BROKER_CHANGES,
+        CONTROLLER_CHANGES,
+        TOPIC_CHANGES,
+        CONFIG_CHANGES,
+        FEATURE_CHANGES,
+        SECURITY_CHANGES,
+    )
+}
+
+
+def rows_to_batch(table: Table, cluster_id: str, plan: int, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Builds a batch of a table from rows that lack `cluster_id` and `plan`, exactly in the table's schema."""
+    columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in table.schema.names[2:]}
+    columns["cluster_id"] = [cluster_id] * len(rows)
+    columns["plan"] = [plan] * len(rows)
+    arrays = [pa.array(columns[field.name], field.type) for field in table.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

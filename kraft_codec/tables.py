@@ -1,0 +1,330 @@
+"""The bronze tables: name, grain, key, retention, and the meaning of every column, in one place.
+
+Spark schemas, Parquet files, the data source, the command's JSON keys and the documentation derive from these. Columns are
+snake_case of Kafka's own names; times are int64 milliseconds since the epoch (`_ms`), with a UTC timestamp beside where people
+read them. `build_batch` makes every RecordBatch of the project, so that order, types and nullability always match: Spark
+refuses a batch that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+MAX_BATCH_ROWS: Final = 65_000
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; `nullable` is part of the contract."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as a contract: one row is one `grain`, `key` is unique, `retention` says what may be deleted."""
+
+    name: str
+    layer: str
+    grain: str
+    key: tuple[str, ...]
+    retention: str
+    comment: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema, comments left out: they are no part of what Spark compares."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+EPOCH_CHECKPOINT: Final = pa.list_(
+    pa.field(
+        "element",
+        pa.struct([pa.field("epoch", pa.int32(), nullable=False), pa.field("start_offset", pa.int64(), nullable=False)]),
+        nullable=False,
+    )
+)
+NODE_IDS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+
+def _is(name: str, type_: pa.DataType, comment: str) -> Column:
+    return Column(name, type_, False, comment)
+
+
+def _may(name: str, type_: pa.DataType, comment: str) -> Column:
+    return Column(name, type_, True, comment)
+
+
+_CLUSTER_ID: Final = _is(
+    "cluster_id",
+    pa.string(),
+    "cluster.id of the replicas' meta.properties; where none tells it, the declared one, else empty",
+)
+_NODE: Final = (
+    _may("node_id", pa.int32(), "node.id of meta.properties; null where that file is missing or unreadable"),
+    _may("directory_id", pa.string(), "directory.id of meta.properties, 22 characters; null before Kafka 3.7"),
+)
+_CAPTURE: Final = (
+    _is("captured_at_ms", pa.int64(), "when this content was first read, as the plan fixed it"),
+    _is("captured_at", TIMESTAMP, "captured_at_ms for people"),
+    _is("capture", pa.string(), "folder that holds the node dirs, relative to the given path; empty where there is one"),
+    _is("path", pa.string(), "the replica's folder, relative to the given path, unprintable characters escaped"),
+)
+_PLAN: Final = _is("plan", pa.int64(), "the plan that wrote this row; 0 where there is no ledger")
+_BYTES: Final = (
+    _is("bytes_seen", pa.int64(), "planned size: always decoded + quarantined + unread"),
+    _is("bytes_decoded", pa.int64(), "bytes of whole batches (or a whole text file) that are valid"),
+    _is("bytes_quarantined", pa.int64(), "bytes of batches that were found and refused"),
+    _is("bytes_unread", pa.int64(), "bytes that belong to no batch that could be found, or that were not asked for"),
+)
+
+CAPTURES: Final = Table(
+    "captures",
+    "bronze",
+    "one replica as it was read at one time",
+    ("cluster_id", "node_id", "directory_id", "captured_at_ms", "capture", "path"),
+    "for ever",
+    "What a controller's disk said of itself: who it is, whom it voted for, where its log begins and ends.",
+    (
+        _CLUSTER_ID,
+        *_NODE,
+        *_CAPTURE,
+        _is("medium", pa.string(), "directory, archive (one moment per node dir) or object_store"),
+        _is("accepted", pa.bool_(), "false where the replica belongs to another cluster and nothing else of it was used"),
+        _may("meta_version", pa.int32(), "version of meta.properties"),
+        _may("meta_cluster_id", pa.string(), "cluster.id of this replica's own meta.properties"),
+        _may("data_version", pa.int32(), "data_version of quorum-state; null where the file is missing or unreadable"),
+        _may("leader_id", pa.int32(), "leaderId of quorum-state, -1 unknown"),
+        _may("leader_epoch", pa.int32(), "leaderEpoch of quorum-state: the persisted epoch"),
+        _may("voted_id", pa.int32(), "votedId of quorum-state, -1 none; a leader stores -1"),
+        _may("voted_directory_id", pa.string(), "votedDirectoryId of quorum-state version 1"),
+        _may("current_voters", NODE_IDS, "currentVoters of quorum-state version 0; often empty under kraft.version 1"),
+        _may("log_start_offset", pa.int64(), "first offset of the log; null where no batch could be read"),
+        _may("log_end_offset", pa.int64(), "offset after the last valid batch; of an empty log its segment's base offset"),
+        _may("last_epoch", pa.int32(), "partitionLeaderEpoch of the last valid batch"),
+        _may("last_crc", pa.int64(), "CRC-32C of the last valid batch: with its offsets and epoch the batch's identity"),
+        _may("last_timestamp_ms", pa.int64(), "maxTimestamp of the last valid batch"),
+        _may("reachable_end_offset", pa.int64(), "where Kafka itself would cut this log at its next start"),
+        _may("snapshot_end_offset", pa.int64(), "end offset (exclusive) of the newest complete snapshot"),
+        _may("snapshot_epoch", pa.int32(), "epoch of the newest complete snapshot"),
+        _is("snapshot_count", pa.int32(), "complete snapshots, bootstrap files not counted"),
+        _may("leader_epoch_checkpoint", EPOCH_CHECKPOINT, "entries of the file leader-epoch-checkpoint"),
+        _is("batch_count", pa.int64(), "valid batches in the log"),
+        _is("record_count", pa.int64(), "records in valid batches of the log"),
+        *_BYTES,
+        _is("damage_count", pa.int32(), "rows of decode_errors that this reading of this replica wrote"),
+        _is("read_from_ms", pa.int64(), "when reading this replica's log began"),
+        _is("read_to_ms", pa.int64(), "when its quorum-state had been read, which is after its log"),
+        _PLAN,
+    ),
+)
+
+FILES: Final = Table(
+    "files",
+    "bronze",
+    "one file of one replica as one plan left it",
+    ("cluster_id", "node_id", "directory_id", "path", "file_name", "plan"),
+    "the newest closed plan is needed to resume; older rows are history",
+    "The ledger of every file that was read: how far, and what the last batch was.",
+    (
+        _CLUSTER_ID,
+        *_NODE,
+        *_CAPTURE,
+        _is("file_name", pa.string(), "relative to path, unprintable characters escaped"),
+        _is("kind", pa.string(), "log, snapshot, bootstrap, quorum_state, meta_properties, leader_epoch_checkpoint, …"),
+        _may("base_offset", pa.int64(), "the offset in the file's name"),
+        _may("epoch", pa.int32(), "the epoch in a snapshot's name"),
+        _is("present", pa.bool_(), "false where an earlier plan knew the file and it is gone"),
+        _is("size_bytes", pa.int64(), "size when the plan was made"),
+        _is("mtime_ms", pa.int64(), "modification time when the plan was made"),
+        _is("scanned_to", pa.int64(), "position after the last batch that needs no second look"),
+        _may("last_position", pa.int64(), "position of the last valid batch"),
+        _may("last_base_offset", pa.int64(), "baseOffset of the last valid batch"),
+        _may("last_offset", pa.int64(), "last offset of the last valid batch"),
+        _may("last_leader_epoch", pa.int32(), "partitionLeaderEpoch of the last valid batch"),
+        _may("last_crc", pa.int64(), "CRC-32C of the last valid batch"),
+        _is("batch_count", pa.int64(), "valid batches, counted from the start of the file"),
+        _is("record_count", pa.int64(), "records in valid batches, counted from the start of the file"),
+        _is("damage_count", pa.int32(), "rows of decode_errors about this file, counted from the start of the file"),
+        *_BYTES,
+        _PLAN,
+    ),
+)
+
+BATCHES: Final = Table(
+    "batches",
+    "bronze",
+    "one batch in one replica, appended once; a later capture that no longer has it adds a row with status truncated",
+    ("cluster_id", "node_id", "directory_id", "path", "source", "base_offset", "leader_epoch", "crc", "status", "plan"),
+    "for ever",
+    "Every batch header of every replica. Equal (base_offset, last_offset, leader_epoch, crc) means equal bytes.",
+    (
+        _CLUSTER_ID,
+        *_NODE,
+        *_CAPTURE,
+        _is("source", pa.string(), "log, or the id of the snapshot that holds the batch"),
+        _is("base_offset", pa.int64(), "baseOffset; inside a snapshot offsets run from 0"),
+        _is("last_offset", pa.int64(), "baseOffset + lastOffsetDelta"),
+        _is("leader_epoch", pa.int32(), "partitionLeaderEpoch: the epoch of the leader that wrote the batch"),
+        _is("crc", pa.int64(), "CRC-32C as stored, unsigned"),
+        _is("magic", pa.int8(), "as stored; the CRC does not cover it"),
+        _is("attributes", pa.int16(), "bit 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon"),
+        _is("is_control", pa.bool_(), "control batch (leader change, voters, snapshot header …)"),
+        _is("codec", pa.string(), "none, gzip, snappy, lz4, zstd or unknown; KRaft writes none"),
+        _is("base_timestamp_ms", pa.int64(), "baseTimestamp"),
+        _is("max_timestamp_ms", pa.int64(), "maxTimestamp"),
+        _is("producer_id", pa.int64(), "producerId, -1 in a metadata log"),
+        _is("producer_epoch", pa.int16(), "producerEpoch, -1 in a metadata log"),
+        _is("base_sequence", pa.int32(), "baseSequence, -1 in a metadata log"),
+        _is("record_count", pa.int32(), "records that the header declares"),
+        _may("noop_count", pa.int32(), "NoOp records inside, which are not rows of records; null where not decoded"),
+        _is("file_name", pa.string(), "relative to path"),
+        _is("position", pa.int64(), "byte position in the file"),
+        _is("size_bytes", pa.int64(), "whole batch with its 12 leading bytes"),
+        _is("valid", pa.bool_(), "framing, CRC, offsets and body are right, so its records are rows of records"),
+        _may("reason", pa.string(), "why it is not valid; decode_errors says more"),
+        _is("status", pa.string(), "present, or truncated: a later capture of this replica no longer has it"),
+        _PLAN,
+    ),
+)
+
+RECORDS: Final = Table(
+    "records",
+    "bronze",
+    "one record of one distinct batch, whoever holds it",
+    ("cluster_id", "source", "offset", "leader_epoch", "batch_crc"),
+    "for ever",
+    "Every record but NoOps, as the JSON that kafka-dump-log prints, secrets as keyed fingerprints.",
+    (
+        _CLUSTER_ID,
+        _is("source", pa.string(), "log, or the id of the snapshot: <end offset>-<epoch>, bootstrap-<hash>"),
+        _is("offset", pa.int64(), "offset of the record; inside a snapshot offsets run from 0"),
+        _is("leader_epoch", pa.int32(), "partitionLeaderEpoch of its batch"),
+        _is("batch_crc", pa.int64(), "CRC of its batch: tells two leaders of one epoch apart"),
+        _is("timestamp_ms", pa.int64(), "the record's own timestamp"),
+        _is("is_control", pa.bool_(), "control record"),
+        _may("api_key", pa.int32(), "type number of a metadata record; null for control records and unreadable frames"),
+        _may("control_type", pa.int32(), "type number of a control record"),
+        _is("record_type", pa.string(), "name as Kafka's tools print it, or UNKNOWN(n)"),
+        _may("record_version", pa.int32(), "version of the record's schema; null for control records"),
+        _may("record", pa.string(), "its fields as JSON, redacted; null where it cannot be decoded"),
+        _is("value_bytes", pa.int32(), "length of its value; 0 where the value is null"),
+        _may("value_hash", pa.string(), "keyed hash of a value that cannot be decoded"),
+        _is("is_redacted", pa.bool_(), "a secret inside was overwritten by its fingerprint"),
+        _PLAN,
+    ),
+)
+
+DECODE_ERRORS: Final = Table(
+    "decode_errors",
+    "bronze",
+    "one finding about bytes that could not be read or trusted",
+    ("cluster_id", "node_id", "directory_id", "path", "file_name", "position", "reason", "plan"),
+    "for ever",
+    "What was wrong with which bytes, and what Kafka itself would do there. Nothing unreadable is dropped in silence.",
+    (
+        _CLUSTER_ID,
+        *_NODE,
+        *_CAPTURE,
+        _may("file_name", pa.string(), "relative to path; null where the finding is about the folder"),
+        _is("position", pa.int64(), "byte position in the file"),
+        _is("length_bytes", pa.int64(), "how many bytes the finding is about"),
+        _may("base_offset", pa.int64(), "baseOffset of the batch, as stored; offset of the record where it is about one"),
+        _is("reason", pa.string(), "one of the reasons in kraft_codec.errors"),
+        _is("detail", pa.string(), "what exactly, never with bytes of a record"),
+        _is("kafka_verdict", pa.string(), "what Kafka would do there"),
+        _may("value_hash", pa.string(), "keyed hash of the bytes, so that equal damage is recognised"),
+        _PLAN,
+    ),
+)
+
+PLANS: Final = Table(
+    "plans",
+    "bronze",
+    "one event of one plan; one row a cluster where it opens",
+    ("plan", "event", "cluster_number"),
+    "for ever",
+    "What each run planned to read and whether it was closed. Views show closed plans only.",
+    (
+        _is("plan", pa.int64(), "number of the plan, 1 for the first"),
+        _is("event", pa.string(), "opened or closed"),
+        _is("at_ms", pa.int64(), "when"),
+        _is("at", TIMESTAMP, "at_ms for people"),
+        _may("cluster_number", pa.int32(), "number of the cluster in this plan; null for closed"),
+        _may("cluster_name", pa.string(), "name in fleet.yaml"),
+        _may("cluster_id", pa.string(), "cluster id as planned"),
+        _may("cluster_plan", pa.string(), "the exact ranges to read, as JSON (kraft_audit.replay.plan)"),
+        _may("summary", pa.string(), "what the plan did, as JSON, where it closed"),
+    ),
+)
+
+BRONZE: Final[tuple[Table, ...]] = (CAPTURES, PLANS, FILES, BATCHES, RECORDS, DECODE_ERRORS)
+TABLES: Final[dict[str, Table]] = {table.name: table for table in BRONZE}
+
+
+def build_batch(table: Table | str, columns: Mapping[str, Any], row_count: int) -> pa.RecordBatch:
+    """Makes a batch of exactly the table's columns in its order.
+
+    A column's value is an Arrow array, a numpy array, a sequence of `row_count` values, or one value for all rows.
+    Raises ValueError where a column is missing, unknown, of another length, or null where it must not be.
+    """
+    contract = TABLES[table] if isinstance(table, str) else table
+    unknown = columns.keys() - set(contract.column_names)
+    if unknown:
+        raise ValueError(f"table {contract.name} has no columns {sorted(unknown)}")
+    arrays = []
+    for column in contract.columns:
+        if column.name not in columns:
+            raise ValueError(f"table {contract.name} needs column {column.name}")
+        array = _to_array(columns[column.name], column.type, row_count)
+        if len(array) != row_count:
+            raise ValueError(f"column {contract.name}.{column.name} has {len(array)} rows, expected {row_count}")
+        if not column.nullable and array.null_count:
+            raise ValueError(f"column {contract.name}.{column.name} must not be null")
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=contract.schema)
+
+
+def build_rows(table: Table | str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Makes a batch from a few rows, for the small tables."""
+    contract = TABLES[table] if isinstance(table, str) else table
+    return build_batch(contract, {name: [row[name] for row in rows] for name in contract.column_names}, len(rows))
+
+
+def empty_batch(table: Table | str) -> pa.RecordBatch:
+    """A batch of no rows."""
+    return build_rows(table, [])
+
+
+def slices(batch: pa.RecordBatch, max_rows: int = MAX_BATCH_ROWS) -> Iterable[pa.RecordBatch]:
+    """Cuts a batch, without copying, into batches of at most `max_rows` rows."""
+    for start in range(0, batch.num_rows, max_rows):
+        yield batch.slice(start, max_rows)
+
+
+def _to_array(value: Any, type_: pa.DataType, row_count: int) -> pa.Array:
+    if isinstance(value, pa.ChunkedArray):
+        value = value.combine_chunks()
+    if isinstance(value, pa.Array):
+        return value if value.type == type_ else value.cast(type_)
+    if isinstance(value, np.ndarray):
+        return pa.array(value, type_) if value.dtype != object else pa.array(value.tolist(), type_)
+    if isinstance(value, list | tuple):
+        return pa.array(value, type_)
+    if value is None:
+        return pa.nulls(row_count, type_)
+    return pa.repeat(pa.scalar(value, type_), row_count)
