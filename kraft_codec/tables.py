@@ -1,9 +1,9 @@
 """The bronze tables: name, grain, key, retention, and the meaning of every column, in one place.
 
-Spark schemas, Parquet files, the data source, the command's JSON keys and the documentation derive from these. Columns are
-snake_case of Kafka's own names; times are int64 milliseconds since the epoch (`_ms`), with a UTC timestamp beside where people
-read them. `build_batch` makes every RecordBatch of the project, so that order, types and nullability always match: Spark
-refuses a batch that differs.
+Spark schemas, Parquet files, the data source, the command's JSON keys and the documentation derive from these. Columns
+are snake_case of Kafka's own names; times are int64 milliseconds since the epoch (`_ms`), with a UTC timestamp beside
+where people read them. `build_batch` makes every RecordBatch of the project, so that order, types and nullability always
+match: Spark refuses a batch that differs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 EPOCH_CHECKPOINT: Final = pa.list_(
     pa.field(
         "element",
-        pa.struct([pa.field("epoch", pa.int32(), nullable=False), pa.field("start_offset", pa.int64(), nullable=False)]),
+        pa.struct(
+            [pa.field("epoch", pa.int32(), nullable=False), pa.field("start_offset", pa.int64(), nullable=False)]
+        ),
         nullable=False,
     )
 )
@@ -81,7 +83,7 @@ _NODE: Final = (
 _CAPTURE: Final = (
     _is("captured_at_ms", pa.int64(), "when this content was first read, as the plan fixed it"),
     _is("captured_at", TIMESTAMP, "captured_at_ms for people"),
-    _is("capture", pa.string(), "folder that holds the node dirs, relative to the given path; empty where there is one"),
+    _is("capture", pa.string(), "folder of the node dirs, relative to the given path; empty where there is one"),
     _is("path", pa.string(), "the replica's folder, relative to the given path, unprintable characters escaped"),
 )
 _PLAN: Final = _is("plan", pa.int64(), "the plan that wrote this row; 0 where there is no ledger")
@@ -104,7 +106,7 @@ CAPTURES: Final = Table(
         *_NODE,
         *_CAPTURE,
         _is("medium", pa.string(), "directory, archive (one moment per node dir) or object_store"),
-        _is("accepted", pa.bool_(), "false where the replica belongs to another cluster and nothing else of it was used"),
+        _is("accepted", pa.bool_(), "false where it belongs to another cluster: nothing else of it was used"),
         _may("meta_version", pa.int32(), "version of meta.properties"),
         _may("meta_cluster_id", pa.string(), "cluster.id of this replica's own meta.properties"),
         _may("data_version", pa.int32(), "data_version of quorum-state; null where the file is missing or unreadable"),
@@ -114,9 +116,9 @@ CAPTURES: Final = Table(
         _may("voted_directory_id", pa.string(), "votedDirectoryId of quorum-state version 1"),
         _may("current_voters", NODE_IDS, "currentVoters of quorum-state version 0; often empty under kraft.version 1"),
         _may("log_start_offset", pa.int64(), "first offset of the log; null where no batch could be read"),
-        _may("log_end_offset", pa.int64(), "offset after the last valid batch; of an empty log its segment's base offset"),
+        _may("log_end_offset", pa.int64(), "after the last valid batch; of an empty log its segment's base offset"),
         _may("last_epoch", pa.int32(), "partitionLeaderEpoch of the last valid batch"),
-        _may("last_crc", pa.int64(), "CRC-32C of the last valid batch: with its offsets and epoch the batch's identity"),
+        _may("last_crc", pa.int64(), "CRC-32C of the last valid batch"),
         _may("last_timestamp_ms", pa.int64(), "maxTimestamp of the last valid batch"),
         _may("reachable_end_offset", pa.int64(), "where Kafka itself would cut this log at its next start"),
         _may("snapshot_end_offset", pa.int64(), "end offset (exclusive) of the newest complete snapshot"),
@@ -243,7 +245,7 @@ DECODE_ERRORS: Final = Table(
         _may("file_name", pa.string(), "relative to path; null where the finding is about the folder"),
         _is("position", pa.int64(), "byte position in the file"),
         _is("length_bytes", pa.int64(), "how many bytes the finding is about"),
-        _may("base_offset", pa.int64(), "baseOffset of the batch, as stored; offset of the record where it is about one"),
+        _may("base_offset", pa.int64(), "baseOffset of the batch as stored; a record's offset where it is about one"),
         _is("reason", pa.string(), "one of the reasons in kraft_codec.errors"),
         _is("detail", pa.string(), "what exactly, never with bytes of a record"),
         _is("kafka_verdict", pa.string(), "what Kafka would do there"),

@@ -1,7 +1,7 @@
 """What is to be read of one cluster: the exact files and ranges, fixed before anything is read.
 
-Plain strings, integers and tuples only: a plan crosses to Spark's workers and stands as JSON in the table `plans`. The same
-plan over the same bytes gives the same rows in the same order, whoever reads it.
+Plain strings, integers and tuples only: a plan crosses to Spark's workers and stands as JSON in the table `plans`. The
+same plan over the same bytes gives the same rows in the same order, whoever reads it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """One file: `name` is relative to the replica's folder, `to_position` the planned length beyond which nothing is read."""
+    """One file: `name` is relative to the replica's folder; nothing is read beyond `to_position`, its planned length."""
 
     name: str
     kind: str
@@ -67,9 +67,9 @@ class FilePlan:
 class ReplicaPlan:
     """One copy of the log as it is to be read.
 
-    `root` is what `open_storage` opens, `path` the replica's folder below it (possibly with characters that no text holds, as
-    os.fsdecode gives them). `cluster_id` is what its own meta.properties says. `capture_number` counts captures in time.
-    `gone_files` were known to the ledger and are no longer there.
+    `root` is what `open_storage` opens, `path` the replica's folder below it (possibly with characters that no text holds,
+    as os.fsdecode gives them). `cluster_id` is what its own meta.properties says. `capture_number` counts captures in
+    time. `gone_files` were known to the ledger and are no longer there.
     """
 
     root: str
@@ -101,9 +101,9 @@ class ReplicaPlan:
 class ClusterPlan:
     """All replicas of one cluster.
 
-    `number` is the plan's number (0 without a ledger), `name` what people call the cluster. `decoded_to` is the end of what
-    earlier plans decoded of its log, on any branch: below it a batch may be known already. `known_sources` are the snapshots
-    that earlier plans decoded. `defaults` are static settings that the log cannot know.
+    `number` is the plan's number (0 without a ledger), `name` what people call the cluster. `decoded_to` is the end of
+    what earlier plans decoded of its log, on any branch: below it a batch may be known already. `known_sources` are the
+    snapshots that earlier plans decoded. `defaults` are static settings that the log cannot know.
     """
 
     number: int
