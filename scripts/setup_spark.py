@@ -24,19 +24,22 @@ JAVA_MODULE = "jdk.incubator.vector"
 
 
 def main() -> int:
-    java_home = usable_java_home() or install_java()
-    if java_home is None:
-        print(
-            f"Java {' or '.join(map(str, JAVA_VERSIONS))} is missing and could not be fetched: "
-            "install a JDK (Debian: openjdk-17-jdk-headless) or set JAVA_HOME",
-            file=sys.stderr,
-        )
+    try:
+        java_home = usable_java_home() or install_java()
+    except JavaMissingError as problem:
+        print(problem, file=sys.stderr)
         return 1
-    if jars_in_place():
-        return 0
-    fill_jars(java_home)
-    print(f"{len(list(JARS.glob('*.jar')))} jars in {JARS.relative_to(ROOT)}/")
+    if not jars_in_place():
+        fill_jars(java_home)
+        print(f"{len(list(JARS.glob('*.jar')))} jars in {JARS.relative_to(ROOT)}/")
     return 0
+
+
+class JavaMissingError(Exception):
+    def __init__(self, reason: object) -> None:
+        wanted = " or ".join(map(str, JAVA_VERSIONS))
+        remedy = "install a full JDK (Debian: openjdk-17-jdk-headless) or set JAVA_HOME to one"
+        super().__init__(f"Spark needs Java {wanted}, none was found or fetched ({reason}): {remedy}")
 
 
 def usable_java_home() -> Path | None:
@@ -62,19 +65,20 @@ def runs_spark(java_home: Path) -> bool:
     return JAVA_MODULE in modules
 
 
-def install_java() -> Path | None:
+def install_java() -> Path:
     """Fetch a JDK into the project's own folder; the Makefile sets JAVA_HOME to it."""
     import jdk
 
     try:
         home = Path(jdk.install(str(JAVA_VERSIONS[0]), path=str(JAVA)))
-    except Exception as problem:  # whatever the network says, the remedy is the same one line
-        print(f"no Java was fetched: {problem}", file=sys.stderr)
-        return None
+    except Exception as problem:  # whatever the network says, the remedy is the same
+        raise JavaMissingError(problem) from problem
     link = JAVA / "home"
     link.unlink(missing_ok=True)
-    link.symlink_to(home, target_is_directory=True)
-    return link if runs_spark(link) else None
+    link.symlink_to(home.resolve(), target_is_directory=True)
+    if not runs_spark(link):
+        raise JavaMissingError(f"the one in {home} lacks {JAVA_MODULE}")
+    return link
 
 
 def jars_in_place() -> bool:
