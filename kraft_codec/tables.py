@@ -2,7 +2,7 @@
 
 Spark schemas, Parquet files, the data source, the command's JSON keys and the documentation derive from these. Columns
 are snake_case of Kafka's own names; times are int64 milliseconds since the epoch (`_ms`), with a UTC timestamp beside
-where people read them. `build_batch` makes every RecordBatch of the project, so that order, types and nullability always
+where people read them. `build_batch` makes every RecordBatch, so that order, types and nullability always
 match: Spark refuses a batch that differs.
 """
 
@@ -147,7 +147,7 @@ FILES: Final = Table(
         *_NODE,
         *_CAPTURE,
         _is("file_name", pa.string(), "relative to path, unprintable characters escaped"),
-        _is("kind", pa.string(), "log, snapshot, bootstrap, quorum_state, meta_properties, leader_epoch_checkpoint, …"),
+        _is("kind", pa.string(), "a FileKind: segment, snapshot, bootstrap_snapshot, quorum_state, meta_properties, …"),
         _may("base_offset", pa.int64(), "the offset in the file's name"),
         _may("epoch", pa.int32(), "the epoch in a snapshot's name"),
         _is("present", pa.bool_(), "false where an earlier plan knew the file and it is gone"),

@@ -42,7 +42,7 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """One file: `name` is relative to the replica's folder; nothing is read beyond `to_position`, its planned length."""
+    """One file: `name` is relative to the replica's folder, `to_position` the planned length: nothing is read beyond."""
 
     name: str
     kind: str
@@ -67,7 +67,7 @@ class FilePlan:
 class ReplicaPlan:
     """One copy of the log as it is to be read.
 
-    `root` is what `open_storage` opens, `path` the replica's folder below it (possibly with characters that no text holds,
+    `root` is what `open_storage` opens, `path` the replica's folder below it (perhaps with characters that no text holds,
     as os.fsdecode gives them). `cluster_id` is what its own meta.properties says. `capture_number` counts captures in
     time. `gone_files` were known to the ledger and are no longer there.
     """
