@@ -84,7 +84,8 @@ _CAPTURE: Final = (
     _is("captured_at_ms", pa.int64(), "when this content was first read, as the plan fixed it"),
     _is("captured_at", TIMESTAMP, "captured_at_ms for people"),
     _is("capture", pa.string(), "folder of the node dirs, relative to the given path; empty where there is one"),
-    _is("path", pa.string(), "the replica's folder, relative to the given path, unprintable characters escaped"),
+    _is("root", pa.string(), "the path or URI that was given, unprintable characters escaped"),
+    _is("path", pa.string(), "the replica's folder below root, empty where root is it; unprintable characters escaped"),
 )
 _PLAN: Final = _is("plan", pa.int64(), "the plan that wrote this row; 0 where there is no ledger")
 _BYTES: Final = (
@@ -98,7 +99,7 @@ CAPTURES: Final = Table(
     "captures",
     "bronze",
     "one replica as it was read at one time",
-    ("cluster_id", "node_id", "directory_id", "captured_at_ms", "capture", "path"),
+    ("cluster_id", "node_id", "directory_id", "captured_at_ms", "root", "path"),
     "for ever",
     "What a controller's disk said of itself: who it is, whom it voted for, where its log begins and ends.",
     (
@@ -139,7 +140,7 @@ FILES: Final = Table(
     "files",
     "bronze",
     "one file of one replica as one plan left it",
-    ("cluster_id", "node_id", "directory_id", "path", "file_name", "plan"),
+    ("cluster_id", "root", "path", "file_name", "plan"),
     "the newest closed plan is needed to resume; older rows are history",
     "The ledger of every file that was read: how far, and what the last batch was.",
     (
@@ -171,7 +172,10 @@ BATCHES: Final = Table(
     "batches",
     "bronze",
     "one batch in one replica, appended once; a later capture that no longer has it adds a row with status truncated",
-    ("cluster_id", "node_id", "directory_id", "path", "source", "base_offset", "leader_epoch", "crc", "status", "plan"),
+    (
+        *("cluster_id", "node_id", "directory_id", "root", "path", "source"),
+        *("base_offset", "last_offset", "leader_epoch", "crc", "status", "plan"),
+    ),
     "for ever",
     "Every batch header of every replica. Equal (base_offset, last_offset, leader_epoch, crc) means equal bytes.",
     (
@@ -235,7 +239,7 @@ DECODE_ERRORS: Final = Table(
     "decode_errors",
     "bronze",
     "one finding about bytes that could not be read or trusted",
-    ("cluster_id", "node_id", "directory_id", "path", "file_name", "position", "reason", "plan"),
+    ("cluster_id", "root", "path", "file_name", "position", "reason", "plan"),
     "for ever",
     "What was wrong with which bytes, and what Kafka itself would do there. Nothing unreadable is dropped in silence.",
     (
@@ -271,7 +275,7 @@ PLANS: Final = Table(
         _may("cluster_name", pa.string(), "name in fleet.yaml"),
         _may("cluster_id", pa.string(), "cluster id as planned"),
         _may("cluster_plan", pa.string(), "opened: the exact ranges to read, as JSON (kraft_audit.replay.plan)"),
-        _may("redaction_key_id", pa.string(), "opened: which key makes the fingerprints, as a keyed hash of a constant"),
+        _may("redaction_key_id", pa.string(), "opened: which key makes the fingerprints, as a hash of a constant"),
         _may("outcome", pa.string(), "staged: read, or failed and nothing of the cluster is committed"),
         _may("failure", pa.string(), "staged: why the cluster failed"),
         _may("state", pa.string(), "staged: what the next plan must know of the cluster, as JSON"),

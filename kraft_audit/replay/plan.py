@@ -42,7 +42,7 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """One file: `name` is relative to the replica's folder, `to_position` the planned length: nothing is read beyond."""
+    """One file: `name` is relative to the replica's folder, `to_position` the planned length."""
 
     name: str
     kind: str
@@ -67,8 +67,8 @@ class FilePlan:
 class ReplicaPlan:
     """One copy of the log as it is to be read.
 
-    `root` is what `open_storage` opens, `path` the replica's folder below it (perhaps with characters that no text holds,
-    as os.fsdecode gives them). `cluster_id` is what its own meta.properties says. `capture_number` counts captures in
+    `root` is what `open_storage` opens, `path` the replica's folder below it (perhaps with bytes that no text holds, as
+    os.fsdecode gives them). `cluster_id` is what its own meta.properties says. `capture_number` counts captures in
     time. `gone_files` were known to the ledger and are no longer there.
     """
 
@@ -89,7 +89,7 @@ class ReplicaPlan:
     def identity(self) -> tuple[int, str, str]:
         """The replica whose capture this is: node and directory id where known, else its folder."""
         if self.node_id is None:
-            return (-1, "", self.path)
+            return (-1, self.root, self.path)
         return (self.node_id, self.directory_id or "", "")
 
     @property
