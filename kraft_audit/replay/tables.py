@@ -1,70 +1,63 @@
 """The silver tables: what the replay tells, as Arrow schemas with a contract each.
 
-A row of a `*_changes` table is the state of one subject as after the record at `from_offset`; it holds until the next row of
-that subject. State taken from a snapshot stands at the last offset that the snapshot contains, with cause "snapshot".
+A row of a `*_changes` table is the state of one subject as after the record at `from_offset`; it holds until the next
+row of that subject. State taken from a snapshot stands at the last offset that the snapshot contains, with cause
+"snapshot".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table as a contract: `grain` says what one row is, `key` names the columns that tell rows apart."""
-
-    name: str
-    grain: str
-    key: tuple[str, ...]
-    schema: pa.Schema
+from kraft_codec.tables import NODE_IDS, Column, Table, build_rows
 
 
-def _column(name: str, type_: pa.DataType, comment: str, *, nullable: bool = False) -> pa.Field:
-    return pa.field(name, type_, nullable, {"comment": comment})
+def _column(name: str, type_: pa.DataType, comment: str, *, nullable: bool = False) -> Column:
+    return Column(name, type_, nullable, comment)
 
 
-_TEXTS: Final = pa.list_(pa.string())
-_BROKERS: Final = pa.list_(pa.int32())
-VOTER_KEY: Final = pa.struct([pa.field("voter_id", pa.int32()), pa.field("directory_id", pa.string())])
+def list_of(type_: pa.DataType) -> pa.DataType:
+    """A list without null elements."""
+    return pa.list_(pa.field("element", type_, nullable=False))
+
+
+def _struct(**fields: pa.DataType) -> pa.DataType:
+    return pa.struct([pa.field(name, type_, nullable=False) for name, type_ in fields.items()])
+
+
+TEXTS: Final = list_of(pa.string())
+VOTER_KEY: Final = pa.struct(
+    [pa.field("voter_id", pa.int32(), nullable=False), pa.field("directory_id", pa.string(), nullable=True)]
+)
 VOTER: Final = pa.struct(
     [
-        pa.field("voter_id", pa.int32()),
-        pa.field("directory_id", pa.string()),
-        pa.field(
-            "endpoints",
-            pa.list_(pa.struct([("name", pa.string()), ("host", pa.string()), ("port", pa.int32())])),
-        ),
-        pa.field("min_supported_version", pa.int16()),
-        pa.field("max_supported_version", pa.int16()),
+        *VOTER_KEY,
+        pa.field("endpoints", list_of(_struct(name=pa.string(), host=pa.string(), port=pa.int32())), nullable=False),
+        pa.field("min_supported_version", pa.int16(), nullable=False),
+        pa.field("max_supported_version", pa.int16(), nullable=False),
     ]
 )
-END_POINT: Final = pa.struct(
-    [("name", pa.string()), ("host", pa.string()), ("port", pa.int32()), ("security_protocol", pa.int16())]
-)
-FEATURE: Final = pa.struct(
-    [("name", pa.string()), ("min_supported_version", pa.int16()), ("max_supported_version", pa.int16())]
-)
+END_POINTS: Final = list_of(_struct(name=pa.string(), host=pa.string(), port=pa.int32(), security_protocol=pa.int16()))
+FEATURES: Final = list_of(_struct(name=pa.string(), min_supported_version=pa.int16(), max_supported_version=pa.int16()))
 
-_CLUSTER: Final = (
-    _column("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
-    _column("plan", pa.int64(), "number of the plan that wrote the row; 0 outside a lake"),
-)
+_CLUSTER_ID: Final = _column("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it")
+_PLAN: Final = _column("plan", pa.int64(), "the plan that wrote this row; 0 where there is no ledger")
 _ENVELOPE: Final = (
     _column("from_offset", pa.int64(), "offset of the record from which on this holds"),
-    _column("leader_epoch", pa.int32(), "epoch of that record"),
+    _column("from_epoch", pa.int32(), "epoch of that record"),
     _column("timestamp_ms", pa.int64(), "append time of that record"),
 )
 
 
-def _table(name: str, grain: str, key: Sequence[str], *columns: pa.Field) -> Table:
-    return Table(name, grain, ("cluster_id", *key), pa.schema([*_CLUSTER, *columns]))
+def _table(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table:
+    comment = "A plan that finds them contradicted replaces the rows from the contradiction on."
+    return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, _PLAN))
 
 
-def _changes(name: str, grain: str, subject: Sequence[pa.Field], *state: pa.Field) -> Table:
+def _changes(name: str, grain: str, subject: Sequence[Column], *state: Column) -> Table:
     key = (*(column.name for column in subject), "from_offset")
     cause = _column("cause", pa.string(), "what brought the change about")
     return _table(name, grain, key, *_ENVELOPE, *subject, cause, *state)
@@ -75,12 +68,12 @@ LEADER_EPOCHS: Final = _table(
     "one leader epoch on one branch, or an epoch that was burnt without a leader",
     ("epoch", "from_offset"),
     _column("epoch", pa.int32(), "leader epoch"),
-    _column("from_offset", pa.int64(), "offset of its first record; null where no record of it is known", nullable=True),
+    _column("from_offset", pa.int64(), "offset of its first record; null where none is known", nullable=True),
     _column("to_offset", pa.int64(), "end offset (exclusive), as far as is known", nullable=True),
     _column("leader_change_offset", pa.int64(), "offset of its LeaderChange record", nullable=True),
     _column("leader_id", pa.int32(), "the elected leader; null where the log does not tell", nullable=True),
-    _column("voters", _BROKERS, "voter ids that its LeaderChange lists", nullable=True),
-    _column("granting_voters", _BROKERS, "voter ids that granted their vote", nullable=True),
+    _column("voters", NODE_IDS, "voter ids that its LeaderChange lists", nullable=True),
+    _column("granting_voters", NODE_IDS, "voter ids that granted their vote", nullable=True),
     _column("timestamp_ms", pa.int64(), "append time of its first record", nullable=True),
     _column("canonical", pa.bool_(), "whether its first record is on the canonical log"),
     _column("ended_by", pa.string(), "open, next_epoch, truncated, or burnt (no leader known, no record)"),
@@ -93,30 +86,32 @@ WATERMARKS: Final = _table(
     _column("read_to_ms", pa.int64(), "end of reading: everything below low is committed by then"),
     _column("low", pa.int64(), "everything below this offset is proven committed"),
     _column("low_epoch", pa.int32(), "epoch of the last record below low; -1 where low is 0"),
-    _column("high", pa.int64(), "nothing at or above this offset was committed; null where no bound is known", nullable=True),
+    _column(
+        "high", pa.int64(), "nothing from this offset on was committed; null where nothing is known", nullable=True
+    ),
     _column("high_epoch", pa.int32(), "epoch of the last record below high", nullable=True),
     _column("canonical_epoch", pa.int32(), "last epoch of the canonical log; null where there is none", nullable=True),
     _column("canonical_end_offset", pa.int64(), "end of the canonical log", nullable=True),
-    _column("voters", pa.list_(VOTER_KEY), "voter set in effect at the end of the canonical log"),
-    _column("captured_voters", _BROKERS, "voters of that set whose log was read"),
-    _column("low_evidence", _TEXTS, "what proves low, one fact a line"),
-    _column("high_evidence", _TEXTS, "what excludes everything from high on, one fact a line"),
+    _column("voters", list_of(VOTER_KEY), "voter set in effect at the end of the canonical log"),
+    _column("captured_voters", NODE_IDS, "voters of that set whose log was read"),
+    _column("low_evidence", TEXTS, "what proves low, one fact a line"),
+    _column("high_evidence", TEXTS, "what excludes everything from high on, one fact a line"),
     _column("undecided", pa.string(), "why low and high differ or high is null; null where they meet", nullable=True),
 )
 VOTER_SETS: Final = _table(
     "voter_sets",
     "one voter set on one branch, in effect from the moment it was appended",
-    ("from_offset", "leader_epoch"),
+    ("from_offset", "from_epoch"),
     _column("from_offset", pa.int64(), "offset of its record; -1 for a bootstrap checkpoint or a static set"),
-    _column("leader_epoch", pa.int32(), "epoch of its record"),
+    _column("from_epoch", pa.int32(), "epoch of its record"),
     _column("timestamp_ms", pa.int64(), "append time; null where unknown", nullable=True),
     _column("source", pa.string(), "static, bootstrap, snapshot or log"),
     _column("kraft_version", pa.int16(), "kraft.version in effect with it"),
-    _column("voters", pa.list_(VOTER), "the voters, ascending by id"),
-    _column("added", pa.list_(VOTER_KEY), "voters that the set before did not have"),
-    _column("removed", pa.list_(VOTER_KEY), "voters that only the set before had"),
-    _column("endpoints_changed", _BROKERS, "voters that stayed and got other endpoints or version ranges"),
-    _column("target_voters", _BROKERS, "kip642: the voters that the assignment moves to", nullable=True),
+    _column("voters", list_of(VOTER), "the voters, ascending by id"),
+    _column("added", list_of(VOTER_KEY), "voters that the set before did not have"),
+    _column("removed", list_of(VOTER_KEY), "voters that only the set before had"),
+    _column("endpoints_changed", NODE_IDS, "voters that stayed and got other endpoints or version ranges"),
+    _column("target_voters", NODE_IDS, "kip642: the voters that the assignment moves to", nullable=True),
     _column("canonical", pa.bool_(), "whether the record is on the canonical log"),
     _column("ended_by", pa.string(), "in_effect, superseded or truncated"),
 )
@@ -136,19 +131,19 @@ PARTITION_CHANGES: Final = _changes(
         nullable=True,
     ),
     _column("exists", pa.bool_(), "false once the topic was removed"),
-    _column("replicas", _BROKERS, "assigned replicas, in order of preference"),
-    _column("isr", _BROKERS, "in-sync replicas"),
-    _column("elr", _BROKERS, "eligible leader replicas"),
-    _column("last_known_elr", _BROKERS, "last known leader, where there is none"),
-    _column("adding_replicas", _BROKERS, "replicas that a reassignment adds"),
-    _column("removing_replicas", _BROKERS, "replicas that a reassignment removes"),
-    _column("directories", _TEXTS, "log directory id of each replica"),
+    _column("replicas", NODE_IDS, "assigned replicas, in order of preference"),
+    _column("isr", NODE_IDS, "in-sync replicas"),
+    _column("elr", NODE_IDS, "eligible leader replicas"),
+    _column("last_known_elr", NODE_IDS, "last known leader, where there is none"),
+    _column("adding_replicas", NODE_IDS, "replicas that a reassignment adds"),
+    _column("removing_replicas", NODE_IDS, "replicas that a reassignment removes"),
+    _column("directories", TEXTS, "log directory id of each replica"),
     _column("leader", pa.int32(), "leading replica, -1 for none"),
     _column("leader_recovery_state", pa.string(), "RECOVERED or RECOVERING"),
-    _column("partition_leader_epoch", pa.int32(), "leader epoch of the partition"),
+    _column("leader_epoch", pa.int32(), "leader epoch of the partition"),
     _column("partition_epoch", pa.int32(), "partition epoch"),
     _column("effective_min_isr", pa.int32(), "min.insync.replicas in effect, capped by the replicas of partition 0"),
-    _column("expected_elr", _BROKERS, "the ELR that the shipped rules give; null where they do not apply", nullable=True),
+    _column("expected_elr", NODE_IDS, "the ELR that the shipped rules give; null: do not apply", nullable=True),
 )
 _SUBJECT_EXISTS: Final = _column("exists", pa.bool_(), "false once it was removed")
 BROKER_CHANGES: Final = _changes(
@@ -161,10 +156,10 @@ BROKER_CHANGES: Final = _changes(
     _column("fenced", pa.bool_(), "fenced: no leader, no ISR member"),
     _column("in_controlled_shutdown", pa.bool_(), "in controlled shutdown"),
     _column("rack", pa.string(), "rack", nullable=True),
-    _column("log_dirs", _TEXTS, "online log directory ids, sorted as Kafka sorts them"),
-    _column("cordoned_log_dirs", _TEXTS, "cordoned log directory ids; null where never told", nullable=True),
-    _column("end_points", pa.list_(END_POINT), "listeners"),
-    _column("features", pa.list_(FEATURE), "supported feature ranges"),
+    _column("log_dirs", TEXTS, "online log directory ids, sorted as Kafka sorts them"),
+    _column("cordoned_log_dirs", TEXTS, "cordoned log directory ids; null where never told", nullable=True),
+    _column("end_points", END_POINTS, "listeners"),
+    _column("features", FEATURES, "supported feature ranges"),
     _column("is_migrating_zk_broker", pa.bool_(), "a ZooKeeper broker in migration"),
 )
 CONTROLLER_CHANGES: Final = _changes(
@@ -174,8 +169,8 @@ CONTROLLER_CHANGES: Final = _changes(
     _SUBJECT_EXISTS,
     _column("incarnation_id", pa.string(), "incarnation id"),
     _column("zk_migration_ready", pa.bool_(), "ready for the migration from ZooKeeper"),
-    _column("end_points", pa.list_(END_POINT), "listeners"),
-    _column("features", pa.list_(FEATURE), "supported feature ranges"),
+    _column("end_points", END_POINTS, "listeners"),
+    _column("features", FEATURES, "supported feature ranges"),
 )
 TOPIC_CHANGES: Final = _changes(
     "topic_changes",
@@ -230,10 +225,6 @@ SILVER: Final[dict[str, Table]] = {
 }
 
 
-def rows_to_batch(table: Table, cluster_id: str, plan: int, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Builds a batch of a table from rows that lack `cluster_id` and `plan`, exactly in the table's schema."""
-    columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in table.schema.names[2:]}
-    columns["cluster_id"] = [cluster_id] * len(rows)
-    columns["plan"] = [plan] * len(rows)
-    arrays = [pa.array(columns[field.name], field.type) for field in table.schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+def silver_batch(table: Table, cluster_id: str, plan: int, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Builds a batch from rows that lack `cluster_id` and `plan`."""
+    return build_rows(table, [{**row, "cluster_id": cluster_id, "plan": plan} for row in rows])

@@ -1,0 +1,51 @@
+"""What the replay reads: typed columns of one window of the log, per record type, and control records as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraft_codec.schemas import CONTROL_TYPES, Dialect
+
+RecordColumns = Mapping[str, pa.RecordBatch]
+"""Message name → typed columns of its records in one window: `offset`, `leader_epoch`, `timestamp_ms` and the fields by
+their column names, ascending by offset. A type without records may be absent."""
+
+ENVELOPE: Final = ("offset", "leader_epoch", "timestamp_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """One control record: `name` is the type as tables show it ("LEADER_CHANGE"), `fields` go by column name."""
+
+    offset: int
+    leader_epoch: int
+    timestamp_ms: int
+    name: str
+    fields: Mapping[str, Any]
+
+
+def control_records(records: RecordColumns, dialect: Dialect = Dialect.KIP853) -> list[ControlRecord]:
+    """The control records of a window in log order. They are few, so they are plain values."""
+    found: list[ControlRecord] = []
+    for control in CONTROL_TYPES[dialect].values():
+        batch = records.get(control.message.name)
+        if batch is None:
+            continue
+        for row in batch.to_pylist():
+            offset, leader_epoch, timestamp_ms = (row[name] for name in ENVELOPE)
+            found.append(ControlRecord(offset, leader_epoch, timestamp_ms, control.name, row))
+    return sorted(found, key=lambda record: record.offset)
+
+
+def rows_in_order(records: RecordColumns, names: Iterable[str]) -> list[tuple[str, dict[str, Any]]]:
+    """The records of the named types as (message name, row) in log order: for types of which a log holds few."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name in names:
+        batch = records.get(name)
+        if batch is not None and batch.num_rows:
+            found.extend((name, row) for row in batch.to_pylist())
+    return sorted(found, key=lambda entry: int(entry[1]["offset"]))

@@ -1,0 +1,164 @@
+"""What Kafka's own classes say of the captures, as the inputs and the expected outputs of the replay."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY, Dialect, Field, Message, Type
+from kraft_codec.uuids import uuid_bytes
+
+ARROW = {
+    Type.BOOL: pa.bool_(),
+    Type.INT8: pa.int8(),
+    Type.INT16: pa.int16(),
+    Type.UINT16: pa.uint16(),
+    Type.INT32: pa.int32(),
+    Type.UINT32: pa.uint32(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT64: pa.float64(),
+    Type.UUID: pa.binary(16),
+    Type.STRING: pa.string(),
+    Type.BYTES: pa.binary(),
+}
+
+
+def arrow_type(field: Field) -> pa.DataType:
+    if field.type is Type.STRUCT:
+        one: pa.DataType = pa.struct([(inner.column_name, arrow_type(inner)) for inner in field.fields])
+    else:
+        one = ARROW[field.type]
+    return pa.list_(one) if field.array else one
+
+
+def value_of(field: Field, value: Any) -> Any:
+    """Kafka's JSON value of a field as the columns hold it."""
+    if value is None:
+        return None
+    if field.array:
+        return [scalar_of(field, item) for item in value]
+    return scalar_of(field, value)
+
+
+def scalar_of(field: Field, value: Any) -> Any:
+    if field.type is Type.STRUCT:
+        return {f.column_name: value_of(f, value.get(f.json_name, f.default)) for f in field.fields}
+    if field.type is Type.UUID and isinstance(value, str):
+        return uuid_bytes(value)
+    if field.type is Type.BYTES and isinstance(value, str):
+        return base64.b64decode(value)
+    return value
+
+
+def message_of(line: dict[str, Any]) -> Message | None:
+    if line["isControl"]:
+        control = CONTROL_TYPES[Dialect.KIP853].get(line["controlTypeId"])
+        return control.message if control else None
+    return METADATA_BY_API_KEY.get(line.get("apiKey", -1))
+
+
+def columns_of(lines: Iterable[dict[str, Any]]) -> dict[str, pa.RecordBatch]:
+    """Oracle lines of records → typed columns per message."""
+    by_message: dict[str, list[dict[str, Any]]] = {}
+    messages: dict[str, Message] = {}
+    for line in lines:
+        message = message_of(line)
+        if message is None:
+            continue
+        row = {
+            "offset": line["offset"],
+            "leader_epoch": line["partitionLeaderEpoch"],
+            "timestamp_ms": line["timestamp"],
+        }
+        for field in message.fields:
+            row[field.column_name] = value_of(field, line["data"].get(field.json_name, field.default))
+        messages[message.name] = message
+        by_message.setdefault(message.name, []).append(row)
+    return {name: _batch(messages[name], rows) for name, rows in by_message.items()}
+
+
+def _batch(message: Message, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    envelope = [("offset", pa.int64()), ("leader_epoch", pa.int32()), ("timestamp_ms", pa.int64())]
+    schema = pa.schema([*envelope, *((field.column_name, arrow_type(field)) for field in message.fields)])
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """One scenario of captures."""
+
+    folder: Path
+
+    @property
+    def index(self) -> dict[str, str]:
+        return dict(json.loads((self.folder / "oracle-files" / "index.json").read_text()))
+
+    def _lines(self, key: str, kind: str) -> Iterator[dict[str, Any]]:
+        path = self.folder / "oracle-files" / f"{key}.{kind}.gz"
+        if path.exists():
+            with gzip.open(path, "rt") as text:
+                for line in text:
+                    yield json.loads(line)
+
+    def log_dirs(self) -> list[str]:
+        """The distinct `__cluster_metadata-0` folders that have an image, one path for each distinct content."""
+        found: dict[str, str] = {}
+        for path, key in self.index.items():
+            if (
+                path.endswith("__cluster_metadata-0")
+                and (self.folder / "oracle-files" / f"{key}.image.json.gz").exists()
+            ):
+                found.setdefault(key, path)
+        return list(found.values())
+
+    def records(self, path: str) -> list[dict[str, Any]]:
+        """The record lines of one .log or .checkpoint file."""
+        return [line for line in self._lines(self.index[path], "records.jsonl") if "offset" in line]
+
+    def log_records(self, log_dir: str) -> list[dict[str, Any]]:
+        segments = sorted(p for p in self.index if p.startswith(log_dir + "/") and p.endswith(".log"))
+        return [line for segment in segments for line in self.records(segment)]
+
+    def snapshots(self, log_dir: str) -> list[tuple[int, int, str]]:
+        """(end offset, epoch, path) of each .checkpoint file with an oracle, ascending."""
+        found = []
+        for path in self.index:
+            if path.startswith(log_dir + "/") and path.endswith(".checkpoint"):
+                end_offset, epoch = Path(path).stem.split("-")
+                found.append((int(end_offset), int(epoch), path))
+        return sorted(found)
+
+    def image(self, log_dir: str) -> dict[str, Any]:
+        path = self.folder / "oracle-files" / f"{self.index[log_dir]}.image.json.gz"
+        with gzip.open(path, "rt") as text:
+            return dict(json.load(text))
+
+    def partition_states(self, log_dir: str) -> list[dict[str, Any]]:
+        return list(self._lines(self.index[log_dir], "parts.jsonl"))
+
+    def high_watermarks(self) -> list[dict[str, Any]]:
+        path = self.folder / "oracle-files" / "hw.jsonl.gz"
+        if not path.exists():
+            return []
+        with gzip.open(path, "rt") as text:
+            return [json.loads(line) for line in text]
+
+
+@pytest.fixture(scope="session", params=["samples", pytest.param("corpus", marks=pytest.mark.slow)])
+def oracles(request: pytest.FixtureRequest) -> list[Oracle]:
+    """Scenarios with an oracle: the samples always, all captures where the large set is at hand."""
+    root: Path = request.getfixturevalue(request.param)
+    return [Oracle(index.parents[1]) for index in sorted(root.glob("*/oracle-files/index.json"))]
+
+
+@pytest.fixture(scope="session")
+def to_columns() -> Callable[[Iterable[dict[str, Any]]], dict[str, pa.RecordBatch]]:
+    return columns_of

@@ -1,0 +1,175 @@
+"""Voter sets against what Kafka's own reader found, and the dialects against the proposals' worked examples."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.records import ControlRecord, control_records
+from kraft_audit.replay.tables import VOTER_SETS, silver_batch
+from kraft_audit.replay.voters import (
+    VoterSet,
+    added,
+    checkpoint_voters,
+    in_effect,
+    removed,
+    voter_history,
+    voter_set_rows,
+)
+from kraft_codec.schemas import Dialect
+from kraft_codec.uuids import uuid_bytes
+
+DIRECTORIES = [uuid_bytes(f"{letter * 21}A") for letter in "BCDEFG"]
+
+
+def history_of(oracle: Any, log_dir: str, to_columns: Any) -> list[VoterSet]:
+    before = None
+    snapshots = oracle.snapshots(log_dir)
+    if snapshots:
+        end_offset, epoch, path = snapshots[0]
+        before = checkpoint_voters(control_records(to_columns(oracle.records(path))), end_offset, epoch)
+    static = json.loads((oracle.folder / "scenario.json").read_text()).get("static_voters")
+    ids = [int(voter.split("@")[0]) for voter in re.findall(r"\d+@", str(static))] if static else []
+    records = control_records(to_columns(line for line in oracle.log_records(log_dir) if line["isControl"]))
+    start = before.from_offset if before else -1
+    return voter_history([r for r in records if r.offset > start], static_voters=ids, before=before)
+
+
+def test_last_set_is_the_one_that_kafka_read(oracles: list[Any], to_columns: Any) -> None:
+    compared = 0
+    for oracle in oracles:
+        if oracle.folder.name == "crafted":
+            continue  # every record type in every version: no history
+        for log_dir in oracle.log_dirs():
+            image = oracle.image(log_dir)
+            source = image.get("wholeLog") or image.get("snapshotPlusTail")
+            if not source:
+                continue
+            witnessed = [entry["data"]["voters"] for entry in source["voterHistory"] if entry["type"] == "KRAFT_VOTERS"]
+            if not witnessed:
+                continue
+            history = history_of(oracle, log_dir, to_columns)
+            told = [
+                {
+                    "voterId": voter.voter_id,
+                    "voterDirectoryId": voter.directory_id,
+                    "endpoints": [{"name": e.name, "host": e.host, "port": e.port} for e in voter.endpoints],
+                    "kRaftVersionFeature": {
+                        "minSupportedVersion": voter.min_supported_version,
+                        "maxSupportedVersion": voter.max_supported_version,
+                    },
+                }
+                for voter in history[-1].voters
+            ]
+            assert told == sorted(witnessed[-1], key=lambda voter: int(voter["voterId"])), log_dir
+            compared += 1
+    assert compared >= 5
+
+
+def test_described_voters_are_in_effect_at_the_leaders_end(oracles: list[Any], to_columns: Any) -> None:
+    compared = 0
+    for oracle in oracles:
+        dirs = [path for path in oracle.index if path.endswith("__cluster_metadata-0")]
+        for capture in sorted({path.split("/")[0] for path in dirs}):
+            status = oracle.folder / capture / "oracle" / "quorum-status.after.txt"
+            text = status.read_text() if status.exists() else ""
+            leader = re.search(r"LeaderId:\s+(\d+)", text)
+            voters = re.search(r"CurrentVoters:\s+(\[.*\])", text)
+            log_dir = f"{capture}/node-{leader[1]}/__cluster_metadata-0" if leader else ""
+            if not voters or log_dir not in oracle.index or "static" in oracle.folder.name:
+                continue
+            history = history_of(oracle, log_dir, to_columns)
+            described = {(voter["id"], voter["directoryId"]) for voter in json.loads(voters[1])}
+            assert {voter.key for voter in history[-1].voters} == described, log_dir
+            compared += 1
+    assert compared >= 5
+
+
+def set_record(offset: int, *voters: tuple[int, int], epoch: int = 1, name: str = "KRAFT_VOTERS") -> ControlRecord:
+    rows = [
+        {
+            "voter_id": voter_id,
+            "voter_directory_id": DIRECTORIES[directory],
+            "endpoints": [{"name": "CONTROLLER", "host": "h", "port": 9000 + voter_id}],
+            "kraft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
+        }
+        for voter_id, directory in voters
+    ]
+    return ControlRecord(offset, epoch, 1_000 + offset, name, {"voters": rows})
+
+
+def test_truncated_change_is_one_that_only_the_other_branch_holds() -> None:
+    first = set_record(2, (1, 0), (2, 1), (3, 2))
+    history = voter_history([first, set_record(23, (1, 0), (2, 1), (3, 2), (4, 3))])
+    assert [sorted(s.ids) for s in history] == [[1, 2, 3], [1, 2, 3, 4]]
+    assert [v.voter_id for v in added(history[0], history[1])] == [4]
+    rows = voter_set_rows(history, canonical_to=19)
+    assert [(row["canonical"], row["ended_by"]) for row in rows] == [(True, "in_effect"), (False, "truncated")]
+    assert [row["ended_by"] for row in voter_set_rows(history)] == ["superseded", "in_effect"]
+    assert in_effect(history, 22) is history[0]
+    assert in_effect(history, 23) is history[1]
+    assert in_effect(history, 1) is None
+    batch = silver_batch(VOTER_SETS, "cluster", 7, rows)
+    assert batch.column("added").to_pylist()[1] == [{"voter_id": 4, "directory_id": history[1].voters[3].directory_id}]
+
+
+def test_same_voter_on_a_new_disk_is_added_and_removed() -> None:
+    history = voter_history([set_record(2, (1, 0), (2, 1)), set_record(9, (1, 0), (2, 4))])
+    assert [v.key for v in added(*history)] == [history[1].voters[1].key]
+    assert [v.key for v in removed(*history)] == [history[0].voters[1].key]
+
+
+def test_upgrade_from_a_static_set_adds_nobody() -> None:
+    upgrade = [
+        ControlRecord(469, 9, 5, "KRAFT_VERSION", {"kraft_version": 1}),
+        set_record(470, (1, 0), (2, 1), (3, 2), epoch=9),
+    ]
+    upgrade[1] = ControlRecord(470, 9, 5, "KRAFT_VOTERS", upgrade[1].fields)
+    history = voter_history(upgrade, static_voters=[1, 2, 3])
+    assert [(s.source, s.kraft_version, s.from_offset) for s in history] == [("static", 0, -1), ("log", 1, 470)]
+    assert added(*history) == removed(*history) == []
+
+
+def change(name: str, offset: int, voter_id: int, directory: int, time: int) -> ControlRecord:
+    return ControlRecord(offset, 1, time, name, {"voter_id": voter_id, "voter_uuid": DIRECTORIES[directory]})
+
+
+def test_kip856_replaces_a_disk_by_add_then_remove() -> None:
+    """KIP-856, Reconfiguration: (3, UUID3') joins beside (3, UUID3), then the failed one leaves."""
+    bootstrap = [change("ADD_VOTER", 1 + n, 1 + n, n, 50) for n in range(3)]
+    later = [change("ADD_VOTER", 10, 3, 3, 60), change("REMOVE_VOTER", 12, 3, 2, 70)]
+    history = voter_history([*bootstrap, *later], dialect=Dialect.KIP856, static_voters=[1, 2, 3])
+    assert [[v.voter_id for v in s.voters] for s in history] == [[1, 2, 3], [1, 2, 3], [1, 2, 3, 3], [1, 2, 3]]
+    assert [s.from_offset for s in history] == [-1, 3, 10, 12]  # the bootstrap's one batch is in effect as a whole
+    assert [v.key for v in removed(history[2], history[3])] == [history[1].voters[2].key]
+
+
+def test_kip642_moves_towards_its_targets() -> None:
+    """KIP-642, the worked example (1, 2, 3) → (4, 5, 6)."""
+    steps: list[tuple[list[int], list[int] | None]] = [
+        ([1, 2, 3], None), ([1, 2, 3], [4, 5, 6]), ([1, 2, 3, 4], [4, 5, 6]), ([1, 2, 4], [4, 5, 6]), ([4, 5, 6], None)
+    ]  # fmt: skip
+    records = [
+        ControlRecord(
+            10 * n,
+            1,
+            n,
+            "VOTER_ASSIGNMENT",
+            {
+                "current_voters": [{"voter_id": i} for i in current],
+                "target_voters": None if target is None else [{"voter_id": i} for i in target],
+            },
+        )
+        for n, (current, target) in enumerate(steps)
+    ]
+    history = voter_history(records, dialect=Dialect.KIP642)
+    told = [(sorted(s.ids), None if s.target_voters is None else list(s.target_voters)) for s in history]
+    assert told == steps
+
+
+@pytest.mark.parametrize("dialect", [Dialect.KIP856, Dialect.KIP642])
+def test_records_of_another_dialect_change_nothing(dialect: Dialect) -> None:
+    assert voter_history([set_record(2, (1, 0))], dialect=dialect, static_voters=[1])[0].source == "static"
