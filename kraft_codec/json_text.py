@@ -1,0 +1,109 @@
+"""Kafka's JSON of a message: the text of its generated JsonConverter, written by Jackson, as kafka-dump-log prints it.
+
+Compact; keys in schema order with a lower-case first letter; a tagged field at its default is left out, a field that
+the version lacks too; untagged nulls are printed, unknown tagged fields are not. Uuids are Kafka's base64, bytes are
+standard base64 with padding. Text is raw but for `"`, `\\` and the characters below U+0020.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kraft_codec.record import Fields, default_of
+from kraft_codec.schemas import Field, Message, Type
+from kraft_codec.uuids import uuid_text
+
+_ESCAPES: Final[dict[int, str]] = {code: f"\\u{code:04X}" for code in range(0x20)} | {
+    ord("\b"): "\\b",
+    ord("\t"): "\\t",
+    ord("\n"): "\\n",
+    ord("\f"): "\\f",
+    ord("\r"): "\\r",
+    ord('"'): '\\"',
+    ord("\\"): "\\\\",
+}
+_NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\]')
+
+# Double.toString leaves scientific notation between these.
+_DECIMAL_FROM: Final = 1e-3
+_DECIMAL_BELOW: Final = 1e7
+
+
+def to_json(message: Message, version: int, fields: Mapping[str, Any]) -> str:
+    """The JSON text of a message's fields (as `read_message` gives them) at a version."""
+    return _object(message.fields, version, fields)
+
+
+def quoted(text: str) -> str:
+    """A JSON string as Jackson writes it."""
+    if _NEEDS_ESCAPE.search(text):
+        text = text.translate(_ESCAPES)
+    return f'"{text}"'
+
+
+def double_text(value: float) -> str:
+    """Java's Double.toString, by the shortest digits that read back as the same value (JDK 19 and later).
+
+    `1.0E7`, `1.23456789E8`, `0.001`, `1.0E-4`. Earlier JDKs printed a digit more than needed for some values.
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    magnitude = abs(value)
+    if magnitude == 0:
+        return f"{sign}0.0"
+    mantissa, _, exponent_text = f"{magnitude!r}e0".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    # The value is 0.d1d2d3... x 10^point.
+    leading_zeros = len(whole + fraction) - len(digits)
+    point = len(whole) - leading_zeros + int(exponent_text.removesuffix("e0"))
+    digits = digits.rstrip("0")
+    if _DECIMAL_FROM <= magnitude < _DECIMAL_BELOW:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def _object(fields: Sequence[Field], version: int, values: Fields | Mapping[str, Any]) -> str:
+    members = []
+    for field in fields:
+        if version not in field.versions:
+            continue
+        default = default_of(field)
+        value = values.get(field.json_name, default)
+        if field.tag is None or value != default:
+            members.append(f'"{field.json_name}":{_value(field, version, value)}')
+    return "{" + ",".join(members) + "}"
+
+
+def _value(field: Field, version: int, value: Any) -> str:
+    if field.array and value is not None:
+        return "[" + ",".join(_element(field, version, element) for element in value) + "]"
+    return _element(field, version, value)
+
+
+def _element(field: Field, version: int, value: Any) -> str:
+    if value is None:
+        return "null"
+    match field.type:
+        case Type.STRUCT:
+            return _object(field.fields, version, value)
+        case Type.STRING:
+            return quoted(value)
+        case Type.UUID:
+            return f'"{uuid_text(value)}"'
+        case Type.BYTES:
+            return f'"{base64.b64encode(value).decode("ascii")}"'
+        case Type.BOOL:
+            return "true" if value else "false"
+        case Type.FLOAT64:
+            # Jackson's default quotes what is not a JSON number.
+            return double_text(value) if math.isfinite(value) else f'"{double_text(value)}"'
+        case _:
+            return str(value)
