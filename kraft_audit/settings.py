@@ -1,0 +1,272 @@
+"""What a run is told: fleet.yaml, then the environment, then the arguments; the later one wins.
+
+A value that cannot be used is one line naming the file, the key, the value and what was expected.
+Nothing here touches a log dir or a lake: a path that is missing is that cluster's failure at run time, not a setting's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from kraft_codec.schemas import Dialect
+
+Committer = Literal["deltalake", "spark"]
+
+# Environment variable of each setting that a schedule may want to change without editing the file.
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "lake": "KRAFT_AUDIT_LAKE",
+    "redaction_key_file": "KRAFT_AUDIT_REDACTION_KEY_FILE",
+    "committer": "KRAFT_AUDIT_COMMITTER",
+}
+_URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used, exit code 2. `source` is the file, variable or argument that holds it."""
+
+    def __init__(self, source: str, key: str, value: object, expected: str) -> None:
+        shown = "" if value is _MISSING else f" {_shown(value)}:"
+        super().__init__(f"{source}: {key}:{shown} expected {expected}")
+        self.source = source
+        self.key = key
+        self.value = None if value is _MISSING else value
+        self.expected = expected
+
+
+class _Missing:
+    """Marks a key that is not there, where None is a value."""
+
+
+_MISSING: Final = _Missing()
+
+
+class _ExpectedError(ValueError):
+    """What a validator wanted; becomes the end of the error line."""
+
+
+def _cluster_id(text: str) -> str:
+    if not _CLUSTER_ID.fullmatch(text):
+        raise _ExpectedError("a cluster id of 22 characters, as in meta.properties")
+    return text
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise _ExpectedError("a name of 1 to 128 printable characters without slashes")
+    return text
+
+
+def _path(text: str) -> str:
+    if not text.strip() or "\x00" in text:
+        raise _ExpectedError("a path or URI")
+    return text
+
+
+def _config_value(value: object) -> object:
+    """YAML reads `1` and `true` as numbers and booleans; Kafka's configs are text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+PathText = Annotated[str, AfterValidator(_path)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ClusterSettings(_Strict):
+    """One cluster: where copies of its metadata log lie and how to read them."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(description="how people call the cluster; unique in the file")
+    paths: Annotated[list[PathText], Field(min_length=1)] = Field(
+        description="log dirs, node dirs, dirs of node dirs, dirs of captures, archives, object store URIs; globs"
+    )
+    cluster_id: Annotated[str, AfterValidator(_cluster_id)] | None = Field(
+        default=None, description="the id that every replica must carry; any other is a CLUSTER_MISMATCH"
+    )
+    dialect: Annotated[Dialect, BeforeValidator(lambda value: _dialect(value))] = Field(
+        default=Dialect.KIP853, description="the membership protocol that wrote the log"
+    )
+    defaults: dict[str, Annotated[str, BeforeValidator(_config_value)]] = Field(
+        default_factory=dict, description="static broker configs that the log cannot know, such as min.insync.replicas"
+    )
+
+
+def _dialect(value: object) -> object:
+    try:
+        return Dialect(value)  # type: ignore[arg-type]  # any other value is the error below
+    except ValueError:
+        raise _ExpectedError("one of " + ", ".join(Dialect)) from None
+
+
+class FleetSettings(_Strict):
+    """A fleet.yaml with all paths made absolute against the folder of the file."""
+
+    lake: PathText = Field(description="URI or path of the folder that holds the Delta tables")
+    clusters: Annotated[list[ClusterSettings], Field(min_length=1)] = Field(description="the clusters to audit")
+    redaction_key_file: PathText | None = Field(
+        default=None,
+        description="one key per lake, kept outside it, made with mode 0600 when absent; default: beside a local lake",
+    )
+    committer: Committer = Field(
+        default="deltalake", description="deltalake commits without a JVM; spark where only the JVM reaches the lake"
+    )
+
+
+def load_fleet(
+    file: Path, *, arguments: Mapping[str, str | None] | None = None, environment: Mapping[str, str] | None = None
+) -> FleetSettings:
+    """Read and check one fleet file.
+
+    `arguments` are the command's own, by setting name (`lake` → given by `--lake`); None means not given.
+    Raises SettingsError.
+    """
+    values = _read_yaml(file)
+    sources = {key: str(file) for key in FleetSettings.model_fields}
+    folders: dict[str, Path] = dict.fromkeys(FleetSettings.model_fields, file.resolve().parent)
+    given = environment if environment is not None else os.environ
+    for key, variable in ENVIRONMENT.items():
+        if given.get(variable):
+            values[key], sources[key], folders[key] = given[variable], variable, Path.cwd()
+    for key, value in (arguments or {}).items():
+        if value is not None:
+            values[key], sources[key], folders[key] = value, f"--{key.replace('_', '-')}", Path.cwd()
+    fleet = _checked(values, sources, str(file))
+    return _with_absolute_paths(fleet, sources, folders)
+
+
+def is_uri(path: str) -> bool:
+    """True for s3://…, abfs://…, file://…; False for a path of this machine."""
+    return _URI.match(path) is not None
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise SettingsError(str(file), "file", problem.strerror or "unreadable", "a fleet file to read") from None
+    except UnicodeDecodeError:
+        raise SettingsError(str(file), "file", "bytes that are no UTF-8", "YAML text") from None
+    try:
+        values = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  # a SafeLoader
+    except yaml.MarkedYAMLError as problem:
+        line = problem.problem_mark.line + 1 if problem.problem_mark else 1
+        raise SettingsError(str(file), f"line {line}", problem.problem or "", "YAML") from None
+    except yaml.YAMLError as problem:
+        raise SettingsError(str(file), "file", str(problem).splitlines()[0], "YAML") from None
+    if not isinstance(values, dict):
+        raise SettingsError(str(file), "file", values, "a mapping with the keys lake and clusters")
+    return values
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML keeps the last of two equal keys in silence; here that is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = str(key_node.value)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key!r} twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _checked(values: dict[str, Any], sources: Mapping[str, str], file: str) -> FleetSettings:
+    try:
+        fleet = FleetSettings.model_validate(values)
+    except ValidationError as problem:
+        raise _first_error(problem, sources, file) from None
+    seen: dict[str, int] = {}
+    for index, cluster in enumerate(fleet.clusters):
+        if cluster.name in seen:
+            expected = f"a name that no other cluster has (clusters[{seen[cluster.name]}] has it)"
+            raise SettingsError(file, f"clusters[{index}].name", cluster.name, expected)
+        seen[cluster.name] = index
+    return fleet
+
+
+def _first_error(problem: ValidationError, sources: Mapping[str, str], file: str) -> SettingsError:
+    """The first error alone: one line, and a file with several is corrected line by line all the same."""
+    error = problem.errors(include_url=False)[0]
+    location = [part for part in error["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    source = sources.get(str(location[0]), file) if location else file
+    match error["type"]:
+        case "missing":
+            return SettingsError(source, key, _MISSING, "a value, found none")
+        case "extra_forbidden":
+            return SettingsError(source, key, error["input"], _known_keys(location))
+        case "value_error":
+            return SettingsError(source, key, error["input"], str(error["ctx"]["error"]))
+        case "literal_error":
+            return SettingsError(source, key, error["input"], "one of " + ", ".join(get_args(Committer)))
+        case "too_short":
+            return SettingsError(source, key, error["input"], "at least one entry")
+        case kind:
+            return SettingsError(source, key, error["input"], _KINDS.get(kind, error["msg"]))
+
+
+_KINDS: Final = {
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+def _known_keys(location: list[int | str]) -> str:
+    known = list((ClusterSettings if location[0] == "clusters" else FleetSettings).model_fields)
+    nearest = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+    return f"a known key, perhaps {nearest[0]}" if nearest else "one of the keys " + ", ".join(known)
+
+
+def _shown(value: object) -> str:
+    """The value on one line, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "…"
+
+
+def _with_absolute_paths(
+    fleet: FleetSettings, sources: Mapping[str, str], folders: Mapping[str, Path]
+) -> FleetSettings:
+    lake = absolute(fleet.lake, folders["lake"])
+    if fleet.redaction_key_file is not None:
+        key_file = absolute(fleet.redaction_key_file, folders["redaction_key_file"])
+        if is_uri(key_file):
+            raise SettingsError(sources["redaction_key_file"], "redaction_key_file", key_file, "a local file")
+    elif is_uri(lake):
+        raise SettingsError(
+            sources["lake"], "redaction_key_file", _MISSING, "a local file, as the lake is no local folder"
+        )
+    else:
+        key_file = lake.rstrip("/") + ".redaction-key"
+    if Path(key_file).is_relative_to(lake) and not is_uri(lake):
+        raise SettingsError(sources["redaction_key_file"], "redaction_key_file", key_file, "a file outside the lake")
+    folder = folders["clusters"]
+    clusters = [
+        cluster.model_copy(update={"paths": [absolute(path, folder) for path in cluster.paths]})
+        for cluster in fleet.clusters
+    ]
+    return fleet.model_copy(update={"lake": lake, "redaction_key_file": key_file, "clusters": clusters})
+
+
+def absolute(path: str, folder: Path) -> str:
+    """A URI as it is (file:// as a path); a path made absolute against `folder`, `~` and `..` resolved."""
+    if path.startswith("file://"):
+        path = path.removeprefix("file://")
+    if is_uri(path):
+        return path
+    return os.path.normpath(folder / Path(path).expanduser())
