@@ -1,0 +1,199 @@
+"""Whether each batch of a replica's log fits between its neighbours.
+
+A batch's CRC starts behind its base offset and leader epoch (`DefaultRecordBatch`), so a flipped bit there is seen by
+its neighbours only: offsets run without a gap and epochs never fall. Where one batch alone does not fit, it is refused;
+where the log goes on from there, the step is reported and what follows is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_codec.errors import Reason
+from kraft_codec.kernels.codes import REASONS
+
+MAX_OFFSET: Final = 2**63 - 1
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class LogState:
+    """Where a log stands: `next_offset` is None before its first batch, `epoch` that of the last batch that was kept.
+
+    `is_hole_explained` is set where bytes before this point were refused or could not be read: a gap there is no news.
+    """
+
+    next_offset: int | None = None
+    epoch: int = -1
+    is_hole_explained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """The header after the last row at hand, where there is one."""
+
+    base_offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What continuity looks at, one element a batch; `status` is a kernel's status, 0 where the CRC is right."""
+
+    base_offset: Rows
+    last_offset_delta: Rows
+    leader_epoch: Rows
+    status: Rows
+
+    @property
+    def span(self) -> Rows:
+        return self.last_offset_delta + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong with `row_count` rows from `row` on; `is_refused` where they are not kept."""
+
+    row: int
+    row_count: int
+    reason: Reason
+    detail: str
+    is_refused: bool
+
+
+def judge(headers: Headers, state: LogState, after: Neighbour | None) -> tuple[Rows, list[Finding]]:
+    """The rows that are kept, ascending, and what was found; moves `state` behind the last row."""
+    return _Judge(headers, state, after).run()
+
+
+class _Judge:
+    def __init__(self, headers: Headers, state: LogState, after: Neighbour | None) -> None:
+        self.headers = headers
+        self.state = state
+        self.after = after
+        self.count = len(headers.base_offset)
+        self.findings: list[Finding] = []
+        self.last_offset = headers.base_offset + headers.last_offset_delta  # wraps only where is_impossible
+        self.is_impossible = (
+            (headers.base_offset < 0) | (headers.last_offset_delta < 0) | (self.last_offset < headers.base_offset)
+        )
+
+    def run(self) -> tuple[Rows, list[Finding]]:
+        odd_rows = np.flatnonzero(self._is_odd())
+        if not len(odd_rows):
+            self._stand_behind(self.count - 1)
+            return np.arange(self.count, dtype=np.int64), self.findings
+        pieces: list[Rows] = []
+        row = 0
+        while row < self.count:
+            if not self._keeps(row):
+                row += 1
+                continue
+            # Behind a row that was kept, all rows up to the next odd one fit each other.
+            following = odd_rows[np.searchsorted(odd_rows, row, side="right") :]
+            end = int(following[0]) if len(following) else self.count
+            pieces.append(np.arange(row, end, dtype=np.int64))
+            self._stand_behind(end - 1)
+            row = end
+        return (np.concatenate(pieces) if pieces else np.zeros(0, np.int64)), self.findings
+
+    def _is_odd(self) -> npt.NDArray[np.bool_]:
+        base, epoch = self.headers.base_offset, self.headers.leader_epoch
+        odd: npt.NDArray[np.bool_] = (self.headers.status != 0) | self.is_impossible
+        if not self.count:
+            return odd
+        odd[1:] |= (base[1:] != self.last_offset[:-1] + 1) | (epoch[1:] < epoch[:-1])
+        odd[:-1] |= epoch[:-1] > epoch[1:]
+        starts_right = self.state.next_offset is None or self.state.next_offset == base[0]
+        odd[0] |= not starts_right or bool(epoch[0] < self.state.epoch)
+        odd[-1] |= self.after is not None and bool(epoch[-1] > self.after.leader_epoch)
+        return odd
+
+    def _stand_behind(self, row: int) -> None:
+        if row >= 0:
+            self.state.next_offset = int(self.last_offset[row]) + 1
+            self.state.epoch = int(self.headers.leader_epoch[row])
+            self.state.is_hole_explained = False
+
+    def _neighbour(self, row: int) -> Neighbour | None:
+        if row < self.count:
+            if self.headers.status[row] or self.is_impossible[row]:
+                return None
+            return Neighbour(int(self.headers.base_offset[row]), int(self.headers.leader_epoch[row]))
+        return self.after if row == self.count else None
+
+    def _keeps(self, row: int) -> bool:
+        status = int(self.headers.status[row])
+        if status:
+            reason = REASONS[status] or Reason.BAD_RECORD
+            self._refuse(row, reason, _BROKEN.get(reason, "the batch cannot be trusted"))
+            return False
+        if self.is_impossible[row]:
+            base, delta = int(self.headers.base_offset[row]), int(self.headers.last_offset_delta[row])
+            self._refuse(row, Reason.BAD_RECORD, f"base offset {base} with last offset delta {delta}")
+            return False
+        return self._fits_offsets(row) and self._fits_epochs(row)
+
+    def _fits_offsets(self, row: int) -> bool:
+        expected = self.state.next_offset
+        base = int(self.headers.base_offset[row])
+        if expected is None or base == expected:
+            return True
+        following = self._neighbour(row + 1)
+        behind = expected + int(self.headers.span[row])
+        step = Reason.GAP if base > expected else Reason.OVERLAP
+        if following is not None and following.base_offset == behind:
+            self._refuse(row, step, f"base offset {base} stands between {expected} and {behind}")
+            self.state.next_offset = behind
+            return False
+        if base < expected:
+            self._overlap(row, base, expected)
+            return False
+        if not self.state.is_hole_explained:
+            detail = f"{base - expected} offsets are missing: {expected} is expected, {base} follows"
+            self.findings.append(Finding(row, 1, Reason.GAP, detail, False))
+        return True
+
+    def _fits_epochs(self, row: int) -> bool:
+        before, epoch = self.state.epoch, int(self.headers.leader_epoch[row])
+        following, second = self._neighbour(row + 1), self._neighbour(row + 2)
+        if epoch < before:
+            if following is not None and following.leader_epoch >= before:
+                self._refuse(row, Reason.EPOCH_WENT_BACK, f"epoch {epoch} stands between {before} and later ones")
+                self.state.next_offset = int(self.last_offset[row]) + 1
+                return False
+            detail = f"epoch {epoch} follows epoch {before}"
+            self.findings.append(Finding(row, 1, Reason.EPOCH_WENT_BACK, detail, False))
+            return True
+        if following is not None and before <= following.leader_epoch < epoch:
+            # One of the two is wrong. The batch behind them tells which; without one, the epoch that nobody shares.
+            is_next_wrong = second.leader_epoch >= epoch if second is not None else following.leader_epoch != before
+            if not is_next_wrong:
+                detail = f"epoch {epoch} stands before epoch {following.leader_epoch}"
+                self._refuse(row, Reason.EPOCH_WENT_BACK, detail)
+                self.state.next_offset = int(self.last_offset[row]) + 1
+                return False
+        return True
+
+    def _refuse(self, row: int, reason: Reason, detail: str) -> None:
+        self.findings.append(Finding(row, 1, reason, detail, True))
+        self.state.is_hole_explained = True
+
+    def _overlap(self, row: int, base: int, expected: int) -> None:
+        """Refuses a batch of offsets that the log already holds; a run of them is one finding."""
+        last = self.findings[-1] if self.findings else None
+        if last is not None and last.reason is Reason.OVERLAP and last.is_refused and last.row + last.row_count == row:
+            self.findings[-1] = Finding(last.row, last.row_count + 1, last.reason, last.detail, True)
+            return
+        detail = f"base offset {base} where the log already reaches {expected}"
+        self.findings.append(Finding(row, 1, Reason.OVERLAP, detail, True))
+
+
+_BROKEN: Final = {
+    Reason.BAD_CRC: "the CRC does not match the bytes",
+    Reason.BAD_MAGIC: "the magic byte is not 2",
+}
