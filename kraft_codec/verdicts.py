@@ -1,0 +1,88 @@
+"""What Kafka itself does where it meets damage: one sentence, the column `kafka_verdict` of `decode_errors`.
+
+A controller opens its log as after an unclean stop every time: all segments are scanned, the log is cut at the first
+batch whose size or CRC is wrong, indexes are built anew. Record bodies are not looked at then, but when they are
+replayed. Sources: KafkaRaftLog.createLog and recoverSnapshots, LogLoader.recoverLog, RecordsSnapshotReader,
+FileQuorumStateStore, MetaPropertiesEnsemble (3.9 to 4.4).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft_codec.errors import Reason
+from kraft_codec.file_names import FileKind
+
+_CUT: Final = "cuts the log here at the next start, with a WARN line only, and deletes the segments after it"
+_STOPS_AT_REPLAY: Final = (
+    "keeps the batch, as its CRC is right, and stops with a fatal fault when a node replays the record"
+)
+_NOT_NOTICED: Final = "does not notice: batches are not compared with their neighbours"
+_REBUILDS: Final = "ignores it and builds it anew from the segment at every start"
+_DELETES: Final = "deletes it at the next start"
+_REFUSES_TO_START: Final = "refuses to start"
+_LOADS_SILENTLY: Final = "loads the snapshot as far as it goes and does not say that its end is missing"
+_REFUSES_SNAPSHOT: Final = "fails to load the snapshot, and the node with it"
+_NOT_KAFKAS_RULE: Final = "has no such rule: it is a limit of this tool"
+
+_BATCH_IS_BROKEN: Final = (
+    Reason.TORN_TAIL,
+    Reason.ZERO_TAIL,
+    Reason.BAD_LENGTH,
+    Reason.BAD_MAGIC,
+    Reason.BAD_CRC,
+)
+_BODY_IS_BROKEN: Final = (
+    Reason.BAD_VARINT,
+    Reason.BAD_RECORD,
+    Reason.BAD_STRING,
+    Reason.BAD_COMPRESSION,
+    Reason.UNKNOWN_FRAME_VERSION,
+    Reason.UNKNOWN_RECORD_TYPE,
+    Reason.UNKNOWN_RECORD_VERSION,
+    Reason.UNKNOWN_CONTROL_TYPE,
+)
+_NEIGHBOURS_DISAGREE: Final = (Reason.GAP, Reason.OVERLAP, Reason.EPOCH_WENT_BACK)
+_SNAPSHOT_KINDS: Final = (FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT)
+
+_BY_REASON: Final[dict[Reason, str]] = {
+    **dict.fromkeys(_BATCH_IS_BROKEN, _CUT),
+    **dict.fromkeys(_BODY_IS_BROKEN, _STOPS_AT_REPLAY),
+    **dict.fromkeys(_NEIGHBOURS_DISAGREE, _NOT_NOTICED),
+    Reason.DECOMP_LIMIT: "decompresses it however large it grows: the limit is this tool's",
+    Reason.SNAPSHOT_INCOMPLETE: _LOADS_SILENTLY,
+    Reason.SNAPSHOT_MISSING: "refuses to start: a log that does not begin at 0 needs a snapshot at or above its start",
+    Reason.SNAPSHOT_UNFINISHED: _DELETES,
+    Reason.CLUSTER_MISMATCH: "refuses requests of a node with another cluster id, and to start on disks that disagree",
+    Reason.BAD_FILE: _REFUSES_TO_START,
+    Reason.UNREADABLE: "refuses to start if it may not read it either",
+    Reason.CHANGED_DURING_READ: "is running: it appends to its files, cuts and deletes them while others read",
+    Reason.HOSTILE_NAME: "never writes such a name, and ignores it",
+    Reason.LIMIT: _NOT_KAFKAS_RULE,
+}
+
+_BY_REASON_AND_KIND: Final[dict[tuple[Reason, FileKind], str]] = {
+    **{(reason, kind): _REFUSES_SNAPSHOT for reason in _BATCH_IS_BROKEN for kind in _SNAPSHOT_KINDS},
+    **{(reason, kind): _REFUSES_SNAPSHOT for reason in _BODY_IS_BROKEN for kind in _SNAPSHOT_KINDS},
+    **{(Reason.TORN_TAIL, kind): _LOADS_SILENTLY for kind in _SNAPSHOT_KINDS},
+    (Reason.BAD_FILE, FileKind.SEGMENT): "goes by the file's name: offsets below it are not found, the log reads on",
+    (Reason.BAD_FILE, FileKind.SNAPSHOT): _REFUSES_SNAPSHOT,
+    (Reason.BAD_FILE, FileKind.OFFSET_INDEX): _REBUILDS,
+    (Reason.BAD_FILE, FileKind.TIME_INDEX): _REBUILDS,
+    (Reason.BAD_FILE, FileKind.PRODUCER_STATE): "deletes it and builds it anew from the log",
+    (Reason.BAD_CRC, FileKind.PRODUCER_STATE): "deletes it and builds it anew from the log",
+    (Reason.BAD_FILE, FileKind.CLEAN_SHUTDOWN): 'reads it as "no previous broker epoch": an unclean stop',
+    (Reason.BAD_FILE, FileKind.OFFSET_CHECKPOINT): "takes the broker's log dir offline, or scans all of its data logs",
+    (Reason.BAD_FILE, FileKind.DELETED): _DELETES,
+    (Reason.BAD_FILE, FileKind.TEMPORARY): _DELETES,
+}
+
+
+def kafka_verdict(reason: Reason, kind: FileKind | None) -> str:
+    """What Kafka does there, to be read after its name: "Kafka cuts the log here at the next start, …".
+
+    `kind` is None for what is no file of a node dir (a directory, an archive).
+    """
+    if kind is not None and (verdict := _BY_REASON_AND_KIND.get((reason, kind))):
+        return verdict
+    return _BY_REASON[reason]
