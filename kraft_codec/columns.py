@@ -1,0 +1,19 @@
+"""Many batches to columns: the fast path (compiled kernels), of which `batch`, `record` and `decode` are the oracle.
+
+The steps, each on what the one before gave:
+
+    batches = index_batches(buffer)                  # where each batch stands, what its header says, is its CRC right
+    records = index_records(buffer, batches)         # envelope, type, version; every body checked by its schema
+    secret_spans(records)                            # what the Redactor overwrites in place, in `records.buffer`
+    json_text(records)                               # or typed_columns(records, message)
+
+Nothing becomes a Python object per record. All positions count from the buffer's first byte. Damage is data: no
+function here raises for bad bytes. Importing this module compiles nothing.
+"""
+
+from __future__ import annotations
+
+from kraft_codec.columns_batches import BatchIndex, Stop, index_batches
+from kraft_codec.columns_records import RecordIndex, index_records
+
+__all__ = ["BatchIndex", "RecordIndex", "Stop", "index_batches", "index_records"]

@@ -1,0 +1,163 @@
+"""Records as columns: framing, envelope, type and version, with every body checked by its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, address, addresses, byte_array, kernels
+from kraft_codec.columns_unpack import Unpacked, unpack
+from kraft_codec.compression import Codec
+from kraft_codec.errors import Reason
+from kraft_codec.kernels.codes import (
+    BATCH_HEADER_BYTES,
+    OK,
+    REASONS,
+    RECORD_BYTES_MIN,
+    UNKNOWN_CONTROL_TYPE,
+)
+from kraft_codec.kernels.programs import walk_programs
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY, Dialect, Message
+
+FRAME_BYTES: Final = 1024
+"""Room for the nesting of any schema: two int64 a level."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordIndex:
+    """A row for each record of the selected batches whose records are sound, in order.
+
+    `buffer` is what all positions of keys, values and bodies count in: the buffer that was given, or where compressed
+    batches were selected a new one that holds their records behind it. `batch_row` points into the BatchIndex.
+    `api_key` is the control type where `is_control`, `version` that of the schema; -1 where a record does not say.
+    `status` is 0, or the number (in `kernels.codes.REASONS`) of the reason why this record alone is undecodable.
+    A length of -1 is null; the position is then the record's own.
+
+    `selected` are the rows of the batches that were asked for, with one verdict each: where `batch_status` is not 0,
+    the batch is quarantined, `batch_status_position` is the error's position, and none of its records has a row.
+    """
+
+    buffer: Bytes
+    dialect: Dialect
+    batch_row: npt.NDArray[np.int64]
+    offset: npt.NDArray[np.int64]
+    timestamp_ms: npt.NDArray[np.int64]
+    is_control: npt.NDArray[np.bool_]
+    status: npt.NDArray[np.uint8]
+    api_key: npt.NDArray[np.int32]
+    version: npt.NDArray[np.int32]
+    key_position: npt.NDArray[np.int64]
+    key_length: npt.NDArray[np.int32]
+    value_position: npt.NDArray[np.int64]
+    value_length: npt.NDArray[np.int32]
+    body_position: npt.NDArray[np.int64]
+    selected: npt.NDArray[np.int64]
+    batch_status: npt.NDArray[np.uint8]
+    batch_status_position: npt.NDArray[np.int64]
+    packed_position: npt.NDArray[np.int64]
+    """Of each row: where the compressed bytes that hold it stand in the buffer that was given, -1 for the others."""
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def reason(self, row: int) -> Reason | None:
+        """Why a record is undecodable."""
+        return REASONS[int(self.status[row])]
+
+    def error_position(self, row: int) -> int:
+        """Where in the given buffer an undecodable record's error stands, as `kraft_codec.decode` reports it."""
+        if self.packed_position[row] >= 0:
+            return int(self.packed_position[row])
+        is_key = self.status[row] == UNKNOWN_CONTROL_TYPE
+        return int(self.key_position[row] if is_key else self.value_position[row])
+
+    def message(self, *, is_control: bool, api_key: int) -> Message | None:
+        """The schema of a type in this index's dialect."""
+        if not is_control:
+            return METADATA_BY_API_KEY.get(api_key)
+        control_type = CONTROL_TYPES[self.dialect].get(api_key)
+        return control_type.message if control_type else None
+
+    def rows_of(self, message: Message) -> npt.NDArray[np.int64]:
+        """The rows of one record type that can be decoded, ascending."""
+        matches = (self.api_key == message.number) & (self.status == OK)
+        matches &= self.is_control == (METADATA_BY_API_KEY.get(message.number) != message)
+        return np.flatnonzero(matches)
+
+
+_COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
+    np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
+    np.int64,
+)  # fmt: skip
+RECORD_COLUMNS: Final = (
+    "batch_row", "offset", "timestamp_ms", "is_control", "status", "api_key", "version", "key_position", "key_length",
+    "value_position", "value_length", "body_position",
+)  # fmt: skip
+"""The kernel fills columns by their place in this order."""
+
+
+def index_records(
+    buffer: Readable, batches: BatchIndex, rows: npt.ArrayLike | None = None, dialect: Dialect = Dialect.KIP853
+) -> RecordIndex:
+    """The records of the batches at `rows` (default: all that can be trusted), as `kraft_codec.decode` reads them.
+
+    `buffer` is the one that `batches` was made of. Batches with a bad CRC or magic may be asked for by their rows.
+    Compressed batches are decompressed, all that were selected at once: see `row_groups`.
+    """
+    data = byte_array(buffer)
+    selected = np.flatnonzero(batches.status == OK) if rows is None else np.asarray(rows, np.int64)
+    positions = np.ascontiguousarray(batches.position[selected])
+    sizes = np.ascontiguousarray(batches.size_bytes[selected])
+    if len(positions) and (positions.min() < 0 or (positions + sizes).max() > len(data)):
+        raise ValueError("the batches are not of this buffer")
+    unpacked = unpack(data, positions, sizes, batches.attributes[selected], batches.record_count[selected])
+    data, places, place_sizes = (data, positions, sizes) if unpacked is None else unpacked.places
+    counts = np.clip(batches.record_count[selected], 0, (place_sizes - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
+    columns = [np.empty(int(counts.sum()), kind) for kind in _COLUMN_TYPES]
+    verdicts = np.zeros((len(selected), 2), np.int64)
+    table = addresses(columns)
+    program, directory = walk_programs(dialect)
+    frames = np.zeros(FRAME_BYTES, np.uint8)
+    row_count = kernels()["index_records"](
+        address(data), address(places), address(place_sizes), len(selected), address(table), address(directory),
+        address(program), address(frames), address(verdicts),
+    )  # fmt: skip
+    if unpacked is not None:
+        unpacked.restore(verdicts)
+    return _index(data, dialect, selected, [column[:row_count] for column in columns], verdicts, unpacked)
+
+
+def _index(
+    data: Bytes,
+    dialect: Dialect,
+    selected: npt.NDArray[np.int64],
+    columns: list[npt.NDArray[np.generic]],
+    verdicts: npt.NDArray[np.int64],
+    unpacked: Unpacked | None,
+) -> RecordIndex:
+    named: dict[str, npt.NDArray[np.generic]] = dict(zip(RECORD_COLUMNS, columns, strict=True))
+    place = named.pop("batch_row").astype(np.int64)
+    packed = np.full(1, -1, np.int64) if unpacked is None else unpacked.packed_positions
+    return RecordIndex(
+        buffer=data,
+        dialect=dialect,
+        batch_row=selected[place],
+        selected=selected,
+        batch_status=verdicts[:, 0].astype(np.uint8),
+        batch_status_position=verdicts[:, 1].copy(),
+        packed_position=np.broadcast_to(packed, len(place)) if unpacked is None else packed[place],
+        **named,  # type: ignore[arg-type]
+    )
+
+
+def row_groups(batches: BatchIndex, rows: npt.ArrayLike) -> Iterator[npt.NDArray[np.int64]]:
+    """The rows in runs to index one at a time, so that memory stays flat: a compressed batch is a run of its own."""
+    selected = np.asarray(rows, np.int64)
+    is_compressed = batches.codec[selected] != Codec.NONE
+    # A run ends before and behind each compressed batch.
+    cuts = np.flatnonzero(is_compressed[1:] | is_compressed[:-1]) + 1
+    yield from (run for run in np.split(selected, cuts) if len(run))

@@ -1,0 +1,58 @@
+"""Compiles kernels into one piece of object code. Imported only to compile: it imports numba."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from llvmlite import binding
+from numba import njit, types
+
+Kernel = Callable[..., int]
+
+
+def compile_kernels(kernels: Mapping[str, Kernel], prefix: str) -> bytes:
+    """Object code for this processor: each kernel is `int32 <prefix><name>(int64 *result, void **, int64...)`.
+
+    numba's own calling convention is kept: the int32 is 0 unless the function raised, which no kernel does.
+    """
+    modules = [_optimised_module(function, prefix + name) for name, function in kernels.items()]
+    module = modules[0]
+    for other in modules[1:]:
+        module.link_in(other)
+    code: bytes = _target_machine().emit_object(module)
+    return code
+
+
+def arity(kernel: Kernel) -> int:
+    return len(inspect.signature(kernel).parameters)
+
+
+def _optimised_module(function: Kernel, exported_name: str) -> Any:
+    signature = types.int64(*[types.int64] * arity(function))
+    compiled = njit(
+        signature,
+        error_model="numpy",
+        boundscheck=False,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+    )(function)
+    result = compiled.overloads[signature.args]
+    text = result.library.get_llvm_str().replace(result.fndesc.llvm_func_name, exported_name)
+    # Every function brings a slot for its Python environment, which code without Python objects never uses.
+    text = re.sub(r"(?m)^@_ZN08NumbaEnv\S+ = common .*\n", "", text)
+    return binding.parse_assembly(text)
+
+
+def _target_machine() -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(),
+        features=binding.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        jit=True,
+    )

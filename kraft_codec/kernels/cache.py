@@ -1,0 +1,102 @@
+"""A private folder for compiled kernels: object code is executed, so nobody else may be able to put a file there.
+
+The folder is KRAFT_AUDIT_CACHE, or `kraft-audit` in the user's cache folder. It is used only where it is ours, mode
+0700, no link, and below no folder that everybody may write to. Files are written whole and renamed into place under a
+lock, so processes that start together wait for the one that compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+FOLDER_VARIABLE: Final = "KRAFT_AUDIT_CACHE"
+PRIVATE_MODE: Final = 0o700
+_DIGEST_BYTES: Final = 32
+
+
+class UnsafeFolderError(Exception):
+    """The cache folder cannot be trusted, or not be used: the text says why."""
+
+
+def folder_path() -> Path:
+    """Where the cache should be, by the environment."""
+    if declared := os.environ.get(FOLDER_VARIABLE):
+        return Path(declared).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or ""
+    root = Path(base) if base.startswith("/") else Path("~/.cache").expanduser()
+    return root.absolute() / "kraft-audit"
+
+
+def private_folder() -> Path:
+    """The cache folder, made where it is absent. Raises UnsafeFolderError."""
+    folder = folder_path()
+    try:
+        folder.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
+        _check(folder)
+        for ancestor in folder.parents:
+            if ancestor.stat().st_mode & stat.S_IWOTH:
+                raise UnsafeFolderError(f"{folder}: everybody may write to {ancestor}")
+            if ancestor.stat().st_uid not in (0, os.geteuid()):
+                raise UnsafeFolderError(f"{folder}: {ancestor} belongs to another user")
+    except (OSError, RuntimeError) as error:
+        raise UnsafeFolderError(f"{folder}: {error}") from None
+    return folder
+
+
+def _check(folder: Path) -> None:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise UnsafeFolderError(f"{folder}: not a folder")
+    if found.st_uid != os.geteuid():
+        raise UnsafeFolderError(f"{folder}: belongs to another user")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise UnsafeFolderError(f"{folder}: mode {mode:04o} lets others in, expected {PRIVATE_MODE:04o}")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock: others that want to compile wait."""
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: Path, name: str) -> bytes | None:
+    """A file's content, or None where it is absent, not ours, writable by others or damaged."""
+    try:
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            return None
+        content = file.read()
+    digest, payload = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return payload if hashlib.sha256(payload).digest() == digest else None
+
+
+def write(folder: Path, name: str, payload: bytes) -> None:
+    """Puts a file in place at once: readers see the old one, none, or the new one whole."""
+    descriptor, unfinished = tempfile.mkstemp(dir=folder, prefix=f"{name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
+            file.flush()
+            os.fsync(descriptor)
+        Path(unfinished).replace(folder / name)
+    except BaseException:
+        Path(unfinished).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,30 @@
+"""The kernels of the columnar decoder by name: what `native.library` compiles. It imports numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
+from kraft_codec.kernels.framing import index_batches_with
+from kraft_codec.kernels.records import index_records
+
+Kernel = Callable[..., int]
+
+
+def with_crc32_instruction() -> dict[str, Kernel]:
+    """For processors with SSE 4.2: goes with `tables.lane_tables`."""
+    return _kernels(crc32c_by_instruction)
+
+
+def with_crc32_tables() -> dict[str, Kernel]:
+    """For all others: goes with `tables.byte_tables`."""
+    return _kernels(crc32c_by_tables)
+
+
+def _kernels(crc32c: Any) -> dict[str, Kernel]:
+    return {
+        "index_batches": index_batches_with(crc32c),
+        "crc32c": crc32c.py_func,
+        "index_records": index_records,
+    }

@@ -1,0 +1,122 @@
+"""Compiled kernels as Python functions of integers: loaded from the private cache, compiled where it has none.
+
+A warm start needs LLVM alone and takes some hundredths of a second; numba is imported only to compile. Calls release
+the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.resources
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kraft_codec.kernels import cache
+
+Function = Callable[..., int]
+
+_COMPILING: Final = "kraft-audit: compiling the {name} for this processor, once (about {seconds} seconds)\n"
+_NOT_KEPT: Final = "kraft-audit: compiling the {name} for this process alone: {reason}; {variable} names the folder\n"
+_ENGINES: Final[list[Any]] = []
+"""Loaded code lives as long as the process."""
+
+
+def library(
+    name: str, kernels: str, *, packages: Sequence[str] = ("kraft_codec.kernels",), seconds: int = 10
+) -> Mapping[str, Function]:
+    """The kernels that the function `kernels` ("package.module:function") returns by name, ready to call.
+
+    Each takes and returns int64 only and never raises; the module is imported only to compile. `packages` are those
+    whose modules the kernels are made of: a change in any of them makes new code. `seconds` is what a person is told
+    that compiling takes.
+    """
+    return _load(_code(name, kernels, packages, seconds))
+
+
+def _code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> bytes:
+    try:
+        folder = cache.private_folder()
+        file_name = f"{name.replace(' ', '-')}-{_fingerprint(kernels, packages)}.o"
+        if (found := cache.read(folder, file_name)) is not None:
+            return found
+        with cache.locked(folder):
+            # Another process may have compiled while this one waited.
+            if (found := cache.read(folder, file_name)) is not None:
+                return found
+            sys.stderr.write(_COMPILING.format(name=name, seconds=seconds))
+            sys.stderr.flush()
+            compiled = compile_library(kernels)
+            cache.write(folder, file_name, compiled)
+            return compiled
+    except (cache.UnsafeFolderError, OSError) as error:
+        sys.stderr.write(_NOT_KEPT.format(name=name, reason=error, variable=cache.FOLDER_VARIABLE))
+        sys.stderr.flush()
+        return compile_library(kernels)
+
+
+def compile_library(kernels: str) -> bytes:
+    """What the cache keeps: a line of JSON (exported name and number of arguments of each kernel), then object code."""
+    from kraft_codec.kernels import build
+
+    module, _, function = kernels.partition(":")
+    functions: Mapping[str, Function] = getattr(importlib.import_module(module), function)()
+    prefix = f"{module}.{function}.".replace(".", "_")
+    contents = {name: [prefix + name, build.arity(kernel)] for name, kernel in functions.items()}
+    return json.dumps(contents).encode() + b"\n" + build.compile_kernels(functions, prefix)
+
+
+def _load(code: bytes) -> Mapping[str, Function]:
+    from llvmlite import binding
+
+    contents, _, object_code = code.partition(b"\n")
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(jit=True, reloc="pic")
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+    engine.add_object_file(binding.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return {
+        name: _function(name, engine.get_function_address(exported), argument_count)
+        for name, (exported, argument_count) in json.loads(contents).items()
+    }
+
+
+def _function(name: str, address: int, argument_count: int) -> Function:
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * argument_count)
+    native = kind(address)
+
+    def call(*arguments: int) -> int:
+        result = ctypes.c_int64()
+        raised = ctypes.c_void_p()
+        if native(ctypes.addressof(result), ctypes.addressof(raised), *arguments):
+            raise RuntimeError(f"the kernel {name} raised, which none may")
+        return result.value
+
+    return call
+
+
+def _fingerprint(kernels: str, packages: Sequence[str]) -> str:
+    """Differs for every change of a kernel, of the compiler, of the processor: what is kept is never stale."""
+    from llvmlite import binding
+
+    known = hashlib.sha256()
+    for package in packages:
+        for source in sorted(importlib.resources.files(package).iterdir(), key=lambda entry: entry.name):
+            if source.name.endswith(".py"):
+                known.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    for part in (
+        kernels,
+        importlib.metadata.version("numba"),
+        importlib.metadata.version("llvmlite"),
+        binding.get_default_triple(),
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
+    ):
+        known.update(part.encode() + b"\0")
+    return known.hexdigest()[:32]

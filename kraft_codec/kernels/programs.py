@@ -1,0 +1,214 @@
+"""Schemas compiled to rows of numbers: what the kernels interpret. Adding a record type adds rows here, never a kernel.
+
+A program is a table of int32, OP_COLUMNS to a row: the op code, then its arguments. Data that ops point to (widths, tag
+tables, texts) lies behind the rows in the same memory, addressed by its distance in bytes from the table's start.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_codec.kernels.codes import (
+    END,
+    JUMP,
+    LOOP,
+    MARK,
+    NEXT,
+    NEXT_TAG,
+    OP_BYTES,
+    OP_COLUMNS,
+    SKIP,
+    SKIP_ARRAY,
+    SKIP_BYTES,
+    SKIP_TEXT,
+    TAGS,
+)
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Message, Type
+
+WIDTH_BYTES: Final[dict[Type, int]] = {
+    Type.BOOL: 1,
+    Type.INT8: 1,
+    Type.INT16: 2,
+    Type.UINT16: 2,
+    Type.INT32: 4,
+    Type.UINT32: 4,
+    Type.INT64: 8,
+    Type.FLOAT64: 8,
+    Type.UUID: 16,
+}
+TYPES_PER_KIND: Final = 256
+_TAG_UNKNOWN: Final = 0
+_TAG_NOT_IN_VERSION: Final = -1
+
+
+class Assembler:
+    """Collects a program's rows and its data; `table` lays both out in one piece of memory."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[int]] = []
+        self._data = bytearray()
+        self._data_arguments: list[tuple[int, int]] = []
+        # Row 0 stands for "no program", so that 0 can mean an unknown tag.
+        self.emit(END)
+
+    def emit(self, op: int, *arguments: int) -> int:
+        """Appends a row and returns its number."""
+        self._rows.append([op, *arguments, *[0] * (OP_COLUMNS - 1 - len(arguments))])
+        return len(self._rows) - 1
+
+    @property
+    def next_row(self) -> int:
+        return len(self._rows)
+
+    def patch(self, row: int, argument: int, value: int) -> None:
+        """Sets an argument (1 is the first) that was not known when the row was emitted."""
+        self._rows[row][argument] = value
+
+    def point_at(self, row: int, argument: int, data: bytes) -> None:
+        """Makes an argument the distance of `data`, which is appended, from the table's start."""
+        self._rows[row][argument] = len(self._data)
+        self._data_arguments.append((row, argument))
+        self._data += data + bytes(-len(data) % 8)
+
+    def point_at_numbers(self, row: int, argument: int, numbers: Sequence[int]) -> None:
+        self.point_at(row, argument, np.array(numbers, np.int32).tobytes())
+
+    def table(self) -> npt.NDArray[np.uint8]:
+        """Rows, then data, then room to read eight bytes at a time behind the last."""
+        rows = np.array(self._rows, np.int32)
+        for row, argument in self._data_arguments:
+            rows[row, argument] += OP_BYTES * len(self._rows)
+        return np.frombuffer(rows.tobytes() + bytes(self._data) + bytes(64), np.uint8)
+
+
+def is_nullable(field: Field, version: int) -> bool:
+    return field.nullable is not None and version in field.nullable
+
+
+def is_fixed(field: Field) -> bool:
+    """Whether one value of the field's type has a fixed width."""
+    return field.type in WIDTH_BYTES
+
+
+class WalkAssembler(Assembler):
+    """Programs for `walk`: they know widths, nullability and tags, not names."""
+
+    def message(self, message: Message, version: int, *, with_marks: bool = False) -> int:
+        """A program that walks a whole body. With marks: notes where each untagged field of the message begins."""
+        start = self.next_row
+        self._struct(message.fields, version, with_marks=with_marks)
+        self.emit(END)
+        return start
+
+    def value(self, field: Field, version: int) -> int:
+        """A program that walks one value of a (tagged) field."""
+        start = self.next_row
+        self._field(field, version)
+        self.emit(END)
+        return start
+
+    def _struct(self, fields: Sequence[Field], version: int, *, with_marks: bool = False) -> None:
+        widths: list[int] = []
+        for number, field in enumerate(fields):
+            if field.tag is not None or version not in field.versions:
+                continue
+            if with_marks:
+                self._flush(widths)
+                self.emit(MARK, number)
+            if is_fixed(field) and not field.array:
+                widths.append(WIDTH_BYTES[field.type])
+                continue
+            self._flush(widths)
+            self._field(field, version)
+        self._flush(widths)
+        if with_marks:
+            self.emit(MARK, len(fields))
+        self._tags(fields, version)
+
+    def _flush(self, widths: list[int]) -> None:
+        """Fixed-width fields that follow each other are passed in one step."""
+        if widths:
+            row = self.emit(SKIP, sum(widths))
+            self.point_at_numbers(row, 2, widths)
+            widths.clear()
+
+    def _field(self, field: Field, version: int) -> None:
+        nullable = int(is_nullable(field, version))
+        if field.array and is_fixed(field):
+            self.emit(SKIP_ARRAY, WIDTH_BYTES[field.type], nullable)
+        elif field.array:
+            loop = self.emit(LOOP, nullable)
+            self._one(field, version, nullable=0)
+            self.emit(NEXT)
+            self.patch(loop, 2, self.next_row)
+        else:
+            self._one(field, version, nullable=nullable)
+
+    def _one(self, field: Field, version: int, *, nullable: int) -> None:
+        if field.type is Type.STRUCT:
+            self._struct(field.fields, version)
+        elif field.type is Type.STRING:
+            self.emit(SKIP_TEXT, nullable)
+        elif field.type is Type.BYTES:
+            self.emit(SKIP_BYTES, nullable)
+        else:
+            self._flush([WIDTH_BYTES[field.type]])
+
+    def _tags(self, fields: Sequence[Field], version: int) -> None:
+        tagged = {field.tag: field for field in fields if field.tag is not None}
+        size = max(tagged, default=-1) + 1
+        self.emit(TAGS)
+        next_tag = self.emit(NEXT_TAG, size)
+        if not tagged:
+            return
+        jump = self.emit(JUMP)
+        starts = [_TAG_UNKNOWN] * size
+        for tag, field in tagged.items():
+            if version not in field.versions:
+                starts[tag] = _TAG_NOT_IN_VERSION
+                continue
+            starts[tag] = self.next_row
+            self._field(field, version)
+            self.emit(JUMP, next_tag)
+        self.patch(jump, 1, self.next_row)
+        self.point_at_numbers(next_tag, 2, starts)
+
+
+def versions_of(message: Message) -> range:
+    return range(message.versions.first, message.versions.last + 1)
+
+
+class Directory:
+    """Which program belongs to a record type and version: what `records._program_of` reads."""
+
+    def __init__(self) -> None:
+        self._versions = np.zeros((2 * TYPES_PER_KIND, 3), np.int32)
+        self._versions[:, 1] = -1
+        self._starts: list[int] = []
+
+    def add(self, entry: int, first_version: int, starts: Sequence[int]) -> None:
+        where = 3 * 2 * TYPES_PER_KIND + len(self._starts)
+        self._versions[entry] = first_version, first_version + len(starts) - 1, where
+        self._starts += starts
+
+    def table(self) -> npt.NDArray[np.int32]:
+        return np.concatenate([self._versions.ravel(), np.array(self._starts, np.int32)])
+
+
+@functools.cache
+def walk_programs(dialect: Dialect) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """The programs that check every metadata record and every control record of a dialect, and their directory."""
+    assembler = WalkAssembler()
+    directory = Directory()
+    for message in METADATA_RECORDS:
+        starts = [assembler.message(message, version) for version in versions_of(message)]
+        directory.add(message.number, message.versions.first, starts)
+    for number, control_type in CONTROL_TYPES[dialect].items():
+        start = assembler.message(control_type.message, control_type.version)
+        directory.add(TYPES_PER_KIND + number, control_type.version, [start])
+    return assembler.table(), directory.table()

@@ -1,0 +1,160 @@
+"""The walk over one body by its schema's program: is every length, count and text sound, and where does it end?
+
+One interpreter for every record type and version (`programs.walk_program` writes the programs). The order of checks and
+the positions of errors are those of `kraft_codec.record`, the readable reference.
+"""
+
+from __future__ import annotations
+
+from kraft_codec.kernels.codes import (
+    BAD_RECORD,
+    BAD_STRING,
+    END,
+    JUMP,
+    LOOP,
+    MARK,
+    NEXT,
+    NEXT_TAG,
+    OK,
+    OP_BYTES,
+    SKIP,
+    SKIP_ARRAY,
+    SKIP_BYTES,
+    SKIP_TEXT,
+    STRING_BYTES_MAX,
+    TAGS,
+)
+from kraft_codec.kernels.memory import inlined, load_int32, load_int64, shared, store_int64
+from kraft_codec.kernels.utf8 import is_utf8
+from kraft_codec.kernels.varints import length_of, unsigned_varint, varint_status
+
+
+@shared
+def _first_that_does_not_fit(instruction: int, program: int, position: int, end: int) -> int:
+    """Of fixed-width fields that one SKIP passes together: where the first begins that ends behind `end`."""
+    widths = program + load_int32(instruction + 8)
+    while end - position >= load_int32(widths):
+        position += load_int32(widths)
+        widths += 4
+    return position
+
+
+@inlined
+def skip_text(base: int, position: int, end: int, is_nullable: int) -> tuple[int, int]:
+    """(OK, position behind it) or (status, position of the error)."""
+    raw, after = unsigned_varint(base, position, end)
+    if after < 0:
+        return varint_status(after), position
+    length = length_of(raw)
+    if length < 0:
+        return (OK, after) if is_nullable else (BAD_RECORD, position)
+    if length > STRING_BYTES_MAX or length > end - after:
+        return BAD_RECORD, position
+    if not is_utf8(base + after, length):
+        return BAD_STRING, after
+    return OK, after + length
+
+
+@inlined
+def skip_array(base: int, position: int, end: int, width: int, is_nullable: int) -> tuple[int, int]:
+    """Elements of `width` bytes: (OK, position behind them) or (status, position of the error)."""
+    raw, after = unsigned_varint(base, position, end)
+    if after < 0:
+        return varint_status(after), position
+    count = length_of(raw)
+    if count < 0:
+        return (OK, after) if is_nullable else (BAD_RECORD, position)
+    remaining = end - after
+    if count > remaining:
+        return BAD_RECORD, position
+    if count * width > remaining:
+        return BAD_RECORD, after + remaining // width * width
+    return OK, after + count * width
+
+
+@inlined
+def _tag_program(base: int, position: int, end: int, instruction: int, program: int) -> tuple[int, int, int]:
+    """Reads a tag and its size: (status, position, where its value's program starts, or 0 for a tag skipped whole)."""
+    tag, size_position = unsigned_varint(base, position, end)
+    if size_position < 0:
+        return varint_status(size_position), position, 0
+    size_bytes, after = unsigned_varint(base, size_position, end)
+    if after < 0:
+        return varint_status(after), size_position, 0
+    start = 0
+    if 0 <= tag < load_int32(instruction + 4):
+        start = load_int32(program + load_int32(instruction + 8) + 4 * tag)
+    if start < 0:
+        return BAD_RECORD, position, 0
+    if start == 0:
+        if size_bytes < 0 or size_bytes > end - after:
+            return BAD_RECORD, size_position, 0
+        after += size_bytes
+    return OK, after, start
+
+
+@shared
+def walk(base: int, position: int, end: int, start: int, program: int, frames: int, marks: int) -> tuple[int, int]:
+    """Runs the program from row `start`: (OK, position behind the body) or (status, position of the error).
+
+    `frames` is room for two int64 per level of nesting, `marks` for the positions that MARK notes.
+    """
+    row = start
+    while True:
+        instruction = program + OP_BYTES * row
+        op = load_int32(instruction)
+        row += 1
+        status = OK
+        at = position
+        if op == SKIP:
+            if end - position < load_int32(instruction + 4):
+                return BAD_RECORD, _first_that_does_not_fit(instruction, program, position, end)
+            at = position + load_int32(instruction + 4)
+        elif op == SKIP_ARRAY:
+            status, at = skip_array(base, position, end, load_int32(instruction + 4), load_int32(instruction + 8))
+        elif op == TAGS:
+            count, at = unsigned_varint(base, position, end)
+            if at < 0:
+                return varint_status(at), position
+            if count > 0:
+                frames += 16
+                store_int64(frames, count)
+            else:
+                row += 1
+        elif op == NEXT_TAG:
+            remaining = load_int64(frames)
+            if remaining == 0:
+                frames -= 16
+            else:
+                store_int64(frames, remaining - 1)
+                status, at, value_program = _tag_program(base, position, end, instruction, program)
+                row = row - 1 if value_program == 0 else value_program
+        elif op == SKIP_TEXT:
+            status, at = skip_text(base, position, end, load_int32(instruction + 4))
+        elif op == LOOP:
+            status, at = skip_array(base, position, end, 0, load_int32(instruction + 4))
+            count = length_of(unsigned_varint(base, position, end)[0])
+            if count > 0:
+                frames += 16
+                store_int64(frames, count)
+                store_int64(frames + 8, row)
+            else:
+                row = load_int32(instruction + 8)
+        elif op == NEXT:
+            remaining = load_int64(frames) - 1
+            store_int64(frames, remaining)
+            if remaining > 0:
+                row = load_int64(frames + 8)
+            else:
+                frames -= 16
+        elif op == SKIP_BYTES:
+            status, at = skip_array(base, position, end, 1, load_int32(instruction + 4))
+        elif op == JUMP:
+            row = load_int32(instruction + 4)
+        elif op == MARK:
+            store_int64(marks + 8 * load_int32(instruction + 4), position)
+        elif op == END:
+            return OK, position
+        if status != OK:
+            return status, at
+        position = at
