@@ -1,0 +1,315 @@
+"""Processes and their disks, formatted as `kafka-storage` would, started, crashed, paused, wiped (facts 7.10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft_engine import election, membership
+from kraft_engine.disks import Disk
+from kraft_engine.leader import describe_replicas
+from kraft_engine.log import Snapshot
+from kraft_engine.messages import DescribeQuorumResponse
+from kraft_engine.network import Network
+from kraft_engine.protocols import Membership, StateMachine, Witness
+from kraft_engine.raft import LEADER, RaftNode, Settings
+from kraft_engine.switches import ALL_ON, Switches
+from kraft_engine.voters import Voter, VoterSet
+from kraft_engine.world import MS, World
+
+__all__ = ["Cluster", "IdleMachine", "Process"]
+
+_LOADED = (election, membership)
+CONTROLLER_PORT = 9093
+
+
+class IdleMachine:
+    """A state machine that does nothing: for runs of Raft alone."""
+
+    __slots__ = ()
+
+    def epoch_committed(self, node: RaftNode) -> None:
+        pass
+
+    def resigned(self, node: RaftNode) -> None:
+        pass
+
+    def watermark_moved(self, node: RaftNode) -> None:
+        pass
+
+
+class Process:
+    """A slot in which a node lives: its disk outlasts it."""
+
+    __slots__ = (
+        "backlog",
+        "can_become_voter",
+        "disk",
+        "endpoint",
+        "id",
+        "node",
+        "paused",
+        "skew_ms",
+        "slot",
+        "static_voters",
+    )
+
+    def __init__(self, slot: int, node_id: int, disk: Disk, static_voters: VoterSet | None) -> None:
+        self.slot = slot
+        self.id = node_id
+        self.disk = disk
+        self.static_voters = static_voters
+        self.node: RaftNode | None = None
+        self.paused = False
+        self.backlog: list[tuple[int, int, Any]] = []
+        self.can_become_voter = True
+        self.endpoint = (f"controller-{node_id}", CONTROLLER_PORT)
+        self.skew_ms = 0
+
+
+class Cluster:
+    """All nodes of one cluster id, controllers first; the ids of `controller_ids` answer to bootstrap requests."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: Settings,
+        membership_rules: Membership,
+        witness: Witness,
+        *,
+        switches: Switches = ALL_ON,
+        segment_limit_bytes: int = 1 << 30,
+    ) -> None:
+        self.world = world
+        self.settings = settings
+        self.membership = membership_rules
+        self.witness = witness
+        self.switches = switches
+        self.segment_limit_bytes = segment_limit_bytes
+        self.network = Network(world, self._deliver)
+        self.processes: list[Process] = []
+        self.slots_by_id: dict[int, int] = {}
+        self.controller_ids: tuple[int, ...] = ()
+        self.replies: dict[int, Any] = {}
+        self._next_client_correlation = 0
+        self.machine: StateMachine = IdleMachine()
+        self.death_count = 0
+
+    # Formatting
+
+    def add_process(
+        self, node_id: int, *, static_voters: VoterSet | None = None, can_become_voter: bool = True
+    ) -> Process:
+        """A formatted node that is not started: a fresh directory id, an empty log."""
+        disk = Disk(self.world.chance.uuid(), segment_limit_bytes=self.segment_limit_bytes)
+        process = Process(len(self.processes), node_id, disk, static_voters)
+        process.can_become_voter = can_become_voter
+        if not can_become_voter:
+            process.endpoint = (f"broker-{node_id}", 9092)
+        self.processes.append(process)
+        self.slots_by_id[node_id] = process.slot
+        if can_become_voter:
+            self.controller_ids = (*self.controller_ids, node_id)
+        return process
+
+    def format_static(self, ids: tuple[int, ...]) -> list[Process]:
+        """controller.quorum.voters: kraft.version 0, no directory ids, no bootstrap snapshot."""
+        voters = VoterSet(Voter(id, host=f"controller-{id}", port=CONTROLLER_PORT) for id in ids)  # noqa: A001
+        return [self.add_process(id, static_voters=voters) for id in ids]  # noqa: A001
+
+    def format_initial_controllers(self, ids: tuple[int, ...]) -> list[Process]:
+        """--initial-controllers (one id: --standalone): kraft.version 1 and the same 0-0 snapshot on each."""
+        processes = [self.add_process(id) for id in ids]  # noqa: A001
+        voters = VoterSet(self.voter_of(process) for process in processes)
+        for process in processes:
+            self.write_bootstrap(process, voters)
+        return processes
+
+    def write_bootstrap(self, process: Process, voters: VoterSet) -> None:
+        now_ms = self.world.wall_ms()
+        process.disk.bootstrap = Snapshot((0, 0), None, 1, voters, now_ms, now_ms)
+
+    def voter_of(self, process: Process) -> Voter:
+        return Voter(process.id, process.disk.directory, process.endpoint[0], process.endpoint[1])
+
+    # Processes
+
+    def start(self, process: Process) -> RaftNode:
+        node = RaftNode(
+            world=self.world,
+            network=self.network,
+            addresses=self,
+            witness=self.witness,
+            membership=self.membership,
+            machine=self.machine,
+            settings=self.settings,
+            switches=self.switches,
+            slot=process.slot,
+            node_id=process.id,
+            disk=process.disk,
+            static_voters=process.static_voters,
+            can_become_voter=process.can_become_voter,
+            endpoint=process.endpoint,
+            skew_ms=process.skew_ms,
+        )
+        process.node = node
+        process.paused = False
+        process.backlog.clear()
+        node.start()
+        return node
+
+    def start_all(self) -> None:
+        for process in self.processes:
+            if process.node is None:
+                self.start(process)
+
+    def crash(self, slot: int) -> None:
+        """kill -9 with a power cut: volatile state and a random part of the unsynced tail are gone."""
+        process = self.processes[slot]
+        node = process.node
+        if node is None:
+            return
+        before = node.log.end_offset
+        self._stop(process, node)
+        end = process.disk.crash(self.world.chance, cut_torn_tail=self.switches.recovery_cuts_torn_tail)
+        self.witness.crashed(node)
+        self.witness.note(node, f"crashes, log end {before} -> {end}")
+
+    def stop(self, slot: int) -> None:
+        """A clean stop: everything is synced, a leader says goodbye first."""
+        process = self.processes[slot]
+        node = process.node
+        if node is None:
+            return
+        if node.role == LEADER:
+            node.resign()
+            node.poll()
+        self._stop(process, node)
+        process.disk.log.sync()
+        self.witness.note(node, "stops cleanly")
+
+    def _stop(self, process: Process, node: RaftNode) -> None:
+        node.running = False
+        if node.leader is not None:
+            node.leader = None
+            node.machine.resigned(node)
+        process.node = None
+        process.paused = False
+        process.backlog.clear()
+
+    def died(self, slot: int) -> None:
+        """The process ends inside a write: what the write had reached is left to chance."""
+        process = self.processes[slot]
+        process.disk.dies_before_sync = False
+        self.death_count += 1
+        self.crash(slot)
+
+    def restart(self, slot: int) -> None:
+        process = self.processes[slot]
+        if process.node is None and not process.disk.read_only:
+            self.start(process)
+
+    def pause(self, slot: int) -> None:
+        """Stop-the-world: nothing is handled, time goes on."""
+        process = self.processes[slot]
+        if process.node is not None:
+            process.paused = True
+            process.node.busy_until_us = 1 << 61
+
+    def resume(self, slot: int) -> None:
+        process = self.processes[slot]
+        node = process.node
+        if node is None or not process.paused:
+            return
+        process.paused = False
+        node.busy_until_us = 0
+        backlog, process.backlog = process.backlog, []
+        for envelope in backlog:
+            if node.running:
+                node.receive(envelope)
+        node.poll()
+
+    def replace_disk(self, slot: int) -> None:
+        """A new disk, formatted --no-initial-controllers: empty, under a new directory id."""
+        process = self.processes[slot]
+        if process.node is not None:
+            self.crash(slot)
+        process.disk.wipe(self.world.chance.uuid())
+
+    def _deliver(self, slot: int, envelope: tuple[int, int, Any]) -> None:
+        process = self.processes[slot]
+        node = process.node
+        if node is None:
+            return
+        if process.paused:
+            process.backlog.append(envelope)
+        elif self.world.now_us < node.busy_until_us:
+            self.world.at(node.busy_until_us, self._deliver, slot, envelope)
+        else:
+            self.network.delivered_count += 1
+            node.receive(envelope)
+
+    # Addresses
+
+    def slot_of(self, node_id: int) -> int:
+        return self.slots_by_id.get(node_id, -1)
+
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        return self.controller_ids
+
+    # Clients
+
+    def ask(self, slot: int, body: Any) -> int:
+        """An admin client's request to a node, at once; returns the correlation under which the reply will be found."""
+        self._next_client_correlation += 1
+        correlation = self._next_client_correlation
+        node = self.processes[slot].node
+        if node is not None and not self.processes[slot].paused:
+            node.receive((-1, correlation, body))
+        return correlation
+
+    def client_reply(self, correlation: int, body: Any) -> None:
+        self.replies[correlation] = body
+
+    def nodes(self) -> list[RaftNode]:
+        return [process.node for process in self.processes if process.node is not None]
+
+    def leader(self) -> RaftNode | None:
+        """The running leader of the highest epoch."""
+        best: RaftNode | None = None
+        for process in self.processes:
+            node = process.node
+            if node is not None and node.role == LEADER and (best is None or node.epoch > best.epoch):
+                best = node
+        return best
+
+    def ready_leader(self) -> RaftNode | None:
+        node = self.leader()
+        return node if node is not None and node.leader is not None and node.leader.writable else None
+
+    def run_until_leader(self, limit_us: int = 60_000 * MS) -> RaftNode:
+        """Runs until a leader has committed its epoch's first batch."""
+        if not self.world.run_until(lambda: self.ready_leader() is not None, limit_us=limit_us):
+            raise TimeoutError(f"no leader within {limit_us // MS} ms (seed {self.world.seed})")
+        leader = self.ready_leader()
+        if leader is None:
+            raise TimeoutError("the leader went as it came")
+        return leader
+
+    def describe(self, slot: int) -> DescribeQuorumResponse:
+        """DescribeQuorum: only the leader answers with replicas."""
+        node = self.processes[slot].node
+        if node is None or node.leader is None:
+            known = (node.leader_id, node.epoch) if node is not None else (-1, -1)
+            return DescribeQuorumResponse("NOT_LEADER_OR_FOLLOWER", *known)
+        state = node.leader
+        own = state.replicas.get(node.key)
+        if own is not None:
+            own.end_offset = node.log.end_offset
+        return DescribeQuorumResponse(
+            "",
+            node.id,
+            node.epoch,
+            state.high_watermark,
+            describe_replicas(state.replicas),
+            describe_replicas(state.observers),
+        )

@@ -1,0 +1,309 @@
+"""Elections: pre-votes, votes, the two epoch messages, resignation (KIP-595, KIP-996; facts 7.1, 7.2)."""
+
+from __future__ import annotations
+
+from kraft_engine import raft
+from kraft_engine.leader import become_leader
+from kraft_engine.messages import (
+    FENCED_LEADER_EPOCH,
+    INCONSISTENT_CLUSTER_ID,
+    INVALID_REQUEST,
+    INVALID_VOTER_KEY,
+    NONE,
+    UNSUPPORTED_VERSION,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from kraft_engine.raft import CANDIDATE, FOLLOWER, LEADER, PROSPECTIVE, RESIGNED, UNATTACHED, RaftNode
+from kraft_engine.replication import fetch_from_someone
+from kraft_engine.voters import NO_DIRECTORY, ReplicaKey
+
+
+def log_is_up_to_date(node: RaftNode, last_epoch: int, last_offset: int) -> bool:
+    """The candidate's log is at least as long as mine, by (epoch, end offset)."""
+    if not node.switches.voter_log_must_be_up_to_date:
+        return True
+    return (last_epoch, last_offset) >= (node.log.last_epoch, node.log.end_offset)
+
+
+def names_me(node: RaftNode, voter: ReplicaKey) -> bool:
+    """The request's voter key is mine; an unknown directory id matches on id alone."""
+    return voter[0] == node.id and voter[1] in (NO_DIRECTORY, node.directory)
+
+
+def handle_vote(node: RaftNode, source: int, correlation: int, request: VoteRequest) -> None:
+    error = _vote_request_error(node, request)
+    granted = False
+    if request.replica_epoch > node.epoch and not error:
+        node.witness.saw_epoch(node, request.replica_epoch)
+    if not error:
+        if request.replica_epoch > node.epoch and not _ignores_epoch(node):
+            node.become_unattached(request.replica_epoch)
+        if not names_me(node, request.voter):
+            error = INVALID_VOTER_KEY
+        elif node.membership.may_vote_for(node, request.replica):
+            granted = _grants(node, request)
+            if granted and not request.pre_vote:
+                _persist_vote(node, request)
+    response = VoteResponse(
+        error, node.leader_id, node.epoch, granted, request.pre_vote, request.replica_epoch, node.key
+    )
+    node.reply(source, correlation, response)
+
+
+def _ignores_epoch(node: RaftNode) -> bool:
+    return node.role == LEADER and not node.switches.step_down_at_higher_epoch
+
+
+def _vote_request_error(node: RaftNode, request: VoteRequest) -> str:
+    if request.cluster_id != node.settings.cluster_id:
+        return INCONSISTENT_CLUSTER_ID
+    newest_legal_epoch = request.replica_epoch if request.pre_vote else request.replica_epoch - 1
+    strict = node.switches.epoch_grows_with_each_candidacy
+    if request.last_offset < 0 or request.last_epoch < 0 or (strict and request.last_epoch > newest_legal_epoch):
+        return INVALID_REQUEST
+    if request.replica_epoch < node.epoch:
+        return FENCED_LEADER_EPOCH
+    return UNSUPPORTED_VERSION if request.pre_vote and not node.settings.pre_vote else NONE
+
+
+def _grants(node: RaftNode, request: VoteRequest) -> bool:
+    """The table of facts 7.2: by the receiver's state, for pre-votes and votes."""
+    up_to_date = log_is_up_to_date(node, request.last_epoch, request.last_offset)
+    role = node.role
+    if role == LEADER:
+        return False
+    if request.pre_vote:
+        return up_to_date and not (role == FOLLOWER and node.fetched_once)
+    if role in (UNATTACHED, PROSPECTIVE):
+        voted = node.voted
+        if voted is not None and node.switches.one_vote_per_epoch:
+            return voted[0] == request.replica[0] and voted[1] in (NO_DIRECTORY, request.replica[1])
+        return node.leader_id < 0 and up_to_date
+    return not node.switches.one_vote_per_epoch and role != RESIGNED and up_to_date
+
+
+def _persist_vote(node: RaftNode, request: VoteRequest) -> None:
+    """The vote is on disk before the answer leaves."""
+    if node.voted == request.replica:
+        return
+    node.voted = request.replica
+    node.persist(voted=True)
+    if node.role not in (UNATTACHED, PROSPECTIVE):
+        node.enter(UNATTACHED, node.random_election_timeout_us())
+    else:
+        node.deadline_us = node.world.now_us + node.random_election_timeout_us()
+
+
+def handle_vote_response(node: RaftNode, source: int, correlation: int, response: VoteResponse) -> None:
+    if response.error == UNSUPPORTED_VERSION and node.role == PROSPECTIVE:
+        node.become_candidate()
+        return
+    if response.leader_epoch > node.epoch or (response.leader_id >= 0 and response.leader_epoch == node.epoch):
+        before = (node.role, node.epoch)
+        if not (node.role == PROSPECTIVE and response.leader_epoch == node.epoch and node.leader_id >= 0):
+            node.learn(response.leader_epoch, response.leader_id)
+        if (node.role, node.epoch) != before:
+            return
+    if response.error:
+        node.back_off(source)
+        return
+    expected = PROSPECTIVE if response.pre_vote else CANDIDATE
+    voters = node.voters
+    if node.role != expected or response.replica_epoch != node.epoch or voters is None:
+        return
+    key = _voter_key(node, response.voter)
+    if key is None:
+        return
+    (node.granted if response.granted else node.rejected)[key] = True
+    _count(node)
+
+
+def _voter_key(node: RaftNode, voter: ReplicaKey) -> ReplicaKey | None:
+    """The key under which a vote counts: that of the candidate's voter set; None for one outside it."""
+    voters = node.voters
+    if voters is None:
+        return None
+    if voter in voters.keys:
+        return voter
+    entry = voters.voter(voter[0])
+    if entry is None:
+        return None
+    return entry.key if entry.directory == NO_DIRECTORY else None
+
+
+def _count(node: RaftNode) -> None:
+    voters = node.voters
+    if voters is None:
+        return
+    own = node.key
+    granted = sum(1 for key in voters.keys if key in node.granted or (key[0] == own[0] and key[1] == NO_DIRECTORY))
+    rejected = sum(1 for key in voters.keys if key in node.rejected)
+    if granted >= voters.majority:
+        if node.role == PROSPECTIVE:
+            node.become_candidate()
+        else:
+            become_leader(node)
+    elif rejected >= voters.majority:
+        if node.role == PROSPECTIVE:
+            lose_pre_vote(node)
+        else:
+            node.deadline_us = min(node.deadline_us, node.world.now_us + node.world.chance.below(1_000_000))
+            node.rejected.clear()
+
+
+def lose_pre_vote(node: RaftNode) -> None:
+    """Back to the leader that it knew, else unattached; the epoch stays."""
+    if node.had_leader_id >= 0:
+        node.become_follower(node.epoch, node.had_leader_id)
+    else:
+        node.become_unattached(node.epoch)
+
+
+def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: BeginQuorumEpochRequest) -> None:
+    error = NONE
+    if request.cluster_id != node.settings.cluster_id:
+        error = INCONSISTENT_CLUSTER_ID
+    elif request.leader_epoch < node.epoch:
+        error = FENCED_LEADER_EPOCH
+    else:
+        node.learn(request.leader_epoch, request.leader_id)
+        if not names_me(node, request.voter):
+            error = INVALID_VOTER_KEY
+    node.reply(source, correlation, BeginQuorumEpochResponse(error, node.leader_id, node.epoch))
+
+
+def handle_begin_epoch_response(
+    node: RaftNode, source: int, correlation: int, response: BeginQuorumEpochResponse
+) -> None:
+    node.learn(response.leader_epoch, response.leader_id)
+    if node.leader is not None and response.error:
+        node.back_off(source)
+
+
+def handle_end_epoch(node: RaftNode, source: int, correlation: int, request: EndQuorumEpochRequest) -> None:
+    error = NONE
+    if request.cluster_id != node.settings.cluster_id:
+        error = INCONSISTENT_CLUSTER_ID
+    elif request.leader_epoch < node.epoch:
+        error = FENCED_LEADER_EPOCH
+    else:
+        node.learn(request.leader_epoch, request.leader_id)
+        if node.role == FOLLOWER and node.leader_id == request.leader_id and node.is_voter:
+            _prepare_election(node, request)
+    node.reply(source, correlation, EndQuorumEpochResponse(error, node.leader_id, node.epoch))
+
+
+def _prepare_election(node: RaftNode, request: EndQuorumEpochRequest) -> None:
+    """The first preferred successor stands at once, the others after a back-off by their place."""
+    node.fetched_once = False
+    try:
+        position = request.preferred_candidates.index(node.key)
+    except ValueError:
+        position = len(request.preferred_candidates)
+    backoff_us = 0
+    if position:
+        backoff_us = 50_000 * (1 << min(position, 4)) + node.world.chance.below(50_000)
+    node.deadline_us = min(node.deadline_us, node.world.now_us + backoff_us)
+
+
+def handle_end_epoch_response(node: RaftNode, source: int, correlation: int, response: EndQuorumEpochResponse) -> None:
+    if response.error and response.leader_epoch <= node.epoch:
+        node.back_off(source)
+        return
+    node.learn(response.leader_epoch, response.leader_id)
+    if node.role == RESIGNED:
+        node.in_flight[source] = (-1, raft.NEVER)
+
+
+# Polls
+
+
+def poll_unattached(node: RaftNode, now_us: int) -> int:
+    if node.is_voter:
+        if now_us >= node.deadline_us:
+            node.become_prospective()
+            return raft.POLLS[node.role](node, now_us) if node.role != UNATTACHED else now_us + 1_000_000
+        return min(node.deadline_us, fetch_from_someone(node, now_us))
+    return fetch_from_someone(node, now_us)
+
+
+def poll_prospective(node: RaftNode, now_us: int) -> int:
+    if now_us >= node.deadline_us or not node.is_voter:
+        lose_pre_vote(node)
+        return min(node.deadline_us, now_us + node.settings.retry_backoff_us)
+    return min(node.deadline_us, _send_votes(node, now_us, pre_vote=True))
+
+
+def poll_candidate(node: RaftNode, now_us: int) -> int:
+    if now_us >= node.deadline_us:
+        if not node.is_voter:
+            node.become_unattached(node.epoch)
+            return now_us + node.settings.retry_backoff_us
+        node.become_prospective()
+        return raft.POLLS[node.role](node, now_us)
+    return min(node.deadline_us, _send_votes(node, now_us, pre_vote=False))
+
+
+def _send_votes(node: RaftNode, now_us: int, *, pre_vote: bool) -> int:
+    voters = node.voters
+    if voters is None:
+        return now_us + 1_000_000
+    next_us = raft.NEVER
+    log = node.log
+    for key in voters.keys:
+        if key == node.key or (key[0] == node.id and key[1] == NO_DIRECTORY):
+            continue
+        if key in node.granted or key in node.rejected:
+            continue
+        slot = node.addresses.slot_of(key[0])
+        if slot < 0 or slot == node.slot:
+            continue
+        if node.ready(slot, now_us):
+            node.request(
+                slot,
+                VoteRequest(
+                    node.settings.cluster_id, key, node.key, node.epoch, log.last_epoch, log.end_offset, pre_vote
+                ),
+            )
+        next_us = min(next_us, node.in_flight[slot][1])
+    return next_us
+
+
+def poll_resigned(node: RaftNode, now_us: int) -> int:
+    """Tells the voters that the epoch is over; on timeout moves to the next epoch, unattached."""
+    if now_us >= node.deadline_us:
+        node.become_unattached(node.epoch + 1)
+        return raft.POLLS[node.role](node, now_us)
+    next_us = node.deadline_us
+    voters = node.voters
+    if voters is None:
+        return next_us
+    for key in voters.keys:
+        slot = node.addresses.slot_of(key[0])
+        if slot < 0 or slot == node.slot:
+            continue
+        if node.ready(slot, now_us):
+            node.request(slot, EndQuorumEpochRequest(node.settings.cluster_id, node.id, node.epoch, node.successors))
+        next_us = min(next_us, node.in_flight[slot][1])
+    return next_us
+
+
+raft.HANDLERS.update(
+    {
+        VoteRequest: handle_vote,
+        VoteResponse: handle_vote_response,
+        BeginQuorumEpochRequest: handle_begin_epoch,
+        BeginQuorumEpochResponse: handle_begin_epoch_response,
+        EndQuorumEpochRequest: handle_end_epoch,
+        EndQuorumEpochResponse: handle_end_epoch_response,
+    }
+)
+raft.POLLS[UNATTACHED] = poll_unattached
+raft.POLLS[PROSPECTIVE] = poll_prospective
+raft.POLLS[CANDIDATE] = poll_candidate
+raft.POLLS[RESIGNED] = poll_resigned

@@ -1,0 +1,382 @@
+"""What must hold after every event of a run, checked where it can change and nowhere else.
+
+Kafka's own simulation checks seven (facts 8.1: M below), its TLA+ models more (facts 8.2: T), reliability.md the
+rest. Each has a name that a violation carries. A violation ends the run; after an event beyond Raft's model (a wiped
+or lying disk) it is recorded as that damage's effect instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft_engine.batches import Batch
+from kraft_engine.commit import CommitLedger
+from kraft_engine.log import SnapshotId
+from kraft_engine.raft import CANDIDATE, LEADER, ROLE_NAMES, RaftNode
+from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, VoterSet, disjoint_majorities
+from kraft_engine.world import MS, World
+
+if TYPE_CHECKING:
+    from kraft_engine.cluster import Cluster
+
+TIMELINE_LIMIT = 4_000
+
+
+class InvariantViolationError(Exception):
+    """A safety rule did not hold. `name` is the invariant; the message ends with the last events before it."""
+
+    def __init__(self, name: str, detail: str, seed: int, event: int, timeline: list[str]) -> None:
+        tail = "\n".join(timeline[-40:])
+        super().__init__(f"{name}: {detail} (seed {seed}, event {event})\n{tail}")
+        self.name = name
+        self.detail = detail
+        self.seed = seed
+        self.event = event
+
+
+class RaftInvariants:
+    """The witness of one cluster. It sees every step of every node, and keeps the ledger of what is committed."""
+
+    def __init__(self, world: World, *, is_static: bool = False) -> None:
+        self.world = world
+        self.is_static = is_static
+        self.one_voter_per_id = True
+        self.cluster: Cluster | None = None
+        self.ledger = CommitLedger()
+        self.leaders: dict[int, int] = {}
+        self.elections: dict[int, ReplicaKey] = {}
+        self.votes: dict[tuple[ReplicaKey, int], int] = {}
+        self.persisted_epochs: dict[ReplicaKey, int] = {}
+        self.voter_records: dict[int, list[int]] = {}
+        self.marks: dict[int, tuple[RaftNode, int]] = {}
+        self.seen_epochs: dict[int, int] = {}
+        self.lost_ends: dict[ReplicaKey, int] = {}
+        self.highest_mark = 0
+        self.highest_mark_epoch = 0
+        self.beyond_model: list[str] = []
+        self.damage_effects: list[tuple[str, str]] = []
+        self.timeline: list[str] = []
+        self.events: list[tuple[int, str, dict[str, Any]]] = []
+        self.check_count = 0
+
+    # Reporting
+
+    def fail(self, name: str, detail: str) -> None:
+        """Stops the run, or records what labelled damage has led to."""
+        if self.beyond_model:
+            if len(self.damage_effects) < TIMELINE_LIMIT:
+                self.damage_effects.append((name, detail))
+                self.record("damage_effect", invariant=name, detail=detail)
+            return
+        raise InvariantViolationError(name, detail, self.world.seed, self.world.event_count, self.timeline)
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """One line of the truth."""
+        self.events.append((self.world.now_us, kind, fields))
+
+    def say(self, slot: int, text: str) -> None:
+        timeline = self.timeline
+        timeline.append(f"{self.world.now_us // MS:>9} ms  {'':{slot * 14}}[{slot}] {text}")
+        if len(timeline) > TIMELINE_LIMIT:
+            del timeline[: TIMELINE_LIMIT // 2]
+
+    def note(self, node: RaftNode, text: str) -> None:
+        self.say(node.slot, f"node {node.id} {text}")
+
+    def damage(self, label: str, **fields: Any) -> None:
+        """An event beyond Raft's model: from here on a violation is an effect of it."""
+        self.beyond_model.append(label)
+        self.record("damage", label=label, **fields)
+        self.say(0, f"BEYOND THE MODEL: {label}")
+
+    # Elections
+
+    def role_changed(self, node: RaftNode) -> None:
+        """T StatesMatchRoles: what a role claims stands on the disk; the voter set is the log's newest."""
+        self.check_count += 1
+        state = node.disk.visible_state
+        if node.role == LEADER and (state is None or state.epoch != node.epoch or state.leader_id != node.id):
+            self.fail("StatesMatchRoles", f"node {node.id} leads epoch {node.epoch} without having it persisted")
+        if node.role == CANDIDATE:
+            if state is None or state.epoch != node.epoch or state.voted is None or state.voted[0] != node.id:
+                self.fail("StatesMatchRoles", f"node {node.id} stands in epoch {node.epoch} without a persisted vote")
+            if not node.is_voter:
+                self.fail("OnlyVotersStand", f"node {node.id} stands in epoch {node.epoch} as an observer")
+            self._check_history(node)
+        self.say(node.slot, f"node {node.id} {ROLE_NAMES[node.role]} epoch {node.epoch} end {node.log.end_offset}")
+
+    def _check_history(self, node: RaftNode) -> None:
+        """The latest voter set is that of the newest voter record in the log, committed or not."""
+        records = self.voter_records.get(node.slot)
+        newest = records[-1] if records else None
+        last = node.history.last_offset
+        from_snapshot = last is not None and self._in_snapshot(node, last) and (newest is None or newest <= last)
+        if newest is not None and newest >= node.log.start_offset and last != newest and not from_snapshot:
+            self.fail(
+                "VoterSetFollowsLog", f"node {node.id} uses the set of offset {last}, its log has one at {newest}"
+            )
+        if last is not None and last >= node.log.end_offset and last >= 0 and not self._in_snapshot(node, last):
+            self.fail("VoterSetFollowsLog", f"node {node.id} uses the set of offset {last}, above its log end")
+
+    @staticmethod
+    def _in_snapshot(node: RaftNode, offset: int) -> bool:
+        return any(snapshot.id[0] - 1 == offset for snapshot in node.log.snapshots)
+
+    def persisted(self, node: RaftNode) -> None:
+        """M MonotonicEpoch; M SingleLeader (T NeverTwoLeadersInSameEpoch); one vote in an epoch."""
+        self.check_count += 1
+        key = node.key
+        epoch = node.epoch
+        if epoch < self.persisted_epochs.get(key, 0):
+            self.fail("MonotonicEpoch", f"node {node.id} persists epoch {epoch} after {self.persisted_epochs[key]}")
+        self.persisted_epochs[key] = epoch
+        if node.leader_id >= 0:
+            known = self.leaders.setdefault(epoch, node.leader_id)
+            if known != node.leader_id:
+                self.fail("SingleLeader", f"epoch {epoch} has leaders {known} and {node.leader_id}")
+        if node.voted is not None:
+            vote = self.votes.setdefault((key, epoch), node.voted[0])
+            if vote != node.voted[0]:
+                self.fail("OneVotePerEpoch", f"node {node.id} votes for {vote} and {node.voted[0]} in epoch {epoch}")
+
+    def elected(self, node: RaftNode, voters: VoterSet, grants: tuple[ReplicaKey, ...]) -> None:
+        """Election safety, leader completeness, T ValidVotesRecv."""
+        epoch = node.epoch
+        earlier = self.elections.get(epoch)
+        if earlier is not None:
+            self.fail("ElectionSafety", f"epoch {epoch} elects {earlier[0]} and {node.id}")
+        self.elections[epoch] = node.key
+        self._check_grants(node, voters, grants)
+        ledger = self.ledger
+        end = ledger.committed_offset
+        if node.log.end_offset < end:
+            self.fail("LeaderCompleteness", f"leader {node.id} ends at {node.log.end_offset}, committed is {end}")
+        elif end:
+            last = ledger.batches[-1]
+            mine = node.log.batch_at(last.base_offset)
+            if mine is not None and mine is not last and last.base_offset >= node.log.start_offset:
+                self.fail("LeaderCompleteness", f"leader {node.id} has {mine!r} where {last!r} is committed")
+        self._check_history(node)
+        ledger.elected(epoch, node.key, node.log.end_offset, voters)
+        self.record("elected", epoch=epoch, leader=node.id, start_offset=node.log.end_offset,
+                    voters=[list(key) for key in voters.keys])  # fmt: skip
+
+    def _check_grants(self, node: RaftNode, voters: VoterSet, grants: tuple[ReplicaKey, ...]) -> None:
+        counted = 0
+        for key in voters.keys:
+            if key in grants or (key[1] == NO_DIRECTORY and any(grant[0] == key[0] for grant in grants)):
+                counted += 1
+                if key[0] == node.id or key[1] == NO_DIRECTORY:
+                    continue
+                vote = self.votes.get((key, node.epoch))
+                if vote != node.id:
+                    self.fail("ValidVotes", f"voter {key[0]} did not vote for {node.id} in epoch {node.epoch}: {vote}")
+        if counted < voters.majority:
+            self.fail("MajorityElects", f"{node.id} leads epoch {node.epoch} with {counted} of {len(voters)} votes")
+
+    # Replication
+
+    def appended(self, node: RaftNode, batch: Batch, *, by_leader: bool) -> None:
+        """Log matching by induction: every batch follows the one that its leader had before it."""
+        self.check_count += 1
+        batches = node.log.batches
+        if len(batches) > 1:
+            before = batches[-2]
+            if batch.previous is not before:
+                self.fail("LogMatching", f"node {node.id} puts {batch!r} after {before!r}, not {batch.previous!r}")
+            if batch.epoch < before.epoch:
+                self.fail("EpochsAscend", f"node {node.id} has {batch!r} after {before!r}")
+        if batch.is_control:
+            for index, (name, _, _) in enumerate(batch.records):
+                if name in VOTER_RECORDS:
+                    self.voter_records.setdefault(node.slot, []).append(batch.base_offset + index)
+        if by_leader:
+            self._check_leader_append(node, batch)
+
+    def _check_leader_append(self, node: RaftNode, batch: Batch) -> None:
+        leader = node.leader
+        if leader is None or batch.epoch != node.epoch:
+            self.fail("LeaderAppends", f"node {node.id} appends {batch!r} in epoch {node.epoch}")
+            return
+        if batch.base_offset == leader.epoch_start and batch.records[0][0] not in EPOCH_STARTERS:
+            self.fail("LeaderChangeFirst", f"epoch {batch.epoch} begins with {batch.records[0][0]}")
+        if not batch.is_control and leader.high_watermark <= leader.epoch_start:
+            self.fail("NoDataBeforeEpochCommit", f"node {node.id} writes data at {batch.base_offset} before its epoch")
+        if self.seen_epochs.get(node.slot, 0) > node.epoch:
+            self.fail("StaleLeaderStops", f"node {node.id} writes in epoch {node.epoch} though it saw a later one")
+        offset = node.history.last_offset
+        removed = not leader.voters.contains(node.key) and offset is not None and offset < leader.high_watermark
+        if removed and not leader.forgot_removal and not batch.is_control:
+            self.fail("RemovedLeaderResigns", f"node {node.id} still writes after its removal at {offset} committed")
+
+    def synced(self, node: RaftNode) -> None:
+        """A replica has persisted what it holds: the ledger counts what is of its own epoch."""
+        log = node.log
+        epoch = node.epoch
+        if log.last_epoch != epoch or log.synced_end < log.end_offset:
+            return
+        contradiction = self.ledger.held(node.key, epoch, log.synced_end, log)
+        if contradiction:
+            self.fail("StateMachineSafety", contradiction)
+
+    def truncating(self, node: RaftNode, end_offset: int, *, by_snapshot: bool) -> None:
+        """Leaders append only; nothing committed or below the watermark is cut; M LeaderNeverLoadsSnapshot."""
+        if node.role == LEADER:
+            name = "LeaderNeverLoadsSnapshot" if by_snapshot else "LeaderAppendOnly"
+            self.fail(name, f"leader {node.id} cuts its log at {end_offset}")
+        if end_offset < node.high_watermark:
+            self.fail("NoCutBelowWatermark", f"node {node.id} cuts at {end_offset}, watermark {node.high_watermark}")
+        batch = node.log.batch_at(end_offset)
+        if not by_snapshot and batch is not None and self.ledger.agrees(batch):
+            self.fail("CommittedIsKept", f"node {node.id} cuts the committed {batch!r}")
+        records = self.voter_records.get(node.slot)
+        if records:
+            self.voter_records[node.slot] = [] if by_snapshot else [at for at in records if at < end_offset]
+        self.record("truncated", node=node.id, from_offset=end_offset, to_offset=node.log.end_offset)
+        self.note(node, f"{'installs a snapshot at' if by_snapshot else 'cuts its log at'} {end_offset}")
+
+    def truncated(self, node: RaftNode) -> None:
+        """An uncommitted voter set goes with its record."""
+        last = node.history.last_offset
+        if last is not None and last >= node.log.end_offset and not self._in_snapshot(node, last):
+            self.fail("VoterSetFollowsLog", f"node {node.id} keeps the set of offset {last}, which it has cut away")
+
+    def saw_epoch(self, node: RaftNode, epoch: int) -> None:
+        if epoch > self.seen_epochs.get(node.slot, 0):
+            self.seen_epochs[node.slot] = epoch
+
+    def acknowledged(self, node: RaftNode, epoch: int) -> None:
+        """Only a replica that is in the leader's epoch acknowledges to it."""
+        if epoch != node.epoch:
+            self.fail("AcknowledgedInEpoch", f"leader {node.id} of epoch {node.epoch} counts a fetch of epoch {epoch}")
+
+    def crashed(self, node: RaftNode) -> None:
+        """What a replica acknowledged survives its crash."""
+        truth = self.ledger.epochs.get(node.epoch)
+        end = truth.ends.get(node.key, -1) if truth is not None else -1
+        if node.disk.log.end_offset < end:
+            self.fail("AcknowledgedIsDurable", f"node {node.id} acknowledged {end}, holds {node.disk.log.end_offset}")
+        records = self.voter_records.get(node.slot)
+        if records:
+            self.voter_records[node.slot] = [at for at in records if at < node.disk.log.end_offset]
+        self.marks.pop(node.slot, None)
+        self.seen_epochs.pop(node.slot, None)
+
+    def forget(self, slot: int, *, replaced: ReplicaKey | None = None, end_offset: int = 0) -> None:
+        """The slot's disk holds another log now; `replaced` is the replica that is gone for good."""
+        if replaced is not None:
+            self.lost_ends[replaced] = end_offset
+        self.voter_records.pop(slot, None)
+        self.marks.pop(slot, None)
+
+    def watermark_moved(self, node: RaftNode, *, by_leader: bool) -> None:
+        """M MonotonicHighWatermark, M MajorityReachedHighWatermark, M ConsistentCommittedData (T NoLogDivergence)."""
+        self.check_count += 1
+        mark = node.leader.high_watermark if by_leader and node.leader is not None else node.high_watermark
+        entry = self.marks.get(node.slot)
+        before = entry[1] if entry is not None and entry[0] is node else 0
+        self.marks[node.slot] = (node, mark)
+        if mark < before:
+            self.fail("MonotonicHighWatermark", f"node {node.id} goes back from {before} to {mark}")
+        if mark > node.log.end_offset:
+            self.fail("WatermarkWithinLog", f"node {node.id} has watermark {mark}, end {node.log.end_offset}")
+        ledger = self.ledger
+        if by_leader:
+            self._check_leader_mark(node, mark)
+        by_base = ledger.by_base
+        for batch in node.log.read_from(max(before, node.log.start_offset), 1 << 30):
+            if batch.end_offset > mark:
+                break
+            if by_base.get(batch.base_offset) is not batch:
+                self.fail("ConsistentCommittedData", f"node {node.id} takes {batch!r} for committed")
+        if mark > ledger.committed_offset:
+            self.fail("WatermarkIsCommitted", f"node {node.id}: {mark}, committed is {ledger.committed_offset}")
+
+    def _check_leader_mark(self, node: RaftNode, mark: int) -> None:
+        leader = node.leader
+        if mark > self.ledger.committed_offset:
+            self.fail("WatermarkIsCommitted", f"leader {node.id}: {mark}, committed is {self.ledger.committed_offset}")
+        if node.epoch >= self.highest_mark_epoch:
+            if mark < self.highest_mark:
+                self.fail("MonotonicHighWatermark", f"leader {node.id} shows {mark} after {self.highest_mark}")
+            self.highest_mark, self.highest_mark_epoch = mark, node.epoch
+        if leader is None or self.cluster is None:
+            return
+        voters = leader.voters
+        if not self._majority_has(voters, mark):
+            older = node.history.at(mark - 1)
+            if older is None or not self._majority_has(older, mark):
+                self.fail("MajorityReachedHighWatermark", f"no majority of {voters!r} has {mark}")
+
+    def _majority_has(self, voters: VoterSet, end: int) -> bool:
+        cluster = self.cluster
+        if cluster is None:
+            return True
+        reached = 0
+        for process in cluster.processes:
+            log = process.disk.log
+            if log.end_offset >= end and voters.contains((process.id, process.disk.directory)):
+                reached += 1
+        # What a replica held when its disk was replaced was acknowledged: it is as if it were down.
+        reached += sum(1 for key in voters.keys if self.lost_ends.get(key, -1) >= end)
+        return reached >= voters.majority
+
+    # Membership
+
+    def voters_changed(self, node: RaftNode, offset: int, voters: VoterSet) -> None:
+        """One voter at a time, majorities that meet, never on top of an uncommitted set, never before the epoch."""
+        leader = node.leader
+        if leader is None:
+            return
+        self.check_count += 1
+        old = leader.voters
+        self.ledger.voters_changed(node.epoch, offset, voters)
+        contradiction = self.ledger.recheck(node.epoch, node.log)
+        if contradiction:
+            self.fail("StateMachineSafety", contradiction)
+        self.record("voters", offset=offset, epoch=node.epoch, voters=[list(key) for key in voters.keys])
+        if self.one_voter_per_id and len(set(voters.ids)) < len(voters):
+            self.fail("OneVoterPerId", f"the set at {offset} has one id twice: {voters!r}")
+        by_id = old.keys[0][1] == NO_DIRECTORY
+        if (old.ids == voters.ids) if by_id else (old.keys == voters.keys):
+            return
+        changed = len(set(old.ids) ^ set(voters.ids)) if by_id else len(set(old.keys) ^ set(voters.keys))
+        if changed > 1:
+            self.fail("OneVoterAtATime", f"the set at {offset}: {old!r} becomes {voters!r}")
+        if disjoint_majorities(old, voters) is not None:
+            self.fail("MajoritiesMeet", f"{old!r} and {voters!r} have disjoint majorities")
+        entries = node.history.entries()
+        predecessor = entries[-2][0] if len(entries) > 1 else -1
+        if predecessor >= 0 and (predecessor >= self.ledger.committed_offset or predecessor >= node.high_watermark):
+            self.fail("NoUncommittedSetUsedTwice", f"the set at {offset} builds on an uncommitted one at {predecessor}")
+        if leader.high_watermark <= leader.epoch_start:
+            self.fail("ChangeAfterEpochCommit", f"the set at {offset} precedes the commit of epoch {node.epoch}")
+
+    # Snapshots
+
+    def snapshot_made(self, node: RaftNode, snapshot_id: SnapshotId) -> None:
+        """Snapshots end at committed batch ends, and carry the epoch of the record before."""
+        offset, epoch = snapshot_id
+        if offset > node.high_watermark or offset > self.ledger.committed_offset:
+            self.fail("SnapshotIsCommitted", f"node {node.id} makes {snapshot_id}, watermark {node.high_watermark}")
+        batch = node.log.batch_at(offset - 1)
+        if batch is not None and (batch.end_offset != offset or batch.epoch != epoch):
+            self.fail("SnapshotAtBatchEnd", f"node {node.id} makes {snapshot_id} inside {batch!r}")
+        made = node.log.latest_snapshot
+        if made is not None and made.kraft_version and made.voters is None:
+            self.fail("SnapshotHasVoters", f"node {node.id} makes {snapshot_id} without the voter set")
+        self.record("snapshot", node=node.id, offset=offset, epoch=epoch)
+
+    def cleaned(self, node: RaftNode) -> None:
+        """M SnapshotAtLogStart."""
+        log = node.log
+        earliest = log.earliest_snapshot
+        if log.start_offset > 0 and (earliest is None or earliest.id[0] != log.start_offset):
+            self.fail("SnapshotAtLogStart", f"node {node.id} starts at {log.start_offset} without a snapshot there")
+        records = self.voter_records.get(node.slot)
+        if records:
+            self.voter_records[node.slot] = [at for at in records if at >= log.start_offset]
+
+
+VOTER_RECORDS = frozenset(("KRAFT_VOTERS", "ADD_VOTER", "REMOVE_VOTER", "VOTER_ASSIGNMENT"))
+EPOCH_STARTERS = frozenset(("LEADER_CHANGE", "VOTER_ASSIGNMENT"))

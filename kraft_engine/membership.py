@@ -1,0 +1,312 @@
+"""KIP-853 as shipped: voter records, Add/Remove/UpdateRaftVoter, the kraft.version upgrade, auto join (facts 7.4,
+7.7 to 7.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraft_engine.batches import Batch, Record
+from kraft_engine.leader import HOUR_US, LeaderState, append, leader_change
+from kraft_engine.messages import (
+    DUPLICATE_VOTER,
+    INVALID_REQUEST,
+    INVALID_UPDATE_VERSION,
+    NONE,
+    REQUEST_TIMED_OUT,
+    UNSUPPORTED_VERSION,
+    VOTER_NOT_FOUND,
+    AddRaftVoterRequest,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    VoterChangeResponse,
+)
+from kraft_engine.raft import NEVER, RaftNode
+from kraft_engine.replication import leader_only_error
+from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, Voter, VoterSet
+
+
+class PendingChange:
+    """An add or remove under way. `offset` is -1 until its VotersRecord is appended."""
+
+    __slots__ = ("ack_when_committed", "correlation", "deadline_us", "is_add", "offset", "source", "voter")
+
+    def __init__(
+        self, is_add: bool, voter: Voter, source: int, correlation: int, deadline_us: int, ack_when_committed: bool
+    ) -> None:
+        self.is_add = is_add
+        self.voter = voter
+        self.source = source
+        self.correlation = correlation
+        self.deadline_us = deadline_us
+        self.ack_when_committed = ack_when_committed
+        self.offset = -1
+
+
+class Kip853:
+    """The membership rules that Kafka 3.9 to 4.4 ship."""
+
+    __slots__ = ()
+    name = "kip853"
+
+    def apply(self, node: RaftNode, batch: Batch) -> None:
+        """Voter sets and kraft.version count as soon as they are appended, uncommitted included."""
+        offset = batch.base_offset
+        for name, _, fields in batch.records:
+            if name == "KRAFT_VERSION":
+                node.history.add_version(offset, fields["kRaftVersion"])
+            elif name == "KRAFT_VOTERS":
+                voters = VoterSet(Voter.from_fields(entry) for entry in fields["voters"])
+                node.history.add(offset, voters)
+                node.witness.voters_changed(node, offset, voters)
+                if node.leader is not None:
+                    node.leader.set_voters(voters)
+            offset += 1
+
+    def start_of_epoch(self, node: RaftNode, leader: LeaderState) -> tuple[Record, ...]:
+        """LeaderChange; with it KRaftVersion and Voters where the set came from the 0-0 snapshot or my entry
+        changed.
+        """
+        records = [leader_change(node, leader)]
+        version = node.history.version
+        if version >= 1:
+            voters = leader.voters
+            mine = voters.voter(node.id)
+            updated = voters
+            if mine is not None and mine.key == node.key and (mine.host, mine.port) != node.endpoint:
+                updated = voters.replacing(_with_endpoint(mine, node.endpoint))
+            if node.history.last_offset == -1 or updated is not voters:
+                records.append(kraft_version_record(version))
+                records.append(("KRAFT_VOTERS", 0, updated.fields()))
+        return tuple(records)
+
+    def may_vote_for(self, node: RaftNode, candidate: ReplicaKey) -> bool:
+        """No membership test: candidates and granters may be outside the receiver's set (facts 7.2)."""
+        return True
+
+    def data_allowed(self, node: RaftNode, leader: LeaderState) -> bool:
+        return leader.writable
+
+    def high_watermark_moved(self, node: RaftNode, leader: LeaderState) -> None:
+        pending = leader.pending
+        if pending is None or pending.offset < 0 or leader.high_watermark <= pending.offset:
+            return
+        leader.pending = None
+        if pending.ack_when_committed:
+            self._answer(node, pending, NONE)
+        resigns = node.switches.removed_leader_resigns_at_commit
+        if not pending.is_add and resigns and not leader.voters.contains(node.key):
+            node.witness.note(node, "is no longer a voter and resigns")
+            node.resign()
+
+    def poll_leader(self, node: RaftNode, leader: LeaderState, now_us: int) -> int:
+        pending = leader.pending
+        if pending is None:
+            return NEVER
+        if now_us >= pending.deadline_us:
+            # The record stays where it was appended, and may commit later (facts 7.8).
+            leader.pending = None
+            leader.forgot_removal = not pending.is_add
+            self._answer(node, pending, REQUEST_TIMED_OUT)
+            return NEVER
+        return pending.deadline_us
+
+    def poll_follower(self, node: RaftNode, now_us: int) -> None:
+        """Once an epoch: a voter tells the leader of its endpoint and range; an observer may join by itself."""
+        if node.update_sent_epoch == node.epoch or not node.can_become_voter:
+            return
+        slot = node.addresses.slot_of(node.leader_id)
+        if slot < 0 or not node.ready(slot, now_us) or node.snapshot_fetch is not None or not node.fetched_once:
+            return
+        voters = node.voters
+        if node.is_voter and voters is not None:
+            node.update_sent_epoch = node.epoch
+            entry = voters.voter(node.id)
+            if node.history.version == 0 or (entry is not None and (entry.host, entry.port) != node.endpoint):
+                voter = Voter(node.id, node.directory, *node.endpoint)
+                node.request(slot, UpdateRaftVoterRequest(node.settings.cluster_id, node.epoch, voter))
+        elif node.settings.auto_join and node.history.version >= 1 and voters is not None:
+            node.update_sent_epoch = node.epoch
+            old = voters.voter(node.id)
+            cluster_id = node.settings.cluster_id
+            if old is not None:
+                node.request(slot, RemoveRaftVoterRequest(cluster_id, old.key))
+            else:
+                voter = Voter(node.id, node.directory, *node.endpoint)
+                node.request(slot, AddRaftVoterRequest(cluster_id, voter, ack_when_committed=False))
+
+    # Requests
+
+    def handle(self, node: RaftNode, source: int, correlation: int, body: Any) -> bool:
+        handler = _HANDLERS.get(type(body))
+        if handler is None:
+            return False
+        handler(self, node, source, correlation, body)
+        return True
+
+    def handle_add(self, node: RaftNode, source: int, correlation: int, request: AddRaftVoterRequest) -> None:
+        error = leader_only_error(node, request.cluster_id, node.epoch) or self._change_error(node)
+        leader = node.leader
+        if not error and leader is not None:
+            voter = request.voter
+            duplicate = leader.voters.voter(voter.id) is not None
+            if voter.directory == NO_DIRECTORY or not voter.host:
+                error = INVALID_REQUEST
+            elif duplicate and node.switches.duplicate_voter_is_refused:
+                error = DUPLICATE_VOTER
+        if error or leader is None:
+            node.reply(source, correlation, VoterChangeResponse(error, node.leader_id, node.epoch))
+            return
+        deadline_us = node.world.now_us + request.timeout_us
+        pending = PendingChange(True, voter, source, correlation, deadline_us, request.ack_when_committed)
+        if node.switches.change_waits_for_committed_predecessor:
+            leader.pending = pending
+        slot = node.addresses.slot_of(voter.id)
+        if slot < 0 or not node.ready(slot, node.world.now_us):
+            self._finish(node, leader, pending, REQUEST_TIMED_OUT)
+            return
+        if leader.pending is None:
+            leader.pending = pending
+        node.request(slot, ApiVersionsRequest())
+
+    def handle_api_versions(self, node: RaftNode, source: int, correlation: int, response: ApiVersionsResponse) -> None:
+        leader = node.leader
+        if leader is None or leader.pending is None:
+            return
+        pending = leader.pending
+        if not pending.is_add or pending.offset >= 0 or response.replica[0] != pending.voter.id:
+            return
+        finalized = node.history.version
+        if not response.min_kraft_version <= finalized <= response.max_kraft_version:
+            self._finish(node, leader, pending, INVALID_REQUEST)
+            return
+        state = leader.observers.get(pending.voter.key)
+        now_us = node.world.now_us
+        caught_up = state is not None and state.last_caught_up_us >= 0 and now_us - state.last_fetch_us <= HOUR_US
+        if not caught_up:
+            self._finish(node, leader, pending, REQUEST_TIMED_OUT)
+            return
+        voters = leader.voters.adding(pending.voter)
+        if not node.switches.one_voter_per_change and len(leader.observers) > 1:
+            others = [key for key in sorted(leader.observers) if key != pending.voter.key]
+            voters = voters.adding(Voter(*others[0]))
+        self._append_voters(node, leader, pending, voters)
+        if not pending.ack_when_committed:
+            self._answer(node, pending, NONE)
+
+    def handle_remove(self, node: RaftNode, source: int, correlation: int, request: RemoveRaftVoterRequest) -> None:
+        error = leader_only_error(node, request.cluster_id, node.epoch) or self._change_error(node)
+        leader = node.leader
+        if not error and leader is not None and (request.voter not in leader.voters.keys or len(leader.voters) == 1):
+            error = VOTER_NOT_FOUND
+        if error or leader is None:
+            node.reply(source, correlation, VoterChangeResponse(error, node.leader_id, node.epoch))
+            return
+        deadline_us = node.world.now_us + request.timeout_us
+        pending = PendingChange(False, Voter(*request.voter), source, correlation, deadline_us, True)
+        self._append_voters(node, leader, pending, leader.voters.removing(request.voter))
+
+    def handle_update(self, node: RaftNode, source: int, correlation: int, request: UpdateRaftVoterRequest) -> None:
+        error = leader_only_error(node, request.cluster_id, request.leader_epoch)
+        leader = node.leader
+        if not error and leader is not None:
+            error = self._update(node, leader, request.voter)
+        node.reply(source, correlation, VoterChangeResponse(error, node.leader_id, node.epoch))
+
+    def _update(self, node: RaftNode, leader: LeaderState, voter: Voter) -> str:
+        if node.history.version == 0:
+            if voter.id not in leader.voters.ids:
+                return VOTER_NOT_FOUND
+            leader.known_directories[voter.id] = voter
+            return NONE
+        error = self._change_error(node)
+        if error:
+            return error
+        if voter.key not in leader.voters.keys:
+            return VOTER_NOT_FOUND
+        if not voter.min_version <= node.history.version <= voter.max_version:
+            return INVALID_REQUEST
+        append(node, (("KRAFT_VOTERS", 0, leader.voters.replacing(voter).fields()),), is_control=True)
+        return NONE
+
+    def _change_error(self, node: RaftNode) -> str:
+        """Checks 1 to 4 of facts 7.8, in their order."""
+        leader = node.leader
+        if leader is None:
+            return NONE
+        switches = node.switches
+        if leader.pending is not None and switches.change_waits_for_committed_predecessor:
+            return REQUEST_TIMED_OUT
+        if leader.high_watermark < 0 and switches.change_waits_for_epoch_commit:
+            return REQUEST_TIMED_OUT
+        if node.history.version == 0:
+            return UNSUPPORTED_VERSION
+        offset = node.history.last_offset
+        mark = max(leader.high_watermark, node.high_watermark)
+        uncommitted = offset is None or offset >= (
+            leader.high_watermark if switches.change_waits_for_epoch_commit else mark
+        )
+        if uncommitted and switches.change_waits_for_committed_predecessor:
+            return REQUEST_TIMED_OUT
+        return NONE
+
+    def _append_voters(self, node: RaftNode, leader: LeaderState, pending: PendingChange, voters: VoterSet) -> None:
+        pending.offset = node.log.end_offset
+        leader.pending = pending
+        append(node, (("KRAFT_VOTERS", 0, voters.fields()),), is_control=True)
+
+    def _finish(self, node: RaftNode, leader: LeaderState, pending: PendingChange, error: str) -> None:
+        if leader.pending is pending:
+            leader.pending = None
+        self._answer(node, pending, error)
+
+    def _answer(self, node: RaftNode, pending: PendingChange, error: str) -> None:
+        node.reply(pending.source, pending.correlation, VoterChangeResponse(error, node.leader_id, node.epoch))
+
+    def upgrade_kraft_version(self, node: RaftNode) -> str:
+        """UpdateFeatures(kraft.version=1) on the leader of a static quorum (facts 7.9; 4.1 and later)."""
+        leader = node.leader
+        if leader is None or not leader.writable:
+            return REQUEST_TIMED_OUT
+        if node.history.version >= 1:
+            return NONE
+        known = dict(leader.known_directories)
+        known[node.id] = Voter(node.id, node.directory, *node.endpoint)
+        if tuple(sorted(known)) != leader.voters.ids:
+            return INVALID_UPDATE_VERSION
+        voters = VoterSet(known[id] for id in sorted(known))  # noqa: A001
+        append(node, (kraft_version_record(1), ("KRAFT_VOTERS", 0, voters.fields())), is_control=True)
+        return NONE
+
+
+def kraft_version_record(version: int) -> Record:
+    return ("KRAFT_VERSION", 0, {"version": 0, "kRaftVersion": version})
+
+
+def _with_endpoint(voter: Voter, endpoint: tuple[str, int]) -> Voter:
+    return Voter(
+        voter.id, voter.directory, endpoint[0], endpoint[1], voter.listener, voter.min_version, voter.max_version
+    )
+
+
+def _answer_api_versions(
+    membership: Kip853, node: RaftNode, source: int, correlation: int, request: ApiVersionsRequest
+) -> None:
+    node.reply(source, correlation, ApiVersionsResponse(node.key, 0, 1))
+
+
+def _ignore(membership: Kip853, node: RaftNode, source: int, correlation: int, body: Any) -> None:
+    """A voter change's answer to a node that asked for it: the next epoch tries again."""
+
+
+_HANDLERS: dict[type, Callable[[Kip853, RaftNode, int, int, Any], None]] = {
+    AddRaftVoterRequest: Kip853.handle_add,
+    RemoveRaftVoterRequest: Kip853.handle_remove,
+    UpdateRaftVoterRequest: Kip853.handle_update,
+    ApiVersionsRequest: _answer_api_versions,
+    ApiVersionsResponse: Kip853.handle_api_versions,
+    VoterChangeResponse: _ignore,
+}

@@ -1,0 +1,348 @@
+"""One KRaft replica: its states, what it persists, what it sends when (KIP-595 as shipped; QuorumState,
+KafkaRaftClient).
+
+A node is driven by events: a message, or a wake-up at the time that its last `poll` asked for. What the roles do
+lies in `election`, `leader`, `replication` and `membership`; this file owns the state that they share and every
+transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraft_engine.disks import Disk, QuorumState
+from kraft_engine.log import MetadataLog, SnapshotId
+from kraft_engine.network import Network
+from kraft_engine.protocols import Addresses, Membership, StateMachine, Witness
+from kraft_engine.switches import Switches
+from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, VoterHistory, VoterSet
+from kraft_engine.world import MS, World
+
+if TYPE_CHECKING:
+    from kraft_engine.batches import Batch
+    from kraft_engine.leader import LeaderState
+
+UNATTACHED, PROSPECTIVE, CANDIDATE, LEADER, FOLLOWER, RESIGNED = range(6)
+ROLE_NAMES = ("Unattached", "Prospective", "Candidate", "Leader", "Follower", "Resigned")
+NEVER = 1 << 62
+
+
+class Settings:
+    """Kafka's raft settings, in microseconds, and which release's rules hold."""
+
+    __slots__ = (
+        "auto_join",
+        "begin_epoch_us",
+        "check_quorum_us",
+        "cluster_id",
+        "election_timeout_us",
+        "fetch_batch_count",
+        "fetch_max_wait_us",
+        "fetch_timeout_us",
+        "pre_vote",
+        "request_timeout_us",
+        "retry_backoff_us",
+        "snapshot_chunk_count",
+    )
+
+    def __init__(self, cluster_id: str, *, pre_vote: bool = True, auto_join: bool = False) -> None:
+        self.cluster_id = cluster_id
+        self.pre_vote = pre_vote
+        self.auto_join = auto_join
+        self.election_timeout_us = 1_000 * MS
+        self.fetch_timeout_us = 2_000 * MS
+        self.fetch_max_wait_us = 500 * MS
+        self.request_timeout_us = 2_000 * MS
+        self.retry_backoff_us = 20 * MS
+        self.check_quorum_us = 3_000 * MS
+        self.begin_epoch_us = 1_000 * MS
+        self.fetch_batch_count = 16
+        self.snapshot_chunk_count = 2
+
+
+class RaftNode:
+    """A running replica. It dies with its process; its `disk` stays."""
+
+    __slots__ = (
+        "addresses", "busy_until_us", "can_become_voter", "correlation", "deadline_us", "directory", "disk",
+        "endpoint", "epoch",
+        "fetch_epoch_override", "fetched_once", "granted", "had_leader_id", "high_watermark", "history", "id",
+        "in_flight", "key", "leader", "leader_id", "log", "machine", "membership", "network", "pending_controls",
+        "rejected", "role", "running", "settings", "skew_ms", "slot", "snapshot_fetch", "static_voters",
+        "stopping", "successors", "switches", "update_sent_epoch", "voted", "wake_at_us", "witness", "world",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        network: Network,
+        addresses: Addresses,
+        witness: Witness,
+        membership: Membership,
+        machine: StateMachine,
+        settings: Settings,
+        switches: Switches,
+        slot: int,
+        node_id: int,
+        disk: Disk,
+        static_voters: VoterSet | None,
+        can_become_voter: bool = True,
+        endpoint: tuple[str, int] = ("localhost", 9093),
+        skew_ms: int = 0,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.addresses = addresses
+        self.witness = witness
+        self.membership = membership
+        self.machine = machine
+        self.settings = settings
+        self.switches = switches
+        self.slot = slot
+        self.id = node_id
+        self.disk = disk
+        self.directory = disk.directory
+        self.key: ReplicaKey = (node_id, disk.directory)
+        self.log: MetadataLog = disk.log
+        self.static_voters = static_voters
+        self.can_become_voter = can_become_voter
+        self.endpoint = endpoint
+        self.skew_ms = skew_ms
+        self.history = VoterHistory(static_voters)
+        self.role = UNATTACHED
+        self.epoch = 0
+        self.leader_id = -1
+        self.voted: ReplicaKey | None = None
+        self.high_watermark = -1
+        self.deadline_us = NEVER
+        self.wake_at_us = NEVER
+        self.granted: dict[ReplicaKey, bool] = {}
+        self.rejected: dict[ReplicaKey, bool] = {}
+        self.had_leader_id = -1
+        self.in_flight: dict[int, tuple[int, int]] = {}
+        self.correlation = 0
+        self.leader: LeaderState | None = None
+        self.fetched_once = False
+        self.fetch_epoch_override = -1
+        self.snapshot_fetch: tuple[SnapshotId, int] | None = None
+        self.update_sent_epoch = -1
+        self.successors: tuple[ReplicaKey, ...] = ()
+        self.pending_controls: list[Batch] = []
+        self.running = True
+        self.stopping = False
+        self.busy_until_us = 0
+
+    # What the node is
+
+    @property
+    def voters(self) -> VoterSet | None:
+        return self.history.last
+
+    @property
+    def is_voter(self) -> bool:
+        """In the latest voter set by (id, directory), uncommitted included; everything else is an observer."""
+        voters = self.history.last
+        return voters is not None and self.can_become_voter and voters.contains(self.key)
+
+    def known_voter_ids(self) -> tuple[int, ...]:
+        voters = self.history.last
+        return voters.ids if voters is not None else self.addresses.bootstrap_ids()
+
+    def random_election_timeout_us(self) -> int:
+        timeout_us = self.settings.election_timeout_us
+        return timeout_us + int(self.world.chance.random() * timeout_us)
+
+    # Start
+
+    def start(self) -> None:
+        """Takes up what the disk holds (facts 7.1); a crash before may have left any of it."""
+        self.disk.recover()
+        self.load_history()
+        stored = self.disk.quorum_state
+        state = stored if stored is not None else QuorumState()
+        self.epoch, self.leader_id, self.voted = state.epoch, state.leader_id, state.voted
+        if state.voted is not None and state.version == 0:
+            self.voted = (state.voted[0], NO_DIRECTORY)
+        if self.log.snapshots:
+            self.high_watermark = max(self.high_watermark, self.log.snapshots[-1].id[0])
+        if state.epoch < self.log.last_epoch:
+            self.become_unattached(self.log.last_epoch)
+        elif state.leader_id == self.id and self.is_voter:
+            if self.switches.restarted_leader_resigns:
+                self.enter(RESIGNED, self.random_election_timeout_us())
+            else:
+                from kraft_engine.leader import become_leader
+
+                become_leader(self)
+        elif state.voted is not None and state.voted[0] == self.id and self.is_voter and state.leader_id < 0:
+            self.granted, self.rejected = {self.key: True}, {}
+            self.enter(CANDIDATE, self.random_election_timeout_us())
+        elif state.leader_id >= 0 and state.leader_id != self.id:
+            self.enter(FOLLOWER, self.settings.fetch_timeout_us)
+        else:
+            self.leader_id = -1
+            self.enter(UNATTACHED, self.random_election_timeout_us())
+        # What survived a crash unsynced is on the disk now, held in this epoch.
+        self.witness.synced(self)
+        voters = self.voters
+        if self.role == UNATTACHED and self.is_voter and voters is not None and len(voters) == 1:
+            self.become_prospective()
+        self.poll()
+
+    def load_history(self) -> None:
+        """Reads the voter history anew: newest snapshot, then every control record of the log above it."""
+        history = self.history
+        history.clear()
+        base = 0
+        snapshot = self.log.latest_snapshot or self.disk.bootstrap
+        if snapshot is not None:
+            base = snapshot.id[0]
+            if snapshot.kraft_version:
+                history.add_version(base - 1, snapshot.kraft_version)
+            if snapshot.voters is not None:
+                history.add(base - 1, snapshot.voters)
+        for batch in self.log.batches:
+            if batch.is_control and batch.base_offset >= base:
+                self.membership.apply(self, batch)
+
+    # Transitions (QuorumState); each is persisted unless said otherwise
+
+    def enter(self, role: int, timeout_us: int) -> None:
+        """Changes the role in memory and restarts the role's timer."""
+        was_leader = self.role == LEADER
+        self.role = role
+        self.deadline_us = self.world.now_us + timeout_us
+        self.in_flight.clear()
+        self.snapshot_fetch = None
+        if was_leader and role != LEADER:
+            self.leader = None
+            self.machine.resigned(self)
+        self.witness.role_changed(self)
+
+    def persist(self, *, voted: bool = False) -> None:
+        synced = self.switches.persist_vote_before_reply or not voted
+        state = QuorumState(self.epoch, self.leader_id, self.voted, 1 if self.history.version else 0)
+        self.disk.write_state(state, synced=synced)
+        self.witness.persisted(self)
+
+    def become_unattached(self, epoch: int) -> None:
+        if epoch > self.epoch:
+            self.voted = None
+        self.epoch = epoch
+        self.leader_id = -1
+        self.persist()
+        self.enter(UNATTACHED, self.random_election_timeout_us())
+
+    def become_follower(self, epoch: int, leader_id: int) -> None:
+        if epoch > self.epoch:
+            self.voted = None
+        self.epoch = epoch
+        self.leader_id = leader_id
+        self.fetched_once = False
+        self.fetch_epoch_override = -1
+        self.persist()
+        self.enter(FOLLOWER, self.settings.fetch_timeout_us)
+
+    def become_prospective(self) -> None:
+        """Memory only: a crash leaves the state before (facts 1.3)."""
+        voters = self.voters
+        if voters is None:
+            return
+        if not self.settings.pre_vote or len(voters) == 1:
+            self.become_candidate()
+            return
+        self.had_leader_id = self.leader_id if self.role == FOLLOWER else -1
+        self.granted, self.rejected = {self.key: True}, {}
+        self.enter(PROSPECTIVE, self.random_election_timeout_us())
+
+    def become_candidate(self) -> None:
+        """A new epoch, a vote for itself on disk, then requests."""
+        from kraft_engine.leader import become_leader
+
+        if self.switches.epoch_grows_with_each_candidacy or self.epoch == 0:
+            self.epoch += 1
+        self.leader_id = -1
+        self.voted = self.key if self.history.version else (self.id, NO_DIRECTORY)
+        self.granted, self.rejected = {self.key: True}, {}
+        self.persist(voted=True)
+        self.enter(CANDIDATE, self.random_election_timeout_us())
+        voters = self.voters
+        if voters is not None and (len(voters) == 1 or not self.switches.votes_from_a_majority):
+            become_leader(self)
+
+    def resign(self) -> None:
+        """Gives up leadership within the epoch: memory only, the disk still says leader (facts 1.3)."""
+        self.successors = self.leader.successors() if self.leader is not None else ()
+        self.enter(RESIGNED, self.random_election_timeout_us())
+
+    def learn(self, epoch: int, leader_id: int) -> None:
+        """What any message says of epoch and leader (KafkaRaftClient.maybeTransition)."""
+        if epoch > self.epoch:
+            self.witness.saw_epoch(self, epoch)
+            if self.role == LEADER and not self.switches.step_down_at_higher_epoch:
+                return
+            if leader_id >= 0 and leader_id != self.id:
+                self.become_follower(epoch, leader_id)
+            else:
+                self.become_unattached(epoch)
+        elif epoch == self.epoch and leader_id >= 0 and leader_id != self.id and self.leader_id < 0:
+            self.become_follower(epoch, leader_id)
+
+    # Sending
+
+    def request(self, slot: int, body: Any) -> None:
+        """One request in flight a destination; the answer is matched by its correlation (RequestManager)."""
+        self.correlation += 1
+        self.in_flight[slot] = (self.correlation, self.world.now_us + self.settings.request_timeout_us)
+        self.network.send(self.slot, slot, self.correlation, body)
+
+    def ready(self, slot: int, now_us: int) -> bool:
+        flight = self.in_flight.get(slot)
+        return flight is None or flight[1] <= now_us
+
+    def back_off(self, slot: int) -> None:
+        self.in_flight[slot] = (-1, self.world.now_us + self.settings.retry_backoff_us)
+
+    def reply(self, source: int, correlation: int, body: Any) -> None:
+        if source < 0:
+            self.addresses.client_reply(correlation, body)
+        else:
+            self.network.send(self.slot, source, -correlation, body)
+
+    # Events
+
+    def receive(self, envelope: tuple[int, int, Any]) -> None:
+        """A message: a request has a positive correlation, a response the negated one of its request."""
+        source, correlation, body = envelope
+        if correlation < 0:
+            flight = self.in_flight.get(source)
+            if flight is None or flight[0] != -correlation:
+                return
+            del self.in_flight[source]
+        handler = HANDLERS.get(type(body))
+        if handler is not None:
+            handler(self, source, correlation, body)
+        else:
+            self.membership.handle(self, source, correlation, body)
+        self.poll()
+
+    def poll(self) -> None:
+        """Does what is due and asks to be woken when the next thing is."""
+        if not self.running:
+            return
+        now_us = self.world.now_us
+        next_us = self.busy_until_us if now_us < self.busy_until_us else POLLS[self.role](self, now_us)
+        if next_us < self.wake_at_us:
+            self.wake_at_us = next_us
+            self.world.at(next_us, self._wake, next_us)
+
+    def _wake(self, wake_at_us: int, _: None) -> None:
+        if self.wake_at_us == wake_at_us and self.running:
+            self.wake_at_us = NEVER
+            self.poll()
+
+
+HANDLERS: dict[type, Callable[[RaftNode, int, int, Any], None]] = {}
+POLLS: list[Callable[[RaftNode, int], int]] = [lambda node, now_us: NEVER] * 6

@@ -1,0 +1,317 @@
+"""Random runs of Raft: a workload, faults within the model or beyond it, voter changes, snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft_engine.cluster import Cluster, Process
+from kraft_engine.invariants import RaftInvariants
+from kraft_engine.leader import append
+from kraft_engine.log import Snapshot
+from kraft_engine.membership import Kip853
+from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from kraft_engine.protocols import Membership
+from kraft_engine.raft import LEADER, RaftNode, Settings
+from kraft_engine.switches import ALL_ON, Switches
+from kraft_engine.voters import ReplicaKey
+from kraft_engine.world import MS, World
+
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+
+
+class Plan:
+    """What a random run is made of; every field is drawn from the seed unless it is given."""
+
+    __slots__ = ("append_every_us", "beyond_model", "change_voters", "fault_every_us", "observers", "static", "voters")
+
+    def __init__(self, world: World, *, beyond_model: bool = False, static: bool | None = None) -> None:
+        chance = world.chance
+        self.voters = chance.choose((1, 2, 3, 3, 3, 4, 5, 5, 7))
+        self.observers = chance.below(3)
+        self.static = chance.happens(0.25) if static is None else static
+        self.change_voters = not self.static
+        self.append_every_us = chance.choose((2, 10, 40)) * MS
+        self.fault_every_us = chance.choose((150, 400, 1200)) * MS
+        self.beyond_model = beyond_model
+
+
+class RandomRun:
+    """One seed's run: build it, `run` it for a number of events; an invariant that breaks raises out of it."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        switches: Switches = ALL_ON,
+        rules: Membership | None = None,
+        beyond_model: bool = False,
+        static: bool | None = None,
+        pre_vote: bool | None = None,
+    ) -> None:
+        self.world = World(seed)
+        chance = self.world.chance
+        self.plan = Plan(self.world, beyond_model=beyond_model, static=static)
+        settings = Settings(CLUSTER_ID, pre_vote=chance.happens(0.8) if pre_vote is None else pre_vote)
+        settings.auto_join = chance.happens(0.2)
+        self.invariants = RaftInvariants(self.world, is_static=self.plan.static)
+        self.rules = rules if rules is not None else Kip853()
+        limit = chance.choose((2_000, 20_000, 1 << 30))
+        self.cluster = Cluster(
+            self.world, settings, self.rules, self.invariants, switches=switches, segment_limit_bytes=limit
+        )
+        self.invariants.cluster = self.cluster
+        self._build()
+        for process in self.cluster.processes:
+            self.world.after(chance.below(300 * MS), self._start, process)
+        self.world.after(50 * MS, self._append)
+        self.world.after(1_000 * MS, self._fault)
+        self.world.after(900 * MS, self._housekeeping)
+
+    def _build(self) -> None:
+        plan, cluster = self.plan, self.cluster
+        ids = tuple(range(1, plan.voters + 1))
+        if plan.static:
+            cluster.format_static(ids)
+        else:
+            cluster.format_initial_controllers(ids)
+            for extra in range(plan.observers + 1):
+                cluster.add_process(plan.voters + 1 + extra)
+        for observer in range(plan.observers):
+            broker = cluster.add_process(101 + observer, can_become_voter=False)
+            broker.static_voters = cluster.processes[0].static_voters
+
+    def run(self, events: int) -> int:
+        return self.world.run(events=events)
+
+    # Drivers
+
+    def _start(self, process: Process, _: Any) -> None:
+        self.cluster.restart(process.slot)
+
+    def _append(self, _: Any, __: Any) -> None:
+        """The state machine of any node that thinks it leads writes, a zombie included."""
+        for process in self.cluster.processes:
+            node = process.node
+            leader = node.leader if node is not None and not process.paused else None
+            if node is not None and leader is not None and leader.writable and self.rules.data_allowed(node, leader):
+                count = 1 + self.world.chance.below(3)
+                append(node, tuple(("NoOpRecord", 0, {}) for _ in range(count)), is_control=False)
+        self.world.after(1 + self.world.chance.below(2 * self.plan.append_every_us), self._append)
+
+    def _housekeeping(self, _: Any, __: Any) -> None:
+        chance = self.world.chance
+        node = self._some_node()
+        if node is not None:
+            if chance.happens(0.5):
+                make_snapshot(node)
+            else:
+                clean(node)
+        self.world.after(chance.between(300 * MS, 1_500 * MS), self._housekeeping)
+
+    def _some_node(self) -> RaftNode | None:
+        nodes = [process.node for process in self.cluster.processes if process.node is not None and not process.paused]
+        return self.world.chance.choose(nodes) if nodes else None
+
+    def _fault(self, _: Any, __: Any) -> None:
+        chance = self.world.chance
+        faults = FAULTS
+        if self.plan.change_voters and chance.happens(0.4):
+            self._change_voters()
+        else:
+            name = chance.choose(faults)
+            getattr(self, "_" + name)()
+        if self.plan.beyond_model and chance.happens(0.05):
+            self._damage()
+        self.world.after(chance.between(self.plan.fault_every_us // 2, 2 * self.plan.fault_every_us), self._fault)
+
+    # Faults within the model
+
+    def _slot(self) -> int:
+        return self.world.chance.below(len(self.cluster.processes))
+
+    def _later_start(self, slot: int) -> None:
+        self.world.after(self.world.chance.below(4_000 * MS), self._restart, slot)
+
+    def _restart(self, slot: int, _: Any) -> None:
+        self.cluster.restart(slot)
+
+    def _crash(self) -> None:
+        slot = self._slot()
+        self.cluster.crash(slot)
+        self._later_start(slot)
+
+    def _crash_leader(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            self.cluster.crash(leader.slot)
+            self._later_start(leader.slot)
+
+    def _crash_all(self) -> None:
+        for process in self.cluster.processes:
+            self.cluster.crash(process.slot)
+            self._later_start(process.slot)
+
+    def _die_in_write(self) -> None:
+        slot = self._slot()
+        if self.cluster.processes[slot].node is not None:
+            self.cluster.processes[slot].disk.dies_before_sync = True
+            self._later_start(slot)
+            self.world.after(4_500 * MS, self._restart, slot)
+
+    def _stop(self) -> None:
+        slot = self._slot()
+        self.cluster.stop(slot)
+        self._later_start(slot)
+
+    def _pause(self) -> None:
+        slot = self._slot()
+        self.cluster.pause(slot)
+        self.world.after(self.world.chance.below(5_000 * MS), self._resume, slot)
+
+    def _resume(self, slot: int, _: Any) -> None:
+        self.cluster.resume(slot)
+
+    def _split(self) -> None:
+        slots = self.world.chance.shuffled([process.slot for process in self.cluster.processes])
+        cut = self.world.chance.below(len(slots) + 1)
+        self.cluster.network.split((slots[:cut], slots[cut:]))
+
+    def _isolate_leader(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            others = [process.slot for process in self.cluster.processes if process.slot != leader.slot]
+            self.cluster.network.split(([leader.slot], others))
+
+    def _one_way(self) -> None:
+        self.cluster.network.block(self._slot(), self._slot())
+
+    def _heal(self) -> None:
+        self.cluster.network.heal()
+
+    def _noise(self) -> None:
+        network = self.cluster.network
+        network.loss_probability = self.world.chance.random() * 0.2
+        network.duplicate_probability = self.world.chance.random() * 0.2
+
+    def _slow_link(self) -> None:
+        self.cluster.network.slow_links[(self._slot(), self._slot())] = self.world.chance.below(800 * MS)
+
+    def _slow_disk(self) -> None:
+        disk = self.cluster.processes[self._slot()].disk
+        disk.slow_us = 0 if disk.slow_us else self.world.chance.below(60 * MS)
+
+    def _skew(self) -> None:
+        process = self.cluster.processes[self._slot()]
+        process.skew_ms = self.world.chance.between(-60_000, 60_000)
+        if process.node is not None:
+            process.node.skew_ms = process.skew_ms
+
+    # Membership
+
+    def _change_voters(self) -> None:
+        chance, cluster = self.world.chance, self.cluster
+        targets = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
+        if not targets:
+            return
+        node = chance.choose(targets)
+        voters = node.voters
+        if voters is None:
+            return
+        if chance.happens(0.15):
+            self._replace_disk(voters.keys)
+            return
+        outside = [
+            process
+            for process in cluster.processes
+            if process.can_become_voter and not voters.contains((process.id, process.disk.directory))
+        ]
+        cluster_id = cluster.settings.cluster_id
+        if outside and (len(voters) < 3 or chance.happens(0.5)):
+            process = chance.choose(outside)
+            cluster.ask(node.slot, AddRaftVoterRequest(cluster_id, cluster.voter_of(process)))
+        elif len(voters) > 1:
+            itself = chance.happens(0.2) and node.key in voters.keys
+            key: ReplicaKey = node.key if itself else chance.choose(voters.keys)
+            cluster.ask(node.slot, RemoveRaftVoterRequest(cluster_id, key))
+        if chance.happens(0.5) and node.running:
+            cluster.ask(node.slot, RemoveRaftVoterRequest(cluster_id, chance.choose(voters.keys)))
+
+    def _replace_disk(self, voters: tuple[ReplicaKey, ...]) -> None:
+        """A disk is replaced under a new directory id: the old voter is dead for good, the newcomer an observer.
+
+        Safe for any voter; only done while the other voters are a majority, or the run would end there.
+        """
+        cluster = self.cluster
+        process = self.world.chance.choose(cluster.processes)
+        alive = [key for key in voters if any((other.id, other.disk.directory) == key for other in cluster.processes)]
+        was_voter = (process.id, process.disk.directory) in alive
+        if not process.can_become_voter or len(alive) - was_voter <= len(voters) // 2:
+            return
+        old_key, old_end = (process.id, process.disk.directory), process.disk.log.end_offset
+        cluster.replace_disk(process.slot)
+        self.invariants.forget(process.slot, replaced=old_key, end_offset=old_end)
+        self._later_start(process.slot)
+
+    # Beyond the model
+
+    def _damage(self) -> None:
+        chance = self.world.chance
+        slot = self._slot()
+        process = self.cluster.processes[slot]
+        self.cluster.crash(slot)
+        if chance.happens(0.5):
+            self.invariants.damage("wiped disk, same directory id", node=process.id)
+            bootstrap = process.disk.bootstrap
+            process.disk.wipe(process.disk.directory)
+            process.disk.bootstrap = bootstrap
+        else:
+            before = process.disk.log.end_offset
+            after = process.disk.lose_synced_tail(chance, 5)
+            self.invariants.damage("lost a synced tail", node=process.id, from_offset=after, to_offset=before)
+        self.invariants.forget(slot)
+        self._later_start(slot)
+
+
+FAULTS = (
+    "crash", "crash", "crash_leader", "crash_leader", "crash_all", "die_in_write", "die_in_write", "stop", "pause",
+    "split", "split", "isolate_leader", "one_way", "heal", "heal", "heal", "noise", "slow_link", "slow_disk", "skew",
+)  # fmt: skip
+
+
+def make_snapshot(node: RaftNode) -> Snapshot | None:
+    """A snapshot of what this node knows to be committed, at the end of a batch (facts 7.11)."""
+    log = node.log
+    mark = node.high_watermark
+    if not node.switches.snapshot_below_high_watermark:
+        mark = log.end_offset
+    batch = log.batch_at(mark - 1)
+    if batch is None or batch.end_offset > mark:
+        return None
+    offset = batch.end_offset
+    latest = log.latest_snapshot
+    if latest is not None and latest.id[0] >= offset:
+        return None
+    voters = node.history.at(offset - 1) if node.switches.snapshot_carries_voters else None
+    snapshot = Snapshot(
+        (offset, batch.epoch), None, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
+        node.world.wall_ms(node.skew_ms),
+    )  # fmt: skip
+    if snapshot.kraft_version == 0:
+        snapshot.voters = None
+    log.snapshots.append(snapshot)
+    node.witness.snapshot_made(node, snapshot.id)
+    node.history.truncate_before(offset - 1)
+    return snapshot
+
+
+def clean(node: RaftNode) -> bool:
+    """With two snapshots or more: the log starts at the next one; the newest is never deleted (facts 7.11)."""
+    log = node.log
+    if len(log.snapshots) < 2:
+        return False
+    next_snapshot = log.snapshots[1]
+    log.advance_start(next_snapshot.id)
+    if not node.switches.cleaning_keeps_a_snapshot:
+        log.snapshots.pop(0)
+    node.witness.cleaned(node)
+    return True
