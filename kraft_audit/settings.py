@@ -199,8 +199,8 @@ def _checked(values: dict[str, Any], sources: Mapping[str, str], file: str) -> F
 
 
 def _first_error(problem: ValidationError, sources: Mapping[str, str], file: str) -> SettingsError:
-    """The first error alone: one line, and a file with several is corrected line by line all the same."""
-    error = problem.errors(include_url=False)[0]
+    """One error, as there is one line; an unknown key before a missing one, as a slip of the pen makes both."""
+    error = min(problem.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     location = [part for part in error["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     source = sources.get(str(location[0]), file) if location else file

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
@@ -31,36 +31,54 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 }
 
 
-class Lake:
-    """A folder of Delta tables, local or in an object store.
+class Lake(Protocol):
+    """What the pipeline needs of a lake. `uri` is its folder, `data_uri` the one that workers write data files into."""
 
-    Credentials come from the usual places of the store (environment, instance profile), never from settings.
-    """
+    uri: str
+    data_uri: str
+
+    def exists(self, table: str) -> bool: ...
+
+    def create(self, table: str, schema: pa.Schema, description: str) -> None:
+        """Create the table where it is absent; two creators at once are no error."""
+
+    def table_id(self, table: str) -> str:
+        """The id that the table was born with, which stays when the lake is moved."""
+
+    def query(self, sql: str, *tables: str) -> pa.Table:
+        """SQL over tables of the lake, each under its own name."""
+
+    def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
+        """Add a few rows in one transaction. False, and nothing added, where `version` is already there."""
+
+    def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
+        """Add data files in one transaction. False, and nothing added, where `version` is already there."""
+
+
+class DeltaLake:
+    """A lake that Python reaches: a local folder or an object store, with credentials from the store's usual places."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
-
-    @property
-    def is_local(self) -> bool:
-        return not is_uri(self.uri)
+        self.data_uri = self.uri
 
     def table_uri(self, table: str) -> str:
         return f"{self.uri}/{table}"
 
-    def open(self, table: str) -> DeltaTable | None:
-        """The table as of now, or None where it was not created yet."""
-        try:
-            return DeltaTable(self.table_uri(table))
-        except TableNotFoundError:
-            return None
-        except DeltaError as problem:
-            raise InputError(self.table_uri(table), f"not readable as a Delta table: {problem}") from None
+    def open(self, table: str) -> DeltaTable:
+        """The table as of now. Raises InputError where there is none."""
+        found = self._find(table)
+        if found is None:
+            raise InputError(self.table_uri(table), "no Delta table")
+        return found
+
+    def exists(self, table: str) -> bool:
+        return self._find(table) is not None
 
     def create(self, table: str, schema: pa.Schema, description: str) -> None:
-        """Create the table where it is absent; two creators at once are no error."""
-        if self.open(table) is not None:
+        if self.exists(table):
             return
-        if self.is_local:
+        if not is_uri(self.uri):
             Path(self.table_uri(table)).mkdir(parents=True, exist_ok=True)
         # Another run may create it at this moment: it is there afterwards, or the next call says why not.
         with contextlib.suppress(CommitFailedError):
@@ -73,22 +91,30 @@ class Lake:
                 configuration=dict(TABLE_PROPERTIES),
             )
 
-    def done(self, table: str, application: str, version: int) -> bool:
-        """Whether the table already carries that application transaction, or a later one."""
-        found = self.open(table)
-        return found is not None and (found.transaction_version(application) or 0) >= version
+    def table_id(self, table: str) -> str:
+        return str(self.open(table).metadata().id)
 
-    def commit(self, files: Sequence[DataFile], table: str, schema: pa.Schema, application: str, version: int) -> bool:
-        """Add `files` to the table in one transaction. False where an earlier commit already brought `version`.
+    def query(self, sql: str, *tables: str) -> pa.Table:
+        builder = QueryBuilder()
+        for table in tables:
+            builder.register(table, self.open(table))
+        result = pa.table(builder.execute(sql).read_all())
+        plain = [field.with_type(_PLAIN.get(field.type, field.type)) for field in result.schema]
+        return result.cast(pa.schema(plain))
 
-        No files still make a transaction, so that a later run sees that this table is done.
-        """
+    def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
+        if self._is_done(self.open(table), application, version):
+            return False
+        file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
+        return self.commit(table, [file], rows.schema, application, version)
+
+    def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
         now_ms = time.time_ns() // 1_000_000
         actions = [AddAction(file.path, file.size_bytes, {}, now_ms, True, file.statistics) for file in files]
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
         for attempt in range(COMMIT_ATTEMPTS):
-            found = DeltaTable(self.table_uri(table))
-            if (found.transaction_version(application) or 0) >= version:
+            found = self.open(table)
+            if self._is_done(found, application, version):
                 return False
             try:
                 found.create_write_transaction(actions, "append", schema, commit_properties=properties)
@@ -99,21 +125,17 @@ class Lake:
                 return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 
-    def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        """Write `rows` as one data file and commit it; False, and nothing added, where `version` is already there."""
-        if self.done(table, application, version):
-            return False
-        file = write_rows(self.uri, table, rows, f"ledger-{version:08d}")
-        return self.commit([file], table, rows.schema, application, version)
+    def _find(self, table: str) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.table_uri(table))
+        except TableNotFoundError:
+            return None
+        except DeltaError as problem:
+            raise InputError(self.table_uri(table), f"not readable as a Delta table: {problem}") from None
 
-    def query(self, sql: str, **tables: DeltaTable) -> pa.Table:
-        """SQL over open tables, by name; text columns come as plain strings."""
-        builder = QueryBuilder()
-        for name, table in tables.items():
-            builder.register(name, table)
-        result = pa.table(builder.execute(sql).read_all())
-        plain = [field.with_type(_PLAIN[field.type]) if field.type in _PLAIN else field for field in result.schema]
-        return result.cast(pa.schema(plain))
+    @staticmethod
+    def _is_done(table: DeltaTable, application: str, version: int) -> bool:
+        return (table.transaction_version(application) or 0) >= version
 
 
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.large_string(): pa.string()}

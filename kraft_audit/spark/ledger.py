@@ -20,7 +20,6 @@ import pyarrow as pa
 from kraft_audit.replay.plan import BatchKey, ClusterPlan, FileScan, to_json
 from kraft_audit.spark.data_files import DataFile
 from kraft_audit.spark.lake import Lake, sql_text
-from kraft_codec.errors import InputError
 from kraft_codec.tables import FILES, PLANS, TABLES, build_rows
 
 OPENED: Final = "opened"
@@ -96,6 +95,7 @@ class Ledger:
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
+        self._lake_id: str | None = None
 
     def create(self) -> None:
         for table in TABLES.values():
@@ -103,20 +103,16 @@ class Ledger:
 
     def application(self, what: str) -> str:
         """The application id of a transaction: lake and table. The lake is known by the id that its `plans` got."""
-        plans = self.lake.open(PLANS.name)
-        if plans is None:
-            raise InputError(self.lake.uri, "no lake: it has no table `plans`")
-        return f"kraft-audit/{plans.metadata().id}/{what}"
+        if self._lake_id is None:
+            self._lake_id = self.lake.table_id(PLANS.name)
+        return f"kraft-audit/{self._lake_id}/{what}"
 
     def status(self) -> PlanStatus:
-        plans = self.lake.open(PLANS.name)
-        if plans is None:
+        if not self.lake.exists(PLANS.name):
             return PlanStatus(0, 0, 0)
-        lake_id = plans.metadata().id
-        numbers = [
-            plans.transaction_version(f"kraft-audit/{lake_id}/plans/{event}") or 0 for event in (OPENED, STAGED, CLOSED)
-        ]
-        return PlanStatus(*numbers)
+        newest = self.lake.query("SELECT event, max(plan) AS plan FROM plans GROUP BY event", PLANS.name)
+        numbers = dict(zip(newest.column("event").to_pylist(), newest.column("plan").to_pylist(), strict=True))
+        return PlanStatus(*(numbers.get(event, 0) for event in (OPENED, STAGED, CLOSED)))
 
     def open_plan(self, clusters: Sequence[ClusterPlan], redaction_key_id: str) -> bool:
         """Fix what one plan reads. False where another run opened a plan of that number first."""
@@ -164,18 +160,15 @@ class Ledger:
     def manifest(self, number: int) -> Manifest:
         columns = "cluster_number, cluster_name, cluster_id, failure, state, data_file, summary"
         rows = self._plan_rows(number, STAGED, columns)
-        outcomes = tuple(_outcome(row) for row in rows if row["cluster_number"] is not None)
-        files = tuple(DataFile(**json.loads(row["data_file"])) for row in rows if row["data_file"] is not None)
-        return Manifest(outcomes, files)
+        return manifest_of(rows)
 
     def close_plan(self, number: int, summary: Mapping[str, Any]) -> bool:
         return self._record(CLOSED, number, [{"summary": json.dumps(summary)}])
 
     def states(self) -> dict[str, ClusterState]:
         """The newest closed state of each cluster, by cluster id."""
-        plans = self.lake.open(PLANS.name)
         status = self.status()
-        if plans is None or status.closed == 0:
+        if status.closed == 0:
             return {}
         newest = f"""
             SELECT cluster_id, state FROM (
@@ -183,14 +176,13 @@ class Ledger:
                 FROM plans WHERE event = {sql_text(STAGED)} AND state IS NOT NULL AND plan <= {status.closed}
             ) WHERE place = 1
         """  # noqa: S608  # numbers and constants of our own
-        rows = self.lake.query(newest, plans=plans).to_pylist()
-        return {row["cluster_id"]: _state(row["state"]) for row in rows}
+        rows = self.lake.query(newest, PLANS.name).to_pylist()
+        return {row["cluster_id"]: state_from_json(row["state"]) for row in rows}
 
     def files(self) -> dict[tuple[str, str, str], LedgerFile]:
         """Every file that the newest closed plan which read it still found there."""
-        files = self.lake.open(FILES.name)
         closed = self.status().closed
-        if files is None or closed == 0:
+        if closed == 0:
             return {}
         newest = f"""
             SELECT * FROM (
@@ -200,15 +192,12 @@ class Ledger:
                 FROM files WHERE plan <= {closed}
             ) WHERE place = 1 AND present
         """  # noqa: S608  # a number of our own
-        rows = self.lake.query(newest, files=files).to_pylist()
+        rows = self.lake.query(newest, FILES.name).to_pylist()
         return {(row["root"], row["path"], row["file_name"]): _ledger_file(row) for row in rows}
 
     def _plan_rows(self, number: int, event: str, columns: str) -> list[dict[str, Any]]:
-        plans = self.lake.open(PLANS.name)
-        if plans is None:
-            raise InputError(self.lake.uri, "no lake: it has no table `plans`")
         sql = f"SELECT {columns} FROM plans WHERE plan = {number} AND event = {sql_text(event)} ORDER BY cluster_number"  # noqa: S608
-        rows: list[dict[str, Any]] = self.lake.query(sql, plans=plans).to_pylist()
+        rows: list[dict[str, Any]] = self.lake.query(sql, PLANS.name).to_pylist()
         return rows
 
     def _record(self, event: str, number: int, rows: Iterable[Mapping[str, Any]]) -> bool:
@@ -225,18 +214,31 @@ def commented_schema(table: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type, c.nullable, {"comment": c.comment}) for c in TABLES[table].columns])
 
 
-def _outcome(row: Mapping[str, Any]) -> ClusterOutcome:
-    return ClusterOutcome(
-        row["cluster_number"],
-        row["cluster_name"],
-        row["cluster_id"],
-        row["failure"],
-        _state(row["state"]) if row["state"] else ClusterState(),
-        json.loads(row["summary"]),
+def manifest_of(rows: Iterable[Any]) -> Manifest:
+    """Rows by name, in any order, into what the ledger records: sorted, as tasks end in any order."""
+    outcomes: list[ClusterOutcome] = []
+    files: list[DataFile] = []
+    for row in rows:
+        if row["data_file"] is not None:
+            files.append(DataFile(**json.loads(row["data_file"])))
+            continue
+        outcomes.append(
+            ClusterOutcome(
+                row["cluster_number"],
+                row["cluster_name"],
+                row["cluster_id"],
+                row["failure"],
+                state_from_json(row["state"]) if row["state"] else ClusterState(),
+                json.loads(row["summary"]),
+            )
+        )
+    return Manifest(
+        tuple(sorted(outcomes, key=lambda outcome: outcome.cluster_number)),
+        tuple(sorted(files, key=lambda file: (file.table, file.path))),
     )
 
 
-def _state(text: str) -> ClusterState:
+def state_from_json(text: str) -> ClusterState:
     fields = json.loads(text)
     archives = tuple((root, size_bytes, mtime_ms) for root, size_bytes, mtime_ms in fields["archives"])
     return ClusterState(fields["decoded_to"], tuple(fields["known_sources"]), fields["redaction_state"], archives)

@@ -1,0 +1,316 @@
+"""`spark.read.format("kraft")`: the tables of kraft-audit straight from log dirs, by the same `analyze` as the command.
+
+Options (names in any case):
+
+| option | meaning | default |
+| --- | --- | --- |
+| path | what `load` is given: log dir, node dir, dir of node dirs or captures, archive, object store URI | required |
+| table | a bronze table: captures, files, batches, records, decode_errors | records |
+| recordType | columns of that record type instead of JSON, as kafka-dump-log names it: PARTITION_CHANGE_RECORD | |
+| dialect | the membership protocol that wrote the log: kip853, kip856, kip642 | kip853 |
+| cluster | only the cluster of this id | all |
+| capture | only the capture of this name | all |
+| redactionKeyFile | key of the fingerprints; without it they are comparable within one query only | |
+| tasks | how many tasks at most; each reads one or more whole clusters | 2 x cores of this machine |
+
+Filters on cluster_id, node_id, offset and record_type are pushed where the table has the column and
+`spark.sql.python.filterPushdown.enabled` is true; Spark checks every row again. The table `staged` is the pipeline's
+own: with the options lake and plan it reads a plan's clusters once for all tables and gives the manifest of the files
+that it wrote.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from kraft_audit.settings import SettingsError
+from kraft_codec.schemas import Dialect
+from kraft_codec.tables import PLANS, TABLES, slices
+
+if TYPE_CHECKING:
+    from kraft_audit.replay.plan import ClusterPlan, Selection
+
+STAGED: Final = "staged"
+READABLE: Final = tuple(name for name in TABLES if name != PLANS.name)
+OPTIONS: Final = (
+    "path", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
+    "lake", "plan", "planFile", "known",
+)  # fmt: skip
+PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+@dataclass(frozen=True)
+class ClusterTask(InputPartition):
+    """One task: whole clusters, as (number, plan as JSON). Plain values, as it crosses to the workers pickled."""
+
+    number: int
+    clusters: tuple[tuple[int, str], ...]
+    redaction_key: str
+
+
+class KraftDataSource(DataSource):
+    __doc__ = __doc__
+
+    @classmethod
+    def name(cls) -> str:
+        return "kraft"
+
+    def schema(self) -> StructType:
+        check_options(self.options)
+        return spark_schema(arrow_schema(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        check_options(self.options)
+        if table_of(self.options) == STAGED:
+            return StagingReader(dict(self.options))
+        # Spark refuses a reader that can push while pushing is switched off, and only who asks tells whether it is.
+        reader = PushingReader if _asked_to_push(sys._getframe()) else TableReader
+        return reader(dict(self.options))
+
+
+def register(spark: Any) -> None:
+    """Make format("kraft") known to a session where the package is not installed for Spark to find by itself."""
+    spark.dataSource.register(KraftDataSource)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark twin of an Arrow schema: same order, types and nullability."""
+    twin: StructType = from_arrow_schema(schema)
+    return twin
+
+
+def arrow_schema(options: Any) -> pa.Schema:
+    table = table_of(options)
+    if table == STAGED:
+        from kraft_audit.spark.stage import MANIFEST
+
+        return MANIFEST
+    if options.get("recordtype"):
+        from kraft_audit.replay.analyze import record_type_schema
+
+        return record_type_schema(options["recordtype"], dialect_of(options))
+    return TABLES[table].schema
+
+
+def table_of(options: Any) -> str:
+    return str(options.get("table", "records"))
+
+
+def dialect_of(options: Any) -> Dialect:
+    return Dialect(options.get("dialect", Dialect.KIP853))
+
+
+def check_options(options: Any) -> None:
+    """Refuse what would be ignored or could not be read. Raises SettingsError, one line."""
+    known = {option.lower(): option for option in OPTIONS}
+    for key, value in options.items():
+        if key.lower() not in known:
+            nearest = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
+            expected = f"a known option, perhaps {known[nearest[0]]}" if nearest else "one of " + ", ".join(OPTIONS)
+            raise SettingsError('format("kraft")', key, value, expected)
+    table = table_of(options)
+    if table not in (*READABLE, STAGED):
+        raise SettingsError('format("kraft")', "table", table, "one of " + ", ".join(READABLE))
+    if options.get("dialect", Dialect.KIP853) not in list(Dialect):
+        raise SettingsError('format("kraft")', "dialect", options["dialect"], "one of " + ", ".join(Dialect))
+    if options.get("recordtype") and table != "records":
+        raise SettingsError('format("kraft")', "recordType", options["recordtype"], "the table records with it")
+    if not str(options.get("tasks", "1")).isdecimal() or int(options.get("tasks", "1")) < 1:
+        raise SettingsError('format("kraft")', "tasks", options["tasks"], "a number of tasks from 1 on")
+    for needed in ("lake", "plan") if table == STAGED else ("path",):
+        if not options.get(needed):
+            raise SettingsError('format("kraft")', needed, options.get(needed), "a value")
+
+
+class TableReader(DataSourceReader):
+    """Reads one table of the clusters below a path, a task some clusters."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+        self.selection: Selection | None = None
+        self.cluster_ids: frozenset[str] | None = frozenset({options["cluster"]}) if options.get("cluster") else None
+
+    def partitions(self) -> list[InputPartition]:
+        from kraft_audit.replay.plan import to_json
+        from kraft_audit.spark.reading import plan_of_path, redaction_key
+
+        plans = plan_of_path(self.options["path"], dialect_of(self.options), self.options.get("capture"))
+        chosen = [plan for plan in plans if self.cluster_ids is None or plan.cluster_id in self.cluster_ids]
+        key = redaction_key(self.options.get("redactionkeyfile"))
+        clusters = [(number, to_json(plan), planned_bytes(plan)) for number, plan in enumerate(chosen)]
+        return list(tasks(clusters, task_limit(self.options), key))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, ClusterTask):
+            yield from self._rows(partition)
+
+    def _rows(self, task: ClusterTask) -> Iterator[pa.RecordBatch]:
+        from kraft_audit.spark.reading import read_table
+
+        record_type = self.options.get("recordtype")
+        for _, text in task.clusters:
+            for batch in read_table(text, table_of(self.options), record_type, self.selection, task.redaction_key):
+                yield from slices(batch)
+
+
+class PushingReader(TableReader):
+    """The same, told by Spark which rows are wanted."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        names = set(arrow_schema(self.options).names)
+        wanted = Wanted()
+        for one in filters:
+            column = getattr(one, "attribute", ())
+            if len(column) == 1 and column[0] in names:
+                wanted.take(column[0], one)
+        self.selection = wanted.selection()
+        if wanted.cluster_ids is not None:
+            given = self.cluster_ids
+            self.cluster_ids = wanted.cluster_ids if given is None else given & wanted.cluster_ids
+        # All are given back: analyze skips whole windows and replicas, Spark sees to the single row.
+        return filters
+
+
+class Wanted:
+    """Gathers what equality, IN and range filters leave of the four columns that reading can skip by."""
+
+    def __init__(self) -> None:
+        self.cluster_ids: frozenset[str] | None = None
+        self.node_ids: frozenset[int] | None = None
+        self.record_types: frozenset[str] | None = None
+        self.from_offset: int | None = None
+        self.to_offset: int | None = None
+
+    def take(self, column: str, one: Filter) -> None:
+        match one:
+            case EqualTo(value=value) | EqualNullSafe(value=value):
+                self._one_of(column, (value,))
+            case In(value=values):
+                self._one_of(column, values)
+            case GreaterThanOrEqual(value=value) if column == "offset":
+                self._offsets(value, None)
+            case GreaterThan(value=value) if column == "offset":
+                self._offsets(value + 1, None)
+            case LessThan(value=value) if column == "offset":
+                self._offsets(None, value)
+            case LessThanOrEqual(value=value) if column == "offset":
+                self._offsets(None, value + 1)
+            case _:
+                pass
+
+    def selection(self) -> Selection:
+        from kraft_audit.replay.plan import Selection
+
+        return Selection(
+            self.from_offset,
+            self.to_offset,
+            None if self.node_ids is None else tuple(sorted(self.node_ids)),
+            None if self.record_types is None else tuple(sorted(self.record_types)),
+        )
+
+    def _one_of(self, column: str, values: Iterable[Any]) -> None:
+        wanted = frozenset(value for value in values if value is not None)  # null equals nothing
+        match column:
+            case "cluster_id":
+                self.cluster_ids = wanted if self.cluster_ids is None else self.cluster_ids & wanted
+            case "node_id":
+                self.node_ids = wanted if self.node_ids is None else self.node_ids & wanted
+            case "record_type":
+                self.record_types = wanted if self.record_types is None else self.record_types & wanted
+            case "offset" if wanted:
+                self._offsets(min(wanted), max(wanted) + 1)
+            case _:
+                pass
+
+    def _offsets(self, from_offset: int | None, to_offset: int | None) -> None:
+        if from_offset is not None:
+            self.from_offset = from_offset if self.from_offset is None else max(self.from_offset, from_offset)
+        if to_offset is not None:
+            self.to_offset = to_offset if self.to_offset is None else min(self.to_offset, to_offset)
+
+
+class StagingReader(DataSourceReader):
+    """Reads a plan's clusters once for all tables; what comes back is the manifest."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        from kraft_audit.replay.plan import from_json
+        from kraft_audit.spark.reading import planned_clusters, redaction_key
+
+        planned = planned_clusters(self.options["lake"], int(self.options["plan"]), self.options.get("planfile"))
+        clusters = [(number, text, planned_bytes(from_json(text))) for number, text in planned]
+        return list(tasks(clusters, task_limit(self.options), redaction_key(self.options.get("redactionkeyfile"))))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from kraft_audit.spark.reading import pipeline_reading
+        from kraft_audit.spark.stage import stage_clusters
+
+        if isinstance(partition, ClusterTask):
+            lake, plan = self.options["lake"], int(self.options["plan"])
+            read = pipeline_reading(lake, partition.redaction_key, self.options.get("known"))
+            yield from stage_clusters(lake, partition.clusters, read, f"plan-{plan:08d}-{partition.number:05d}")
+
+
+# What opening a file and starting a cluster cost, told in bytes of log, so that many tiny ones count too.
+FILE_COST_BYTES: Final = 64 << 10
+# Below this a task costs more to start than to run.
+TASK_BYTES: Final = 4 << 20
+
+
+def planned_bytes(plan: ClusterPlan) -> int:
+    """What reading a cluster costs, in bytes of log."""
+    files = [file for replica in plan.replicas for file in replica.files if not file.is_unchanged]
+    return sum(FILE_COST_BYTES + file.size_bytes - (file.earlier.scanned_to if file.earlier else 0) for file in files)
+
+
+def task_limit(options: dict[str, str]) -> int:
+    return int(options.get("tasks", 2 * (os.cpu_count() or 1)))
+
+
+def tasks(clusters: list[tuple[int, str, int]], limit: int, key: str) -> Iterator[ClusterTask]:
+    """Deal (number, plan, cost) out to at most `limit` tasks: the dearest first, each to the task that has least."""
+    total = sum(cost for _, _, cost in clusters)
+    count = max(1, min(limit, len(clusters), total // TASK_BYTES + 1))
+    dealt: list[list[tuple[int, str]]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for number, text, cost in sorted(clusters, key=lambda cluster: (-cluster[2], cluster[0])):
+        least = loads.index(min(loads))
+        dealt[least].append((number, text))
+        loads[least] += cost
+    for number, hand in enumerate(dealt):
+        if hand:
+            yield ClusterTask(number, tuple(hand), key)
+
+
+def _asked_to_push(frame: FrameType | None) -> bool:
+    while frame is not None:
+        spec = frame.f_globals.get("__spec__")
+        if spec is not None and spec.name == PUSHDOWN_WORKER:
+            return True
+        frame = frame.f_back
+    return False

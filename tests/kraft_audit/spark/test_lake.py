@@ -1,0 +1,94 @@
+"""Commits by application transaction: a plan's files are in a table once, whoever commits and however often."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from kraft_audit.spark.data_files import write_rows
+from kraft_audit.spark.lake import DeltaLake, sql_text
+from kraft_audit.spark.ledger import Ledger, commented_schema
+from kraft_codec.errors import InputError
+from kraft_codec.tables import TABLES
+
+SCHEMA = pa.schema([pa.field("number", pa.int64(), nullable=False), pa.field("text", pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DeltaLake:
+    lake = DeltaLake(str(tmp_path / "lake"))
+    lake.create("things", SCHEMA, "one thing")
+    return lake
+
+
+def commit_one(uri: str, version: int, number: int) -> bool:
+    lake = DeltaLake(uri)
+    file = write_rows(uri, "things", pa.table({"number": [number], "text": ["x"]}, SCHEMA), "test")
+    return lake.commit("things", [file], SCHEMA, "app", version)
+
+
+def numbers(lake: DeltaLake) -> list[int]:
+    return sorted(lake.query("SELECT number FROM things", "things").column("number").to_pylist())
+
+
+def test_the_same_version_is_committed_once(lake: DeltaLake) -> None:
+    assert commit_one(lake.uri, 1, 10)
+    assert not commit_one(lake.uri, 1, 11)
+    assert commit_one(lake.uri, 2, 20)
+    assert not commit_one(lake.uri, 1, 12)
+    assert numbers(lake) == [10, 20]
+
+
+def test_files_that_no_transaction_names_are_invisible(lake: DeltaLake) -> None:
+    write_rows(lake.uri, "things", pa.table({"number": [1], "text": ["orphan"]}, SCHEMA), "test")
+    assert numbers(lake) == []
+
+
+def test_many_committers_at_once(lake: DeltaLake) -> None:
+    """Eight commit version 1, of which one wins, then one application each, of which all do."""
+    with ThreadPoolExecutor(8) as pool:
+        first = list(pool.map(commit_one, [lake.uri] * 8, [1] * 8, range(8)))
+        assert first.count(True) == 1
+        assert numbers(lake) == [first.index(True)]
+        apart = list(pool.map(commit_as, [lake.uri] * 8, [f"app-{number}" for number in range(8)], range(100, 108)))
+    assert all(apart)
+    assert numbers(lake) == [first.index(True), *range(100, 108)]
+
+
+def commit_as(uri: str, application: str, number: int) -> bool:
+    file = write_rows(uri, "things", pa.table({"number": [number], "text": ["y"]}, SCHEMA), "test")
+    return DeltaLake(uri).commit("things", [file], SCHEMA, application, 1)
+
+
+def test_tables_carry_their_contract(tmp_path: Path) -> None:
+    """Schema, comments and a protocol so plain that any reader opens the table."""
+    lake = DeltaLake(str(tmp_path / "lake"))
+    Ledger(lake).create()
+    Ledger(lake).create()
+    for table in TABLES.values():
+        found = DeltaTable(lake.table_uri(table.name))
+        fields = found.schema().fields
+        assert [field.name for field in fields] == list(table.column_names)
+        assert [field.nullable for field in fields] == [column.nullable for column in table.columns]
+        assert [field.metadata["comment"] for field in fields] == [column.comment for column in table.columns]
+        assert pa.schema(found.schema()).remove_metadata().types == commented_schema(table.name).types
+        assert (found.protocol().min_reader_version, found.protocol().min_writer_version) == (1, 2)
+        assert table.grain in found.metadata().description
+
+
+def test_a_table_that_is_none(tmp_path: Path) -> None:
+    lake = DeltaLake(str(tmp_path / "lake"))
+    assert not lake.exists("things")
+    with pytest.raises(InputError, match="no Delta table"):
+        lake.open("things")
+
+
+def test_quotes_in_text_stay_text(lake: DeltaLake) -> None:
+    commit_one(lake.uri, 1, 10)
+    hostile = sql_text("a' OR '1' = '1")
+    found = lake.query(f"SELECT count(*) AS n FROM things WHERE text = {hostile}", "things")  # noqa: S608
+    assert found.column("n").to_pylist() == [0]

@@ -1,0 +1,128 @@
+"""Staging: rows become files that nobody sees; a cluster that fails leaves none, and its neighbours do not notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kraft_audit.replay.plan import ClusterPlan, to_json
+from kraft_audit.spark import stage
+from kraft_audit.spark.ledger import Manifest, manifest_of
+from kraft_audit.spark.stage import MANIFEST, stage_clusters
+from kraft_codec.errors import CodecError, InputError, Reason
+from kraft_codec.tables import RECORDS, TABLES, build_batch
+
+MakePlan = Callable[..., ClusterPlan]
+
+
+def records(cluster_id: str, count: int, text: str = "{}") -> pa.RecordBatch:
+    columns = {
+        "cluster_id": cluster_id, "source": "log", "offset": list(range(count)), "leader_epoch": 1, "batch_crc": 7,
+        "timestamp_ms": 0, "is_control": False, "api_key": 2, "control_type": None, "record_type": "TOPIC_RECORD",
+        "record_version": 0, "record": text, "value_bytes": 2, "value_hash": None, "is_redacted": False, "plan": 1,
+    }  # fmt: skip
+    return build_batch(RECORDS, columns, count)
+
+
+class FakeReading:
+    """Yields some batches of records, then perhaps raises."""
+
+    def __init__(self, plan: ClusterPlan, batches: int, rows: int, text: str, problem: Exception | None) -> None:
+        self.plan, self.batches, self.count, self.text, self.problem = plan, batches, rows, text, problem
+
+    def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for _ in range(self.batches):
+            yield "records", records(self.plan.cluster_id, self.count, self.text)
+        if self.problem is not None:
+            raise self.problem
+
+    def redaction_state(self) -> str:
+        return f"state of {self.plan.name}"
+
+
+def staged(
+    lake: Path,
+    plans: list[ClusterPlan],
+    problems: dict[str, Exception],
+    batches: int = 2,
+    rows: int = 10,
+    text: str = "{}",
+) -> Manifest:
+    def read(plan: ClusterPlan) -> FakeReading:
+        return FakeReading(plan, batches, rows, text, problems.get(plan.name))
+
+    clusters = [(number, to_json(plan)) for number, plan in enumerate(plans)]
+    found = list(stage_clusters(str(lake), clusters, read, "plan-1-0"))
+    assert all(batch.schema.equals(MANIFEST) for batch in found)
+    return manifest_of(row for batch in found for row in batch.to_pylist())
+
+
+def rows_of(lake: Path, manifest: Manifest) -> list[tuple[str, int]]:
+    tables = [pq.read_table(lake / file.table / file.path, columns=["cluster_id", "offset"]) for file in manifest.files]
+    return sorted((row["cluster_id"], row["offset"]) for table in tables for row in table.to_pylist())
+
+
+def test_small_clusters_share_a_file(tmp_path: Path, make_plan: MakePlan) -> None:
+    manifest = staged(tmp_path, [make_plan("a"), make_plan("b")], {})
+    assert [file.row_count for file in manifest.files] == [40]
+    assert [outcome.failure for outcome in manifest.outcomes] == [None, None]
+    assert [outcome.state.redaction_state for outcome in manifest.outcomes] == ["state of a", "state of b"]
+    assert manifest.outcomes[0].summary["records"] == {"TOPIC_RECORD": 20}
+    schema = pq.read_schema(tmp_path / "records" / manifest.files[0].path)
+    assert schema.types == TABLES["records"].schema.types
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (CodecError(Reason.CHANGED_DURING_READ, 5, "shrank"), "CHANGED_DURING_READ at 5: shrank"),
+        (InputError("a\nb", "gone"), "a b: gone"),
+        (KeyError("secret"), "internal error: KeyError, see the log of the worker"),
+    ],
+)
+def test_a_failing_cluster_leaves_nothing(
+    tmp_path: Path, make_plan: MakePlan, problem: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plans = [make_plan("a"), make_plan("bad"), make_plan("c")]
+    manifest = staged(tmp_path, plans, {"bad": problem})
+    assert [outcome.failure for outcome in manifest.outcomes] == [None, told, None]
+    assert {cluster for cluster, _ in rows_of(tmp_path, manifest)} == {"a", "c"}
+    assert "secret" not in caplog.text
+
+
+def test_a_large_cluster_has_files_of_its_own(
+    tmp_path: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "CLUSTER_BYTES", 10_000)
+    plans = [make_plan("large"), make_plan("bad"), make_plan("other")]
+    manifest = staged(tmp_path, plans, {"bad": InputError("x", "y")}, batches=5, rows=100)
+    owners = [
+        {row["cluster_id"] for row in pq.read_table(tmp_path / file.table / file.path).to_pylist()}
+        for file in manifest.files
+    ]
+    assert sorted(owners, key=sorted) == [{"large"}, {"other"}]
+    on_disk = {file.name for file in (tmp_path / "records").iterdir()}
+    assert on_disk == {file.path for file in manifest.files}, "the failed cluster's files are deleted"
+
+
+def test_row_groups_stay_small(tmp_path: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is buffered is bounded, however many rows a cluster has."""
+    from kraft_audit.spark import data_files
+
+    monkeypatch.setattr(stage, "CLUSTER_BYTES", 1 << 16)
+    monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 1 << 18)
+    manifest = staged(tmp_path, [make_plan("a")], {}, batches=40, rows=1000, text="x" * 100)
+    (file,) = manifest.files
+    metadata = pq.read_metadata(tmp_path / "records" / file.path)
+    assert metadata.num_rows == 40_000
+    assert metadata.num_row_groups > 10
+
+
+def test_a_lake_that_cannot_be_written_fails_the_task(tmp_path: Path, make_plan: MakePlan) -> None:
+    (tmp_path / "records").write_text("a file where the table's folder belongs")
+    with pytest.raises(OSError, match="records"):
+        staged(tmp_path, [make_plan("a")], {})
