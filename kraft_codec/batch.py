@@ -200,8 +200,11 @@ def _damage(view: memoryview, header: BatchHeader) -> Reason | None:
     return None if computed_crc(view, header) == header.crc else Reason.BAD_CRC
 
 
-def read_records(buffer: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
-    """The records of a batch, uncompressed. Raises CodecError as the module's text says; does not check the CRC."""
+def read_records(buffer: Buffer, header: BatchHeader, *, is_count_checked: bool = True) -> Iterator[RawRecord]:
+    """The records of a batch, uncompressed. Raises CodecError as the module's text says; does not check the CRC.
+
+    Without `is_count_checked` a count that the bytes cannot hold (4) is found out by reading them.
+    """
     codec = header.codec
     body_position = header.position + HEADER_BYTES
     count_position = header.position + _RECORD_COUNT_POSITION
@@ -210,7 +213,7 @@ def read_records(buffer: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
         raise CodecError(Reason.BAD_RECORD, count_position, f"{header.record_count} records")
     if codec is not Codec.NONE:
         body = memoryview(decompress(codec, body, position=body_position))
-    if header.record_count * RECORD_BYTES_MIN > len(body):
+    if is_count_checked and header.record_count * RECORD_BYTES_MIN > len(body):
         raise CodecError(Reason.BAD_RECORD, count_position, f"{header.record_count} records in {len(body)} bytes")
     base = body_position if codec is Codec.NONE else None
     try:

@@ -48,7 +48,7 @@ def quoted(text: str) -> str:
 def double_text(value: float) -> str:
     """Java's Double.toString, by the shortest digits that read back as the same value (JDK 19 and later).
 
-    `1.0E7`, `1.23456789E8`, `0.001`, `1.0E-4`. Earlier JDKs printed a digit more than needed for some values.
+    `1.0E7`, `1.23456789E8`, `0.001`, `1.0E-4`. Earlier JDKs print a digit too many for some values above 2^53.
     """
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
@@ -56,18 +56,29 @@ def double_text(value: float) -> str:
     magnitude = abs(value)
     if magnitude == 0:
         return f"{sign}0.0"
-    mantissa, _, exponent_text = f"{magnitude!r}e0".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    # The value is 0.d1d2d3... x 10^point.
-    leading_zeros = len(whole + fraction) - len(digits)
-    point = len(whole) - leading_zeros + int(exponent_text.removesuffix("e0"))
-    digits = digits.rstrip("0")
+    digits, point = _shortest(magnitude)
     if _DECIMAL_FROM <= magnitude < _DECIMAL_BELOW:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
         return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def _shortest(magnitude: float) -> tuple[str, int]:
+    """(digits, point): the value is 0.digits x 10^point. Where one digit would do, Java takes the nearest of two."""
+    digits, point = _parsed(repr(magnitude))
+    two_digits = f"{magnitude:.1e}"
+    if len(digits) == 1 and float(two_digits) == magnitude:
+        return _parsed(two_digits)
+    return digits, point
+
+
+def _parsed(text: str) -> tuple[str, int]:
+    mantissa, _, exponent = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    leading_zeros = len(whole + fraction) - len(digits)
+    return digits.rstrip("0"), len(whole) - leading_zeros + int(exponent or "0")
 
 
 def _object(fields: Sequence[Field], version: int, values: Fields | Mapping[str, Any]) -> str:
