@@ -69,7 +69,7 @@ class ReplicaPlan:
 
     `root` is what `open_storage` opens, `path` the replica's folder below it (perhaps with bytes that no text holds, as
     os.fsdecode gives them). `cluster_id` is what its own meta.properties says. `capture_number` counts captures in
-    time. `gone_files` were known to the ledger and are no longer there.
+    time, `log_dir` is the folder of the segments. `gone_files` were known to the ledger and are no longer there.
     """
 
     root: str
@@ -82,7 +82,7 @@ class ReplicaPlan:
     directory_id: str | None
     files: tuple[FilePlan, ...]
     gone_files: tuple[FilePlan, ...] = ()
-    log_dir: str | None = None
+    log_dir: str = ""
     medium: str = "directory"
 
     @property

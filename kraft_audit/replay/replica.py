@@ -1,0 +1,164 @@
+"""One replica being read: its small files, its log, its snapshots, and what is told of it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kraft_audit.replay.damage import DamageLog, FileTally, replica_columns
+from kraft_audit.replay.plan import ClusterPlan, FilePlan, ReplicaPlan
+from kraft_audit.replay.reader import LogReader
+from kraft_audit.replay.scanner import ScanSettings
+from kraft_audit.replay.segments import replica_dir
+from kraft_codec.errors import Damage, Reason
+from kraft_codec.file_names import FileKind, printable
+from kraft_codec.files import EpochEntry, QuorumState
+from kraft_codec.logdir import read_checkpoints, read_meta, read_quorum_state, structure_damages
+from kraft_codec.properties import MetaProperties
+from kraft_codec.random_access import Storage, join
+from kraft_codec.schemas import Dialect
+
+BATCH_FILES = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT})
+
+
+@dataclass(slots=True)
+class SnapshotEnd:
+    """The newest complete snapshot of a replica, and how many complete ones it has."""
+
+    end_offset: int | None = None
+    epoch: int | None = None
+    count: int = 0
+
+    def add(self, end_offset: int, epoch: int) -> None:
+        self.count += 1
+        if self.end_offset is None or (end_offset, epoch) > (self.end_offset, self.epoch or 0):
+            self.end_offset, self.epoch = end_offset, epoch
+
+
+class Replica:
+    """The state of reading one replica. `is_accepted` is False where it belongs to another cluster."""
+
+    def __init__(
+        self, number: int, cluster: ClusterPlan, plan: ReplicaPlan, storage: Storage, settings: ScanSettings
+    ) -> None:
+        self.number = number
+        self.cluster = cluster
+        self.plan = plan
+        self.storage = storage
+        self.dialect = Dialect(cluster.dialect)
+        self.damage = DamageLog(number)
+        self.tallies = {file.name: FileTally.resumed(file) for file in plan.files}
+        self.snapshots = SnapshotEnd()
+        self.meta: MetaProperties | None = None
+        self.quorum_state: QuorumState | None = None
+        self.leader_epochs: tuple[EpochEntry, ...] | None = None
+        self.is_accepted = True
+        self.read_from_ms = 0
+        self.read_to_ms = 0
+        self.log: LogReader | None = None
+        self._settings = settings
+        self._directory = replica_dir(plan)
+        self._by_path = {join(plan.path, file.name): file.name for file in plan.files}
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Nothing of it has changed since the ledger: there is nothing to say of it again."""
+        return bool(self.plan.files) and all(file.is_unchanged for file in self.plan.files) and not self.plan.gone_files
+
+    def open(self, now_ms: Callable[[], int]) -> None:
+        """Reads what comes before the log, and finds out whether the replica belongs here."""
+        self.read_from_ms = now_ms()
+        self.meta, damages = read_meta(self.storage, self._directory)
+        self._take_small(FileKind.META_PROPERTIES, damages)
+        early_state, _ = read_quorum_state(self.storage, self._directory, self.dialect)
+        self._refuse_foreign(self.meta.cluster_id if self.meta else None, "meta.properties")
+        self._refuse_foreign(early_state.cluster_id if early_state else None, "quorum-state")
+        if not self.is_accepted:
+            return
+        self._refuse_renamed()
+        for damage in structure_damages(self._directory):
+            name = self._by_path.get(damage.path)
+            if name is None or not self.tallies[name].plan.is_unchanged:
+                self._take_damage(damage)
+        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings)
+
+    def close(self, now_ms: Callable[[], int]) -> None:
+        """Reads what must come after the log, quorum-state last: what was promised by then covers what the log holds."""
+        checkpoints = read_checkpoints(self.storage, self._directory)
+        self.leader_epochs = checkpoints.leader_epochs
+        for kind in (FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN):
+            self._take_small(kind, checkpoints.damages)
+        self.quorum_state, damages = read_quorum_state(self.storage, self._directory, self.dialect)
+        self._take_small(FileKind.QUORUM_STATE, damages)
+        self._compare_epochs()
+        self.read_to_ms = now_ms()
+
+    def source_columns(self) -> dict[str, Any]:
+        """The columns that every row about this replica begins with."""
+        return replica_columns(self.cluster.cluster_id, self.plan, self.cluster.number)
+
+    def files_of(self, *kinds: FileKind) -> list[FilePlan]:
+        return [file for file in self.plan.files if file.kind in kinds]
+
+    def _refuse_foreign(self, cluster_id: str | None, name: str) -> None:
+        if not cluster_id or not self.cluster.cluster_id or cluster_id == self.cluster.cluster_id:
+            return
+        if self.is_accepted:
+            self.is_accepted = False
+            detail = f"{name} says cluster {cluster_id}, the others belong to {self.cluster.cluster_id}"
+            tally = next((tally for tally in self.tallies.values() if tally.plan.name.endswith(name)), None)
+            self.damage.add(tally, Reason.CLUSTER_MISMATCH, detail)
+
+    def _refuse_renamed(self) -> None:
+        if self.meta is None or (self.meta.node_id, self.meta.directory_id) == (
+            self.plan.node_id,
+            self.plan.directory_id,
+        ):
+            return
+        detail = (
+            f"meta.properties says node {self.meta.node_id}, directory {self.meta.directory_id}; "
+            f"it was planned as node {self.plan.node_id}, directory {self.plan.directory_id}"
+        )
+        self.damage.add(None, Reason.CHANGED_DURING_READ, detail)
+
+    def _take_small(self, kind: FileKind, damages: Sequence[Damage]) -> None:
+        """Counts a small file as decoded or quarantined as a whole."""
+        for file in self.files_of(kind):
+            tally = self.tallies[file.name]
+            if file.is_unchanged:
+                continue
+            found = [damage for damage in damages if self._by_path.get(damage.path) == file.name]
+            tally.bytes_decoded = 0 if found else file.size_bytes
+            tally.bytes_quarantined = file.size_bytes if found else 0
+            tally.scanned_to = file.size_bytes
+            for damage in found:
+                self._take_damage(damage)
+
+    def _take_damage(self, damage: Damage) -> None:
+        name = self._by_path.get(damage.path)
+        tally = None if name is None else self.tallies[name]
+        self.damage.add(tally, damage.reason, damage.detail, position=damage.position, length_bytes=damage.length_bytes)
+
+    def _compare_epochs(self) -> None:
+        """leader-epoch-checkpoint, read after the log, knows every epoch of it: the one witness of the last epoch.
+
+        It can be ahead by an election whose first batch was not yet there (an entry at the end of the log).
+        """
+        if self.log is None or not self.leader_epochs or self.log.scanner.state.next_offset is None:
+            return
+        file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)), None)
+        end_offset, epoch = self.log.scanner.state.next_offset, self.log.scanner.state.epoch
+        inside = [entry for entry in self.leader_epochs if entry.start_offset < end_offset]
+        if file is None or file.is_unchanged or not inside or inside[-1].epoch == epoch:
+            return
+        last = inside[-1]
+        detail = (
+            f"the log ends in epoch {epoch}; by this file epoch {last.epoch} has begun at offset {last.start_offset}"
+        )
+        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, detail)
+
+
+def shown_name(file: FilePlan) -> str:
+    """The file's name as rows show it."""
+    return printable(file.name)

@@ -1,0 +1,235 @@
+"""One file of batches as chunks: read once, every batch judged, every byte accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.replay.continuity import Finding, Headers, LogState, Neighbour, Rows, judge
+from kraft_audit.replay.damage import DamageLog, FileTally
+from kraft_audit.replay.plan import BatchKey
+from kraft_audit.replay.resync import next_batch
+from kraft_codec.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
+from kraft_codec.columns import BatchIndex, Stop, index_batches
+from kraft_codec.errors import CodecError, Reason
+from kraft_codec.random_access import Buffer, FileChange, RandomAccess, Storage
+
+CHUNK_BYTES_MAX: Final = 8 << 20
+CHUNK_BYTES_MIN: Final = 256 << 10
+CHUNKS_BYTES: Final = 32 << 20
+ValueHash = Callable[[memoryview], str]
+
+
+class ChangedError(CodecError):
+    """A file is no longer what the plan says, and the caller wanted the planned bytes or nothing."""
+
+
+def chunk_bytes(replica_count: int) -> int:
+    """How much of each replica is held at a time: memory stays the same however many are read in lock step."""
+    return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, CHUNKS_BYTES // max(1, replica_count)))
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Some bytes of one file, private to their reader, and the batches in them that are kept.
+
+    `rows` are those batches' rows in `index`; the columns below are theirs. `file_position` is where the buffer's
+    first byte stands in the file.
+    """
+
+    tally: FileTally
+    buffer: Buffer
+    file_position: int
+    index: BatchIndex
+    rows: Rows
+    base_offset: Rows
+    last_offset: Rows
+    leader_epoch: Rows
+    crc: Rows
+
+    @classmethod
+    def of(cls, tally: FileTally, buffer: Buffer, file_position: int, index: BatchIndex, rows: Rows) -> Chunk:
+        return cls(
+            tally,
+            buffer,
+            file_position,
+            index,
+            rows,
+            index.base_offset[rows],
+            index.last_offset[rows],
+            index.leader_epoch[rows].astype(np.int64),
+            index.crc[rows].astype(np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSettings:
+    """How files are read. With `stop_on_change` bytes other than the planned ones raise ChangedError."""
+
+    chunk_bytes: int
+    value_hash: ValueHash
+    stop_on_change: bool = False
+
+
+class Scanner:
+    """Reads files of one sequence of batches (a log's segments, or one snapshot), one after the other.
+
+    `state` is where the sequence stands; `reachable_end_offset` where Kafka would cut it (None: nowhere); `is_lossy` is
+    set once bytes could not be read at all, so that what lies there is not known to be gone.
+    """
+
+    def __init__(self, storage: Storage, damage: DamageLog, settings: ScanSettings, state: LogState) -> None:
+        self.storage = storage
+        self.damage = damage
+        self.settings = settings
+        self.state = state
+        self.reachable_end_offset: int | None = None
+        self.is_lossy = False
+
+    def scan(self, path: str, tally: FileTally, following: Neighbour | None = None) -> Iterator[Chunk]:
+        """The kept batches from `tally.scanned_to` on; `following` is the header that the next file begins with."""
+        try:
+            with self.storage.open(path, tally.plan.to_position) as file:
+                yield from self._chunks(file, tally, following)
+                self._look_again(file, tally)
+        except CodecError as error:
+            self._unreadable(tally, error)
+
+    def _chunks(self, file: RandomAccess, tally: FileTally, following: Neighbour | None) -> Iterator[Chunk]:
+        position, wanted = tally.scanned_to, self.settings.chunk_bytes
+        while position < file.size_bytes:
+            length = min(wanted, file.size_bytes - position)
+            buffer = file.read_at(position, length)
+            index = index_batches(buffer, is_last=position + length == file.size_bytes)
+            is_stopped = index.stop is not None and index.stop.reason is not None
+            if not is_stopped and not len(index):
+                wanted = _batch_bytes(buffer)
+                continue
+            wanted = self.settings.chunk_bytes
+            end = position + index.consumed_bytes
+            chunk = self._judged(tally, buffer, position, index, _header_after(file, end) or following)
+            tally.scanned_to = position = end
+            yield chunk
+            if is_stopped and index.stop is not None:
+                found = self._behind(file, tally, index.stop)
+                if found is None:
+                    return
+                tally.scanned_to = position = found
+
+    def _judged(
+        self, tally: FileTally, buffer: Buffer, position: int, index: BatchIndex, after: Neighbour | None
+    ) -> Chunk:
+        headers = Headers(
+            index.base_offset,
+            index.last_offset_delta.astype(np.int64),
+            index.leader_epoch.astype(np.int64),
+            index.status.astype(np.int64),
+        )
+        end_offset = self.state.next_offset
+        rows, findings = judge(headers, self.state, after)
+        chunk = Chunk.of(tally, buffer, position, index, rows)
+        for finding in findings:
+            self._note(chunk, finding, end_offset)
+        decoded = int(index.size_bytes[rows].sum())
+        tally.bytes_decoded += decoded
+        tally.bytes_quarantined += int(index.size_bytes.sum()) - decoded
+        tally.batch_count += len(rows)
+        tally.record_count += int(np.maximum(index.record_count[rows], 0).sum())
+        if len(rows):
+            tally.last_batch = BatchKey(
+                position + int(index.position[rows[-1]]),
+                int(chunk.base_offset[-1]),
+                int(chunk.last_offset[-1]),
+                int(chunk.leader_epoch[-1]),
+                int(chunk.crc[-1]),
+            )
+        return chunk
+
+    def _note(self, chunk: Chunk, finding: Finding, end_offset: int | None) -> None:
+        index, first, end = chunk.index, finding.row, finding.row + finding.row_count
+        start = int(index.position[first])
+        length = int(index.size_bytes[first:end].sum())
+        if finding.reason in (Reason.BAD_CRC, Reason.BAD_MAGIC):
+            kept_before = int(np.searchsorted(chunk.rows, first))
+            self._cut(int(chunk.last_offset[kept_before - 1]) + 1 if kept_before else end_offset)
+        detail = finding.detail if finding.row_count == 1 else f"{finding.detail}; so it is for the batches after it"
+        self.damage.add(
+            chunk.tally,
+            finding.reason,
+            detail,
+            position=chunk.file_position + start,
+            length_bytes=length,
+            base_offset=int(index.base_offset[first]),
+            value_hash=self.settings.value_hash(chunk.buffer[start : start + length].data)
+            if finding.is_refused
+            else None,
+        )
+
+    def _behind(self, file: RandomAccess, tally: FileTally, stop: Stop) -> int | None:
+        """Reports bytes that are no batch, and finds where batches go on behind them."""
+        position, reason = tally.scanned_to, stop.reason or Reason.BAD_LENGTH
+        found = next_batch(file, position + 1, at_least_offset=self.state.next_offset or 0)
+        length = (file.size_bytes if found is None else found) - position
+        detail = _STOPS[reason]
+        if found is not None:
+            detail += f"; whole batches go on at position {found}"
+        self.damage.add(tally, reason, detail, position=position, length_bytes=length)
+        self._cut(self.state.next_offset)
+        self.state.is_hole_explained = True
+        return found
+
+    def _cut(self, end_offset: int | None) -> None:
+        if self.reachable_end_offset is None:
+            self.reachable_end_offset = end_offset
+
+    def _look_again(self, file: RandomAccess, tally: FileTally) -> None:
+        """A file that was cut or rewritten while it was read may have given bytes of two moments."""
+        change = file.change()
+        if change in (FileChange.NONE, FileChange.GREW):
+            return
+        if self.settings.stop_on_change and change is not FileChange.VANISHED:
+            raise ChangedError(Reason.CHANGED_DURING_READ, 0, f"{tally.plan.name} {change} while it was read")
+        self.damage.add(tally, Reason.CHANGED_DURING_READ, f"the file {change} while it was read")
+
+    def _unreadable(self, tally: FileTally, error: CodecError) -> None:
+        if isinstance(error, ChangedError):
+            raise error
+        if self.settings.stop_on_change and error.reason is Reason.CHANGED_DURING_READ:
+            raise ChangedError(error.reason, error.position, f"{tally.plan.name}: {error.detail}") from None
+        position = tally.scanned_to
+        length = tally.plan.size_bytes - position
+        self.damage.add(tally, error.reason, error.detail, position=position, length_bytes=length)
+        self.state.is_hole_explained = True
+        self.is_lossy = True
+
+
+_STOPS: Final = {
+    Reason.TORN_TAIL: "a batch is cut off",
+    Reason.ZERO_TAIL: "zeros where a batch should start",
+    Reason.BAD_LENGTH: "a batch length that no batch has",
+}
+
+
+def _batch_bytes(buffer: Buffer) -> int:
+    """How much to read for the one batch that a chunk does not hold; framing has bounded it."""
+    return int.from_bytes(buffer[8:12].tobytes(), "big", signed=True) + LOG_OVERHEAD_BYTES
+
+
+def _header_after(file: RandomAccess, position: int) -> Neighbour | None:
+    """The header behind the bytes at hand, where the file has one."""
+    if position + HEADER_BYTES > file.size_bytes:
+        return None
+    return neighbour(read_header(file.read_at(position, HEADER_BYTES).data, 0))
+
+
+def neighbour(header: BatchHeader | None) -> Neighbour | None:
+    """What a header says of offset and epoch, where it looks like one."""
+    if header is None or header.magic != MAGIC or header.size_bytes < HEADER_BYTES or header.base_offset < 0:
+        return None
+    return Neighbour(header.base_offset, header.leader_epoch)
