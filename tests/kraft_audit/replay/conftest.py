@@ -79,15 +79,21 @@ def columns_of(lines: Iterable[dict[str, Any]]) -> dict[str, pa.RecordBatch]:
             "timestamp_ms": line["timestamp"],
         }
         for field in message.fields:
-            row[field.column_name] = value_of(field, line["data"].get(field.json_name, field.default))
+            row[column_name(field)] = value_of(field, line["data"].get(field.json_name, field.default))
         messages[message.name] = message
         by_message.setdefault(message.name, []).append(row)
     return {name: _batch(messages[name], rows) for name, rows in by_message.items()}
 
 
+def column_name(field: Field) -> str:
+    """A field whose name the envelope has already is told apart by a prefix."""
+    name: str = field.column_name
+    return f"record_{name}" if name == "leader_epoch" else name
+
+
 def _batch(message: Message, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     envelope = [("offset", pa.int64()), ("leader_epoch", pa.int32()), ("timestamp_ms", pa.int64())]
-    schema = pa.schema([*envelope, *((field.column_name, arrow_type(field)) for field in message.fields)])
+    schema = pa.schema([*envelope, *((column_name(field), arrow_type(field)) for field in message.fields)])
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 

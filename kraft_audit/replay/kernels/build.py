@@ -1,0 +1,16 @@
+"""Which kernels there are. Imported only to compile them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kraft_audit.replay.kernels.interning import intern_ids, rehash_ids
+from kraft_audit.replay.kernels.partition_state import rehash
+from kraft_audit.replay.kernels.partitions_kernel import compact_arena, gather_list, replay_events
+
+
+def kernels() -> Mapping[str, Callable[..., int]]:
+    """The kernels by name, as Python functions of int64 arguments."""
+    compiled: tuple[Any, ...] = (intern_ids, rehash_ids, rehash, compact_arena, gather_list, replay_events)
+    return {function.__name__: function.py_func for function in compiled}

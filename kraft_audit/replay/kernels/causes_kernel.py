@@ -1,0 +1,315 @@
+"""Which event a change record belongs to, how its leader was chosen, and which ELR the shipped rules give."""
+
+from __future__ import annotations
+
+from kraft_audit.replay.causes import (
+    BY_ELR,
+    BY_ISR,
+    BY_LAST_KNOWN,
+    BY_PREFERENCE,
+    CONTROLLED_SHUTDOWN,
+    DIRECTORY_ASSIGNED,
+    DIRECTORY_FAILED,
+    ELR_CHANGED,
+    FENCED,
+    ISR_CHANGED,
+    ISR_EXPANDED,
+    ISR_SHRUNK,
+    LEADER_ELECTION,
+    LEADER_EPOCH_BUMPED,
+    LEADER_LOST,
+    LEADERLESS,
+    NO_ELECTION,
+    OTHER,
+    PREFERRED_ELECTION,
+    REASSIGNMENT_CANCELLED,
+    REASSIGNMENT_CHANGED,
+    REASSIGNMENT_COMPLETED,
+    REASSIGNMENT_STARTED,
+    RECOVERED,
+    REGISTERED,
+    SAME_LEADER,
+    UNCLEAN,
+    UNCLEAN_ELECTION,
+    UNCLEAN_SHUTDOWN,
+    UNFENCED,
+    UNREGISTERED,
+)
+from kraft_audit.replay.kernels.layout import (
+    ADDING_REPLICAS,
+    ARENA_AT,
+    ARENA_USED,
+    CHANGE_EVENT,
+    CONTEXT_BYTES,
+    CONTEXTS_AT,
+    DIRECTORIES,
+    EFFECTIVE_MIN_ISR,
+    ELR,
+    ELR_LEVEL,
+    EVENT_COUNT,
+    FENCE_MARKER,
+    FIRST_OPERANDS_AT,
+    FOUND_BROKER,
+    INPUT_LISTS,
+    ISR,
+    KINDS_AT,
+    LAST_KNOWN_ELR,
+    LEADER,
+    LISTS,
+    LOG_DIRS_MARKER,
+    MARKER_EVENT,
+    NO_MARKER,
+    OFFSETS_AT,
+    OPERATION_GAP_MS,
+    RECOVERY_STATE,
+    REGISTER_MARKER,
+    REMOVING_REPLICAS,
+    REPLICAS,
+    SECOND_OPERANDS_AT,
+    SHUTDOWN_MARKER,
+    TIMES_AT,
+    UNFENCE_MARKER,
+    UNREGISTER_MARKER,
+)
+from kraft_audit.replay.kernels.memory_rows import (
+    cell,
+    element,
+    first_missing,
+    is_in,
+    length_of_list,
+    missing_count,
+    set_cell,
+    set_slot,
+    slot,
+)
+from kraft_codec.kernels.memory import inlined, load_int32, load_int64, shared, store_int32
+
+
+@inlined
+def _is_next(block: int, event: int) -> bool:
+    """Whether an event's record directly follows the one before it, in what may be one operation."""
+    at = 8 * event
+    offsets = slot(block, OFFSETS_AT) + at
+    times = slot(block, TIMES_AT) + at
+    if load_int64(offsets) - load_int64(offsets - 8) != 1:
+        return False
+    passed_ms = load_int64(times) - load_int64(times - 8)
+    return abs(passed_ms) <= OPERATION_GAP_MS
+
+
+@shared
+def link_operations(block: int) -> int:
+    """Gives every change the broker markers around it, across other changes only."""
+    count = slot(block, EVENT_COUNT)
+    kinds = slot(block, KINDS_AT)
+    markers = slot(block, FIRST_OPERANDS_AT)
+    brokers = slot(block, SECOND_OPERANDS_AT)
+    contexts = slot(block, CONTEXTS_AT)
+    marker = NO_MARKER
+    broker = -1
+    for event in range(count):
+        if event > 0 and not _is_next(block, event):
+            marker = NO_MARKER
+        kind = load_int32(kinds + 4 * event)
+        if kind == MARKER_EVENT:
+            marker = load_int32(markers + 4 * event)
+            broker = load_int32(brokers + 4 * event)
+        elif kind != CHANGE_EVENT:
+            marker = NO_MARKER
+        store_int32(contexts + CONTEXT_BYTES * event, marker)
+        store_int32(contexts + CONTEXT_BYTES * event + 4, broker)
+    marker = NO_MARKER
+    for back in range(count):
+        event = count - 1 - back
+        if event + 1 < count and not _is_next(block, event + 1):
+            marker = NO_MARKER
+        store_int32(contexts + CONTEXT_BYTES * event + 8, marker)
+        store_int32(contexts + CONTEXT_BYTES * event + 12, broker)
+        kind = load_int32(kinds + 4 * event)
+        if kind == MARKER_EVENT:
+            marker = load_int32(markers + 4 * event)
+            broker = load_int32(brokers + 4 * event)
+        elif kind != CHANGE_EVENT:
+            marker = NO_MARKER
+    return 0
+
+
+@shared
+def election_of(block: int, old: int, new: int, record: int) -> int:
+    """How the leader field of a change came about (PartitionChangeBuilder.electLeader 4.3.0, told backwards)."""
+    if cell(record, LEADER) == -2:
+        return NO_ELECTION
+    before = cell(old, LEADER)
+    leader = cell(new, LEADER)
+    if leader < 0:
+        return LEADERLESS
+    if leader == before:
+        return SAME_LEADER
+    old_lists = old + 4 * LISTS
+    if is_in(block, old_lists, ISR, leader):
+        prefers = (
+            length_of_list(new + 4 * LISTS, REPLICAS) > 0 and element(block, new + 4 * LISTS, REPLICAS, 0) == leader
+        )
+        moved_only = length_of_list(record + 4 * INPUT_LISTS, ISR) < 0 and before >= 0
+        return BY_PREFERENCE if prefers and moved_only else BY_ISR
+    if is_in(block, old_lists, ELR, leader):
+        return BY_ELR
+    recovering = cell(new, RECOVERY_STATE) == 1
+    is_alone = length_of_list(new + 4 * LISTS, ISR) == 1 and is_in(block, new + 4 * LISTS, ISR, leader)
+    if not (recovering and is_alone):
+        return BY_ISR
+    no_candidates = length_of_list(old_lists, ISR) == 0 and length_of_list(old_lists, ELR) == 0
+    if (
+        no_candidates
+        and length_of_list(old_lists, LAST_KNOWN_ELR) == 1
+        and is_in(block, old_lists, LAST_KNOWN_ELR, leader)
+    ):
+        return BY_LAST_KNOWN
+    return UNCLEAN
+
+
+@inlined
+def _loses(block: int, old: int, new: int, broker: int) -> bool:
+    """Whether a change takes a broker out of the ISR, or, where the last member must stay in it, its leadership."""
+    if is_in(block, old + 4 * LISTS, ISR, broker) and not is_in(block, new + 4 * LISTS, ISR, broker):
+        return True
+    return cell(old, LEADER) == broker and cell(new, LEADER) == -1
+
+
+@inlined
+def _cause_by_marker(block: int, event: int, old: int, new: int) -> int:
+    """The broker event of whose operation this change is a part, or -1."""
+    context = slot(block, CONTEXTS_AT) + CONTEXT_BYTES * event
+    marker = load_int32(context + 8)
+    broker = load_int32(context + 12)
+    if marker >= FENCE_MARKER and marker <= LOG_DIRS_MARKER:
+        set_slot(block, FOUND_BROKER, broker)
+        in_new_elr = is_in(block, new + 4 * LISTS, ELR, broker)
+        if _loses(block, old, new, broker):
+            if marker == FENCE_MARKER:
+                return FENCED
+            if marker == UNREGISTER_MARKER:
+                return UNREGISTERED
+            if marker == LOG_DIRS_MARKER:
+                return DIRECTORY_FAILED
+            return UNCLEAN_SHUTDOWN if slot(block, ELR_LEVEL) > 0 and not in_new_elr else REGISTERED
+        if marker == REGISTER_MARKER and is_in(block, old + 4 * LISTS, ELR, broker) and not in_new_elr:
+            return UNCLEAN_SHUTDOWN
+    marker = load_int32(context)
+    broker = load_int32(context + 4)
+    set_slot(block, FOUND_BROKER, broker)
+    if marker == SHUTDOWN_MARKER and _loses(block, old, new, broker):
+        return CONTROLLED_SHUTDOWN
+    if marker == UNFENCE_MARKER and cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:
+        return UNFENCED
+    set_slot(block, FOUND_BROKER, -1)
+    return -1
+
+
+@inlined
+def _cause_by_reassignment(block: int, old: int, new: int) -> int:
+    old_lists = old + 4 * LISTS
+    new_lists = new + 4 * LISTS
+    adding = length_of_list(old_lists, ADDING_REPLICAS)
+    was_moving = adding + length_of_list(old_lists, REMOVING_REPLICAS) > 0
+    if length_of_list(new_lists, ADDING_REPLICAS) + length_of_list(new_lists, REMOVING_REPLICAS) > 0:
+        return REASSIGNMENT_CHANGED if was_moving else REASSIGNMENT_STARTED
+    if not was_moving:
+        return REASSIGNMENT_COMPLETED
+    if adding > 0:
+        went_back = missing_count(block, old_lists, ADDING_REPLICAS, new_lists, REPLICAS) == adding
+    else:
+        went_back = missing_count(block, old_lists, REMOVING_REPLICAS, new_lists, REPLICAS) == 0
+    return REASSIGNMENT_CANCELLED if went_back else REASSIGNMENT_COMPLETED
+
+
+@inlined
+def _cause_by_leader(election: int) -> int:
+    if election == LEADERLESS:
+        return LEADER_LOST
+    if election == SAME_LEADER:
+        return LEADER_EPOCH_BUMPED
+    if election == BY_PREFERENCE:
+        return PREFERRED_ELECTION
+    if election in (UNCLEAN, BY_LAST_KNOWN):
+        return UNCLEAN_ELECTION
+    return LEADER_ELECTION
+
+
+@shared
+def cause_of(block: int, event: int, old: int, new: int, record: int, election: int) -> int:
+    """The cause of a change; the broker whose event it was stands in FOUND_BROKER, -1 for none."""
+    cause = _cause_by_marker(block, event, old, new)
+    if cause >= 0:
+        return cause
+    record_lists = record + 4 * INPUT_LISTS
+    old_lists = old + 4 * LISTS
+    new_lists = new + 4 * LISTS
+    if (
+        length_of_list(record_lists, REPLICAS) >= 0
+        or length_of_list(record_lists, ADDING_REPLICAS) >= 0
+        or length_of_list(record_lists, REMOVING_REPLICAS) >= 0
+    ):
+        return _cause_by_reassignment(block, old, new)
+    if length_of_list(record_lists, DIRECTORIES) >= 0:
+        return DIRECTORY_ASSIGNED
+    if cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:
+        return _cause_by_leader(election)
+    lost = missing_count(block, old_lists, ISR, new_lists, ISR)
+    gained = missing_count(block, new_lists, ISR, old_lists, ISR)
+    if lost == 1 and gained == 0:
+        set_slot(block, FOUND_BROKER, first_missing(block, old_lists, ISR, new_lists, ISR))
+    if gained == 1 and lost == 0:
+        set_slot(block, FOUND_BROKER, first_missing(block, new_lists, ISR, old_lists, ISR))
+    if lost > 0 or gained > 0:
+        if election == UNCLEAN:
+            return UNCLEAN_ELECTION
+        return ISR_CHANGED if lost > 0 and gained > 0 else (ISR_SHRUNK if lost > 0 else ISR_EXPANDED)
+    if election != NO_ELECTION:
+        return _cause_by_leader(election)
+    if cell(old, RECOVERY_STATE) == 1 and cell(new, RECOVERY_STATE) == 0:
+        return RECOVERED
+    if length_of_list(record_lists, ELR) >= 0 or length_of_list(record_lists, LAST_KNOWN_ELR) >= 0:
+        return ELR_CHANGED
+    return OTHER
+
+
+@inlined
+def _add_sorted(arena: int, start: int, count: int, value: int) -> int:
+    """Puts a value into an ascending list at the arena's end, once; the new length."""
+    at = count
+    while at > 0 and load_int32(arena + 4 * (start + at - 1)) > value:
+        at -= 1
+    if at > 0 and load_int32(arena + 4 * (start + at - 1)) == value:
+        return count
+    for move in range(count - at):
+        position = arena + 4 * (start + count - move)
+        store_int32(position, load_int32(position - 4))
+    store_int32(arena + 4 * (start + at), value)
+    return count + 1
+
+
+@shared
+def expect_elr(block: int, old: int, new: int, election: int, cause: int, target: int) -> None:
+    """Writes the ELR that PartitionChangeBuilder 4.3.0 gives (its target ELR, less an elected member), ascending.
+
+    `target`: where the two cells of the list go. The target ISR is that of the record, and empty before a member of the
+    ELR is elected.
+    """
+    arena = slot(block, ARENA_AT)
+    start = slot(block, ARENA_USED)
+    old_lists = old + 4 * LISTS
+    new_lists = new + 4 * LISTS
+    in_sync = 0 if election == BY_ELR else length_of_list(new_lists, ISR)
+    count = 0
+    # An unclean election leaves nobody eligible, a full ISR needs nobody.
+    if election not in (UNCLEAN, BY_LAST_KNOWN) and in_sync < cell(old, EFFECTIVE_MIN_ISR):
+        unclean = slot(block, FOUND_BROKER) if cause == UNCLEAN_SHUTDOWN else -1
+        for number in (ELR, ISR):
+            for at in range(length_of_list(old_lists, number)):
+                broker = element(block, old_lists, number, at)
+                if broker != unclean and not is_in(block, new_lists, ISR, broker):
+                    count = _add_sorted(arena, start, count, broker)
+    set_cell(target, 0, start)
+    set_cell(target, 1, count)
+    set_slot(block, ARENA_USED, start + count)

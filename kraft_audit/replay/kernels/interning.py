@@ -1,0 +1,52 @@
+"""Numbers for uuids: each distinct one gets the next number."""
+
+from __future__ import annotations
+
+from kraft_codec.kernels.memory import inlined, load_int32, load_int64, shared, store_int32, store_int64
+
+_HASH_FACTOR = 0x9E3779B97F4A7C1
+
+
+@inlined
+def _place_of(high: int, low: int, ids: int, slots: int, mask: int) -> int:
+    """Where the hash table holds the number of an id, or the free place where it belongs."""
+    mixed = (high ^ (low * _HASH_FACTOR)) * _HASH_FACTOR
+    position = (mixed ^ (mixed >> 29)) & mask
+    while True:
+        number = load_int32(slots + 4 * position)
+        if number < 0:
+            return position
+        if load_int64(ids + 16 * number) == high and load_int64(ids + 16 * number + 8) == low:
+            return position
+        position = (position + 1) & mask
+
+
+@shared
+def intern_ids(values: int, count: int, numbers: int, ids: int, known: int, slots: int, mask: int) -> int:
+    """Writes the number of each of `count` uuids at `values`; returns how many are known then.
+
+    `ids`: the known uuids by number, with room for `count` more; `slots`: int32 hash table of numbers, -1 where free.
+    """
+    for at in range(count):
+        high = load_int64(values + 16 * at)
+        low = load_int64(values + 16 * at + 8)
+        position = _place_of(high, low, ids, slots, mask)
+        number = load_int32(slots + 4 * position)
+        if number < 0:
+            number = known
+            store_int64(ids + 16 * number, high)
+            store_int64(ids + 16 * number + 8, low)
+            store_int32(slots + 4 * position, number)
+            known += 1
+        store_int32(numbers + 4 * at, number)
+    return known
+
+
+@shared
+def rehash_ids(ids: int, known: int, slots: int, mask: int) -> int:
+    """Files all known ids in a new, empty table."""
+    for number in range(known):
+        high = load_int64(ids + 16 * number)
+        low = load_int64(ids + 16 * number + 8)
+        store_int32(slots + 4 * _place_of(high, low, ids, slots, mask), number)
+    return known
