@@ -16,14 +16,11 @@ from kraft_codec.varint import read_unsigned_varint
 
 _INT16_MAX: Final = 0x7FFF
 _END_TXN_MARKERS: Final = {0: "ABORT", 1: "COMMIT"}
-_NULL_VALUE: Final = 'Cannot invoke "java.nio.ByteBuffer.remaining()" because "this.buf" is null'
 
 
 def payload_text(record: RawRecord, redactor: Redactor | None) -> str:
     """A data record's JSON, or `Error at <offset>, skipping. <message>`."""
-    if record.value is None:
-        return _skipped(record, _NULL_VALUE)
-    value = bytearray(record.value)
+    value = bytearray(record.value or b"")
     if redactor is not None:
         try:
             redact_value(redactor, value)
@@ -32,7 +29,7 @@ def payload_text(record: RawRecord, redactor: Redactor | None) -> str:
             return _skipped(record, f"{error.reason}: {known}")
     try:
         message, version, fields = _read_as_kafka(value)
-        data = to_json(message, version, fields)
+        data = to_json(message, max(0, version), fields)
     except _ParseError as error:
         return _skipped(record, str(error))
     return f'{{"type":"{message.type_name}","version":{version},"data":{data}}}'
@@ -49,9 +46,9 @@ def control_text(record: RawRecord, dialect: Dialect) -> str:
     if record.value is None:
         raise CodecError(Reason.BAD_RECORD, record.position, f"{control_type.name} without a value")
     fields = read_control_value(control_type, record.value, record.value_position, text_errors=java_text.ERRORS)
-    # The tool writes JSON at the version that the value says of itself, which is not always the one it was read with.
-    version = fields.get("version", control_type.version)
-    _require_writable(control_type.message, version, fields, record)
+    # The tool writes JSON at the version that the value says of itself, which is not always the one it was read with;
+    # its writers just compare, so that a negative one is as good as 0.
+    version = max(0, fields.get("version", control_type.version))
     return f" {control_type.dump_label} {to_json(control_type.message, version, fields)}"
 
 
@@ -84,10 +81,10 @@ def _read_as_kafka(value: bytearray) -> tuple[Message, int, Fields]:
         unsupported = "org.apache.kafka.common.errors.UnsupportedVersionException"
         raise _ParseError(f"{unsupported}: Unknown metadata id {api_key}")
     try:
-        fields, body = read_message(message, version, value, body, end, text_errors=java_text.ERRORS)
+        fields, body = read_message(message, max(0, version), value, body, end, text_errors=java_text.ERRORS)
     except CodecError:
         raise _ParseError(f"Failed to deserialize record with type {api_key}") from None
-    if version not in message.versions and _has_structs(message, fields):
+    if version > message.versions.last and _has_structs(message, fields):
         raise _ParseError(f"Failed to deserialize record with type {api_key}")
     if body != end:
         raise _ParseError(f"Found {end - body} byte(s) of garbage after {api_key}")
@@ -106,13 +103,8 @@ def _short(value: bytearray, position: int, entity: str) -> tuple[int, int]:
 
 
 def _has_structs(message: Message, fields: Fields) -> bool:
-    """Kafka's nested readers and writers refuse a version that they do not know; those of the message itself do not."""
+    """Kafka's nested readers refuse a version above those that they know; the reader of the message itself does not."""
     return any(field.type is Type.STRUCT and fields[field.json_name] for field in message.fields)
-
-
-def _require_writable(message: Message, version: int, fields: Fields, record: RawRecord) -> None:
-    if version not in message.versions and _has_structs(message, fields):
-        raise CodecError(Reason.BAD_RECORD, record.value_position, f"{message.name} says that its version is {version}")
 
 
 def _coordinator_epoch(record: RawRecord) -> Any:
