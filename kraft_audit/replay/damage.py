@@ -84,6 +84,7 @@ class DamageLog:
         length_bytes: int = 0,
         base_offset: int | None = None,
         value_hash: str | None = None,
+        verdict: str | None = None,
     ) -> None:
         """Notes damage of a file, or of the replica's folder where there is no tally."""
         self.count += 1
@@ -92,7 +93,7 @@ class DamageLog:
             tally.damage_count += 1
             kind = tally.kind
         name = None if tally is None else printable(tally.plan.name)
-        verdict = f"Kafka {kafka_verdict(reason, kind)}"
+        verdict = f"Kafka {verdict or kafka_verdict(reason, kind)}"
         self._rows.append(
             DamageRow(
                 self.replica, name, position, length_bytes, base_offset, reason, printable(detail), verdict, value_hash

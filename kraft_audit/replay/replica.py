@@ -84,7 +84,7 @@ class Replica:
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings)
 
     def close(self, now_ms: Callable[[], int]) -> None:
-        """Reads what must come after the log, quorum-state last: what was promised by then covers what the log holds."""
+        """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
         checkpoints = read_checkpoints(self.storage, self._directory)
         self.leader_epochs = checkpoints.leader_epochs
         for kind in (FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN):

@@ -155,10 +155,15 @@ class Scanner:
         index, first, end = chunk.index, finding.row, finding.row + finding.row_count
         start = int(index.position[first])
         length = int(index.size_bytes[first:end].sum())
-        if finding.reason in (Reason.BAD_CRC, Reason.BAD_MAGIC):
+        magic = int(index.magic[first])
+        is_read_by_kafka = finding.reason is Reason.BAD_MAGIC and magic > MAGIC
+        if finding.reason in (Reason.BAD_CRC, Reason.BAD_MAGIC) and not is_read_by_kafka:
             kept_before = int(np.searchsorted(chunk.rows, first))
             self._cut(int(chunk.last_offset[kept_before - 1]) + 1 if kept_before else end_offset)
         detail = finding.detail if finding.row_count == 1 else f"{finding.detail}; so it is for the batches after it"
+        if finding.reason is Reason.BAD_MAGIC:
+            detail = f"the magic byte is {magic}"
+        hashed = chunk.buffer[start : start + length].data
         self.damage.add(
             chunk.tally,
             finding.reason,
@@ -166,9 +171,8 @@ class Scanner:
             position=chunk.file_position + start,
             length_bytes=length,
             base_offset=int(index.base_offset[first]),
-            value_hash=self.settings.value_hash(chunk.buffer[start : start + length].data)
-            if finding.is_refused
-            else None,
+            value_hash=self.settings.value_hash(hashed) if finding.is_refused else None,
+            verdict=_READ_AS_VERSION_2 if is_read_by_kafka else None,
         )
 
     def _behind(self, file: RandomAccess, tally: FileTally, stop: Stop) -> int | None:
@@ -209,6 +213,7 @@ class Scanner:
         self.is_lossy = True
 
 
+_READ_AS_VERSION_2: Final = "reads the batch as version 2: the CRC does not cover this byte"
 _STOPS: Final = {
     Reason.TORN_TAIL: "a batch is cut off",
     Reason.ZERO_TAIL: "zeros where a batch should start",
