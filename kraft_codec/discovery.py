@@ -70,8 +70,7 @@ def discover(storage: Storage) -> Discovery:
         ReplicaDir(captures[path], node_dir, path, files)
         for path, node_dir, files in sorted(walk.found, key=lambda replica: replica[0])
     )
-    damages = (*storage.damages(), *walk.damages.all(storage.start))
-    return Discovery(replicas, tuple(sorted(walk.unstarted)), damages)
+    return Discovery(replicas, tuple(sorted(walk.unstarted)), walk.damages.all(storage.start))
 
 
 class _Walk:
@@ -131,7 +130,7 @@ class _Walk:
             self.damages.add(path, damage.reason, damage.detail)
             return None
         for damage in listing.damages:
-            self.damages.add(damage.path, damage.reason, damage.detail)
+            self.damages.add(damage.path, damage.reason, damage.detail, position=damage.position)
         return listing
 
     def _take_log_dir(self, path: str, listing: Listing) -> bool:
@@ -146,6 +145,7 @@ class _Walk:
         if is_root and any(entry.name == METADATA_LOG_DIR for entry in listing.entries):
             return False
         holds_log = bool(kinds & _LOG_CONTENT) if is_root else FileKind.QUORUM_STATE in kinds
+        holds_log |= is_root and kinds == {FileKind.BOOTSTRAP_SNAPSHOT}
         if not holds_log or (is_partition_dir(name) and not is_root):
             return False
         # A log dir that was copied under another name, perhaps with meta.properties beside its segments.

@@ -65,6 +65,7 @@ _SUFFIXES: Final = {
 }
 _LOG_FILE: Final = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))(\.(?:deleted|cleaned|swap))?")
 _SNAPSHOT_FILE: Final = re.compile(r"([0-9]{20})-([0-9]{10})(-[0-9]{1,20})?\.checkpoint(\.(?:part|deleted))?")
+_INDEX_NAME: Final = re.compile(r"\.(?:time|txn)?index(?:\.|\Z)")
 _PARTITION_DIR: Final = re.compile(r".+-[0-9]+(?:\.[0-9a-f]{32}-(?:delete|future|stray))?")
 
 
@@ -134,6 +135,11 @@ def snapshot_name(end_offset: int, epoch: int) -> str:
 def is_partition_dir(name: str) -> bool:
     """True where a broker could hold a topic partition under this name (`orders-3`), other than the metadata log."""
     return name != METADATA_LOG_DIR and _PARTITION_DIR.fullmatch(name) is not None
+
+
+def is_index_name(name: str) -> bool:
+    """True for index files, deleted ones too: mostly preallocated zeros, which an archive packs 1000:1."""
+    return _INDEX_NAME.search(name) is not None
 
 
 def is_hostile(name: str) -> bool:

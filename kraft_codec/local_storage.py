@@ -10,8 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from typing import Final
 
+from kraft_codec.archive import ARCHIVE_SUFFIXES
+from kraft_codec.archive_mounts import ArchiveMounts
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import is_hostile, parse_file_name
 from kraft_codec.random_access import (
@@ -27,8 +30,6 @@ from kraft_codec.random_access import (
     join,
     path_names,
 )
-
-ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".zip")
 
 _NO_FOLLOW: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ACCESS_TIME: Final = getattr(os, "O_NOATIME", 0)
@@ -93,25 +94,43 @@ class LocalFile(RandomAccess):
 
 
 class LocalStorage(Storage):
-    """A directory of a local file system. The root may be a link, as it was given by the user; nothing below it may."""
+    """A directory of a local file system, and the archives in it, each as if it were a directory.
+
+    The root may be a link, as it was given by the user; nothing below it may. `only` names the one file in the root
+    that is looked at.
+    """
 
     def __init__(
-        self, root: str, *, start: str = "", location: str | None = None, limits: Limits | None = None
+        self,
+        root: str,
+        *,
+        start: str = "",
+        only: str | None = None,
+        location: str | None = None,
+        limits: Limits | None = None,
     ) -> None:
         super().__init__(root if location is None else location, start=start, limits=limits or Limits())
+        self._only = only
+        self._archives = ArchiveMounts(self.limits, self._is_dir, lambda names: os.fdopen(self._open_file(names), "rb"))
         try:
             self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise InputError(self.location, _reason_text(error)) from None
+            raise InputError(self.location, reason_text(error)) from None
 
     def list_dir(self, path: str) -> Listing:
-        descriptor = self._open_dir(path_names(path))
+        names = path_names(path)
+        archive, inner = self._archives.find(names)
+        if archive is not None:
+            return archive.list_dir(inner)
+        descriptor = self._open_dir(names)
         damages = DamageList(self.limits.damage_count)
         entries: list[DirEntry] = []
         ignored_count = 0
         try:
             with os.scandir(descriptor) as found:
                 for count, entry in enumerate(found):
+                    if self._only not in (None, entry.name):
+                        continue
                     if count >= self.limits.entry_count:
                         damages.add(path, Reason.LIMIT, f"more than {count} names in one directory: the rest is unread")
                         break
@@ -130,6 +149,36 @@ class LocalStorage(Storage):
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         names = path_names(path)
+        archive, inner = self._archives.find(names)
+        if archive is not None:
+            return archive.open(inner, planned_size_bytes)
+        descriptor = self._open_file(names)
+        try:
+            return LocalFile(path, descriptor, planned_size_bytes)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def medium(self, path: str) -> str:
+        return "directory" if self._archives.find(path_names(path))[0] is None else "archive"
+
+    def close(self) -> None:
+        self._archives.close()
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    def _is_dir(self, names: Sequence[str]) -> bool:
+        directory = self._open_dir(names[:-1])
+        try:
+            return stat.S_ISDIR(os.stat(names[-1], dir_fd=directory, follow_symlinks=False).st_mode)
+        except OSError as error:
+            raise _codec_error(error, 0) from None
+        finally:
+            os.close(directory)
+
+    def _open_file(self, names: Sequence[str]) -> int:
+        """A descriptor of a regular file, and of nothing else."""
         if not names:
             raise CodecError(Reason.UNREADABLE, 0, "a directory, not a file")
         directory = self._open_dir(names[:-1])
@@ -143,17 +192,12 @@ class LocalStorage(Storage):
             os.close(directory)
         try:
             _require_regular(os.fstat(descriptor).st_mode)
-            return LocalFile(path, descriptor, planned_size_bytes)
         except BaseException:
             os.close(descriptor)
             raise
+        return descriptor
 
-    def close(self) -> None:
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
-
-    def _open_dir(self, names: list[str]) -> int:
+    def _open_dir(self, names: Sequence[str]) -> int:
         """A new descriptor of the directory, reached name by name from the root."""
         descriptor = os.dup(self._root) if names else _open_quietly(".", self._root, os.O_DIRECTORY)
         for name in names:
@@ -223,10 +267,11 @@ def _codec_error(error: OSError, position: int) -> CodecError:
         return CodecError(Reason.CHANGED_DURING_READ, position, "it is no longer there")
     if error.errno == errno.ELOOP:
         return CodecError(Reason.HOSTILE_NAME, position, "a link on the way, and links are not followed")
-    return CodecError(Reason.UNREADABLE, position, _reason_text(error))
+    return CodecError(Reason.UNREADABLE, position, reason_text(error))
 
 
-def _reason_text(error: OSError) -> str:
+def reason_text(error: OSError) -> str:
+    """Why the system refused, in words that say what to do."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return "permission denied: run as the user that Kafka runs as, or copy it with that user's rights"
     return (error.strerror or type(error).__name__).lower()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -163,9 +162,9 @@ class Storage(abc.ABC):
     def close(self) -> None:
         """Lets go of everything held open, and removes private copies."""
 
-    def damages(self) -> Sequence[Damage]:
-        """What was wrong with the storage as a whole, such as refused members of an archive."""
-        return ()
+    @abc.abstractmethod
+    def medium(self, path: str) -> str:
+        """What the path lies in: `directory`, `archive` (as one moment a node dir) or `object_store`."""
 
     def read_small(self, path: str, limit_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
         """The whole of a small file; raises CodecError(LIMIT) where it is larger than any file of its kind."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import stat
+import urllib.parse
 from pathlib import Path
 from typing import Final
 
+from kraft_codec.archive import ArchiveStorage
 from kraft_codec.errors import InputError
-from kraft_codec.file_names import METADATA_LOG_DIR, is_hostile, printable
-from kraft_codec.local_storage import LocalStorage
+from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, is_hostile, parse_file_name, printable
+from kraft_codec.local_storage import LocalStorage, reason_text
+from kraft_codec.object_storage import SCHEMES, ObjectStorage, open_object_storage
 from kraft_codec.random_access import (
     Buffer,
     DamageList,
@@ -26,6 +29,7 @@ from kraft_codec.random_access import (
 )
 
 __all__ = [
+    "ArchiveStorage",
     "Buffer",
     "DamageList",
     "DirEntry",
@@ -34,6 +38,7 @@ __all__ = [
     "Limits",
     "Listing",
     "LocalStorage",
+    "ObjectStorage",
     "RandomAccess",
     "Storage",
     "damage_of",
@@ -41,43 +46,60 @@ __all__ = [
     "open_storage",
 ]
 
+_ALONE: Final = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT})
 _URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None = None) -> Storage:
     """Opens a directory or an archive, local or in an object store (`s3://`, `gs://`, `abfs://`; `file://` is local).
 
-    A directory named `__cluster_metadata-0` is opened through its node dir, whose meta.properties says whose log it is.
-    Raises InputError, one line that names the path, where nothing can be read at all.
+    A directory named `__cluster_metadata-0` is opened through its node dir, whose meta.properties says whose log it is;
+    a single segment or snapshot is opened alone. Raises InputError, one line that names the path, where nothing can be
+    read at all.
     """
     location = os.fspath(path_or_uri)
     limits = limits or Limits()
-    if match := _URI.match(location):
-        raise InputError(printable(location), f"{match[1]}:// addresses are not read")
-    return _open_local(location, limits)
+    match = _URI.match(location)
+    if match is None:
+        return _open_local(location, location, limits)
+    scheme = match[1].lower()
+    if scheme == "file":
+        address = urllib.parse.urlsplit(location)
+        if address.netloc not in ("", "localhost"):
+            raise InputError(printable(location), f"a file on another host, {address.netloc}")
+        return _open_local(urllib.parse.unquote(address.path), location, limits)
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in sorted(SCHEMES | {"file"}))
+        raise InputError(
+            printable(location.partition("@")[0]), f"an address of a kind that is not read; known: {known}"
+        )
+    return open_object_storage(location, limits)
 
 
-def _open_local(location: str, limits: Limits) -> Storage:
-    name = printable(location)
-    if not location:
-        raise InputError("''", "an empty path")
-    if is_hostile(location):
+def _open_local(path: str, location: str, limits: Limits) -> Storage:
+    name = printable(location) or "''"
+    if is_hostile(path):
         raise InputError(
             name, "a name with characters that no Kafka directory has (control characters, bytes not UTF-8)"
         )
     try:
-        mode = Path(location).stat().st_mode
+        mode = Path(path).stat().st_mode  # looked at before it is opened, as opening a FIFO waits for its writer
         if stat.S_ISDIR(mode):
-            return _open_directory(location, limits)
+            return _open_directory(path, location, limits)
+        if not stat.S_ISREG(mode):
+            raise InputError(name, "neither a file nor a directory")
+        parent, base_name = os.path.split(os.path.realpath(path))
+        file_name = parse_file_name(base_name)
+        if file_name is not None and file_name.kind in _ALONE:
+            return LocalStorage(parent, only=base_name, location=location, limits=limits)
+        with Path(path).open("rb") as file:
+            return ArchiveStorage(file, location, limits=limits)
     except OSError as error:
-        raise InputError(name, (error.strerror or type(error).__name__).lower()) from None
-    if not stat.S_ISREG(mode):
-        raise InputError(name, "neither a directory nor an archive")
-    raise InputError(name, "not a directory")
+        raise InputError(name, reason_text(error)) from None
 
 
-def _open_directory(location: str, limits: Limits) -> Storage:
-    resolved = os.path.realpath(location)
+def _open_directory(path: str, location: str, limits: Limits) -> Storage:
+    resolved = os.path.realpath(path)
     parent, base_name = os.path.split(resolved)
     if base_name == METADATA_LOG_DIR and os.access(parent, os.R_OK | os.X_OK):
         return LocalStorage(parent, start=base_name, location=location, limits=limits)
