@@ -4,7 +4,7 @@ The steps, each on what the one before gave:
 
     batches = index_batches(buffer)                  # where each batch stands, what its header says, is its CRC right
     records = index_records(buffer, batches)         # envelope, type, version; every body checked by its schema
-    secret_spans(records)                            # what the Redactor overwrites in place, in `records.buffer`
+    redact(records, redactor)                        # overwrites secrets in place, in records.buffer
     json_text(records)                               # or typed_columns(records, message)
 
 Nothing becomes a Python object per record. All positions count from the buffer's first byte. Damage is data: no
@@ -14,6 +14,20 @@ function here raises for bad bytes. Importing this module compiles nothing.
 from __future__ import annotations
 
 from kraft_codec.columns_batches import BatchIndex, Stop, index_batches
-from kraft_codec.columns_records import RecordIndex, index_records
+from kraft_codec.columns_records import RecordIndex, index_records, row_groups
+from kraft_codec.columns_secrets import FieldSpans, SecretSpans, redact, secret_spans
+from kraft_codec.columns_text import json_text
 
-__all__ = ["BatchIndex", "RecordIndex", "Stop", "index_batches", "index_records"]
+__all__ = [
+    "BatchIndex",
+    "FieldSpans",
+    "RecordIndex",
+    "SecretSpans",
+    "Stop",
+    "index_batches",
+    "index_records",
+    "json_text",
+    "redact",
+    "row_groups",
+    "secret_spans",
+]

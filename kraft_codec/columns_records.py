@@ -18,13 +18,11 @@ from kraft_codec.kernels.codes import (
     OK,
     REASONS,
     RECORD_BYTES_MIN,
+    SCRATCH_BYTES,
     UNKNOWN_CONTROL_TYPE,
 )
 from kraft_codec.kernels.programs import walk_programs
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY, Dialect, Message
-
-FRAME_BYTES: Final = 1024
-"""Room for the nesting of any schema: two int64 a level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +33,8 @@ class RecordIndex:
     batches were selected a new one that holds their records behind it. `batch_row` points into the BatchIndex.
     `api_key` is the control type where `is_control`, `version` that of the schema; -1 where a record does not say.
     `status` is 0, or the number (in `kernels.codes.REASONS`) of the reason why this record alone is undecodable.
-    A length of -1 is null; the position is then the record's own.
+    A length of -1 is null; the position is then the record's own. `unknown_tag_count` counts tagged fields that this
+    codec does not know, at any depth.
 
     `selected` are the rows of the batches that were asked for, with one verdict each: where `batch_status` is not 0,
     the batch is quarantined, `batch_status_position` is the error's position, and none of its records has a row.
@@ -55,6 +54,7 @@ class RecordIndex:
     value_position: npt.NDArray[np.int64]
     value_length: npt.NDArray[np.int32]
     body_position: npt.NDArray[np.int64]
+    unknown_tag_count: npt.NDArray[np.int32]
     selected: npt.NDArray[np.int64]
     batch_status: npt.NDArray[np.uint8]
     batch_status_position: npt.NDArray[np.int64]
@@ -91,11 +91,11 @@ class RecordIndex:
 
 _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
-    np.int64,
+    np.int64, np.int32,
 )  # fmt: skip
 RECORD_COLUMNS: Final = (
     "batch_row", "offset", "timestamp_ms", "is_control", "status", "api_key", "version", "key_position", "key_length",
-    "value_position", "value_length", "body_position",
+    "value_position", "value_length", "body_position", "unknown_tag_count",
 )  # fmt: skip
 """The kernel fills columns by their place in this order."""
 
@@ -121,10 +121,10 @@ def index_records(
     verdicts = np.zeros((len(selected), 2), np.int64)
     table = addresses(columns)
     program, directory = walk_programs(dialect)
-    frames = np.zeros(FRAME_BYTES, np.uint8)
+    scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     row_count = kernels()["index_records"](
         address(data), address(places), address(place_sizes), len(selected), address(table), address(directory),
-        address(program), address(frames), address(verdicts),
+        address(program), address(scratch), address(verdicts),
     )  # fmt: skip
     if unpacked is not None:
         unpacked.restore(verdicts)

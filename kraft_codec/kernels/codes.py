@@ -44,6 +44,15 @@ STRING_BYTES_MAX: Final = 0x7FFF
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, key length, value length, header count: one byte each."""
 
+MARKS_BYTES: Final = 512
+SLOTS_BYTES: Final = 2048
+FRAMES_BYTES: Final = 2048
+SCRATCH_BYTES: Final = MARKS_BYTES + SLOTS_BYTES + FRAMES_BYTES
+"""Scratch memory of a kernel: what a walk notes, a slot a tagged field, 32 bytes a level of nesting."""
+FIELD_MARKS: Final = 32
+"""A walk's notes are: unknown tagged fields met, room for their places, where to note them, whose they are (a number
+that is noted along); then, from here on, the places where fields begin."""
+
 OP_COLUMNS: Final = 8
 """A program is rows of this many int32: the op code, then its arguments."""
 OP_BYTES: Final = 4 * OP_COLUMNS
@@ -62,3 +71,44 @@ NEXT: Final = 15
 TAGS: Final = 16
 NEXT_TAG: Final = 17
 MARK: Final = 18
+
+# Ops that write JSON text. Each of the first has its key's text as arguments 1 (distance) and 2 (length).
+TEXT_BOOL: Final = 40
+TEXT_INT8: Final = 41
+TEXT_INT16: Final = 42
+TEXT_UINT16: Final = 43
+TEXT_INT32: Final = 44
+TEXT_UINT32: Final = 45
+TEXT_INT64: Final = 46
+TEXT_FLOAT64: Final = 47
+TEXT_UUID: Final = 48
+TEXT_STRING: Final = 49
+TEXT_BYTES: Final = 50
+TEXT_ARRAY: Final = 51
+TEXT_LOOP: Final = 52
+TEXT_STRUCT: Final = 53
+TEXT_NEXT: Final = 54
+TEXT_STRUCT_END: Final = 55
+TEXT_TAGGED: Final = 56
+TEXT_HOLE: Final = 57
+TEXT_ROTATE: Final = 58
+TEXT_BEGIN: Final = 59
+
+# Ops that every program which looks at values shares: where the tagged fields of a struct stand.
+FIND_TAGS: Final = 70
+TAGS_END: Final = 71
+
+# What makes a tagged field one that JSON leaves out.
+IS_BYTES: Final = 0
+IS_BOOL: Final = 1
+IS_ZERO_FLOAT: Final = 2
+IS_NULL: Final = 3
+IS_EMPTY: Final = 4
+
+# Where the constants of the text kernel stand in their blob (see `tables.text_constants`).
+DIGIT_PAIRS: Final = 0
+BASE64_DIGITS: Final = 256
+BASE64_URL_PAIRS: Final = 512
+
+BROKEN: Final = -3
+"""A kernel's stop: bytes that were checked once are no longer what they were. Nothing was read beyond them."""

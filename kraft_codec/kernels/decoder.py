@@ -7,7 +7,8 @@ from typing import Any
 
 from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
 from kraft_codec.kernels.framing import index_batches_with
-from kraft_codec.kernels.records import index_records
+from kraft_codec.kernels.records import index_records, mark_fields
+from kraft_codec.kernels.text import write_json
 
 Kernel = Callable[..., int]
 
@@ -27,4 +28,6 @@ def _kernels(crc32c: Any) -> dict[str, Kernel]:
         "index_batches": index_batches_with(crc32c),
         "crc32c": crc32c.py_func,
         "index_records": index_records,
+        "mark_fields": mark_fields,
+        "write_json": write_json,
     }

@@ -15,9 +15,12 @@ import numpy.typing as npt
 
 from kraft_codec.kernels.codes import (
     END,
+    FIELD_MARKS,
+    FIND_TAGS,
     JUMP,
     LOOP,
     MARK,
+    MARKS_BYTES,
     NEXT,
     NEXT_TAG,
     OP_BYTES,
@@ -26,6 +29,7 @@ from kraft_codec.kernels.codes import (
     SKIP_ARRAY,
     SKIP_BYTES,
     SKIP_TEXT,
+    SLOTS_BYTES,
     TAGS,
 )
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Message, Type
@@ -42,6 +46,7 @@ WIDTH_BYTES: Final[dict[Type, int]] = {
     Type.UUID: 16,
 }
 TYPES_PER_KIND: Final = 256
+MARKS_MAX: Final = (MARKS_BYTES - FIELD_MARKS) // 8
 _TAG_UNKNOWN: Final = 0
 _TAG_NOT_IN_VERSION: Final = -1
 
@@ -179,12 +184,48 @@ class WalkAssembler(Assembler):
         self.point_at_numbers(next_tag, 2, starts)
 
 
+class TagSlots:
+    """Gives slots to tagged fields and emits FIND_TAGS: for programs that read tagged fields where they want."""
+
+    def __init__(self, assembler: Assembler, walks: WalkAssembler) -> None:
+        self._assembler = assembler
+        self._walks = walks
+        self._next = 0
+
+    def begin(self) -> None:
+        """A new program: slots are its own."""
+        self._next = 0
+
+    def new_slot(self) -> int:
+        if 8 * self._next >= SLOTS_BYTES:
+            raise ValueError(f"a message with more than {SLOTS_BYTES // 8} tagged fields")
+        self._next += 1
+        return self._next - 1
+
+    def find(self, fields: Sequence[Field], version: int) -> tuple[dict[str, int], int]:
+        """Emits the op. Returns the slot of each tagged field by name, and the one that holds the struct's end."""
+        tagged = {field.tag: field for field in fields if field.tag is not None and version in field.versions}
+        slots = {field.name: self.new_slot() for field in tagged.values()}
+        end_slot = self.new_slot()
+        size = max(tagged, default=-1) + 1
+        entries = [0] * (4 * size)
+        for tag, field in tagged.items():
+            width = WIDTH_BYTES.get(field.type, 0)
+            entry = [slots[field.name] + 1, 0 if field.array else width, width if field.array else 0, 0]
+            if not width:
+                entry[3] = self._walks.value(field, version)
+            entries[4 * tag : 4 * tag + 4] = entry
+        row = self._assembler.emit(FIND_TAGS, end_slot - len(slots), len(slots), size)
+        self._assembler.point_at_numbers(row, 4, entries)
+        return slots, end_slot
+
+
 def versions_of(message: Message) -> range:
     return range(message.versions.first, message.versions.last + 1)
 
 
 class Directory:
-    """Which program belongs to a record type and version: what `records._program_of` reads."""
+    """Which program belongs to a record type and version: what `records.program_of` reads."""
 
     def __init__(self) -> None:
         self._versions = np.zeros((2 * TYPES_PER_KIND, 3), np.int32)

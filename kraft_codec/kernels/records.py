@@ -6,6 +6,8 @@ from kraft_codec.kernels.codes import (
     BAD_COMPRESSION,
     BAD_RECORD,
     BATCH_HEADER_BYTES,
+    FIELD_MARKS,
+    MARKS_BYTES,
     OK,
     RECORD_BYTES_MIN,
     UNKNOWN_CONTROL_TYPE,
@@ -112,7 +114,7 @@ def _frame(base: int, start: int, limit: int, row: int, header: int, columns: in
 
 
 @inlined
-def _program_of(directory: int, entry: int, version: int) -> int:
+def program_of(directory: int, entry: int, version: int) -> int:
     """The program's first row, or the negative status of a record that stays undecoded."""
     versions = directory + 12 * entry
     last = load_int32(versions + 4)
@@ -140,7 +142,7 @@ def _data_type(base: int, position: int, end: int, directory: int) -> tuple[int,
         return varint_status(body), after, -1, -1, 0
     if api_key < 0 or api_key >= TYPES_PER_KIND:
         return OK, body, api_key, version, -UNKNOWN_RECORD_TYPE
-    return OK, body, api_key, version, _program_of(directory, api_key, version)
+    return OK, body, api_key, version, program_of(directory, api_key, version)
 
 
 @inlined
@@ -154,12 +156,12 @@ def _control_type(base: int, row: int, columns: int, directory: int) -> tuple[in
     if number < 0 or number >= TYPES_PER_KIND or load_int32(directory + 12 * (TYPES_PER_KIND + number) + 4) < 0:
         return OK, value_position, number, -1, -UNKNOWN_CONTROL_TYPE
     version = load_int32(directory + 12 * (TYPES_PER_KIND + number))
-    return OK, value_position, number, version, _program_of(directory, TYPES_PER_KIND + number, version)
+    return OK, value_position, number, version, program_of(directory, TYPES_PER_KIND + number, version)
 
 
 @inlined
 def _body(
-    base: int, start: int, row: int, is_control: int, columns: int, directory: int, program: int, frames: int
+    base: int, start: int, row: int, is_control: int, columns: int, directory: int, program: int, scratch: int
 ) -> tuple[int, int]:
     """Type, version and body of a framed record into its row: (OK, …) or (status, position of the error)."""
     position = load_int64(load_int64(columns + 72) + 8 * row)
@@ -180,11 +182,14 @@ def _body(
     store_int32(load_int64(columns + 40) + 4 * row, type_number)
     store_int32(load_int64(columns + 48) + 4 * row, version)
     store_int64(load_int64(columns + 88) + 8 * row, at)
+    store_int32(load_int64(columns + 96) + 4 * row, 0)
     if program_row < 0:
         return OK, at
-    status, at = walk(base, at, end, program_row, program, frames, frames)
+    unknown_before = load_int64(scratch)
+    status, at = walk(base, at, end, program_row, program, scratch + MARKS_BYTES, scratch)
     if status != OK:
         return status, at
+    store_int32(load_int64(columns + 96) + 4 * row, load_int64(scratch) - unknown_before)
     if at != end and not is_control:
         return BAD_RECORD, at
     return OK, at
@@ -198,7 +203,7 @@ def index_records(
     columns: int,
     directory: int,
     program: int,
-    frames: int,
+    scratch: int,
     verdicts: int,
 ) -> int:
     """Fills a row of `columns` (addresses, see `columns.RECORD_COLUMNS`) per record; returns the row count.
@@ -226,7 +231,7 @@ def index_records(
             at = record_end
             if status == OK:
                 store_int32(load_int64(columns) + 4 * row, batch)
-                status, at = _body(base, position, row, is_control, columns, directory, program, frames)
+                status, at = _body(base, position, row, is_control, columns, directory, program, scratch)
             if status != OK:
                 break
             position = record_end
@@ -238,3 +243,39 @@ def index_records(
         store_int64(verdicts + 16 * batch, status)
         store_int64(verdicts + 16 * batch + 8, at)
     return row
+
+
+def mark_fields(
+    base: int,
+    rows: int,
+    row_count: int,
+    columns: int,
+    program_rows: int,
+    program: int,
+    scratch: int,
+    mark_count: int,
+    marks: int,
+    tags: int,
+    tags_room: int,
+) -> int:
+    """Notes where fields begin and where unknown tagged fields stand, in records that were checked before.
+
+    `rows` are row numbers; `columns` the addresses of body position, value position, value length. `program_rows` has
+    an int32 a row. `marks` gets mark_count int64 for each row, `tags` row, position and size of each unknown tagged
+    field. Returns how many of those there are, or -1 where a record is no longer sound.
+    """
+    store_int64(scratch, 0)
+    store_int64(scratch + 8, tags_room)
+    store_int64(scratch + 16, tags)
+    for number in range(row_count):
+        row = load_int64(rows + 8 * number)
+        store_int64(scratch + 24, row)
+        position = load_int64(load_int64(columns) + 8 * row)
+        end = load_int64(load_int64(columns + 8) + 8 * row) + load_int32(load_int64(columns + 16) + 4 * row)
+        program_row = load_int32(program_rows + 4 * number)
+        status, _ = walk(base, position, end, program_row, program, scratch + MARKS_BYTES, scratch)
+        if status != OK:
+            return -1
+        for mark in range(mark_count):
+            store_int64(marks + 8 * (number * mark_count + mark), load_int64(scratch + FIELD_MARKS + 8 * mark))
+    return load_int64(scratch)

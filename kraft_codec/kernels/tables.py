@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_codec.kernels.codes import BASE64_DIGITS, BASE64_URL_PAIRS, DIGIT_PAIRS
+
 POLYNOMIAL: Final = 0x82F63B78
 """Castagnoli, reversed."""
 LANE_BYTES: Final = 256
@@ -35,6 +37,23 @@ def lane_tables() -> npt.NDArray[np.uint32]:
     for _ in range(LANE_BYTES):
         tables = (tables >> 8) ^ crc[tables & 0xFF]
     return np.ascontiguousarray(tables, np.uint32)
+
+
+@functools.cache
+def text_constants() -> npt.NDArray[np.uint8]:
+    """What the text kernel looks up: all pairs of digits, base64's digits, and URL-safe base64's pairs of 12 bits."""
+    pairs = "".join(f"{number:02}" for number in range(100)).encode()
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    url_digits = letters + "-_"
+    url_pairs = "".join(first + second for first in url_digits for second in url_digits).encode()
+    blob = bytearray(BASE64_URL_PAIRS + len(url_pairs))
+    for start, content in (
+        (DIGIT_PAIRS, pairs),
+        (BASE64_DIGITS, (letters + "+/").encode()),
+        (BASE64_URL_PAIRS, url_pairs),
+    ):
+        blob[start : start + len(content)] = content
+    return np.frombuffer(bytes(blob), np.uint8)
 
 
 def has_crc32_instruction() -> bool:

@@ -10,6 +10,7 @@ from kraft_codec.kernels.codes import (
     BAD_RECORD,
     BAD_STRING,
     END,
+    FIELD_MARKS,
     JUMP,
     LOOP,
     MARK,
@@ -72,8 +73,23 @@ def skip_array(base: int, position: int, end: int, width: int, is_nullable: int)
     return OK, after + count * width
 
 
+@shared
+def _note_unknown_tag(position: int, size_bytes: int, marks: int) -> int:
+    """Counts it, and notes whose it is, where and how long, while there is room."""
+    number = load_int64(marks)
+    store_int64(marks, number + 1)
+    if number < load_int64(marks + 8):
+        place = load_int64(marks + 16) + 24 * number
+        store_int64(place, load_int64(marks + 24))
+        store_int64(place + 8, position)
+        store_int64(place + 16, size_bytes)
+    return number
+
+
 @inlined
-def _tag_program(base: int, position: int, end: int, instruction: int, program: int) -> tuple[int, int, int]:
+def _tag_program(
+    base: int, position: int, end: int, instruction: int, program: int, marks: int
+) -> tuple[int, int, int]:
     """Reads a tag and its size: (status, position, where its value's program starts, or 0 for a tag skipped whole)."""
     tag, size_position = unsigned_varint(base, position, end)
     if size_position < 0:
@@ -89,6 +105,7 @@ def _tag_program(base: int, position: int, end: int, instruction: int, program: 
     if start == 0:
         if size_bytes < 0 or size_bytes > end - after:
             return BAD_RECORD, size_position, 0
+        _note_unknown_tag(after, size_bytes, marks)
         after += size_bytes
     return OK, after, start
 
@@ -97,7 +114,7 @@ def _tag_program(base: int, position: int, end: int, instruction: int, program: 
 def walk(base: int, position: int, end: int, start: int, program: int, frames: int, marks: int) -> tuple[int, int]:
     """Runs the program from row `start`: (OK, position behind the body) or (status, position of the error).
 
-    `frames` is room for two int64 per level of nesting, `marks` for the positions that MARK notes.
+    `frames` is room for 16 bytes per level of nesting behind its first 16, `marks` for notes (`codes.FIELD_MARKS`).
     """
     row = start
     while True:
@@ -127,7 +144,7 @@ def walk(base: int, position: int, end: int, start: int, program: int, frames: i
                 frames -= 16
             else:
                 store_int64(frames, remaining - 1)
-                status, at, value_program = _tag_program(base, position, end, instruction, program)
+                status, at, value_program = _tag_program(base, position, end, instruction, program, marks)
                 row = row - 1 if value_program == 0 else value_program
         elif op == SKIP_TEXT:
             status, at = skip_text(base, position, end, load_int32(instruction + 4))
@@ -152,7 +169,7 @@ def walk(base: int, position: int, end: int, start: int, program: int, frames: i
         elif op == JUMP:
             row = load_int32(instruction + 4)
         elif op == MARK:
-            store_int64(marks + 8 * load_int32(instruction + 4), position)
+            store_int64(marks + FIELD_MARKS + 8 * load_int32(instruction + 4), position)
         elif op == END:
             return OK, position
         if status != OK:
