@@ -24,6 +24,7 @@ _REFUSES_TO_START: Final = "refuses to start"
 _LOADS_SILENTLY: Final = "loads the snapshot as far as it goes and does not say that its end is missing"
 _REFUSES_SNAPSHOT: Final = "fails to load the snapshot, and the node with it"
 _NOT_KAFKAS_RULE: Final = "has no such rule: it is a limit of this tool"
+_NOT_KAFKAS_FILE: Final = "does not read such files: it is the copy that is damaged"
 
 _BATCH_IS_BROKEN: Final = (
     Reason.TORN_TAIL,
@@ -83,6 +84,8 @@ def kafka_verdict(reason: Reason, kind: FileKind | None) -> str:
 
     `kind` is None for what is no file of a node dir (a directory, an archive).
     """
+    if kind is None and reason is Reason.BAD_FILE:
+        return _NOT_KAFKAS_FILE
     if kind is not None and (verdict := _BY_REASON_AND_KIND.get((reason, kind))):
         return verdict
     return _BY_REASON[reason]

@@ -172,7 +172,7 @@ def _dos_time(date: int, time: int) -> tuple[int, int, int, int, int, int]:
 
 
 def _mtime_ms(date_time: tuple[int, int, int, int, int, int], extra: bytes) -> int:
-    """The exact time where the zip file has it (Info-ZIP's extra field), else DOS time taken as UTC; 0 if it is none."""
+    """The exact time where the zip file has it (Info-ZIP's extra field), else DOS time taken as UTC; 0 for none."""
     at = 0
     while at + 4 <= len(extra):
         field, length = struct.unpack_from("<HH", extra, at)
