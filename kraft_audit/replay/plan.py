@@ -98,12 +98,25 @@ class ReplicaPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedDamage:
+    """What could not be listed or opened while the plan was made: a folder, a link, an archive's member."""
+
+    root: str
+    path: str
+    position: int
+    length_bytes: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """All replicas of one cluster.
 
     `number` is the plan's number (0 without a ledger), `name` what people call the cluster. `decoded_to` is the end of
     what earlier plans decoded of its log, on any branch: below it a batch may be known already. `known_sources` are the
-    snapshots that earlier plans decoded. `defaults` are static settings that the log cannot know.
+    snapshots that earlier plans decoded. `defaults` are static settings that the log cannot know. `damages` become rows
+    of `decode_errors`, at `captured_at_ms`.
     """
 
     number: int
@@ -115,6 +128,8 @@ class ClusterPlan:
     decoded_to: int = 0
     known_sources: tuple[str, ...] = ()
     redaction_state: str = ""
+    damages: tuple[PlannedDamage, ...] = ()
+    captured_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +163,7 @@ def from_json(text: str) -> ClusterPlan:
     fields["replicas"] = tuple(_replica(replica) for replica in fields["replicas"])
     fields["defaults"] = tuple((key, value) for key, value in fields["defaults"])
     fields["known_sources"] = tuple(fields["known_sources"])
+    fields["damages"] = tuple(PlannedDamage(**damage) for damage in fields["damages"])
     return ClusterPlan(**fields)
 
 

@@ -1,0 +1,218 @@
+"""Plans from paths: what lies there, whose it is, in which order it was captured. Everything from the start."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
+from kraft_codec.batch import HEADER_BYTES, read_header
+from kraft_codec.discovery import FileEntry, ReplicaDir, discover
+from kraft_codec.errors import CodecError, Damage, InputError, Reason
+from kraft_codec.file_names import FileKind
+from kraft_codec.logdir import read_meta, read_quorum_state
+from kraft_codec.random_access import Storage
+from kraft_codec.schemas import Dialect
+
+LEFT_OUT = frozenset(
+    {
+        FileKind.OFFSET_INDEX,
+        FileKind.TIME_INDEX,
+        FileKind.PRODUCER_STATE,
+        FileKind.OFFSET_CHECKPOINT,
+        FileKind.TEMPORARY,
+        FileKind.DELETED,
+    }
+)
+"""Files that Kafka rebuilds at every start, is about to delete, or writes about other partitions: never read."""
+
+OpenStorage = Callable[[str], Storage]
+_Head = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Found:
+    """A replica as it was found; `order` puts captures of one replica in time."""
+
+    plan: ReplicaPlan
+    epoch: int
+    end_estimate: tuple[int, int]
+    heads: frozenset[_Head]
+
+
+def plan_path(
+    root: str,
+    *,
+    open_storage: OpenStorage,
+    captured_at_ms: int,
+    dialect: Dialect = Dialect.KIP853,
+    capture: str | None = None,
+) -> list[ClusterPlan]:
+    """One plan for each cluster below a path, ordered by cluster id.
+
+    A replica without a cluster id belongs to the cluster with which it shares a segment's first batch, else to one that
+    has no id. Raises InputError where there is no metadata log at all, or no capture of that name.
+    """
+    found, damages = _look(root, open_storage, captured_at_ms, dialect)
+    if capture is not None:
+        names = sorted({one.plan.capture for one in found})
+        found = [one for one in found if one.plan.capture == capture]
+        if not found:
+            raise InputError(root, f"no capture {capture!r}: there are {', '.join(names) or 'none'}")
+    if not found:
+        raise InputError(root, _why_nothing(damages))
+    groups: dict[str, list[_Found]] = defaultdict(list)
+    for one in found:
+        groups[one.plan.cluster_id or _cluster_by_content(one, found)].append(one)
+    plans = []
+    for number, cluster_id in enumerate(sorted(groups)):
+        replicas = _in_time(groups[cluster_id])
+        theirs = tuple(damages) if number == 0 else ()
+        plans.append(ClusterPlan(0, "", cluster_id, dialect, replicas, damages=theirs, captured_at_ms=captured_at_ms))
+    return plans
+
+
+def plan_cluster(
+    roots: Sequence[str],
+    *,
+    open_storage: OpenStorage,
+    captured_at_ms: int,
+    name: str,
+    number: int = 0,
+    cluster_id: str | None = None,
+    dialect: Dialect = Dialect.KIP853,
+    defaults: Iterable[tuple[str, str]] = (),
+) -> ClusterPlan:
+    """The plan of one cluster whose replicas lie below several paths, as a fleet's owner says they do.
+
+    `cluster_id` is the expected one; without it, the one that most replicas name. Replicas of another are kept in the
+    plan, to be refused and named. A path that cannot be read is damage, unless none can: then InputError.
+    """
+    found: list[_Found] = []
+    damages: list[PlannedDamage] = []
+    failures: list[InputError] = []
+    for root in roots:
+        try:
+            here, damage = _look(root, open_storage, captured_at_ms, dialect)
+        except InputError as error:
+            failures.append(error)
+            damages.append(PlannedDamage(root, "", 0, 0, Reason.UNREADABLE, error.detail))
+            continue
+        found += here
+        damages += damage
+    if not found:
+        if failures:
+            raise failures[0]
+        raise InputError(", ".join(roots), _why_nothing(damages))
+    named = Counter(one.plan.cluster_id for one in found if one.plan.cluster_id)
+    if cluster_id is None:
+        cluster_id = min(named, key=lambda one: (-named[one], one)) if named else ""
+    return ClusterPlan(
+        number,
+        name,
+        cluster_id,
+        dialect,
+        _in_time(found),
+        tuple(sorted(defaults)),
+        damages=tuple(damages),
+        captured_at_ms=captured_at_ms,
+    )
+
+
+def _look(
+    root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect
+) -> tuple[list[_Found], list[PlannedDamage]]:
+    with open_storage(root) as storage:
+        discovery = discover(storage)
+        found = [_replica(root, storage, replica, captured_at_ms, dialect) for replica in discovery.replicas]
+    return found, [_planned(root, damage) for damage in discovery.damages]
+
+
+def _planned(root: str, damage: Damage) -> PlannedDamage:
+    return PlannedDamage(root, damage.path, damage.position, damage.length_bytes, damage.reason, damage.detail)
+
+
+def _why_nothing(damages: Sequence[PlannedDamage]) -> str:
+    if damages:
+        first = damages[0]
+        return f"no metadata log (__cluster_metadata-0) was found; {first.path or 'it'}: {first.detail}"
+    return "no metadata log (__cluster_metadata-0) was found"
+
+
+def _replica(root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect) -> _Found:
+    meta, _ = read_meta(storage, replica)
+    state, _ = read_quorum_state(storage, replica, dialect)
+    files = [file for file in replica.files if file.kind not in LEFT_OUT]
+    segments = [file for file in files if file.kind is FileKind.SEGMENT]
+    plan = ReplicaPlan(
+        root=root,
+        path=replica.node_dir,
+        capture=replica.capture,
+        capture_number=0,
+        captured_at_ms=captured_at_ms,
+        cluster_id=meta.cluster_id if meta else None,
+        node_id=meta.node_id if meta else None,
+        directory_id=meta.directory_id if meta else None,
+        files=tuple(_file(replica, file) for file in files),
+        log_dir=replica.path,
+        medium=_medium(root, storage),
+    )
+    end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
+    heads = frozenset(head for file in segments if (head := _head(storage, file)) is not None)
+    return _Found(plan, state.leader_epoch if state else -1, end_estimate, heads)
+
+
+def _file(replica: ReplicaDir, file: FileEntry) -> FilePlan:
+    name = file.path[len(replica.node_dir) :].lstrip("/")
+    return FilePlan(name, file.kind, file.base_offset, file.epoch, file.size_bytes, file.mtime_ms)
+
+
+def _head(storage: Storage, file: FileEntry) -> _Head | None:
+    """A segment's first batch by offset, epoch and CRC: no two clusters share one."""
+    try:
+        with storage.open(file.path) as opened:
+            if opened.size_bytes < HEADER_BYTES:
+                return None
+            header = read_header(opened.read_at(0, HEADER_BYTES).data, 0)
+    except CodecError:
+        return None
+    return (header.base_offset, header.leader_epoch, header.crc)
+
+
+def _medium(root: str, storage: Storage) -> str:
+    if "://" in root and not root.lower().startswith("file://"):
+        return "object_store"
+    return "archive" if storage.is_immutable else "directory"
+
+
+def _cluster_by_content(one: _Found, found: Sequence[_Found]) -> str:
+    shared = {other.plan.cluster_id for other in found if other.plan.cluster_id and other.heads & one.heads}
+    return shared.pop() or "" if len(shared) == 1 else ""
+
+
+def _in_time(found: Sequence[_Found]) -> tuple[ReplicaPlan, ...]:
+    """Numbers the captures: epochs and ends grow in time, whatever copying did to the times of files; then by name."""
+    by_capture: dict[tuple[str, str], list[_Found]] = defaultdict(list)
+    for one in found:
+        by_capture[(one.plan.capture, "")].append(one)
+    for (capture, _), members in list(by_capture.items()):
+        identities = [member.plan.identity for member in members]
+        if len(set(identities)) < len(identities):
+            # One replica twice in what has one name: the paths that were given are captures themselves.
+            del by_capture[(capture, "")]
+            for member in members:
+                by_capture[(capture, member.plan.root)].append(member)
+    ordered = sorted(by_capture, key=lambda key: (_moment(by_capture[key]), _natural(key[0]), _natural(key[1])))
+    plans = [replace(one.plan, capture_number=number) for number, key in enumerate(ordered) for one in by_capture[key]]
+    return tuple(sorted(plans, key=lambda plan: plan.sort_key))
+
+
+def _moment(members: Sequence[_Found]) -> tuple[int, tuple[int, int]]:
+    return (max(member.epoch for member in members), max(member.end_estimate for member in members))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts 2 before 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
