@@ -17,6 +17,7 @@ from kraft_codec.columns_batches import BatchIndex, Stop, index_batches
 from kraft_codec.columns_records import RecordIndex, index_records, row_groups
 from kraft_codec.columns_secrets import FieldSpans, SecretSpans, redact, secret_spans
 from kraft_codec.columns_text import json_text
+from kraft_codec.columns_typed import typed_columns, typed_schema
 
 __all__ = [
     "BatchIndex",
@@ -30,4 +31,6 @@ __all__ = [
     "redact",
     "row_groups",
     "secret_spans",
+    "typed_columns",
+    "typed_schema",
 ]

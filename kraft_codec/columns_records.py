@@ -30,7 +30,7 @@ class RecordIndex:
     """A row for each record of the selected batches whose records are sound, in order.
 
     `buffer` is what all positions of keys, values and bodies count in: the buffer that was given, or where compressed
-    batches were selected a new one that holds their records behind it. `batch_row` points into the BatchIndex.
+    batches were selected a new one that holds their records behind it. `batch_row` points into `batches`.
     `api_key` is the control type where `is_control`, `version` that of the schema; -1 where a record does not say.
     `status` is 0, or the number (in `kernels.codes.REASONS`) of the reason why this record alone is undecodable.
     A length of -1 is null; the position is then the record's own. `unknown_tag_count` counts tagged fields that this
@@ -41,6 +41,7 @@ class RecordIndex:
     """
 
     buffer: Bytes
+    batches: BatchIndex
     dialect: Dialect
     batch_row: npt.NDArray[np.int64]
     offset: npt.NDArray[np.int64]
@@ -128,11 +129,12 @@ def index_records(
     )  # fmt: skip
     if unpacked is not None:
         unpacked.restore(verdicts)
-    return _index(data, dialect, selected, [column[:row_count] for column in columns], verdicts, unpacked)
+    return _index(data, batches, dialect, selected, [column[:row_count] for column in columns], verdicts, unpacked)
 
 
 def _index(
     data: Bytes,
+    batches: BatchIndex,
     dialect: Dialect,
     selected: npt.NDArray[np.int64],
     columns: list[npt.NDArray[np.generic]],
@@ -144,6 +146,7 @@ def _index(
     packed = np.full(1, -1, np.int64) if unpacked is None else unpacked.packed_positions
     return RecordIndex(
         buffer=data,
+        batches=batches,
         dialect=dialect,
         batch_row=selected[place],
         selected=selected,

@@ -112,3 +112,26 @@ BASE64_URL_PAIRS: Final = 512
 
 BROKEN: Final = -3
 """A kernel's stop: bytes that were checked once are no longer what they were. Nothing was read beyond them."""
+
+# Ops that put values into Arrow buffers. Arguments: column, then the op's own; 6 is the slot of a tagged field, 7 the
+# distance of the default's bytes, which are read as if they stood in the record.
+PUT_INT8: Final = 80
+PUT_BOOL: Final = 81
+PUT_INT16: Final = 82
+PUT_UINT16: Final = 83
+PUT_INT32: Final = 84
+PUT_UINT32: Final = 85
+PUT_INT64: Final = 86
+PUT_UUID: Final = 87
+PUT_TEXT: Final = 88
+PUT_LIST: Final = 89
+PUT_LOOP: Final = 90
+PUT_NEXT: Final = 91
+
+SLOT_ABSENT: Final = 1
+"""A slot that never holds a field: for those that a version lacks. Slot 0 says that the value is simply next."""
+DEFAULT_BYTES: Final = 32
+"""How far a default may be read."""
+
+COLUMN_BYTES: Final = 64
+"""A column in the kernel's table is int64: address of values, of offsets, of validity; length, nulls, value bytes."""

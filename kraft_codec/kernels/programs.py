@@ -45,6 +45,16 @@ WIDTH_BYTES: Final[dict[Type, int]] = {
     Type.FLOAT64: 8,
     Type.UUID: 16,
 }
+NUMBER_FORMATS: Final[dict[Type, str]] = {
+    Type.BOOL: ">B",
+    Type.INT8: ">b",
+    Type.INT16: ">h",
+    Type.UINT16: ">H",
+    Type.INT32: ">i",
+    Type.UINT32: ">I",
+    Type.INT64: ">q",
+    Type.FLOAT64: ">d",
+}
 TYPES_PER_KIND: Final = 256
 MARKS_MAX: Final = (MARKS_BYTES - FIELD_MARKS) // 8
 _TAG_UNKNOWN: Final = 0
@@ -192,9 +202,9 @@ class TagSlots:
         self._walks = walks
         self._next = 0
 
-    def begin(self) -> None:
-        """A new program: slots are its own."""
-        self._next = 0
+    def begin(self, first_slot: int = 0) -> None:
+        """A new program: slots are its own, from the first that it may give."""
+        self._next = first_slot
 
     def new_slot(self) -> int:
         if 8 * self._next >= SLOTS_BYTES:

@@ -41,6 +41,7 @@ from kraft_codec.kernels.codes import (
     TEXT_UUID,
 )
 from kraft_codec.kernels.programs import (
+    NUMBER_FORMATS,
     TYPES_PER_KIND,
     WIDTH_BYTES,
     Assembler,
@@ -67,16 +68,6 @@ _KINDS: Final[dict[Type, int]] = {
 }
 _LONGEST_VALUE_TEXT: Final = 32
 """Of any fixed-width value: "-Infinity" in quotes, 24 digits of a float, a uuid in quotes; and a comma."""
-_NUMBER_FORMATS: Final[dict[Type, str]] = {
-    Type.BOOL: ">B",
-    Type.INT8: ">b",
-    Type.INT16: ">h",
-    Type.UINT16: ">H",
-    Type.INT32: ">i",
-    Type.UINT32: ">I",
-    Type.INT64: ">q",
-    Type.FLOAT64: ">d",
-}
 
 
 class TextAssembler(Assembler):
@@ -170,7 +161,7 @@ def _default_test(field: Field) -> tuple[int, int, bytes]:
     if field.type is Type.FLOAT64 and field.default == 0:
         return IS_ZERO_FLOAT, width, bytes(width)
     test = IS_BOOL if field.type is Type.BOOL else IS_BYTES
-    return test, width, struct.pack(_NUMBER_FORMATS[field.type], field.default)
+    return test, width, struct.pack(NUMBER_FORMATS[field.type], field.default)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,158 @@
+"""Records of one type as Arrow columns: every field of every version, in the shape of the newest schema."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kraft_codec.columns_batches import address, addresses, kernels
+from kraft_codec.columns_records import RecordIndex
+from kraft_codec.kernels.codes import COLUMN_BYTES, SCRATCH_BYTES
+from kraft_codec.kernels.typed_programs import Column, TypedProgram, typed_program
+from kraft_codec.schemas import Message, Type
+
+_ARROW_TYPES: Final[dict[Type, pa.DataType]] = {
+    Type.BOOL: pa.bool_(),
+    Type.INT8: pa.int8(),
+    Type.INT16: pa.int16(),
+    Type.UINT16: pa.int32(),
+    Type.INT32: pa.int32(),
+    Type.UINT32: pa.int64(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT64: pa.float64(),
+    Type.UUID: pa.binary(),
+    Type.STRING: pa.string(),
+    Type.BYTES: pa.binary(),
+}
+"""Spark has no unsigned types, and refuses binary of a fixed size."""
+_UUID_BYTES: Final = 16
+UNKNOWN_TAGGED_FIELDS: Final = "unknown_tagged_fields"
+ENVELOPE: Final = (
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("leader_epoch", pa.int32(), nullable=False),
+    pa.field("timestamp_ms", pa.int64(), nullable=False),
+    pa.field("base_offset", pa.int64(), nullable=False),
+    pa.field("record_version", pa.int32(), nullable=False),
+)
+"""What stands before the fields. A field of one of these names gets the prefix `record_`."""
+
+
+def typed_schema(message: Message) -> pa.Schema:
+    """The columns of `typed_columns`: the envelope, the fields in schema order, the number of unknown tagged fields."""
+    taken = {field.name for field in ENVELOPE}
+    fields = [_arrow_field(column) for column in typed_program(message).columns]
+    fields = [field.with_name(f"record_{field.name}") if field.name in taken else field for field in fields]
+    return pa.schema([*ENVELOPE, *fields, pa.field(UNKNOWN_TAGGED_FIELDS, pa.int32(), nullable=False)])
+
+
+def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
+    """The records of one type that can be decoded, in order, whatever their versions are.
+
+    A field that a version lacks, and a tagged one that is absent, has what Kafka's reader sees: its default (null where
+    that is null). Uuids are 16 bytes; uint16 is int32. Nothing is copied: the kernel's buffers are the result's. Raises
+    ValueError where `records.buffer` is no longer what was indexed.
+    """
+    rows = records.rows_of(message)
+    compiled = typed_program(message)
+    body_bytes = int((records.value_position[rows] + records.value_length[rows] - records.body_position[rows]).sum())
+    made = _Buffers(compiled, len(rows), body_bytes)
+    inputs = addresses([records.version, records.body_position, records.value_position, records.value_length])
+    scratch = np.zeros(SCRATCH_BYTES, np.uint8)
+    done = kernels()["fill_columns"](
+        address(records.buffer), address(rows), len(rows), address(inputs), address(compiled.starts),
+        address(compiled.program), address(compiled.walk_program), address(scratch), address(made.table),
+    )  # fmt: skip
+    if done != len(rows):
+        raise ValueError(f"record row {rows[-1 - done]}: the buffer is no longer what was indexed")
+    arrays = [*_envelope(records, rows), *(made.array(column, len(rows)) for column in compiled.columns)]
+    arrays.append(pa.array(records.unknown_tag_count[rows]))
+    return pa.RecordBatch.from_arrays(arrays, schema=typed_schema(message))
+
+
+def _envelope(records: RecordIndex, rows: npt.NDArray[np.int64]) -> list[pa.Array]:
+    batch_rows = records.batch_row[rows]
+    return [
+        pa.array(records.offset[rows]),
+        pa.array(records.batches.leader_epoch[batch_rows]),
+        pa.array(records.timestamp_ms[rows]),
+        pa.array(records.batches.base_offset[batch_rows]),
+        pa.array(records.version[rows]),
+    ]
+
+
+class _Buffers:
+    """Memory for every column of one record type, large enough for whatever its records can hold.
+
+    A page that the kernel never touches costs nothing: the worst case is address space.
+    """
+
+    def __init__(self, compiled: TypedProgram, row_count: int, body_bytes: int) -> None:
+        self.table = np.zeros((compiled.column_count, COLUMN_BYTES // 8), np.int64)
+        self._body_bytes = body_bytes
+        self._values: dict[int, npt.NDArray[Any]] = {}
+        self._offsets: dict[int, npt.NDArray[np.int32]] = {}
+        self._validity: dict[int, npt.NDArray[np.uint8]] = {}
+        for column in compiled.columns:
+            self._allocate(column, row_count)
+
+    def _allocate(self, column: Column, room: int) -> None:
+        """`room`: the most values that the column can get."""
+        number, type_ = column.number, column.field.type
+        if column.is_list or type_ in (Type.STRING, Type.BYTES):
+            self._offsets[number] = np.empty(room + 1, np.int32)
+            self._offsets[number][0] = 0
+            self.table[number, 1] = address(self._offsets[number])
+        elif number >= 0:
+            width = _UUID_BYTES if type_ is Type.UUID else _ARROW_TYPES[type_].bit_width // 8 or 1
+            self._values[number] = np.empty(room * width, np.uint8)
+        if type_ in (Type.STRING, Type.BYTES) and not column.is_list:
+            self._values[number] = np.empty(self._body_bytes, np.uint8)
+        if number in self._values:
+            self.table[number, 0] = address(self._values[number])
+        if column.is_nullable:
+            self._validity[number] = np.zeros(-(-room // 8), np.uint8)
+            self.table[number, 2] = address(self._validity[number])
+        for child in column.children:
+            self._allocate(child, self._body_bytes // child.least_bytes if column.is_list else room)
+
+    def array(self, column: Column, length: int) -> pa.Array:
+        """The column as Arrow sees it, over the buffers that the kernel filled."""
+        number = column.number
+        arrow = _arrow_type(column)
+        if number < 0:
+            children = [self.array(child, length) for child in column.children]
+            return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
+        null_count = int(self.table[number, 4])
+        validity = pa.py_buffer(self._validity[number]) if null_count else None
+        if column.is_list:
+            offsets = self._offsets[number]
+            elements = self.array(column.children[0], int(offsets[length]))
+            return pa.Array.from_buffers(
+                arrow, length, [validity, pa.py_buffer(offsets)], null_count, children=[elements]
+            )
+        values = self._values[number]
+        if column.field.type in (Type.STRING, Type.BYTES):
+            buffers = [validity, pa.py_buffer(self._offsets[number]), pa.py_buffer(values)]
+        elif column.field.type is Type.UUID:
+            ends = np.arange(0, _UUID_BYTES * (length + 1), _UUID_BYTES, dtype=np.int32)
+            buffers = [validity, pa.py_buffer(ends), pa.py_buffer(values)]
+        elif column.field.type is Type.BOOL:
+            buffers = [validity, pa.py_buffer(np.packbits(values[:length], bitorder="little"))]
+        else:
+            buffers = [validity, pa.py_buffer(values)]
+        return pa.Array.from_buffers(arrow, length, buffers, null_count)
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    if column.is_list:
+        return pa.list_(pa.field("element", _arrow_type(column.children[0]), nullable=False))
+    if column.field.type is Type.STRUCT:
+        return pa.struct([_arrow_field(child) for child in column.children])
+    return _ARROW_TYPES[column.field.type]
+
+
+def _arrow_field(column: Column) -> pa.Field:
+    return pa.field(column.field.column_name, _arrow_type(column), nullable=column.is_nullable)

@@ -1,0 +1,213 @@
+"""Schemas compiled to programs that fill Arrow buffers, and the columns that they fill: what `typed` interprets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_codec.kernels.codes import (
+    DEFAULT_BYTES,
+    END,
+    PUT_BOOL,
+    PUT_INT8,
+    PUT_INT16,
+    PUT_INT32,
+    PUT_INT64,
+    PUT_LIST,
+    PUT_LOOP,
+    PUT_NEXT,
+    PUT_TEXT,
+    PUT_UINT16,
+    PUT_UINT32,
+    PUT_UUID,
+    SLOT_ABSENT,
+    TAGS_END,
+)
+from kraft_codec.kernels.programs import (
+    NUMBER_FORMATS,
+    WIDTH_BYTES,
+    Assembler,
+    TagSlots,
+    WalkAssembler,
+    is_fixed,
+    versions_of,
+)
+from kraft_codec.schemas import Field, Message, Type
+
+_KINDS: Final[dict[Type, int]] = {
+    Type.BOOL: PUT_BOOL,
+    Type.INT8: PUT_INT8,
+    Type.INT16: PUT_INT16,
+    Type.UINT16: PUT_UINT16,
+    Type.INT32: PUT_INT32,
+    Type.UINT32: PUT_UINT32,
+    Type.INT64: PUT_INT64,
+    Type.FLOAT64: PUT_INT64,
+    Type.UUID: PUT_UUID,
+}
+_NULL: Final = b"\x00"
+_EMPTY: Final = b"\x01"
+_NO_TAGS: Final = b"\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column that a program fills: of a field, or of the elements of an array field.
+
+    `number` is its place in the kernel's table (none for a struct, which has no buffers of its own); `children` are a
+    list's elements or a struct's fields. `least_bytes` is what one value takes in a record at least, in any version.
+    """
+
+    field: Field
+    number: int
+    is_list: bool
+    least_bytes: int
+    children: tuple[Column, ...] = ()
+
+    @property
+    def is_nullable(self) -> bool:
+        """Null in some version, or absent there with null as what the reader sees. Elements are never null."""
+        return self.is_list == self.field.array and (self.field.nullable is not None or self.field.default is None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypedProgram:
+    """One record type: its columns in schema order, and for every version from 0 on where its program starts."""
+
+    message: Message
+    columns: tuple[Column, ...]
+    column_count: int
+    program: npt.NDArray[np.uint8]
+    walk_program: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int32]
+
+
+class _Layout:
+    """Numbers the columns of a message; the same for all its versions."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def columns(self, fields: Sequence[Field]) -> tuple[Column, ...]:
+        return tuple(self._column(field) for field in fields)
+
+    def _column(self, field: Field) -> Column:
+        if not field.array:
+            return self._element(field)
+        number = self._next()
+        return Column(field, number, True, 1, (self._element(field),))
+
+    def _element(self, field: Field) -> Column:
+        if field.type is Type.STRUCT:
+            children = self.columns(field.fields)
+            least = 1 + sum(child.least_bytes for child in children if _is_always_there(child.field))
+            return Column(field, -1, False, least, children)
+        return Column(field, self._next(), False, WIDTH_BYTES.get(field.type, 1))
+
+    def _next(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
+def _is_always_there(field: Field) -> bool:
+    return field.tag is None and field.versions.first == 0 and field.versions.last >= 0x7FFF
+
+
+class _TypedAssembler(Assembler):
+    def __init__(self, walks: WalkAssembler) -> None:
+        super().__init__()
+        self._tags = TagSlots(self, walks)
+
+    def message(self, columns: Sequence[Column], version: int) -> int:
+        self._tags.begin(SLOT_ABSENT + 1)
+        start = self.next_row
+        self._struct(columns, version)
+        self.emit(END)
+        return start
+
+    def _struct(self, columns: Sequence[Column], version: int) -> None:
+        for column in columns:
+            if column.field.tag is None and version in column.field.versions:
+                self._value(column, version, 0)
+        slots, end_slot = self._tags.find([column.field for column in columns], version)
+        for column in columns:
+            if version not in column.field.versions:
+                self._value(column, version, SLOT_ABSENT)
+            elif column.field.tag is not None:
+                self._value(column, version, slots[column.field.name])
+        self.emit(TAGS_END, end_slot)
+
+    def _value(self, column: Column, version: int, slot: int) -> None:
+        """The value of a field, or of an array's element: next in the bytes, at its slot, or its default."""
+        field = column.field
+        if column.is_list:
+            self._list(column, version, slot)
+        elif field.type is Type.STRUCT:
+            if slot == 0:
+                self._struct(column.children, version)
+                return
+            if slot != SLOT_ABSENT:
+                raise ValueError(f"{field.name}: a tagged struct that is no array is not supported")
+            for child in column.children:
+                self._value(child, version, SLOT_ABSENT)
+        else:
+            self._put(_KINDS.get(field.type, PUT_TEXT), column, slot)
+
+    def _list(self, column: Column, version: int, slot: int) -> None:
+        element = column.children[0]
+        if is_fixed(column.field):
+            width = WIDTH_BYTES[column.field.type]
+            self._put(PUT_LIST, column, slot, element.number, _KINDS[column.field.type], width)
+            return
+        loop = self._put(PUT_LOOP, column, slot)
+        self._value(element, version, 0)
+        self.emit(PUT_NEXT)
+        self.patch(loop, 2, self.next_row)
+
+    def _put(self, op: int, column: Column, slot: int, *arguments: int) -> int:
+        row = self.emit(op, column.number, *arguments)
+        if slot:
+            self.patch(row, 6, slot)
+            self.point_at(row, 7, default_bytes(column.field).ljust(DEFAULT_BYTES, b"\0"))
+        return row
+
+
+def default_bytes(field: Field) -> bytes:
+    """A field's default as it would stand in a record: null or empty where it is a list, text or bytes."""
+    if field.default is None:
+        return _NULL
+    if field.array or field.type in (Type.STRING, Type.BYTES):
+        if len(field.default):
+            raise ValueError(f"{field.name}: a default of {field.default!r} is not supported")
+        return _EMPTY
+    if field.type is Type.UUID:
+        return bytes(field.default)
+    return struct.pack(NUMBER_FORMATS[field.type], field.default)
+
+
+_COMPILED: Final[dict[int, TypedProgram]] = {}
+"""By identity: two dialects give one name to different messages, and a schema with lists has no hash."""
+
+
+def typed_program(message: Message) -> TypedProgram:
+    """The program of one record type, for all its versions."""
+    compiled = _COMPILED.get(id(message))
+    if compiled is None:
+        compiled = _COMPILED[id(message)] = _compile(message)
+    return compiled
+
+
+def _compile(message: Message) -> TypedProgram:
+    layout = _Layout()
+    columns = layout.columns(message.fields)
+    walks = WalkAssembler()
+    assembler = _TypedAssembler(walks)
+    starts = np.zeros(message.versions.last + 1, np.int32)
+    for version in versions_of(message):
+        starts[version] = assembler.message(columns, version)
+    return TypedProgram(message, columns, layout.count, assembler.table(), walks.table(), starts)
