@@ -53,7 +53,11 @@ from kraft_audit.replay.kernels.layout import (
     INPUT_LISTS,
     ISR,
     KINDS_AT,
+    LAST_BROKER,
     LAST_KNOWN_ELR,
+    LAST_MARKER,
+    LAST_OFFSET,
+    LAST_TIME,
     LEADER,
     LISTS,
     LOG_DIRS_MARKER,
@@ -88,27 +92,25 @@ from kraft_codec.kernels.memory import inlined, load_int32, load_int64, shared, 
 @inlined
 def _is_next(block: int, event: int) -> bool:
     """Whether an event's record directly follows the one before it, in what may be one operation."""
-    at = 8 * event
-    offsets = slot(block, OFFSETS_AT) + at
-    times = slot(block, TIMES_AT) + at
-    if load_int64(offsets) - load_int64(offsets - 8) != 1:
-        return False
-    passed_ms = load_int64(times) - load_int64(times - 8)
-    return abs(passed_ms) <= OPERATION_GAP_MS
+    offsets = slot(block, OFFSETS_AT) + 8 * event
+    times = slot(block, TIMES_AT) + 8 * event
+    last_offset = load_int64(offsets - 8) if event > 0 else slot(block, LAST_OFFSET)
+    last_time = load_int64(times - 8) if event > 0 else slot(block, LAST_TIME)
+    return load_int64(offsets) - last_offset == 1 and abs(load_int64(times) - last_time) <= OPERATION_GAP_MS
 
 
 @shared
 def link_operations(block: int) -> int:
-    """Gives every change the broker markers around it, across other changes only."""
+    """Gives every change the broker markers around it, across changes only; one before may be carried over."""
     count = slot(block, EVENT_COUNT)
     kinds = slot(block, KINDS_AT)
     markers = slot(block, FIRST_OPERANDS_AT)
     brokers = slot(block, SECOND_OPERANDS_AT)
     contexts = slot(block, CONTEXTS_AT)
-    marker = NO_MARKER
-    broker = -1
+    marker = slot(block, LAST_MARKER)
+    broker = slot(block, LAST_BROKER)
     for event in range(count):
-        if event > 0 and not _is_next(block, event):
+        if not _is_next(block, event):
             marker = NO_MARKER
         kind = load_int32(kinds + 4 * event)
         if kind == MARKER_EVENT:
@@ -118,6 +120,8 @@ def link_operations(block: int) -> int:
             marker = NO_MARKER
         store_int32(contexts + CONTEXT_BYTES * event, marker)
         store_int32(contexts + CONTEXT_BYTES * event + 4, broker)
+    set_slot(block, LAST_MARKER, marker)
+    set_slot(block, LAST_BROKER, broker)
     marker = NO_MARKER
     for back in range(count):
         event = count - 1 - back
@@ -131,6 +135,8 @@ def link_operations(block: int) -> int:
             broker = load_int32(brokers + 4 * event)
         elif kind != CHANGE_EVENT:
             marker = NO_MARKER
+    set_slot(block, LAST_OFFSET, load_int64(slot(block, OFFSETS_AT) + 8 * (count - 1)))
+    set_slot(block, LAST_TIME, load_int64(slot(block, TIMES_AT) + 8 * (count - 1)))
     return 0
 
 
@@ -177,9 +183,30 @@ def _loses(block: int, old: int, new: int, broker: int) -> bool:
 
 
 @inlined
-def _cause_by_marker(block: int, event: int, old: int, new: int) -> int:
+def _repeats(block: int, old: int, new: int, record: int) -> bool:
+    """Whether a change writes an ELR that the partition has already.
+
+    Such is the second record that 4.3.1 writes of a partition in the clean-up of one registration.
+    """
+    if length_of_list(record + 4 * INPUT_LISTS, ELR) < 0 or cell(record, LEADER) != -2:
+        return False
+    for number in (ISR, ELR):
+        if length_of_list(old + 4 * LISTS, number) != length_of_list(new + 4 * LISTS, number):
+            return False
+        if missing_count(block, old + 4 * LISTS, number, new + 4 * LISTS, number) > 0:
+            return False
+    return True
+
+
+@inlined
+def _cause_by_marker(block: int, event: int, old: int, new: int, record: int) -> int:
     """The broker event of whose operation this change is a part, or -1."""
     context = slot(block, CONTEXTS_AT) + CONTEXT_BYTES * event
+    broker = load_int32(context + 4)
+    set_slot(block, FOUND_BROKER, broker)
+    # A shutdown comes first: the fencing that soon follows it finds nothing left to change.
+    if load_int32(context) == SHUTDOWN_MARKER and _loses(block, old, new, broker):
+        return CONTROLLED_SHUTDOWN
     marker = load_int32(context + 8)
     broker = load_int32(context + 12)
     if marker >= FENCE_MARKER and marker <= LOG_DIRS_MARKER:
@@ -193,14 +220,11 @@ def _cause_by_marker(block: int, event: int, old: int, new: int) -> int:
             if marker == LOG_DIRS_MARKER:
                 return DIRECTORY_FAILED
             return UNCLEAN_SHUTDOWN if slot(block, ELR_LEVEL) > 0 and not in_new_elr else REGISTERED
-        if marker == REGISTER_MARKER and is_in(block, old + 4 * LISTS, ELR, broker) and not in_new_elr:
+        was_eligible = is_in(block, old + 4 * LISTS, ELR, broker)
+        if marker == REGISTER_MARKER and not in_new_elr and (was_eligible or _repeats(block, old, new, record)):
             return UNCLEAN_SHUTDOWN
-    marker = load_int32(context)
-    broker = load_int32(context + 4)
-    set_slot(block, FOUND_BROKER, broker)
-    if marker == SHUTDOWN_MARKER and _loses(block, old, new, broker):
-        return CONTROLLED_SHUTDOWN
-    if marker == UNFENCE_MARKER and cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:
+    if load_int32(context) == UNFENCE_MARKER and cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:
+        set_slot(block, FOUND_BROKER, load_int32(context + 4))
         return UNFENCED
     set_slot(block, FOUND_BROKER, -1)
     return -1
@@ -239,7 +263,7 @@ def _cause_by_leader(election: int) -> int:
 @shared
 def cause_of(block: int, event: int, old: int, new: int, record: int, election: int) -> int:
     """The cause of a change; the broker whose event it was stands in FOUND_BROKER, -1 for none."""
-    cause = _cause_by_marker(block, event, old, new)
+    cause = _cause_by_marker(block, event, old, new, record)
     if cause >= 0:
         return cause
     record_lists = record + 4 * INPUT_LISTS

@@ -114,8 +114,12 @@ LONG_LIST = 4_096
     EMIT_FROM_OFFSET,
     FOUND_BROKER,
     LONGEST_LIST,
+    LAST_OFFSET,
+    LAST_TIME,
+    LAST_MARKER,
+    LAST_BROKER,
     SLOT_COUNT,
-) = range(33)
+) = range(37)
 
 # What the replay kernel returns.
 DONE = 0

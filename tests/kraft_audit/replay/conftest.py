@@ -168,3 +168,15 @@ def oracles(request: pytest.FixtureRequest) -> list[Oracle]:
 @pytest.fixture(scope="session")
 def to_columns() -> Callable[[Iterable[dict[str, Any]]], dict[str, pa.RecordBatch]]:
     return columns_of
+
+
+@pytest.fixture(scope="session")
+def sample_lines(samples: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """The records of a scenario's longest log that begins at 0."""
+
+    def lines_of(name: str) -> list[dict[str, Any]]:
+        oracle = Oracle(samples / name)
+        logs = (oracle.log_records(log_dir) for log_dir in oracle.log_dirs())
+        return max((lines for lines in logs if lines and lines[0]["offset"] == 0), key=len)
+
+    return lines_of

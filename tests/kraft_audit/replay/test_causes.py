@@ -1,0 +1,110 @@
+"""Causes, elections and the expected ELR, against the batches in which Kafka wrote each operation."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.partitions import PartitionReplay
+from kraft_audit.replay.transactions import Settler
+
+
+def rows_of(lines: list[dict[str, Any]], to_columns: Any, window: int) -> list[dict[str, Any]]:
+    settler, replay = Settler(), PartitionReplay(cluster_id="c")
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(lines), window):
+        part = lines[start : start + window]
+        for batch in replay.replay(settler.feed(to_columns(part), part[-1]["offset"] + 1)):
+            rows += batch.to_pylist()
+    for batch in replay.replay(settler.rest()):
+        rows += batch.to_pylist()
+    return rows
+
+
+def logs(oracles: list[Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The longest log of each scenario that begins at 0."""
+    found = []
+    for oracle in oracles:
+        if oracle.folder.name == "crafted":
+            continue
+        candidates = (oracle.log_records(log_dir) for log_dir in oracle.log_dirs())
+        longest = max((lines for lines in candidates if lines and lines[0]["offset"] == 0), key=len, default=[])
+        found.append((oracle.folder.name, longest))
+    return found
+
+
+def event_of(lines: list[dict[str, Any]]) -> tuple[set[str], int] | None:
+    """The causes that the changes of a batch may have, and the broker, where it holds one broker event."""
+    events: list[tuple[set[str], int]] = []
+    for line in lines:
+        data = line["data"]
+        if line.get("type") == "REGISTER_BROKER_RECORD":
+            events.append(({"unclean_shutdown", "registered"}, data["brokerId"]))
+        elif line.get("type") == "BROKER_REGISTRATION_CHANGE_RECORD":
+            if data.get("fenced"):
+                events.append(({"fenced"} if data["fenced"] > 0 else {"unfenced"}, data["brokerId"]))
+            elif data.get("inControlledShutdown"):
+                events.append(({"controlled_shutdown"}, data["brokerId"]))
+            elif data.get("logDirs"):
+                events.append(({"directory_failed"}, data["brokerId"]))
+        elif line.get("type") == "UNREGISTER_BROKER_RECORD":
+            events.append(({"unregistered"}, data["brokerId"]))
+    return events[0] if len(events) == 1 else None
+
+
+@pytest.mark.parametrize("window", [10_000, 13])
+def test_changes_beside_a_broker_event_are_its_own(oracles: list[Any], to_columns: Any, window: int) -> None:
+    told = 0
+    for name, lines in logs(oracles):
+        if name == "volume" and window < 100:
+            continue
+        rows = {row["from_offset"]: row for row in rows_of(lines, to_columns, window)}
+        for _, group in groupby(lines, key=lambda line: line["baseOffset"]):
+            batch = list(group)
+            changes = [line for line in batch if line.get("type") == "PARTITION_CHANGE_RECORD"]
+            event = event_of(batch)
+            if event is None or not changes or len(batch) != len(changes) + 1:
+                continue
+            # One batch may hold several operations: a broker's own changes are all on one side of its record.
+            comes_first = bool(event[0] & {"unfenced", "controlled_shutdown"})
+            if batch[0 if comes_first else -1] in changes:
+                continue
+            for line in changes:
+                row = rows[line["offset"]]
+                if row["cause"] in ("isr_expanded", "directory_assigned"):
+                    continue  # a broker's own request, which the accumulator put into the same batch
+                assert (row["cause"] in event[0], row["cause_broker_id"]) == (True, event[1]), (name, row)
+                told += 1
+    assert told >= 50
+
+
+def test_every_recorded_elr_is_the_expected_one(oracles: list[Any], to_columns: Any) -> None:
+    compared = not_empty = 0
+    for name, lines in logs(oracles):
+        for row in rows_of(lines, to_columns, 10_000):
+            if row["expected_elr"] is not None:
+                assert sorted(row["elr"]) == row["expected_elr"], (name, row)
+                compared += 1
+                not_empty += bool(row["elr"])
+    assert compared >= 300
+    assert not_empty >= 50
+
+
+def test_no_cause_is_left_untold(oracles: list[Any], to_columns: Any) -> None:
+    for name, lines in logs(oracles):
+        for row in rows_of(lines, to_columns, 10_000):
+            assert row["cause"] not in ("other", "leader_lost", "elr_changed", "replaced"), (name, row)
+            assert (row["election"] == "none") <= (row["leader"] == -1)
+
+
+def test_unclean_kinds_of_election_are_told_apart(sample_lines: Any, to_columns: Any) -> None:
+    """Facts 6.2, 6.7: the last known leader is elected although unclean election is off; elr-u allows unclean."""
+    rows = rows_of(sample_lines("elr"), to_columns, 10_000)
+    by_election: dict[str, set[str]] = {}
+    for row in rows:
+        if row["election"] in ("elr", "last_known", "unclean"):
+            by_election.setdefault(row["election"], set()).add(row["leader_recovery_state"])
+    assert by_election == {"elr": {"RECOVERED"}, "last_known": {"RECOVERING"}, "unclean": {"RECOVERING"}}
+    assert {row["topic"] for row in rows if row["election"] == "unclean"} == {"elr-u"}
