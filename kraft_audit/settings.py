@@ -123,6 +123,10 @@ class FleetSettings(_Strict):
     committer: Committer = Field(
         default="deltalake", description="deltalake commits without a JVM; spark where only the JVM reaches the lake"
     )
+    staging: PathText | None = Field(
+        default=None,
+        description="committer spark: a folder that Python workers and Spark both reach; default: the lake",
+    )
 
 
 def load_fleet(
@@ -255,12 +259,15 @@ def _with_absolute_paths(
         key_file = lake.rstrip("/") + ".redaction-key"
     if Path(key_file).is_relative_to(lake) and not is_uri(lake):
         raise SettingsError(sources["redaction_key_file"], "redaction_key_file", key_file, "a file outside the lake")
+    staging = None if fleet.staging is None else absolute(fleet.staging, folders["staging"])
     folder = folders["clusters"]
     clusters = [
         cluster.model_copy(update={"paths": [absolute(path, folder) for path in cluster.paths]})
         for cluster in fleet.clusters
     ]
-    return fleet.model_copy(update={"lake": lake, "redaction_key_file": key_file, "clusters": clusters})
+    return fleet.model_copy(
+        update={"lake": lake, "redaction_key_file": key_file, "staging": staging, "clusters": clusters}
+    )
 
 
 def absolute(path: str, folder: Path) -> str:

@@ -84,6 +84,7 @@ _CAPTURE: Final = (
     _is("captured_at_ms", pa.int64(), "when this content was first read, as the plan fixed it"),
     _is("captured_at", TIMESTAMP, "captured_at_ms for people"),
     _is("capture", pa.string(), "folder of the node dirs, relative to the given path; empty where there is one"),
+    _is("capture_number", pa.int32(), "order of the captures that one plan reads, 0 the oldest"),
     _is("root", pa.string(), "the path or URI that was given, unprintable characters escaped"),
     _is("path", pa.string(), "the replica's folder below root, empty where root is it; unprintable characters escaped"),
 )
@@ -278,7 +279,7 @@ PLANS: Final = Table(
         _may("redaction_key_id", pa.string(), "opened: which key makes the fingerprints, as a hash of a constant"),
         _may("outcome", pa.string(), "staged: read, or failed and nothing of the cluster is committed"),
         _may("failure", pa.string(), "staged: why the cluster failed"),
-        _may("state", pa.string(), "staged: what the next plan must know of the cluster, as JSON"),
+        _may("state", pa.string(), "opened and staged: what the next plan must know of the cluster, as JSON"),
         _may("table_name", pa.string(), "staged: the table that a data file belongs to"),
         _may("data_file", pa.string(), "staged: path, size, row count and statistics of the file, as JSON"),
         _may("summary", pa.string(), "staged: rows and damage of the cluster; closed: of the plan; as JSON"),

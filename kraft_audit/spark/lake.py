@@ -54,6 +54,9 @@ class Lake(Protocol):
     def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
         """Add data files in one transaction. False, and nothing added, where `version` is already there."""
 
+    def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
+        """Options by which workers that cannot read the lake find the plan, and what earlier ones hold."""
+
 
 class DeltaLake:
     """A lake that Python reaches: a local folder or an object store, with credentials from the store's usual places."""
@@ -124,6 +127,9 @@ class DeltaLake:
             else:
                 return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+    def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
+        return {}
 
     def _find(self, table: str) -> DeltaTable | None:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,14 +42,36 @@ class PlanStatus:
         return self.opened if self.opened > self.closed else None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Archive:
+    """An archive as it was read; one of the same size and time is not opened again."""
+
+    root: str
+    size_bytes: int
+    mtime_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What the next plan must know of a cluster; `archives` maps each archive that was read to its size and time."""
+    """What the next plan must know of a cluster.
+
+    The first three as in ClusterPlan; `archives` have been read, `damages` of listing have been told (as hashes).
+    """
 
     decoded_to: int = 0
     known_sources: tuple[str, ...] = ()
     redaction_state: str = ""
-    archives: tuple[tuple[str, int, int], ...] = ()
+    archives: tuple[Archive, ...] = ()
+    damages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCluster:
+    """A cluster with news: its plan, and what its state will say of archives and damage once it has been read."""
+
+    plan: ClusterPlan
+    archives: tuple[Archive, ...] = ()
+    damages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +136,20 @@ class Ledger:
         numbers = dict(zip(newest.column("event").to_pylist(), newest.column("plan").to_pylist(), strict=True))
         return PlanStatus(*(numbers.get(event, 0) for event in (OPENED, STAGED, CLOSED)))
 
-    def open_plan(self, clusters: Sequence[ClusterPlan], redaction_key_id: str) -> bool:
+    def open_plan(self, clusters: Sequence[PlannedCluster], redaction_key_id: str) -> bool:
         """Fix what one plan reads. False where another run opened a plan of that number first."""
         rows = [
             {
                 "cluster_number": number,
-                "cluster_name": cluster.name,
-                "cluster_id": cluster.cluster_id,
-                "cluster_plan": to_json(cluster),
+                "cluster_name": cluster.plan.name,
+                "cluster_id": cluster.plan.cluster_id,
+                "cluster_plan": to_json(cluster.plan),
                 "redaction_key_id": redaction_key_id,
+                "state": json.dumps(asdict(ClusterState(archives=cluster.archives, damages=cluster.damages))),
             }
             for number, cluster in enumerate(clusters)
         ]
-        return self._record(OPENED, clusters[0].number, rows)
+        return self._record(OPENED, clusters[0].plan.number, rows)
 
     def planned(self, number: int) -> list[tuple[int, str]]:
         """(cluster number, plan as JSON) of an opened plan."""
@@ -142,14 +165,18 @@ class Ledger:
 
     def record_staged(self, number: int, manifest: Manifest) -> bool:
         """Fix what is to be committed. False where another run's staging came first: its manifest holds."""
-        rows = [
+        opened = {
+            row["cluster_number"]: state_from_json(row["state"])
+            for row in self._plan_rows(number, OPENED, "cluster_number, state")
+        }
+        rows: list[dict[str, Any]] = [
             {
                 "cluster_number": outcome.cluster_number,
                 "cluster_name": outcome.cluster_name,
                 "cluster_id": outcome.cluster_id,
                 "outcome": READ if outcome.failure is None else FAILED,
                 "failure": outcome.failure,
-                "state": None if outcome.failure is not None else json.dumps(asdict(outcome.state)),
+                "state": _state_json(outcome, opened[outcome.cluster_number]),
                 "summary": json.dumps(outcome.summary),
             }
             for outcome in manifest.outcomes
@@ -240,8 +267,20 @@ def manifest_of(rows: Iterable[Any]) -> Manifest:
 
 def state_from_json(text: str) -> ClusterState:
     fields = json.loads(text)
-    archives = tuple((root, size_bytes, mtime_ms) for root, size_bytes, mtime_ms in fields["archives"])
-    return ClusterState(fields["decoded_to"], tuple(fields["known_sources"]), fields["redaction_state"], archives)
+    return ClusterState(
+        fields["decoded_to"],
+        tuple(fields["known_sources"]),
+        fields["redaction_state"],
+        tuple(Archive(**archive) for archive in fields["archives"]),
+        tuple(fields["damages"]),
+    )
+
+
+def _state_json(outcome: ClusterOutcome, opened: ClusterState) -> str | None:
+    """A failed cluster has no new state: the one before it goes on."""
+    if outcome.failure is not None:
+        return None
+    return json.dumps(asdict(replace(outcome.state, archives=opened.archives, damages=opened.damages)))
 
 
 def _ledger_file(row: Mapping[str, Any]) -> LedgerFile:

@@ -8,6 +8,9 @@ is not even started.
 from __future__ import annotations
 
 import enum
+import json
+import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.settings import FleetSettings
+from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.spark.commit import commit_tables, plan_summary
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.lake import DeltaLake, Lake
@@ -31,6 +34,7 @@ Progress = Callable[[str], None]
 # Each round finishes a plan that another run opened first; more means that something opens plans without end.
 ROUNDS: Final = 20
 EXIT_FINE: Final = 0
+EXIT_USAGE: Final = 2
 EXIT_UNREADABLE: Final = 3
 
 
@@ -43,6 +47,17 @@ class Step(enum.StrEnum):
     CLOSE = "close"
 
 
+class StageError(Exception):
+    """The Spark job of a plan failed: the lake cannot be written, or workers were lost. The plan stays open."""
+
+    def __init__(self, number: int, problem: Exception) -> None:
+        told = [
+            line.strip() for line in str(problem).splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b.*: ", line)
+        ]
+        why = told[-1] if told else str(problem).strip().splitlines()[0]
+        super().__init__(f"plan {number} could not be staged and stays open for the next run: {why}")
+
+
 @dataclass(slots=True)
 class RunResult:
     """What a run did, as its summary tells: sums over the plans that it finished."""
@@ -53,7 +68,6 @@ class RunResult:
     unchanged: int = 0
     replicas: int = 0
     captures: int = 0
-    batches: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
@@ -69,7 +83,6 @@ class RunResult:
         self.clusters += summary["clusters"]
         self.replicas += summary["replicas"]
         self.captures += summary["captures"]
-        self.batches += summary["rows"].get("batches", 0)
         self.rows.update(summary["rows"])
         self.records.update(summary["records"])
         self.damage.update(summary["damage"])
@@ -175,9 +188,14 @@ class Run:
         return number
 
     def _stage(self, number: int) -> None:
+        from pyspark.errors import PySparkException
+
         spark = self.session()
         started = time.monotonic()
-        manifest = self._staged_by(spark, number)
+        try:
+            manifest = self._staged_by(spark, number)
+        except PySparkException as problem:
+            raise StageError(number, problem) from problem
         failpoint("before-manifest")
         if self.ledger.record_staged(number, manifest):
             rows = sum(file.row_count for file in manifest.files)
@@ -193,6 +211,7 @@ class Run:
         reader = spark.read.format("kraft").option("table", "staged").option("lake", self.lake.data_uri)
         reader = reader.option("plan", number).option("redactionKeyFile", self.fleet.redaction_key_file)
         reader = reader.option("tasks", 3 * spark.sparkContext.defaultParallelism)
+        reader = reader.options(**self.lake.share_plan(number, self.ledger.planned(number)))
         return manifest_of(reader.load().collect())
 
     def _commit(self, number: int, manifest: Manifest) -> None:
@@ -237,12 +256,58 @@ def run_fleet(
     return run.all_steps() if only is None else run.one_step(only)
 
 
+def main_run(
+    fleet_file: Path,
+    *,
+    lake: str | None = None,
+    only: Step | None = None,
+    spark_conf: Path | None = None,
+    committer: str | None = None,
+    output: str = "table",
+) -> int:
+    """The command `run`: progress on stderr, the summary on stdout, the exit code."""
+
+    def progress(line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    try:
+        fleet = load_fleet(fleet_file, arguments={"lake": lake, "committer": committer})
+        result = run_fleet(fleet, only=only, spark_conf=spark_conf, progress=progress)
+    except SettingsError as problem:
+        progress(f"kraft-audit: {problem}")
+        return EXIT_USAGE
+    except (InputError, StageError) as problem:
+        progress(f"kraft-audit: {problem}")
+        return EXIT_UNREADABLE
+    sys.stdout.write(json.dumps(result.to_dict()) + "\n" if output == "json" else summary_text(result))
+    return result.exit_code
+
+
 def open_lake(fleet: FleetSettings, session: Callable[[], SparkSession]) -> Lake:
     if fleet.committer == "spark":
         from kraft_audit.spark.jvm_lake import JvmLake
 
-        return JvmLake(fleet.lake, session)
+        return JvmLake(fleet.lake, fleet.staging or fleet.lake, session)
     return DeltaLake(fleet.lake)
+
+
+def summary_text(result: RunResult) -> str:
+    """The end of a run for people: what was read, what was wrong, how long it took."""
+    plans = ", ".join(str(number) for number in result.plans) or "none"
+    lines = [
+        f"lake       {result.lake}   plan {plans}",
+        f"clusters   {result.clusters} read, {result.unchanged} unchanged, {len(result.failed)} failed",
+        f"replicas   {result.replicas} in {result.captures} captures",
+        f"batches    {result.rows['batches']}",
+        f"records    {result.rows['records']}",
+    ]
+    lines += [f"  {count:>9}  {name}" for name, count in result.records.most_common()]
+    lines.append(f"damage     {sum(result.damage.values())}")
+    lines += [f"  {count:>9}  {name}" for name, count in result.damage.most_common()]
+    lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
+    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _size(byte_count: int) -> str:

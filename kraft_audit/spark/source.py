@@ -183,7 +183,7 @@ class PushingReader(TableReader):
         names = set(arrow_schema(self.options).names)
         wanted = Wanted()
         for one in filters:
-            column = getattr(one, "attribute", ())
+            column: tuple[str, ...] = getattr(one, "attribute", ())
             if len(column) == 1 and column[0] in names:
                 wanted.take(column[0], one)
         self.selection = wanted.selection()

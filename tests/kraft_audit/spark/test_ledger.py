@@ -11,7 +11,15 @@ import pytest
 from kraft_audit.replay.plan import BatchKey, ClusterPlan, from_json
 from kraft_audit.spark.data_files import DataFile
 from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import ClusterOutcome, ClusterState, Ledger, Manifest, PlanStatus
+from kraft_audit.spark.ledger import (
+    Archive,
+    ClusterOutcome,
+    ClusterState,
+    Ledger,
+    Manifest,
+    PlannedCluster,
+    PlanStatus,
+)
 from kraft_codec.tables import FILES, build_rows
 
 MakePlan = Callable[..., ClusterPlan]
@@ -32,7 +40,7 @@ def manifest(name: str, state: ClusterState, failure: str | None = None) -> Mani
 def close(
     ledger: Ledger, make_plan: MakePlan, number: int, name: str, state: ClusterState, failure: str | None = None
 ) -> None:
-    assert ledger.open_plan([make_plan(name, number)], "key")
+    assert ledger.open_plan([PlannedCluster(make_plan(name, number), state.archives, state.damages)], "key")
     assert ledger.record_staged(number, manifest(name, state, failure))
     assert ledger.close_plan(number, {"clusters": 1})
 
@@ -40,8 +48,8 @@ def close(
 def test_each_event_is_recorded_once(ledger: Ledger, make_plan: MakePlan) -> None:
     assert ledger.status() == PlanStatus(0, 0, 0)
     plan = make_plan("it's", 1)
-    assert ledger.open_plan([plan], "key")
-    assert not ledger.open_plan([make_plan("another run's", 1)], "key")
+    assert ledger.open_plan([PlannedCluster(plan)], "key")
+    assert not ledger.open_plan([PlannedCluster(make_plan("another run's", 1))], "key")
     assert ledger.status() == PlanStatus(1, 0, 0)
     assert ledger.status().open_number == 1
     assert [(number, from_json(text)) for number, text in ledger.planned(1)] == [(0, plan)]
@@ -55,7 +63,7 @@ def test_each_event_is_recorded_once(ledger: Ledger, make_plan: MakePlan) -> Non
 
 
 def test_a_failed_cluster_keeps_its_earlier_state(ledger: Ledger, make_plan: MakePlan) -> None:
-    state = ClusterState(12, ("10-2", "bootstrap-ab"), '{"a":["b"]}', (("x.tgz", 5, 6),))
+    state = ClusterState(12, ("10-2", "bootstrap-ab"), '{"a":["b"]}', (Archive("x.tgz", 5, 6),), ("damage",))
     close(ledger, make_plan, 1, "a", state)
     close(ledger, make_plan, 2, "b", ClusterState(3))
     close(ledger, make_plan, 3, "a", ClusterState(), failure="CHANGED_DURING_READ")
@@ -64,7 +72,7 @@ def test_a_failed_cluster_keeps_its_earlier_state(ledger: Ledger, make_plan: Mak
 
 def test_an_open_plan_tells_the_next_one_nothing(ledger: Ledger, make_plan: MakePlan) -> None:
     close(ledger, make_plan, 1, "a", ClusterState(1))
-    ledger.open_plan([make_plan("a", 2)], "key")
+    ledger.open_plan([PlannedCluster(make_plan("a", 2))], "key")
     ledger.record_staged(2, manifest("a", ClusterState(2)))
     assert ledger.states() == {"a": ClusterState(1)}
 

@@ -1,0 +1,120 @@
+"""A lake that only the JVM reaches, such as a catalog's volume: the same tables and transactions, by delta-spark.
+
+Workers still write data files from Python, into a staging folder that they and Spark both reach; a commit appends their
+rows with `txnAppId` and `txnVersion`. It costs seconds a table where `deltalake` needs milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from kraft_audit.replay.plan import from_json
+from kraft_audit.settings import is_uri
+from kraft_audit.spark.data_files import DataFile, table_folder
+from kraft_audit.spark.lake import COMMIT_ATTEMPTS, TABLE_PROPERTIES
+from kraft_audit.spark.source import spark_schema
+from kraft_codec.errors import InputError
+from kraft_codec.tables import BATCHES, TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLAN_FOLDER: Final = "_plans"
+KNOWN_FOLDER: Final = "_known"
+
+
+class JvmLake:
+    """Implements `kraft_audit.spark.lake.Lake` through a Spark session."""
+
+    def __init__(self, uri: str, staging_uri: str, session: Callable[[], SparkSession]) -> None:
+        self.uri = uri.rstrip("/")
+        self.data_uri = staging_uri.rstrip("/")
+        self._session = session
+        self._own_session: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """A session of our own, so that temporary views do not meet the user's."""
+        if self._own_session is None:
+            self._own_session = self._session().newSession()
+        return self._own_session
+
+    def table_uri(self, table: str) -> str:
+        return f"{self.uri}/{table}"
+
+    def exists(self, table: str) -> bool:
+        from delta import DeltaTable
+
+        return bool(DeltaTable.isDeltaTable(self.spark, self.table_uri(table)))
+
+    def create(self, table: str, schema: pa.Schema, description: str) -> None:
+        from delta import DeltaTable
+
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.table_uri(table)).comment(description)
+        comments = {column.name: column.comment for column in TABLES[table].columns}
+        for field in spark_schema(schema.remove_metadata()).fields:
+            builder = builder.addColumn(field.name, field.dataType, field.nullable, comment=comments[field.name])
+        for name, value in TABLE_PROPERTIES.items():
+            builder = builder.property(name, value)
+        builder.execute()
+
+    def table_id(self, table: str) -> str:
+        from delta import DeltaTable
+
+        return str(DeltaTable.forPath(self.spark, self.table_uri(table)).detail().select("id").collect()[0]["id"])
+
+    def query(self, sql: str, *tables: str) -> pa.Table:
+        for table in tables:
+            self.spark.read.format("delta").load(self.table_uri(table)).createOrReplaceTempView(table)
+        return self.spark.sql(sql).toArrow()
+
+    def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
+        frame = self.spark.createDataFrame(rows, schema=spark_schema(TABLES[table].schema))
+        return self._append(table, frame, application, version)
+
+    def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
+        paths = [f"{self.data_uri}/{table}/{file.path}" for file in files]
+        frame = self.spark.read.schema(spark_schema(TABLES[table].schema)).parquet(*paths)
+        return self._append(table, frame, application, version)
+
+    def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
+        from kraft_audit.spark.reading import known_batches_sql
+
+        if is_uri(self.data_uri):
+            raise InputError(self.data_uri, "staging in an object store needs a lake that Python reaches too")
+        with table_folder(self.data_uri, PLAN_FOLDER).open_output_stream(f"{number:08d}.jsonl") as sink:
+            for cluster_number, text in planned:
+                sink.write(json.dumps({"cluster_number": cluster_number, "cluster_plan": text}).encode() + b"\n")
+        options = {"planFile": f"{self.data_uri}/{PLAN_FOLDER}/{number:08d}.jsonl"}
+        known_uri = f"{self.data_uri}/{KNOWN_FOLDER}/{number:08d}"
+        self.spark.read.format("delta").load(self.table_uri(BATCHES.name)).createOrReplaceTempView(BATCHES.name)
+        plans = [from_json(text) for _, text in planned]
+        wanted = [plan.cluster_id for plan in plans if plan.decoded_to]
+        known = self.spark.sql(known_batches_sql(number, "true")).drop("place")
+        known.where(known.cluster_id.isin(wanted)).write.mode("overwrite").parquet(known_uri)
+        return {**options, "known": known_uri}
+
+    def _append(self, table: str, frame: DataFrame, application: str, version: int) -> bool:
+        from delta.exceptions import DeltaConcurrentModificationException
+
+        for _ in range(COMMIT_ATTEMPTS):
+            if self._transaction_version(table, application) >= version:
+                return False
+            writer = frame.write.format("delta").mode("append")
+            try:
+                writer.option("txnAppId", application).option("txnVersion", version).save(self.table_uri(table))
+            except DeltaConcurrentModificationException:
+                continue  # perhaps the same transaction by another run, as the next look tells
+            return True
+        raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+    def _transaction_version(self, table: str, application: str) -> int:
+        jvm: Any = self.spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
+        none = jvm.scala.Option.empty()
+        found = log.update(False, none, none).transactions().get(application)
+        return int(found.get()) if found.isDefined() else 0
