@@ -78,6 +78,8 @@ def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None =
 
 def _open_local(path: str, location: str, limits: Limits) -> Storage:
     name = printable(location) or "''"
+    if not path:
+        raise InputError(name, "an empty path")
     if is_hostile(path):
         raise InputError(
             name, "a name with characters that no Kafka directory has (control characters, bytes not UTF-8)"

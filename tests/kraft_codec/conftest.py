@@ -1,0 +1,80 @@
+"""What the tests of storages and log dirs share: node dirs made from the codec's own writers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kraft_codec.batch import write_batch
+from kraft_codec.file_names import segment_name, snapshot_name
+from kraft_codec.files import (
+    EpochEntry,
+    PartitionMetadata,
+    QuorumState,
+    format_leader_epoch_checkpoint,
+    format_partition_metadata,
+    format_quorum_state,
+)
+from kraft_codec.properties import format_meta_properties, meta_properties
+from kraft_codec.record import write_metadata_value
+
+CLUSTER_ID = "1J9o0OHjczjslRjLY5Qr2g"
+DIRECTORY_ID = "xV_y8TMF5MnS9I6ei-5QSQ"
+MakeNodeDir = Callable[..., Path]
+
+
+def no_op_batch(base_offset: int, record_count: int, epoch: int = 1) -> bytes:
+    """A batch of NoOpRecords."""
+    value = write_metadata_value("NoOpRecord", 0, {})
+    return write_batch(
+        base_offset=base_offset, leader_epoch=epoch, timestamp_ms=1, records=[(None, value)] * record_count
+    )
+
+
+def segment_bytes(base_offset: int, batch_count: int = 3, record_count: int = 10) -> bytes:
+    """`batch_count` batches of `record_count` records each, from `base_offset` on."""
+    return b"".join(no_op_batch(base_offset + number * record_count, record_count) for number in range(batch_count))
+
+
+@pytest.fixture(scope="session")
+def make_node_dir() -> MakeNodeDir:
+    """Writes a small node dir: meta.properties, quorum-state, checkpoints, one segment from offset 0, one snapshot."""
+
+    def make(path: Path, *, node_id: int | None = 1, log_dir: str = "__cluster_metadata-0") -> Path:
+        log_path = path / log_dir
+        log_path.mkdir(parents=True)
+        if node_id is not None:
+            meta = meta_properties(cluster_id=CLUSTER_ID, node_id=node_id, directory_id=DIRECTORY_ID)
+            (path / "meta.properties").write_bytes(format_meta_properties(meta))
+        (log_path / segment_name(0)).write_bytes(segment_bytes(0))
+        (log_path / snapshot_name(10, 1)).write_bytes(no_op_batch(0, 1))
+        (log_path / "quorum-state").write_bytes(format_quorum_state(QuorumState(1, 1, 1, -1, "AAAAAAAAAAAAAAAAAAAAAA")))
+        (log_path / "leader-epoch-checkpoint").write_bytes(format_leader_epoch_checkpoint((EpochEntry(1, 0),)))
+        metadata = PartitionMetadata(0, "AAAAAAAAAAAAAAAAAAAAAQ")
+        (log_path / "partition.metadata").write_bytes(format_partition_metadata(metadata))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def unchanged() -> Callable[[Path], str]:
+    """A hash over names, modes, sizes, times and contents of a tree: equal before and after says that nobody wrote."""
+
+    def snapshot(root: Path) -> str:
+        digest = hashlib.sha256()
+        for folder, directories, names in os.walk(root):
+            directories.sort()
+            for name in sorted([*directories, *names]):
+                path = Path(folder) / name
+                status = path.lstat()
+                digest.update(f"{path}|{status.st_mode}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}".encode())
+                if path.is_file() and not path.is_symlink() and status.st_size < 1 << 24:
+                    digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    return snapshot
