@@ -1,0 +1,101 @@
+"""What a session needs is looked for before Spark is started, and told in one line where it is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.settings import SettingsError
+from kraft_audit.spark import session
+from kraft_audit.spark.session import LOCAL, REQUIRED, jar_settings, read_conf, use_java
+
+
+def java_home(folder: Path, release: str | None, output: str = "") -> Path:
+    """A folder that looks like a Java: with a release file, or with a program that says `output`."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\n[ $1 = -version ] && printf '%s' '{output}' >&2\n")
+    java.chmod(0o755)
+    if release is not None:
+        (folder / "release").write_text(release)
+    return folder
+
+
+def release(version: str, modules: str = "java.base jdk.incubator.vector") -> str:
+    return f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "wrong"),
+    [
+        (release("17.0.15"), "", None),
+        (release("21.0.1"), "", None),
+        (release("11.0.2"), "", "Java 11"),
+        (release("25"), "", "Java 25"),
+        (release("17.0.1", "java.base"), "", "lacks the module jdk.incubator.vector"),
+        (None, 'openjdk version "17.0.15" jdk.incubator.vector', None),
+        (None, "no such thing", "tells no version"),
+    ],
+)
+def test_which_java_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, output: str, wrong: str | None
+) -> None:
+    home = java_home(tmp_path / "java", text, output)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setattr(session.shutil, "which", lambda _: None)
+    monkeypatch.setattr(session, "project_folder", lambda: tmp_path)
+    if wrong is None:
+        assert use_java() == home
+        return
+    with pytest.raises(SettingsError) as raised:
+        use_java()
+    assert f"{home} (JAVA_HOME): {wrong}" in str(raised.value)
+    assert "install a JDK 17 or 21" in str(raised.value)
+
+
+def test_the_fetched_java_serves_where_the_others_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "old", release("8"))))
+    monkeypatch.setattr(session.shutil, "which", lambda _: None)
+    monkeypatch.setattr(session, "project_folder", lambda: tmp_path)
+    fetched = java_home(tmp_path / ".java" / "home", release("17.0.1"))
+    assert use_java() == fetched
+
+
+def test_jars_come_from_a_folder_or_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KRAFT_AUDIT_JARS", raising=False)
+    monkeypatch.setattr(session, "project_folder", lambda: tmp_path)
+    assert jar_settings() == {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+    (tmp_path / ".jars").mkdir()
+    (tmp_path / ".jars" / "delta.jar").touch()
+    assert jar_settings() == {"spark.jars": str(tmp_path / ".jars" / "delta.jar")}
+    monkeypatch.setenv("KRAFT_AUDIT_JARS", str(tmp_path / "nowhere"))
+    with pytest.raises(SettingsError, match=r"KRAFT_AUDIT_JARS: folder: '.*nowhere': expected a folder that holds"):
+        jar_settings()
+
+
+def test_a_properties_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.conf"
+    file.write_text("# comment\n\nspark.master   local[1]\nspark.app.name=a b\nspark.x = y\n")
+    assert read_conf(file) == {"spark.master": "local[1]", "spark.app.name": "a b", "spark.x": "y"}
+    file.write_text("spark.master local[1]\nmaster local\n")
+    with pytest.raises(SettingsError, match=r"x\.conf: line 2: 'master local': expected a line such as"):
+        read_conf(file)
+    with pytest.raises(SettingsError, match="No such file or directory"):
+        read_conf(tmp_path / "none.conf")
+
+
+def test_the_local_profile_says_what_the_session_sets(project_root: Path) -> None:
+    assert read_conf(project_root / "conf" / "spark" / "local.conf") == {**REQUIRED, **LOCAL}
+
+
+def test_every_profile_is_readable_and_keeps_what_is_required(project_root: Path) -> None:
+    profiles = sorted((project_root / "conf" / "spark").glob("*.conf"))
+    assert [profile.stem for profile in profiles] == ["databricks", "emr", "k8s", "local", "standalone", "yarn"]
+    for profile in profiles:
+        found = read_conf(profile)
+        missing = {key for key, value in REQUIRED.items() if found.get(key) != value}
+        built_in = (
+            {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"} if profile.stem == "databricks" else set()
+        )
+        assert missing == built_in, profile.name
