@@ -59,6 +59,19 @@ class PartitionReplay:
         self.problems: list[ReplayProblem] = []
         self._reset()
 
+    def reset(self) -> None:
+        """Forgets everything, before a snapshot is loaded, but who the active controller is."""
+        controller_id = self._context.controller_id
+        self._reset()
+        self._context.controller_id = controller_id
+
+    def absorb(self, records: RecordColumns) -> None:
+        """Applies records of a snapshot: their offsets count inside it, and the state is that of its end."""
+        self._block[layout.EMIT_FROM_OFFSET] = np.iinfo(np.int64).max
+        for _ in self.replay(records):
+            raise AssertionError("a row below the offset to emit from")
+        self._block[layout.EMIT_FROM_OFFSET] = self._emit_from_offset
+
     def _reset(self) -> None:
         self._topics = UuidNumbers()
         self._directories = UuidNumbers()
@@ -84,15 +97,9 @@ class PartitionReplay:
         self, windows: Iterable[RecordColumns], *, end_offset: int, epoch: int, timestamp_ms: int
     ) -> Iterator[pa.RecordBatch]:
         """Replaces all state by a snapshot's, and gives it as rows at `end_offset` - 1 if those are to be emitted."""
-        controller_id = self._context.controller_id
-        self._reset()
-        self._context.controller_id = controller_id
+        self.reset()
         for records in windows:
-            # Inside a snapshot offsets count from 0: the state is that of its end, so nothing is emitted on the way.
-            self._block[layout.EMIT_FROM_OFFSET] = np.iinfo(np.int64).max
-            for _ in self.replay(records):
-                raise AssertionError("a row below the offset to emit from")
-        self._block[layout.EMIT_FROM_OFFSET] = self._emit_from_offset
+            self.absorb(records)
         if end_offset - 1 >= self._emit_from_offset:
             yield from self.state(end_offset - 1, epoch, timestamp_ms)
 

@@ -157,7 +157,7 @@ BROKER_CHANGES: Final = _changes(
     _column("in_controlled_shutdown", pa.bool_(), "in controlled shutdown"),
     _column("rack", pa.string(), "rack", nullable=True),
     _column("log_dirs", TEXTS, "online log directory ids, sorted as Kafka sorts them"),
-    _column("cordoned_log_dirs", TEXTS, "cordoned log directory ids; null where never told", nullable=True),
+    _column("cordoned_log_dirs", TEXTS, "cordoned log directory ids"),
     _column("end_points", END_POINTS, "listeners"),
     _column("features", FEATURES, "supported feature ranges"),
     _column("is_migrating_zk_broker", pa.bool_(), "a ZooKeeper broker in migration"),

@@ -1,0 +1,132 @@
+"""The replay of one cluster: windows of its canonical log in, rows of every `*_changes` table out.
+
+Memory: the cluster's state, one window, and what waits for the end of its transaction or operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from kraft_audit.replay.brokers import BrokerHistory, ControllerHistory
+from kraft_audit.replay.configs import ConfigHistory, FeatureHistory
+from kraft_audit.replay.history import History
+from kraft_audit.replay.partitions import PartitionReplay, ReplayProblem
+from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.security import SecurityHistory
+from kraft_audit.replay.tables import PARTITION_CHANGES
+from kraft_audit.replay.topics import TopicHistory
+from kraft_audit.replay.transactions import Settler
+
+HISTORIES: Final[tuple[type[History], ...]] = (
+    TopicHistory,
+    BrokerHistory,
+    ControllerHistory,
+    ConfigHistory,
+    FeatureHistory,
+    SecurityHistory,
+)
+REPLAY_TABLES: Final = frozenset({PARTITION_CHANGES.name, *(history.table.name for history in HISTORIES)})
+"""The tables that `ClusterReplay` fills."""
+
+TableBatch = tuple[str, pa.RecordBatch]
+
+
+class ClusterReplay:
+    """All state machines of a cluster's metadata.
+
+    `tables`: which of `REPLAY_TABLES` are wanted, None for all. `defaults`: static configs that the log cannot know
+    (min.insync.replicas). Rows below `emit_from_offset` are not given.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        plan: int = 0,
+        tables: frozenset[str] | None = None,
+        defaults: Mapping[str, str] | None = None,
+        emit_from_offset: int = 0,
+    ) -> None:
+        wanted = REPLAY_TABLES if tables is None else tables
+        self._settler = Settler()
+        self._emit_from_offset = emit_from_offset
+        self.histories: dict[str, History] = {
+            history.table.name: history(cluster_id=cluster_id, plan=plan, emit_from_offset=emit_from_offset)
+            for history in HISTORIES
+            if history.table.name in wanted
+        }
+        self.partitions: PartitionReplay | None = None
+        if PARTITION_CHANGES.name in wanted:
+            self.partitions = PartitionReplay(
+                cluster_id=cluster_id,
+                plan=plan,
+                default_min_isr=int((defaults or {}).get("min.insync.replicas", 1)),
+                emit_from_offset=emit_from_offset,
+            )
+
+    @property
+    def settled_offset(self) -> int:
+        """Rows of all records below this offset have been given."""
+        return self._settler.settled_offset
+
+    @property
+    def open_transaction_offset(self) -> int | None:
+        """The offset of a Begin without End or Abort at the end of what was fed."""
+        return self._settler.open_transaction_offset
+
+    @property
+    def problems(self) -> list[ReplayProblem]:
+        """Records that contradict the log before them, by offset."""
+        found = [] if self.partitions is None else list(self.partitions.problems)
+        for history in self.histories.values():
+            found.extend(ReplayProblem(offset, problem) for offset, problem in history.problems)
+        return sorted(set(found), key=lambda problem: (problem.offset, problem.problem))
+
+    def load_snapshot(
+        self, windows: Iterable[RecordColumns], *, end_offset: int, epoch: int, timestamp_ms: int
+    ) -> Iterator[TableBatch]:
+        """Replaces all state by a snapshot's; its rows stand at `end_offset` - 1 with cause "snapshot".
+
+        The next window must begin at `end_offset`.
+        """
+        machines: list[History | PartitionReplay] = list(self.histories.values())
+        if self.partitions is not None:
+            machines.append(self.partitions)
+        for machine in machines:
+            machine.reset()
+        for records in windows:
+            for machine in machines:
+                machine.absorb(records)
+        self._settler = Settler()
+        self._settler.settled_offset = end_offset
+        if end_offset - 1 >= self._emit_from_offset:
+            yield from self.state(end_offset - 1, epoch, timestamp_ms)
+
+    def replay(self, records: RecordColumns, to_offset: int) -> Iterator[TableBatch]:
+        """Applies the next window, which ends at `to_offset`; gives the rows of what is settled by then."""
+        yield from self._apply(self._settler.feed(records, to_offset))
+
+    def finish(self, *, at_end: bool) -> Iterator[TableBatch]:
+        """The end of what can be read. `at_end`: also the rows of an operation whose last record may be missing."""
+        if at_end:
+            yield from self._apply(self._settler.rest())
+
+    def state(self, offset: int, epoch: int, timestamp_ms: int) -> Iterator[TableBatch]:
+        """The state of everything now, as rows at `offset` with cause "snapshot"."""
+        for name, history in self.histories.items():
+            for batch in history.rows(offset, epoch, timestamp_ms):
+                yield name, batch
+        if self.partitions is not None:
+            for batch in self.partitions.state(offset, epoch, timestamp_ms):
+                yield PARTITION_CHANGES.name, batch
+
+    def _apply(self, records: RecordColumns) -> Iterator[TableBatch]:
+        for name, history in self.histories.items():
+            for batch in history.replay(records):
+                yield name, batch
+        if self.partitions is not None:
+            for batch in self.partitions.replay(records):
+                yield PARTITION_CHANGES.name, batch
