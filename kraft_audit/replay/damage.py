@@ -115,6 +115,7 @@ def replica_columns(cluster_id: str, plan: ReplicaPlan, number: int) -> dict[str
         "captured_at_ms": plan.captured_at_ms,
         "captured_at": plan.captured_at_ms * 1000,
         "capture": printable(plan.capture),
+        "capture_number": plan.capture_number,
         "root": printable(plan.root),
         "path": printable(plan.path),
         "plan": number,

@@ -157,7 +157,7 @@ def _replica(root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: i
         directory_id=meta.directory_id if meta else None,
         files=tuple(_file(replica, file) for file in files),
         log_dir=replica.path,
-        medium=_medium(root, storage),
+        medium=storage.medium(replica.path),
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     heads = frozenset(head for file in segments if (head := _head(storage, file)) is not None)
@@ -179,12 +179,6 @@ def _head(storage: Storage, file: FileEntry) -> _Head | None:
     except CodecError:
         return None
     return (header.base_offset, header.leader_epoch, header.crc)
-
-
-def _medium(root: str, storage: Storage) -> str:
-    if "://" in root and not root.lower().startswith("file://"):
-        return "object_store"
-    return "archive" if storage.is_immutable else "directory"
 
 
 def _cluster_by_content(one: _Found, found: Sequence[_Found]) -> str:

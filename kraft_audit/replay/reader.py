@@ -46,6 +46,11 @@ class LogReader:
         return self.first_offset if next_offset is None else next_offset
 
     @property
+    def last_epoch(self) -> int | None:
+        """The epoch of the last batch kept so far."""
+        return None if self.scanner.state.next_offset is None else self.scanner.state.epoch
+
+    @property
     def reachable_end_offset(self) -> int | None:
         """Where the log ends for Kafka: before the first damage that makes it cut the log."""
         cut = self.scanner.reachable_end_offset

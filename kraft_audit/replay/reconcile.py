@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kraft_audit.replay.branches import DistinctBatches
 from kraft_audit.replay.continuity import Rows
 from kraft_audit.replay.replica import Replica
 from kraft_audit.replay.scanner import Chunk
+
+WhenRead = Callable[[Replica, Chunk], None]
+WhenDone = Callable[[Replica], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -46,28 +50,29 @@ class Window:
     batches: DistinctBatches
     slices: list[Slice]
 
-    def first_holders(self, wanted: np.ndarray) -> Iterator[tuple[Slice, Rows, Rows]]:
-        """(slice, places in it, batch numbers): each wanted batch once, from the first replica that holds it.
+    def sources(self, wanted: npt.NDArray[np.bool_]) -> tuple[Rows, Rows]:
+        """For each distinct batch the number of the first slice that holds it and its row there; -1 where not wanted.
 
-        `wanted` is a mask over the distinct batches. Equal keys mean equal bytes, so it does not matter from where.
+        Equal keys mean equal bytes, so it does not matter from whom a batch is decoded.
         """
-        left = wanted.copy()
-        for part in self.slices:
-            takes = left[part.numbers]
-            if takes.any():
-                numbers = part.numbers[takes]
-                left[numbers] = False
-                yield part, np.flatnonzero(takes), numbers
+        number_of = np.full(len(self.batches), -1, np.int64)
+        row_of = np.full(len(self.batches), -1, np.int64)
+        for number, part in enumerate(self.slices):
+            is_first = wanted[part.numbers] & (number_of[part.numbers] < 0)
+            number_of[part.numbers[is_first]] = number
+            row_of[part.numbers[is_first]] = part.rows[is_first]
+        return number_of, row_of
 
 
 class _Cursor:
     """One replica on the way: its current chunk and how much of it is consumed."""
 
-    def __init__(self, replica: Replica, when_done: Callable[[Replica], None]) -> None:
+    def __init__(self, replica: Replica, when_read: WhenRead, when_done: WhenDone) -> None:
         self.replica = replica
         self.chunk: Chunk | None = None
         self.start = 0
         self._chunks = replica.log.chunks() if replica.log is not None else iter(())
+        self._when_read = when_read
         self._when_done = when_done
 
     def fill(self) -> bool:
@@ -78,6 +83,7 @@ class _Cursor:
             if self.chunk is None:
                 self._when_done(self.replica)
                 return False
+            self._when_read(self.replica, self.chunk)
         return True
 
     @property
@@ -106,12 +112,14 @@ class _Cursor:
         return self.chunk
 
 
-def windows(replicas: Sequence[Replica], when_done: Callable[[Replica], None]) -> Iterator[Window]:
-    """The logs of all replicas as windows of growing offsets.
+def windows(
+    replicas: Sequence[Replica], when_read: WhenRead, when_done: WhenDone, cuts: Sequence[int] = ()
+) -> Iterator[Window]:
+    """The logs of all replicas as windows of growing offsets; no window has batches on both sides of one of the cuts.
 
-    `when_done` is called once for each replica, as soon as its log has been read to the end.
+    `when_read` is called for each chunk as it is read, `when_done` once for each replica whose log has ended.
     """
-    cursors = [_Cursor(replica, when_done) for replica in replicas]
+    cursors = [_Cursor(replica, when_read, when_done) for replica in replicas]
     from_offset = 0
     while True:
         cursors = [cursor for cursor in cursors if cursor.fill()]
@@ -119,6 +127,7 @@ def windows(replicas: Sequence[Replica], when_done: Callable[[Replica], None]) -
             return
         to_offset = min(cursor.reaches for cursor in cursors)
         from_offset = max(from_offset, min(cursor.first_offset for cursor in cursors))
+        to_offset = min([to_offset, *(cut for cut in cuts if cut > from_offset)])
         slices = [taken for cursor in cursors if (taken := cursor.take(to_offset)) is not None]
         yield Window(from_offset, to_offset, number_batches(slices), slices)
         from_offset = to_offset

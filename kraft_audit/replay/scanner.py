@@ -36,8 +36,8 @@ def chunk_bytes(replica_count: int) -> int:
 class Chunk:
     """Some bytes of one file, private to their reader, and the batches in them that are kept.
 
-    `rows` are those batches' rows in `index`; the columns below are theirs. `file_position` is where the buffer's
-    first byte stands in the file.
+    `rows` are those batches' rows in `index`; the columns below are theirs. `refused` tells of the others.
+    `file_position` is where the buffer's first byte stands in the file.
     """
 
     tally: FileTally
@@ -49,9 +49,18 @@ class Chunk:
     last_offset: Rows
     leader_epoch: Rows
     crc: Rows
+    refused: list[Finding]
 
     @classmethod
-    def of(cls, tally: FileTally, buffer: Buffer, file_position: int, index: BatchIndex, rows: Rows) -> Chunk:
+    def of(
+        cls,
+        tally: FileTally,
+        buffer: Buffer,
+        file_position: int,
+        index: BatchIndex,
+        rows: Rows,
+        refused: list[Finding],
+    ) -> Chunk:
         return cls(
             tally,
             buffer,
@@ -62,6 +71,7 @@ class Chunk:
             index.last_offset[rows],
             index.leader_epoch[rows].astype(np.int64),
             index.crc[rows].astype(np.int64),
+            refused,
         )
 
     def __len__(self) -> int:
@@ -133,7 +143,8 @@ class Scanner:
         )
         end_offset = self.state.next_offset
         rows, findings = judge(headers, self.state, after)
-        chunk = Chunk.of(tally, buffer, position, index, rows)
+        refused = [finding for finding in findings if finding.is_refused]
+        chunk = Chunk.of(tally, buffer, position, index, rows, refused)
         for finding in findings:
             self._note(chunk, finding, end_offset)
         decoded = int(index.size_bytes[rows].sum())

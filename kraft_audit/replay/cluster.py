@@ -1,0 +1,46 @@
+"""The replicas of a planned cluster, opened for one reading."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.replica import Replica
+from kraft_audit.replay.scanner import ScanSettings, ValueHash, chunk_bytes
+from kraft_codec.random_access import Storage
+
+OpenStorage = Callable[[str], AbstractContextManager[Storage]]
+Clock = Callable[[], int]
+
+
+def wall_clock_ms() -> int:
+    """The time of day, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def open_replicas(
+    plan: ClusterPlan,
+    stack: ExitStack,
+    open_storage: OpenStorage,
+    value_hash: ValueHash,
+    clock_ms: Clock,
+    *,
+    stop_on_change: bool = False,
+) -> tuple[list[Replica], ScanSettings]:
+    """Opens what the plan names, in an order that does not depend on the plan's; storages are closed with the stack.
+
+    Raises InputError where a storage cannot be opened any more.
+    """
+    planned = sorted(plan.replicas, key=lambda replica: replica.sort_key)
+    settings = ScanSettings(chunk_bytes(len(planned)), value_hash, stop_on_change)
+    storages: dict[str, Storage] = {}
+    replicas = []
+    for number, replica_plan in enumerate(planned):
+        if replica_plan.root not in storages:
+            storages[replica_plan.root] = stack.enter_context(open_storage(replica_plan.root))
+        replica = Replica(number, plan, replica_plan, storages[replica_plan.root], settings)
+        replica.open(clock_ms)
+        replicas.append(replica)
+    return replicas, settings

@@ -1,0 +1,147 @@
+"""Snapshots: each copy is checked, one copy of each is decoded.
+
+A snapshot id (end offset, epoch) names one state of the cluster, whoever wrote it: nodes write their own, whose bytes
+differ in timestamps only, so the first complete copy is decoded. The bootstrap files (`bootstrap.checkpoint`, and the
+`0-0` checkpoint of a dynamic quorum) are what each node was formatted with: copies of different content are all kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.replay.continuity import LogState
+from kraft_audit.replay.damage import DamageLog, FileTally
+from kraft_audit.replay.plan import FilePlan
+from kraft_audit.replay.replica import Replica
+from kraft_audit.replay.scanner import Chunk, Scanner, ScanSettings
+from kraft_codec.columns import index_records
+from kraft_codec.columns_batches import crc32c
+from kraft_codec.errors import CodecError, Reason
+from kraft_codec.file_names import FileKind
+from kraft_codec.kernels.codes import OK
+from kraft_codec.random_access import join
+from kraft_codec.schemas import CONTROL_TYPES, Dialect
+
+HEADER: Final = "SNAPSHOT_HEADER"
+FOOTER: Final = "SNAPSHOT_FOOTER"
+BOOTSTRAP: Final = "bootstrap"
+_HASHED_BYTES: Final = 1 << 20
+"""Content is told apart by its first MiB and its length: bootstrap files have some hundred bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class SnapshotCopy:
+    """One copy of a snapshot in one replica. `is_known` where an earlier plan has read it and it has not changed."""
+
+    replica: Replica
+    file: FilePlan
+    source: str
+    is_complete: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        return self.file.is_unchanged
+
+    @property
+    def end_offset(self) -> int:
+        return self.file.base_offset or 0
+
+
+@dataclass(slots=True, eq=False)
+class Snapshot:
+    """All copies of one snapshot, in the order of the replicas; `decoded` is the copy whose records are read."""
+
+    source: str
+    end_offset: int
+    copies: list[SnapshotCopy]
+    decoded: SnapshotCopy | None = None
+
+
+def find_snapshots(replicas: Sequence[Replica]) -> list[Snapshot]:
+    """The snapshots of all replicas by (end offset, epoch); their files have been read to know their ids, no more."""
+    groups: dict[tuple[int, int, str], list[SnapshotCopy]] = defaultdict(list)
+    for replica in replicas:
+        if not replica.is_accepted:
+            continue
+        for file in replica.files_of(FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT):
+            source = _source(replica, file)
+            groups[(file.base_offset or 0, file.epoch or 0, source)].append(SnapshotCopy(replica, file, source))
+    return [Snapshot(key[2], key[0], groups[key]) for key in sorted(groups)]
+
+
+def check_copies(snapshot: Snapshot, settings: ScanSettings, known_sources: Sequence[str]) -> None:
+    """Scans every copy that is news, counts its bytes, reports its damage, and chooses which one to decode."""
+    for copy in snapshot.copies:
+        if copy.is_known:
+            copy.is_complete = copy.replica.tallies[copy.file.name].damage_count == 0
+        else:
+            _check(copy, settings)
+        if copy.is_complete and copy.file.kind == FileKind.SNAPSHOT:
+            copy.replica.snapshots.add(copy.end_offset, copy.file.epoch or 0)
+    fresh = [copy for copy in snapshot.copies if not copy.is_known]
+    if snapshot.source not in known_sources and fresh:
+        snapshot.decoded = next((copy for copy in fresh if copy.is_complete), fresh[0])
+
+
+def chunks_of(copy: SnapshotCopy, settings: ScanSettings) -> Iterator[Chunk]:
+    """The kept batches of a copy that has been checked: nothing is counted or reported again."""
+    scanner = Scanner(copy.replica.storage, DamageLog(-1), settings, LogState(0))
+    path = join(copy.replica.plan.path, copy.file.name)
+    yield from (chunk for chunk in scanner.scan(path, FileTally(copy.file)) if len(chunk))
+
+
+def _check(copy: SnapshotCopy, settings: ScanSettings) -> None:
+    replica, tally = copy.replica, copy.replica.tallies[copy.file.name]
+    tally = replica.tallies[copy.file.name] = FileTally(tally.plan)
+    scanner = Scanner(replica.storage, replica.damage, settings, LogState(0))
+    first: frozenset[str] | None = None
+    last: frozenset[str] = frozenset()
+    epochs: set[int] = set()
+    for chunk in scanner.scan(join(replica.plan.path, copy.file.name), tally):
+        if not len(chunk):
+            continue
+        if first is None:
+            first = _control_types(chunk, 0, replica.dialect)
+        last = _control_types(chunk, len(chunk) - 1, replica.dialect)
+        if len(epochs) < 2:
+            epochs |= set(np.unique(chunk.leader_epoch)[:2].tolist())
+    missing = [name for name, found in ((HEADER, first or frozenset()), (FOOTER, last)) if name not in found]
+    is_whole = tally.damage_count == 0
+    if missing:
+        detail = " and ".join(f"no {name.lower().replace('_', ' ')}" for name in missing)
+        replica.damage.add(tally, Reason.SNAPSHOT_INCOMPLETE, detail, position=tally.scanned_to)
+    if epochs - {copy.file.epoch or 0} and copy.file.kind == FileKind.SNAPSHOT:
+        found = ", ".join(str(epoch) for epoch in sorted(epochs))
+        replica.damage.add(tally, Reason.BAD_FILE, f"its batches have epoch {found}, the name says {copy.file.epoch}")
+    copy.is_complete = is_whole and not missing
+
+
+def _control_types(chunk: Chunk, place: int, dialect: Dialect) -> frozenset[str]:
+    """The names of the control records in one batch."""
+    row = chunk.rows[place : place + 1]
+    if not chunk.index.is_control[row[0]]:
+        return frozenset()
+    index = index_records(chunk.buffer, chunk.index, row, dialect)
+    numbers = index.api_key[(index.status == OK) & index.is_control]
+    return frozenset(CONTROL_TYPES[dialect][number].name for number in numbers.tolist())
+
+
+def _source(replica: Replica, file: FilePlan) -> str:
+    if file.kind == FileKind.BOOTSTRAP_SNAPSHOT:
+        return f"{BOOTSTRAP}-{_content_crc(replica, file)}"
+    source = f"{file.base_offset or 0:020d}-{file.epoch or 0:010d}"
+    return source if file.base_offset else f"{source}-{_content_crc(replica, file)}"
+
+
+def _content_crc(replica: Replica, file: FilePlan) -> str:
+    try:
+        with replica.storage.open(join(replica.plan.path, file.name), file.to_position) as opened:
+            content = opened.read_at(0, min(opened.size_bytes, _HASHED_BYTES)).tobytes()
+    except CodecError:
+        return "unreadable"
+    return f"{crc32c(content + file.size_bytes.to_bytes(8, 'big')):08x}"
