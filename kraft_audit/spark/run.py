@@ -9,33 +9,30 @@ from __future__ import annotations
 
 import enum
 import json
-import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.spark.commit import commit_tables, plan_summary
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.lake import DeltaLake, Lake
-from kraft_audit.spark.ledger import Ledger, Manifest, manifest_of
+from kraft_audit.spark.ledger import Ledger, Manifest
 from kraft_audit.spark.plan import plan_fleet
 from kraft_audit.spark.redaction_key import key_id, load_key
+from kraft_audit.spark.spark_stage import SparkStager, StageError
+from kraft_audit.spark.summary import EXIT_UNREADABLE, EXIT_USAGE, RunResult, summary_text
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str], None]
+Stager = Callable[[int], Manifest]
 # Each round finishes a plan that another run opened first; more means that something opens plans without end.
 ROUNDS: Final = 20
-EXIT_FINE: Final = 0
-EXIT_USAGE: Final = 2
-EXIT_UNREADABLE: Final = 3
 
 
 class Step(enum.StrEnum):
@@ -47,62 +44,14 @@ class Step(enum.StrEnum):
     CLOSE = "close"
 
 
-class StageError(Exception):
-    """The Spark job of a plan failed: the lake cannot be written, or workers were lost. The plan stays open."""
-
-    def __init__(self, number: int, problem: Exception) -> None:
-        told = [
-            line.strip() for line in str(problem).splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b.*: ", line)
-        ]
-        why = told[-1] if told else str(problem).strip().splitlines()[0]
-        super().__init__(f"plan {number} could not be staged and stays open for the next run: {why}")
-
-
-@dataclass(slots=True)
-class RunResult:
-    """What a run did, as its summary tells: sums over the plans that it finished."""
-
-    lake: str
-    plans: list[int] = field(default_factory=list)
-    clusters: int = 0
-    unchanged: int = 0
-    replicas: int = 0
-    captures: int = 0
-    rows: Counter[str] = field(default_factory=Counter)
-    records: Counter[str] = field(default_factory=Counter)
-    damage: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        return EXIT_UNREADABLE if self.failed else EXIT_FINE
-
-    def add_plan(self, number: int, summary: Mapping[str, Any]) -> None:
-        self.plans.append(number)
-        self.clusters += summary["clusters"]
-        self.replicas += summary["replicas"]
-        self.captures += summary["captures"]
-        self.rows.update(summary["rows"])
-        self.records.update(summary["records"])
-        self.damage.update(summary["damage"])
-        self.failed.update(summary["failed"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON holds it."""
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in asdict(self).items()}
-
-
 class Run:
-    """One run over one lake. `session` is called when the first step needs Spark."""
+    """One run over one lake. `stager` reads the clusters of a plan and is called only where there is one to stage."""
 
-    def __init__(
-        self, fleet: FleetSettings, lake: Lake, session: Callable[[], SparkSession], progress: Progress
-    ) -> None:
+    def __init__(self, fleet: FleetSettings, lake: Lake, stager: Stager, progress: Progress) -> None:
         self.fleet = fleet
         self.lake = lake
         self.ledger = Ledger(lake)
-        self.session = session
+        self.stager = stager
         self.progress = progress
         self.result = RunResult(lake.uri)
 
@@ -188,14 +137,8 @@ class Run:
         return number
 
     def _stage(self, number: int) -> None:
-        from pyspark.errors import PySparkException
-
-        spark = self.session()
         started = time.monotonic()
-        try:
-            manifest = self._staged_by(spark, number)
-        except PySparkException as problem:
-            raise StageError(number, problem) from problem
+        manifest = self.stager(number)
         failpoint("before-manifest")
         if self.ledger.record_staged(number, manifest):
             rows = sum(file.row_count for file in manifest.files)
@@ -203,16 +146,6 @@ class Run:
         else:
             self._tell(Step.STAGE, f"plan {number}: another run had staged it, its files are taken", started)
         failpoint("after-stage")
-
-    def _staged_by(self, spark: SparkSession, number: int) -> Manifest:
-        from kraft_audit.spark import register
-
-        register(spark)
-        reader = spark.read.format("kraft").option("table", "staged").option("lake", self.lake.data_uri)
-        reader = reader.option("plan", number).option("redactionKeyFile", self.fleet.redaction_key_file)
-        reader = reader.option("tasks", 3 * spark.sparkContext.defaultParallelism)
-        reader = reader.options(**self.lake.share_plan(number, self.ledger.planned(number)))
-        return manifest_of(reader.load().collect())
 
     def _commit(self, number: int, manifest: Manifest) -> None:
         started = time.monotonic()
@@ -252,7 +185,8 @@ def run_fleet(
         run.result.seconds["session"] = round(time.monotonic() - started, 3)
         return spark
 
-    run = Run(fleet, open_lake(fleet, session), session, progress)
+    lake = open_lake(fleet, session)
+    run = Run(fleet, lake, SparkStager(fleet, lake, session), progress)
     return run.all_steps() if only is None else run.one_step(only)
 
 
@@ -290,24 +224,6 @@ def open_lake(fleet: FleetSettings, session: Callable[[], SparkSession]) -> Lake
 
         return JvmLake(fleet.lake, fleet.staging or fleet.lake, session)
     return DeltaLake(fleet.lake)
-
-
-def summary_text(result: RunResult) -> str:
-    """The end of a run for people: what was read, what was wrong, how long it took."""
-    plans = ", ".join(str(number) for number in result.plans) or "none"
-    lines = [
-        f"lake       {result.lake}   plan {plans}",
-        f"clusters   {result.clusters} read, {result.unchanged} unchanged, {len(result.failed)} failed",
-        f"replicas   {result.replicas} in {result.captures} captures",
-        f"batches    {result.rows['batches']}",
-        f"records    {result.rows['records']}",
-    ]
-    lines += [f"  {count:>9}  {name}" for name, count in result.records.most_common()]
-    lines.append(f"damage     {sum(result.damage.values())}")
-    lines += [f"  {count:>9}  {name}" for name, count in result.damage.most_common()]
-    lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
-    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
-    return "\n".join(lines) + "\n"
 
 
 def _size(byte_count: int) -> str:

@@ -7,11 +7,11 @@ cluster that fails leaves nothing, whatever its neighbours in the task do; a lak
 from __future__ import annotations
 
 import json
-import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from kraft_audit.spark.ledger import ClusterOutcome, ClusterState
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.tables import PLANS, TABLES
 
-LOG: Final = logging.getLogger(__name__)
 # Rows of a cluster wait in memory until the cluster has been read to its end; one that has more gets files of its own.
 CLUSTER_BYTES: Final = 32 << 20
 LARGEST_OFFSET: Final = (1 << 63) - 1
@@ -160,9 +159,9 @@ def _guarded(plan: ClusterPlan, read_cluster: ReadCluster) -> Iterator[tuple[str
         yield Failure(one_line(str(problem)))
     except Exception as problem:
         # A fault of ours must not take the other clusters along either. Its message may hold bytes of a record.
-        where = "".join(traceback.format_tb(problem.__traceback__))
-        LOG.error("cluster %s: %s at\n%s", one_line(plan.name), type(problem).__name__, where)
-        yield Failure(f"internal error: {type(problem).__name__}, see the log of the worker")
+        frames = traceback.extract_tb(problem.__traceback__)
+        where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames[-3:]))
+        yield Failure(f"internal error: {type(problem).__name__} at {where}")
 
 
 def one_line(text: str) -> str:

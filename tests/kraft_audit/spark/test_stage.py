@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,17 +82,16 @@ def test_small_clusters_share_a_file(tmp_path: Path, make_plan: MakePlan) -> Non
     [
         (CodecError(Reason.CHANGED_DURING_READ, 5, "shrank"), "CHANGED_DURING_READ at 5: shrank"),
         (InputError("a\nb", "gone"), "a b: gone"),
-        (KeyError("secret"), "internal error: KeyError, see the log of the worker"),
+        (KeyError("secret"), r"internal error: KeyError at test_stage\.py:\d+ < stage\.py:\d+"),
     ],
 )
-def test_a_failing_cluster_leaves_nothing(
-    tmp_path: Path, make_plan: MakePlan, problem: Exception, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_cluster_leaves_nothing(tmp_path: Path, make_plan: MakePlan, problem: Exception, told: str) -> None:
     plans = [make_plan("a"), make_plan("bad"), make_plan("c")]
     manifest = staged(tmp_path, plans, {"bad": problem})
-    assert [outcome.failure for outcome in manifest.outcomes] == [None, told, None]
+    before, failure, after = (outcome.failure for outcome in manifest.outcomes)
+    assert (before, after) == (None, None)
+    assert re.fullmatch(told, failure or "")
     assert {cluster for cluster, _ in rows_of(tmp_path, manifest)} == {"a", "c"}
-    assert "secret" not in caplog.text
 
 
 def test_a_large_cluster_has_files_of_its_own(

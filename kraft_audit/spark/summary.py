@@ -1,0 +1,65 @@
+"""What a run did, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+EXIT_FINE: Final = 0
+EXIT_USAGE: Final = 2
+EXIT_UNREADABLE: Final = 3
+
+
+@dataclass(slots=True)
+class RunResult:
+    """What a run did, as its summary tells: sums over the plans that it finished."""
+
+    lake: str
+    plans: list[int] = field(default_factory=list)
+    clusters: int = 0
+    unchanged: int = 0
+    replicas: int = 0
+    captures: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    damage: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_UNREADABLE if self.failed else EXIT_FINE
+
+    def add_plan(self, number: int, summary: Mapping[str, Any]) -> None:
+        self.plans.append(number)
+        self.clusters += summary["clusters"]
+        self.replicas += summary["replicas"]
+        self.captures += summary["captures"]
+        self.rows.update(summary["rows"])
+        self.records.update(summary["records"])
+        self.damage.update(summary["damage"])
+        self.failed.update(summary["failed"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON holds it."""
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in asdict(self).items()}
+
+
+def summary_text(result: RunResult) -> str:
+    """The end of a run for people: what was read, what was wrong, how long it took."""
+    plans = ", ".join(str(number) for number in result.plans) or "none"
+    lines = [
+        f"lake       {result.lake}   plan {plans}",
+        f"clusters   {result.clusters} read, {result.unchanged} unchanged, {len(result.failed)} failed",
+        f"replicas   {result.replicas} in {result.captures} captures",
+        f"batches    {result.rows['batches']}",
+        f"records    {result.rows['records']}",
+    ]
+    lines += [f"  {count:>9}  {name}" for name, count in result.records.most_common()]
+    lines.append(f"damage     {sum(result.damage.values())}")
+    lines += [f"  {count:>9}  {name}" for name, count in result.damage.most_common()]
+    lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
+    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
+    return "\n".join(lines) + "\n"
