@@ -6,6 +6,7 @@ from typing import Any
 
 from kraft_engine import election, membership
 from kraft_engine.disks import Disk
+from kraft_engine.image import Image
 from kraft_engine.leader import describe_replicas
 from kraft_engine.log import Snapshot
 from kraft_engine.messages import DescribeQuorumResponse
@@ -33,8 +34,14 @@ class IdleMachine:
     def resigned(self, node: RaftNode) -> None:
         pass
 
+    def message(self, node: RaftNode, source: int, body: Any) -> None:
+        pass
+
     def watermark_moved(self, node: RaftNode) -> None:
         pass
+
+    def snapshot_image(self, node: RaftNode, offset: int) -> Image | None:
+        return Image()
 
 
 class Process:

@@ -17,9 +17,17 @@ from kraft_engine.voters import NO_DIRECTORY, ReplicaKey
 class QuorumState:
     """What `quorum-state` holds, and the version in which it was written (facts 1.3)."""
 
-    __slots__ = ("epoch", "leader_id", "version", "voted")
+    __slots__ = ("epoch", "leader_id", "version", "voted", "voter_ids")
 
-    def __init__(self, epoch: int = 0, leader_id: int = -1, voted: ReplicaKey | None = None, version: int = 0) -> None:
+    def __init__(
+        self,
+        epoch: int = 0,
+        leader_id: int = -1,
+        voted: ReplicaKey | None = None,
+        version: int = 0,
+        voter_ids: tuple[int, ...] = (),
+    ) -> None:
+        self.voter_ids = voter_ids
         self.epoch = epoch
         self.leader_id = leader_id
         self.voted = voted
@@ -41,6 +49,7 @@ class Disk:
         "quorum_state",
         "read_only",
         "slow_us",
+        "torn_batch",
         "torn_octets",
         "unsynced_state",
     )
@@ -53,6 +62,7 @@ class Disk:
         self.unsynced_state: QuorumState | None = None
         self.bootstrap: Snapshot | None = None
         self.torn_octets = 0
+        self.torn_batch: Batch | None = None
         self.flips: list[tuple[int, int]] = []
         self.read_only = False
         self.slow_us = 0
@@ -89,6 +99,7 @@ class Disk:
         torn = log.batches[kept] if kept < len(log.batches) else None
         if torn is not None:
             self.torn_octets = chance.below(torn.size_bytes)
+            self.torn_batch = torn
         end = log.batches[kept - 1].end_offset if kept else log.start_offset
         if end < log.end_offset:
             log.truncate(end)

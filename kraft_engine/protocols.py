@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kraft_engine.image import Image
 from kraft_engine.log import SnapshotId
 from kraft_engine.voters import ReplicaKey, VoterSet
 
@@ -65,8 +66,11 @@ class StateMachine(Protocol):
     """What rides on the log: the controller."""
 
     def epoch_committed(self, node: RaftNode) -> None: ...
+    def message(self, node: RaftNode, source: int, body: Any) -> None: ...
     def resigned(self, node: RaftNode) -> None: ...
     def watermark_moved(self, node: RaftNode) -> None: ...
+    def snapshot_image(self, node: RaftNode, offset: int) -> Image | None:
+        """The image to snapshot at `offset`; None where none may be taken there."""
 
 
 class Addresses(Protocol):

@@ -223,7 +223,9 @@ class RaftNode:
 
     def persist(self, *, voted: bool = False) -> None:
         synced = self.switches.persist_vote_before_reply or not voted
-        state = QuorumState(self.epoch, self.leader_id, self.voted, 1 if self.history.version else 0)
+        voters = self.history.last
+        voter_ids = voters.ids if voters is not None else ()
+        state = QuorumState(self.epoch, self.leader_id, self.voted, 1 if self.history.version else 0, voter_ids)
         self.disk.write_state(state, synced=synced)
         self.witness.persisted(self)
 
@@ -324,8 +326,8 @@ class RaftNode:
         handler = HANDLERS.get(type(body))
         if handler is not None:
             handler(self, source, correlation, body)
-        else:
-            self.membership.handle(self, source, correlation, body)
+        elif not self.membership.handle(self, source, correlation, body):
+            self.machine.message(self, source, body)
         self.poll()
 
     def poll(self) -> None:

@@ -292,8 +292,11 @@ def make_snapshot(node: RaftNode) -> Snapshot | None:
     if latest is not None and latest.id[0] >= offset:
         return None
     voters = node.history.at(offset - 1) if node.switches.snapshot_carries_voters else None
+    image = node.machine.snapshot_image(node, offset)
+    if image is None:
+        return None
     snapshot = Snapshot(
-        (offset, batch.epoch), None, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
+        (offset, batch.epoch), image, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
         node.world.wall_ms(node.skew_ms),
     )  # fmt: skip
     if snapshot.kraft_version == 0:

@@ -55,7 +55,6 @@ class Switches:
     election_prefers_isr: bool = True
     data_leader_epoch_fences: bool = True
     acks_wait_for_high_watermark: bool = True
-    leader_epoch_bumps_on_election: bool = True
 
     def without(self, name: str) -> Switches:
         """These switches with one rule off."""

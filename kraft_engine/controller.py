@@ -1,0 +1,390 @@
+"""The active controller: it turns requests into batches of records, as Kafka 4.x does (QuorumController; facts 5.8,
+6.3, 6.4).
+
+A controller is active while its node leads and the epoch's first batch is committed. It replays what it prepares at
+once, answers when that is committed, and forgets everything when it loses leadership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kraft_engine.batches import Record
+from kraft_engine.bootstrap import Bootstrap
+from kraft_engine.elr import ONLINE, PREFERRED, RECOVERED, UNCLEAN, ChangeBuilder
+from kraft_engine.image import METADATA_VERSION, MIN_ISR, TOPIC, Image
+from kraft_engine.image_records import config, partition_fields, partition_version, register_broker_version
+from kraft_engine.leader import append
+from kraft_engine.partition import NO_LEADER, Partition
+from kraft_engine.raft import RaftNode
+from kraft_engine.switches import Switches
+
+Reply = Callable[[str, dict[str, Any]], None]
+SESSION_TIMEOUT_US = 3_000_000
+
+
+class ControllerWitness(Protocol):
+    """Sees every operation that the active controller writes, and what it accepts."""
+
+    def operation(self, controller: Controller, records: list[Record]) -> None: ...
+    def altered(self, partition: Partition, request: dict[str, Any]) -> None: ...
+
+
+class Controller:
+    """One activation of one node."""
+
+    __slots__ = (
+        "bootstrap",
+        "image",
+        "node",
+        "registered_epochs",
+        "sessions_us",
+        "switches",
+        "waiting",
+        "witness",
+    )
+
+    def __init__(self, node: RaftNode, image: Image, bootstrap: Bootstrap, witness: ControllerWitness | None) -> None:
+        self.node = node
+        self.image = image
+        self.bootstrap = bootstrap
+        self.witness = witness
+        self.switches: Switches = node.switches
+        self.waiting: list[tuple[int, Reply, dict[str, Any]]] = []
+        now_us = node.world.now_us
+        self.sessions_us = dict.fromkeys(image.brokers, now_us + SESSION_TIMEOUT_US)
+
+    # Writing
+
+    def activate(self) -> None:
+        """An empty log gets the bootstrap records; a transaction left open is aborted (facts 5.7, 5.8)."""
+        if self.image.before_transaction is not None:
+            reason: Record = ("AbortTransactionRecord", 0, {"reason": "Controller failover"})
+            self.write([reason])
+        if not self.image.metadata_version:
+            self.write(self.bootstrap.records())
+        self._register_controllers()
+
+    def _register_controllers(self) -> None:
+        if self.image.metadata_version < 15 or self.node.id in self.image.controllers:
+            return
+        host, port = self.node.endpoint
+        self.write(
+            [
+                (
+                    "RegisterControllerRecord",
+                    0,
+                    {
+                        "controllerId": self.node.id,
+                        "incarnationId": self.node.world.chance.uuid(),
+                        "zkMigrationReady": False,
+                        "endPoints": [{"name": "CONTROLLER", "host": host, "port": port, "securityProtocol": 0}],
+                        "features": [
+                            {"name": "kraft.version", "minSupportedVersion": 0, "maxSupportedVersion": 1},
+                            {"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30},
+                        ],
+                    },
+                )
+            ]
+        )
+
+    def write(self, records: list[Record], reply: Reply | None = None, answer: dict[str, Any] | None = None) -> bool:
+        """Appends one atomic operation; the reply waits for its commit. False where the node died writing it."""
+        node = self.node
+        if node.leader is None:
+            return False
+        if records:
+            for name, _, fields in records:
+                self.image.replay(name, fields)
+            if reply is not None:
+                end = node.log.end_offset + len(records)
+                self.waiting.append((end, reply, answer or {}))
+            if append(node, tuple(records), is_control=False) is None:
+                return False
+            if self.witness is not None:
+                self.witness.operation(self, records)
+        elif reply is not None:
+            reply("", answer or {})
+        return True
+
+    def committed(self) -> None:
+        """The high watermark moved: operations below it are answered."""
+        leader = self.node.leader
+        if leader is None:
+            return
+        mark = leader.high_watermark
+        while self.waiting and self.waiting[0][0] <= mark:
+            _, reply, answer = self.waiting.pop(0)
+            reply("", answer)
+
+    # Changes of partitions
+
+    def builder(self, partition: Partition, *, unclean_leaving: int = -1) -> ChangeBuilder:
+        image = self.image
+
+        def usable(broker: int) -> bool:
+            if not image.is_active(broker) or broker == unclean_leaving:
+                return False
+            return image.is_online(broker, partition.directory_of(broker))
+
+        return ChangeBuilder(
+            partition,
+            usable=usable,
+            min_isr=self.min_isr(partition.topic_id),
+            metadata_version=image.metadata_version,
+            elr_enabled=image.elr_enabled,
+            release=self.bootstrap.release,
+            switches=self.switches,
+        )
+
+    def min_isr(self, topic_id: bytes) -> int:
+        return self.image.min_isr(topic_id, controller_id=self.node.id, static_default=self.bootstrap.static_min_isr)
+
+    def change(self, fields: dict[str, Any]) -> Record:
+        level = self.image.metadata_version
+        return ("PartitionChangeRecord", partition_version(level), partition_fields(fields, level))
+
+    def election(self, topic_id: bytes) -> str:
+        return UNCLEAN if self.image.unclean_allowed(topic_id) else ONLINE
+
+    def removals(self, broker: int, *, unclean: bool, from_elr: bool = False, leaving: bool = True) -> list[Record]:
+        """Changes that take a broker out of every ISR (or every ELR) that has it."""
+        records: list[Record] = []
+        for partition in self.image.all_partitions():
+            is_member = broker in partition.isr
+            if (is_member or broker not in partition.elr) if from_elr else not is_member:
+                continue
+            build = self.builder(partition, unclean_leaving=broker if leaving else -1)
+            if not from_elr and (self.switches.unclean_shutdown_leaves_isr or not unclean):
+                build.isr = [member for member in build.isr if member != broker]
+            if unclean:
+                build.unclean_shutdown = frozenset((broker,))
+            fields = build.build(self.election(partition.topic_id))
+            if fields is not None:
+                records.append(self.change(fields))
+        return records
+
+    def elections(self) -> list[Record]:
+        """A broker came back: leaderless partitions try again, nothing else changes."""
+        records: list[Record] = []
+        for partition in self.image.all_partitions():
+            if partition.leader == NO_LEADER:
+                fields = self.builder(partition).build(self.election(partition.topic_id))
+                if fields is not None:
+                    records.append(self.change(fields))
+        return records
+
+    # Brokers
+
+    def register(self, request: dict[str, Any], reply: Reply) -> None:
+        """BrokerRegistration: an unclean shutdown costs ISR and ELR, a clean one only the ISR (facts 6.3)."""
+        broker_id = request["broker_id"]
+        known = self.image.brokers.get(broker_id)
+        self.sessions_us[broker_id] = self.node.world.now_us + SESSION_TIMEOUT_US
+        if known is not None and known["incarnationId"] == request["incarnation_id"]:
+            self.write([self._registration(request, known)], reply, {"broker_epoch": known["brokerEpoch"]})
+            return
+        if known is not None and not known["fenced"] and request["may_wait"]:
+            reply("DUPLICATE_BROKER_REGISTRATION", {})
+            return
+        stored_epoch = known["brokerEpoch"] if known is not None else -2
+        is_clean = request["previous_broker_epoch"] == stored_epoch
+        unclean = self.image.elr_enabled and not is_clean
+        epoch = self.node.log.end_offset
+        records = self.removals(broker_id, unclean=unclean)
+        if unclean:
+            records += self.removals(broker_id, unclean=True, from_elr=True)
+        records.append(self._registration({**request, "broker_epoch": epoch}, None))
+        self.write(records, reply, {"broker_epoch": epoch})
+
+    def _registration(self, request: dict[str, Any], known: dict[str, Any] | None) -> Record:
+        level = self.image.metadata_version
+        version = register_broker_version(level)
+        fields: dict[str, Any] = {
+            "brokerId": request["broker_id"],
+            "incarnationId": request["incarnation_id"],
+            "brokerEpoch": known["brokerEpoch"] if known is not None else request["broker_epoch"],
+            "endPoints": [
+                {"name": "PLAINTEXT", "host": f"broker-{request['broker_id']}", "port": 9092, "securityProtocol": 0}
+            ],
+            "features": [{"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30}],
+            "rack": request.get("rack"),
+            "fenced": known["fenced"] if known is not None else True,
+        }
+        if known is not None and known["inControlledShutdown"]:
+            fields["inControlledShutdown"] = True
+        if version >= 3:
+            fields["logDirs"] = request["log_dirs"]
+        return ("RegisterBrokerRecord", version, fields)
+
+    def broker_change(self, broker_id: int, version: int, **changes: Any) -> Record:
+        """BrokerRegistrationChangeRecord; before 3.3-IV2 fencing had records of its own."""
+        epoch = self.image.brokers[broker_id]["brokerEpoch"]
+        if self.image.metadata_version < 6 and "fenced" in changes:
+            name = "FenceBrokerRecord" if changes["fenced"] > 0 else "UnfenceBrokerRecord"
+            return (name, 0, {"id": broker_id, "epoch": epoch})
+        return ("BrokerRegistrationChangeRecord", version, {"brokerId": broker_id, "brokerEpoch": epoch, **changes})
+
+    def heartbeat(self, request: dict[str, Any], reply: Reply) -> None:
+        """Keeps the session; fences, unfences and lets go as the broker's wishes and its catch-up allow."""
+        broker_id = request["broker_id"]
+        known = self.image.brokers.get(broker_id)
+        if known is None or known["brokerEpoch"] != request["broker_epoch"]:
+            reply("STALE_BROKER_EPOCH", {})
+            return
+        self.sessions_us[broker_id] = self.node.world.now_us + SESSION_TIMEOUT_US
+        if request["offline_dirs"]:
+            self._offline(broker_id, request["offline_dirs"])
+        if request["want_shutdown"]:
+            self._shut_down(broker_id, known, reply)
+        elif known["fenced"] and request["metadata_offset"] > known["brokerEpoch"]:
+            self.unfence(broker_id)
+            reply("", {"fenced": False, "may_shut_down": False})
+        else:
+            reply("", {"fenced": bool(known["fenced"]), "may_shut_down": False})
+
+    def _shut_down(self, broker_id: int, known: dict[str, Any], reply: Reply) -> None:
+        if not known["inControlledShutdown"]:
+            records = [self.broker_change(broker_id, 1, inControlledShutdown=1)]
+            if self.image.metadata_version < 7:
+                records = []
+            records += self.removals(broker_id, unclean=False)
+            if not self.write(records):
+                return
+        leads = any(partition.leader == broker_id for partition in self.image.all_partitions())
+        if leads:
+            reply("", {"fenced": False, "may_shut_down": False})
+            return
+        if not self.image.brokers[broker_id]["fenced"]:
+            self.fence(broker_id)
+        reply("", {"fenced": True, "may_shut_down": True})
+
+    def fence(self, broker_id: int) -> None:
+        """The partitions first, the fencing record last."""
+        records = self.removals(broker_id, unclean=False) if self.switches.fenced_broker_leaves_isr else []
+        records.append(self.broker_change(broker_id, 0, fenced=1))
+        self.write(records)
+
+    def unfence(self, broker_id: int) -> None:
+        record = self.broker_change(broker_id, 0, fenced=-1)
+        known = self.image.brokers[broker_id]
+        known["fenced"] = False
+        records = [record, *self.elections()]
+        known["fenced"] = True
+        self.write(records)
+
+    def unregister(self, broker_id: int) -> None:
+        """As fencing, for the ELR too, where nothing is unclean: the broker stays in it (facts 6.3)."""
+        known = self.image.brokers.get(broker_id)
+        if known is None:
+            return
+        records = self.removals(broker_id, unclean=False)
+        records.append(("UnregisterBrokerRecord", 0, {"brokerId": broker_id, "brokerEpoch": known["brokerEpoch"]}))
+        self.sessions_us.pop(broker_id, None)
+        self.write(records)
+
+    def _offline(self, broker_id: int, dirs: list[bytes]) -> None:
+        known = self.image.brokers[broker_id]
+        remaining = [directory for directory in known["logDirs"] if directory not in dirs]
+        if remaining == known["logDirs"] or not remaining or self.image.metadata_version < 17:
+            return
+        records: list[Record] = []
+        for partition in self.image.all_partitions():
+            if broker_id in partition.isr and partition.directory_of(broker_id) in dirs:
+                build = self.builder(partition, unclean_leaving=broker_id)
+                build.isr = [member for member in build.isr if member != broker_id]
+                fields = build.build(self.election(partition.topic_id))
+                if fields is not None:
+                    records.append(self.change(fields))
+        records.append(self.broker_change(broker_id, 2, logDirs=remaining))
+        self.write(records)
+
+    def check_sessions(self) -> None:
+        """Fences one broker whose session has ended (BrokerHeartbeatManager)."""
+        now_us = self.node.world.now_us
+        for broker_id in sorted(self.sessions_us):
+            known = self.image.brokers.get(broker_id)
+            if known is not None and not known["fenced"] and self.sessions_us[broker_id] <= now_us:
+                self.fence(broker_id)
+                return
+
+    # AlterPartition
+
+    def alter_partition(self, request: dict[str, Any], reply: Reply) -> None:
+        """Validation in Kafka's order (facts 6.4), then one change."""
+        error = self._alter_error(request)
+        answer = {name: request[name] for name in ("topic_id", "partition", "attempt")}
+        if error:
+            reply(error, answer)
+            return
+        partition = self.image.partition(request["topic_id"], request["partition"])
+        if self.witness is not None:
+            self.witness.altered(partition, request)
+        build = self.builder(partition)
+        build.isr = list(request["isr"])
+        build.recovery = request["recovery"]
+        fields = build.build(self.election(partition.topic_id))
+        records = [self.change(fields)] if fields is not None else []
+        self.write(records, reply, answer)
+
+    def _alter_error(self, request: dict[str, Any]) -> str:
+        parts = self.image.partitions.get(request["topic_id"])
+        partition = parts.get(request["partition"]) if parts is not None else None
+        if partition is None:
+            return "UNKNOWN_TOPIC_OR_PARTITION"
+        known = self.image.brokers.get(request["broker_id"])
+        if known is None or known["brokerEpoch"] != request["broker_epoch"]:
+            return "STALE_BROKER_EPOCH"
+        if self.switches.alter_partition_checks_epoch:
+            if (
+                request["leader_epoch"] > partition.leader_epoch
+                or request["partition_epoch"] > partition.partition_epoch
+            ):
+                return "NOT_CONTROLLER"
+            if request["leader_epoch"] < partition.leader_epoch:
+                return "FENCED_LEADER_EPOCH"
+        if request["broker_id"] != partition.leader:
+            return "INVALID_REQUEST"
+        if self.switches.alter_partition_checks_epoch and request["partition_epoch"] < partition.partition_epoch:
+            return "INVALID_UPDATE_VERSION"
+        return self._isr_error(partition, request)
+
+    def _isr_error(self, partition: Partition, request: dict[str, Any]) -> str:
+        isr = request["isr"]
+        if not isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
+            return "INVALID_REQUEST"
+        if partition.leader not in isr:
+            return "INVALID_REQUEST"
+        if request["recovery"] != RECOVERED and len(isr) > 1:
+            return "INVALID_REQUEST"
+        if partition.recovering == RECOVERED and request["recovery"] != RECOVERED:
+            return "INVALID_REQUEST"
+        if self.switches.alter_partition_checks_brokers:
+            for broker in isr:
+                known = self.image.brokers.get(broker)
+                wanted = request["epochs"].get(broker, -1)
+                if not self.image.is_active(broker) or (known is not None and wanted not in (-1, known["brokerEpoch"])):
+                    return "INELIGIBLE_REPLICA"
+        return ""
+
+    # Elections on request
+
+    def elect(self, election: str, partition: Partition) -> str:
+        """ElectLeaders and the periodic tasks: PREFERRED for imbalanced, UNCLEAN for leaderless partitions."""
+        if election == PREFERRED and partition.leader == partition.replicas[0]:
+            return "ELECTION_NOT_NEEDED"
+        if election == UNCLEAN and partition.leader != NO_LEADER:
+            return "ELECTION_NOT_NEEDED"
+        fields = self.builder(partition).build(election)
+        if fields is None:
+            return "PREFERRED_LEADER_NOT_AVAILABLE" if election == PREFERRED else "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+        self.write([self.change(fields)])
+        return ""
+
+    def topic_config(self, topic: str, name: str, value: str | None) -> None:
+        """A topic's config; min.insync.replicas with ELR on also clears the topic's ELR."""
+        records = [config(TOPIC, topic, name, value)]
+        if name == MIN_ISR and self.image.elr_enabled:
+            records.append(("ClearElrRecord", 0, {"topicName": topic}))
+        self.write(records)

@@ -1,0 +1,202 @@
+"""One partition's next change: ISR, ELR, leader, as Kafka ships KIP-966 (PartitionChangeBuilder; facts 6.1, 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraft_engine.partition import NO_LEADER, Partition
+from kraft_engine.switches import ALL_ON, Switches
+
+PREFERRED, ONLINE, UNCLEAN = "PREFERRED", "ONLINE", "UNCLEAN"
+RECOVERED, RECOVERING = 0, 1
+
+
+class Release:
+    """Which of the known bugs a release has (facts 10.3)."""
+
+    __slots__ = ("dead_last_known_leader", "directories_wipe_elr", "name", "old_last_known_elr")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        number = tuple(int(part) for part in name.split("."))
+        self.dead_last_known_leader = number < (4, 1, 0)
+        self.old_last_known_elr = number < (4, 1, 1)
+        self.directories_wipe_elr = number <= (4, 2, 0)
+
+
+LATEST = Release("4.3.1")
+
+
+class ChangeBuilder:
+    """Collects what should change of one partition, then says which record that is."""
+
+    __slots__ = (
+        "adding",
+        "directories",
+        "elr_enabled",
+        "isr",
+        "metadata_version",
+        "min_isr",
+        "partition",
+        "recovery",
+        "release",
+        "removing",
+        "replicas",
+        "switches",
+        "unclean_shutdown",
+        "usable",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        usable: Callable[[int], bool],
+        min_isr: int,
+        metadata_version: int,
+        elr_enabled: bool,
+        release: Release = LATEST,
+        switches: Switches = ALL_ON,
+    ) -> None:
+        self.partition = partition
+        self.usable = usable
+        self.min_isr = min_isr
+        self.metadata_version = metadata_version
+        self.elr_enabled = elr_enabled
+        self.release = release
+        self.switches = switches
+        self.isr = list(partition.isr)
+        self.replicas = list(partition.replicas)
+        self.removing = list(partition.removing)
+        self.adding = list(partition.adding)
+        self.recovery = partition.recovering
+        self.directories: dict[int, bytes] = {}
+        self.unclean_shutdown: frozenset[int] = frozenset()
+
+    def build(self, election: str = ONLINE) -> dict[str, Any] | None:
+        """A PartitionChangeRecord's fields, None where nothing would change."""
+        partition = self.partition
+        record: dict[str, Any] = {"partitionId": partition.index, "topicId": partition.topic_id}
+        self._complete_reassignment()
+        target_elr, target_last_known = self._target_elr()
+        leader, is_unclean, from_elr = self._elect(election, target_elr)
+        if leader != partition.leader:
+            record["leader"] = leader
+            if from_elr:
+                self.isr = [leader]
+                target_elr = [broker for broker in target_elr if broker != leader]
+            if is_unclean:
+                record["isr"] = [leader]
+                self.isr = [leader]
+                self.recovery = RECOVERING
+        elif any(replica not in self.replicas for replica in partition.replicas):
+            record["leader"] = partition.leader
+        self._set_elr(record, target_elr, target_last_known, is_unclean=is_unclean)
+        if "isr" not in record and (self.isr or self.elr_enabled) and self.isr != partition.isr:
+            record["isr"] = self.isr
+        shrunk = "isr" in record and len(set(partition.isr) - set(record["isr"])) > 0
+        if shrunk and "leader" not in record and self.metadata_version < 12:
+            record["leader"] = partition.leader
+        self._set_last_known_leader(record)
+        self._set_rest(record)
+        return record if len(record) > 2 else None
+
+    def _complete_reassignment(self) -> None:
+        if not self.removing and not self.adding:
+            return
+        isr = [broker for broker in self.isr if broker not in self.removing]
+        replicas = [broker for broker in self.replicas if broker not in self.removing]
+        if not isr or not set(self.adding) <= set(isr):
+            return
+        if len(self.adding) < len(self.removing) and not set(replicas) <= set(isr):
+            return
+        self.isr, self.replicas, self.removing, self.adding = isr, replicas, [], []
+
+    def _target_elr(self) -> tuple[list[int], list[int]]:
+        partition = self.partition
+        if not self.elr_enabled:
+            return [], []
+        if len(self.isr) >= self.min_isr and self.switches.elr_only_below_min_isr:
+            return [], []
+        candidates = sorted({*partition.elr, *partition.isr})
+        gone = self.unclean_shutdown if self.switches.unclean_shutdown_leaves_elr else frozenset()
+        elr = [broker for broker in candidates if broker not in self.isr and broker not in gone]
+        known = sorted({*candidates, *partition.last_known_elr})
+        return elr, [broker for broker in known if broker not in self.isr and broker not in elr]
+
+    def _elect(self, election: str, target_elr: list[int]) -> tuple[int, bool, bool]:
+        """(leader, unclean, chosen from the ELR)."""
+        partition = self.partition
+        elr = target_elr if self.elr_enabled else partition.elr
+
+        def valid(broker: int) -> bool:
+            if not self.usable(broker):
+                return False
+            if not self.switches.election_prefers_isr:
+                return True
+            return broker in self.isr or (not self.isr and broker in elr)
+
+        order = [broker for broker in self.replicas if valid(broker)]
+        current = partition.leader
+        if election == PREFERRED and self.replicas and valid(self.replicas[0]):
+            return self._chosen(self.replicas[0], elr)
+        if current != NO_LEADER and valid(current):
+            return self._chosen(current, elr)
+        if order:
+            return self._chosen(order[0], elr)
+        last_known = self._last_known_leader(elr)
+        if last_known != NO_LEADER:
+            return last_known, True, False
+        if election == UNCLEAN:
+            alive = [broker for broker in self.replicas if self.usable(broker)]
+            if alive:
+                return alive[0], True, False
+        return NO_LEADER, False, False
+
+    def _chosen(self, broker: int, elr: list[int]) -> tuple[int, bool, bool]:
+        return broker, False, not self.isr and broker in elr
+
+    def _last_known_leader(self, elr: list[int]) -> int:
+        partition = self.partition
+        if not self.elr_enabled or self.isr or elr or len(partition.last_known_elr) != 1:
+            return NO_LEADER
+        broker = partition.last_known_elr[0]
+        if not self.release.dead_last_known_leader and not self.usable(broker):
+            return NO_LEADER
+        return broker
+
+    def _set_elr(self, record: dict[str, Any], elr: list[int], last_known: list[int], *, is_unclean: bool) -> None:
+        if is_unclean or not self.elr_enabled:
+            elr = []
+        if elr != self.partition.elr:
+            record["eligibleLeaderReplicas"] = elr
+
+    def _set_last_known_leader(self, record: dict[str, Any]) -> None:
+        partition = self.partition
+        if not self.elr_enabled:
+            return
+        if self.release.old_last_known_elr:
+            if record.get("isr") == [] and partition.last_known_elr != [partition.leader]:
+                record["lastKnownElr"] = [partition.leader]
+            elif record.get("leader", partition.leader) != NO_LEADER and partition.last_known_elr:
+                record["lastKnownElr"] = []
+        elif record.get("leader") == NO_LEADER and not partition.last_known_elr:
+            record["lastKnownElr"] = [partition.leader]
+        elif record.get("leader", NO_LEADER) >= 0 and partition.last_known_elr:
+            record["lastKnownElr"] = []
+
+    def _set_rest(self, record: dict[str, Any]) -> None:
+        partition = self.partition
+        if self.recovery != partition.recovering:
+            record["leaderRecoveryState"] = self.recovery
+        if self.replicas != partition.replicas:
+            record["replicas"] = self.replicas
+        if self.removing != partition.removing:
+            record["removingReplicas"] = self.removing
+        if self.adding != partition.adding:
+            record["addingReplicas"] = self.adding
+        if self.metadata_version >= 17:
+            directories = [self.directories.get(broker, partition.directory_of(broker)) for broker in self.replicas]
+            if directories != partition.directories:
+                record["directories"] = directories

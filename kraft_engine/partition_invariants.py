@@ -1,0 +1,168 @@
+"""What must hold of partitions after every operation of the controller and every step of their replicas (facts 6.5,
+8.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft_engine.batches import Record
+from kraft_engine.controller import Controller
+from kraft_engine.image import Image
+from kraft_engine.invariants import RaftInvariants
+from kraft_engine.partition import NO_LEADER, Partition
+from kraft_engine.replicas import Replica, TopicPartition
+
+if TYPE_CHECKING:
+    from kraft_engine.brokers import Broker
+    from kraft_engine.machine import KafkaMachine
+
+
+class PartitionInvariants:
+    """Watches the active controller's operations, and the data that producers were told is safe."""
+
+    def __init__(self, raft: RaftInvariants) -> None:
+        self.raft = raft
+        self.committed: dict[TopicPartition, list[int]] = {}
+        self.leaders: dict[tuple[TopicPartition, int], int] = {}
+        self.newest_epochs: dict[TopicPartition, int] = {}
+        self.reassigned: set[bytes] = set()
+        self.acknowledged_count = 0
+        self.lost_count = 0
+        self.data_beyond_model = False
+        self.strict_elr = True
+
+    def fail(self, name: str, detail: str) -> None:
+        self.raft.fail(name, detail)
+
+    # The controller's operations
+
+    def operation(self, controller: Controller, records: list[Record]) -> None:
+        """Checks every partition that an operation touched, as it is at the operation's end."""
+        self.raft.check_count += 1
+        image = controller.image
+        brokers_changed = False
+        for name, _, fields in records:
+            if name in ("PartitionRecord", "PartitionChangeRecord"):
+                partition = image.partitions.get(fields["topicId"], {}).get(fields["partitionId"])
+                if partition is not None:
+                    self._partition(controller, partition, reassigned="replicas" in fields)
+            elif name in ("BrokerRegistrationChangeRecord", "RegisterBrokerRecord", "FenceBrokerRecord"):
+                brokers_changed = True
+        if brokers_changed:
+            for partition in image.all_partitions():
+                self._membership(image, partition)
+
+    def _partition(self, controller: Controller, partition: Partition, *, reassigned: bool) -> None:
+        image = controller.image
+        name = f"{image.topics[partition.topic_id]}-{partition.index}"
+        isr, elr = set(partition.isr), set(partition.elr)
+        if not isr <= set(partition.replicas):
+            self.fail("IsrWithinReplicas", f"{name}: ISR {partition.isr}, replicas {partition.replicas}")
+        if isr & elr:
+            self.fail("IsrAndElrDisjoint", f"{name}: ISR {partition.isr}, ELR {partition.elr}")
+        if partition.leader != NO_LEADER and partition.leader not in isr:
+            self.fail("LeaderInIsr", f"{name}: leader {partition.leader}, ISR {partition.isr}")
+        if partition.recovering and len(isr) > 1:
+            self.fail("RecoveringAlone", f"{name}: RECOVERING with ISR {partition.isr}")
+        if len(partition.directories) != len(partition.replicas):
+            self.fail("DirectoryPerReplica", f"{name}: {len(partition.directories)} of {len(partition.replicas)}")
+        if image.elr_enabled and self.strict_elr:
+            self._elr(controller, partition, name, reassigned=reassigned)
+        self._membership(image, partition)
+
+    def _elr(self, controller: Controller, partition: Partition, name: str, *, reassigned: bool) -> None:
+        min_isr = controller.min_isr(partition.topic_id)
+        if reassigned:
+            # Fewer replicas may mean a lower effective min ISR, under which a filled ELR is not recomputed (facts 6.5).
+            self.reassigned.add(partition.topic_id)
+        if len(partition.isr) >= min_isr and partition.elr and partition.topic_id not in self.reassigned:
+            self.fail("NoElrAtMinIsr", f"{name}: ISR {partition.isr}, ELR {partition.elr}, min ISR {min_isr}")
+        if partition.leader == NO_LEADER and len(partition.last_known_elr) > 1:
+            self.fail("OneLastKnownLeader", f"{name}: last known {partition.last_known_elr}")
+        if partition.leader != NO_LEADER and partition.last_known_elr:
+            self.fail("NoLastKnownWithLeader", f"{name}: leader {partition.leader}, {partition.last_known_elr}")
+
+    def _membership(self, image: Image, partition: Partition) -> None:
+        """T: a fenced broker is not in the ISR, except a sole member without a leader while ELR is off."""
+        for broker in partition.isr:
+            sole = len(partition.isr) == 1 and partition.leader == NO_LEADER
+            if not image.is_active(broker) and not sole:
+                name = f"{image.topics[partition.topic_id]}-{partition.index}"
+                self.fail("NoFencedInIsr", f"{name}: broker {broker} is not active, ISR {partition.isr}")
+
+    def altered(self, partition: Partition, request: dict[str, Any]) -> None:
+        """An accepted AlterPartition was based on the partition as it is."""
+        asked = request["leader_epoch"], request["partition_epoch"]
+        known = partition.leader_epoch, partition.partition_epoch
+        if asked != known:
+            self.fail("AlterOnCurrentState", f"partition {partition.index}: asked at {asked}, is at {known}")
+
+    # Data
+
+    def became_leader(self, broker: Broker, key: TopicPartition, replica: Replica, partition: Partition) -> None:
+        """T LeaderCompleteness: whoever is elected cleanly has everything that was committed."""
+        known = self.leaders.setdefault((key, partition.leader_epoch), broker.id)
+        if known != broker.id:
+            self.fail("OneDataLeaderPerEpoch", f"{key[1]} epoch {partition.leader_epoch}: {known} and {broker.id}")
+        newest = self.newest_epochs.get(key, -1)
+        if partition.leader_epoch <= newest:
+            return
+        self.newest_epochs[key] = partition.leader_epoch
+        committed = self.committed.setdefault(key, [])
+        if replica.values[: len(committed)] == committed:
+            return
+        common = 0
+        for mine, theirs in zip(replica.values, committed, strict=False):
+            if mine != theirs:
+                break
+            common += 1
+        lost = len(committed) - common
+        self.lost_count += lost
+        self.raft.record(
+            "data_lost", topic_id=key[0].hex(), partition=key[1], from_offset=common, to_offset=len(committed),
+            leader=broker.id, leader_epoch=partition.leader_epoch, unclean=bool(partition.recovering),
+        )  # fmt: skip
+        if not partition.recovering and not self.data_beyond_model:
+            self.fail("AckedIsNotLost", f"leader {broker.id} of {key[1]} lacks {lost} committed records from {common}")
+        del committed[common:]
+
+    def watermark(self, machine: KafkaMachine, broker: Broker, key: TopicPartition, replica: Replica) -> None:
+        """T ConsistentRead and LeaderCandidateCompleteness, at every move of a data high watermark."""
+        self.raft.check_count += 1
+        mark = replica.high_watermark
+        committed = self.committed.setdefault(key, [])
+        shared = min(mark, len(committed))
+        if replica.values[:shared] != committed[:shared]:
+            self.fail("ConsistentRead", f"leader {broker.id} of partition {key[1]} contradicts what was committed")
+        if mark > len(committed):
+            committed.extend(replica.values[len(committed) : mark])
+        controller = machine.active_controller()
+        if controller is None or self.data_beyond_model or key[0] not in controller.image.partitions:
+            return
+        partition = controller.image.partitions[key[0]].get(key[1])
+        if partition is None or partition.recovering:
+            return
+        for member in {*partition.isr, *partition.elr}:
+            other = machine.broker_by_id.get(member)
+            if other is None or not other.running or member not in partition.replicas:
+                continue
+            registered = controller.image.brokers.get(member)
+            if registered is None or registered["incarnationId"] != other.incarnation:
+                continue
+            held = other.replicas.get(key)
+            if held is not None and held.end_offset < mark:
+                self.fail(
+                    "CandidateCompleteness",
+                    f"member {member} of partition {key[1]} ends at {held.end_offset}, watermark is {mark}",
+                )
+
+    def acknowledged(self, broker: Broker, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
+        offset, value = ack
+        self.acknowledged_count += 1
+        committed = self.committed.get(key, [])
+        if offset >= len(committed) or committed[offset] != value:
+            self.fail("AckedIsCommitted", f"broker {broker.id} acknowledges {value} at {offset} of partition {key[1]}")
+        self.raft.record(
+            "acknowledged", topic_id=key[0].hex(), partition=key[1], offset=offset, value=value, leader=broker.id
+        )
