@@ -63,7 +63,7 @@ def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     done = kernels()["fill_columns"](
         address(records.buffer), address(rows), len(rows), address(inputs), address(compiled.starts),
-        address(compiled.program), address(compiled.walk_program), address(scratch), address(made.table),
+        address(compiled.program), address(scratch), address(made.table),
     )  # fmt: skip
     if done != len(rows):
         raise ValueError(f"record row {rows[-1 - done]}: the buffer is no longer what was indexed")
@@ -97,6 +97,7 @@ class _Buffers:
         self._validity: dict[int, npt.NDArray[np.uint8]] = {}
         for column in compiled.columns:
             self._allocate(column, row_count)
+            self._put_defaults(column)
 
     def _allocate(self, column: Column, room: int) -> None:
         """`room`: the most values that the column can get."""
@@ -118,32 +119,49 @@ class _Buffers:
         for child in column.children:
             self._allocate(child, self._body_bytes // child.least_bytes if column.is_list else room)
 
-    def array(self, column: Column, length: int) -> pa.Array:
+    def _put_defaults(self, column: Column) -> None:
+        """Fixed-width fields that records may lack have their default from the start."""
+        if column.number < 0:
+            for child in column.children:
+                self._put_defaults(child)
+        elif column.may_be_missing and column.number in self._values and column.number not in self._offsets:
+            values = self._values[column.number]
+            if column.field.type is Type.UUID:
+                values.reshape(-1, _UUID_BYTES)[:] = np.frombuffer(column.field.default, np.uint8)
+            elif column.field.type is Type.BOOL:
+                values[:] = column.field.default
+            else:
+                values.view(_ARROW_TYPES[column.field.type].to_pandas_dtype())[:] = column.field.default
+
+    def _catch_up(self, column: Column, length: int) -> npt.NDArray[np.int32]:
+        """The offsets of a list or text, with no values for the records behind the last that had the field."""
+        offsets = self._offsets[column.number]
+        if column.may_be_missing and (filled := int(self.table[column.number, 3])) < length:
+            offsets[filled + 1 : length + 1] = offsets[filled]
+        return offsets
+
+    def array(self, column: Column, length: int, *, is_top: bool = True) -> pa.Array:
         """The column as Arrow sees it, over the buffers that the kernel filled."""
-        number = column.number
+        number, type_ = column.number, column.field.type
         arrow = _arrow_type(column)
         if number < 0:
-            children = [self.array(child, length) for child in column.children]
+            children = [self.array(child, length, is_top=is_top) for child in column.children]
             return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
-        null_count = int(self.table[number, 4])
-        validity = pa.py_buffer(self._validity[number]) if null_count else None
-        if column.is_list:
-            offsets = self._offsets[number]
-            elements = self.array(column.children[0], int(offsets[length]))
-            return pa.Array.from_buffers(
-                arrow, length, [validity, pa.py_buffer(offsets)], null_count, children=[elements]
-            )
-        values = self._values[number]
-        if column.field.type in (Type.STRING, Type.BYTES):
-            buffers = [validity, pa.py_buffer(self._offsets[number]), pa.py_buffer(values)]
-        elif column.field.type is Type.UUID:
-            ends = np.arange(0, _UUID_BYTES * (length + 1), _UUID_BYTES, dtype=np.int32)
-            buffers = [validity, pa.py_buffer(ends), pa.py_buffer(values)]
-        elif column.field.type is Type.BOOL:
-            buffers = [validity, pa.py_buffer(np.packbits(values[:length], bitorder="little"))]
-        else:
-            buffers = [validity, pa.py_buffer(values)]
-        return pa.Array.from_buffers(arrow, length, buffers, null_count)
+        validity = pa.py_buffer(self._validity[number]) if number in self._validity else None
+        buffers = [validity]
+        children = []
+        if number in self._offsets:
+            offsets = self._catch_up(column, length) if is_top else self._offsets[number]
+            buffers.append(pa.py_buffer(offsets))
+            if column.is_list:
+                children = [self.array(column.children[0], int(offsets[length]), is_top=False)]
+        elif type_ is Type.UUID:
+            buffers.append(pa.py_buffer(np.arange(0, _UUID_BYTES * (length + 1), _UUID_BYTES, dtype=np.int32)))
+        if number in self._values:
+            values = self._values[number]
+            packed = np.packbits(values[:length], bitorder="little") if type_ is Type.BOOL else values
+            buffers.append(pa.py_buffer(packed))
+        return pa.Array.from_buffers(arrow, length, buffers, children=children)
 
 
 def _arrow_type(column: Column) -> pa.DataType:

@@ -59,7 +59,6 @@ OP_BYTES: Final = 4 * OP_COLUMNS
 
 # Ops of every program: where the bytes go on.
 END: Final = 0
-JUMP: Final = 1
 
 # Ops of the walk that checks a body.
 SKIP: Final = 10
@@ -71,6 +70,13 @@ NEXT: Final = 15
 TAGS: Final = 16
 NEXT_TAG: Final = 17
 MARK: Final = 18
+
+TAG_UNKNOWN: Final = 0
+TAG_NOT_IN_VERSION: Final = 1
+TAG_OF_FIXED: Final = 2
+TAG_OF_LIST: Final = 3
+TAG_OF_PROGRAM: Final = 4
+TAG_ENTRY_BYTES: Final = 16
 
 # Ops that write JSON text. Each of the first has its key's text as arguments 1 (distance) and 2 (length).
 TEXT_BOOL: Final = 40
@@ -113,8 +119,8 @@ BASE64_URL_PAIRS: Final = 512
 BROKEN: Final = -3
 """A kernel's stop: bytes that were checked once are no longer what they were. Nothing was read beyond them."""
 
-# Ops that put values into Arrow buffers. Arguments: column, then the op's own; 6 is the slot of a tagged field, 7 the
-# distance of the default's bytes, which are read as if they stood in the record.
+# Ops that put values into Arrow buffers. Arguments: column, then the op's own; 6 says that the column may lag behind
+# (its field may be missing from records), 7 the distance of a default's bytes, read as if they stood in the record.
 PUT_INT8: Final = 80
 PUT_BOOL: Final = 81
 PUT_INT16: Final = 82
@@ -123,15 +129,15 @@ PUT_INT32: Final = 84
 PUT_UINT32: Final = 85
 PUT_INT64: Final = 86
 PUT_UUID: Final = 87
-PUT_TEXT: Final = 88
-PUT_LIST: Final = 89
-PUT_LOOP: Final = 90
-PUT_NEXT: Final = 91
+PUT_LIST: Final = 88
+PUT_TAGS: Final = 89
+PUT_NEXT_TAG: Final = 90
+PUT_TEXT: Final = 91
+PUT_LOOP: Final = 92
+PUT_NEXT: Final = 93
 
-SLOT_ABSENT: Final = 1
-"""A slot that never holds a field: for those that a version lacks. Slot 0 says that the value is simply next."""
 DEFAULT_BYTES: Final = 32
 """How far a default may be read."""
 
-COLUMN_BYTES: Final = 64
-"""A column in the kernel's table is int64: address of values, of offsets, of validity; length, nulls, value bytes."""
+COLUMN_BYTES: Final = 32
+"""A column in the kernel's table is int64: address of values, of offsets, of validity; how many offsets are filled."""

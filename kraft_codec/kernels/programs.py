@@ -17,7 +17,6 @@ from kraft_codec.kernels.codes import (
     END,
     FIELD_MARKS,
     FIND_TAGS,
-    JUMP,
     LOOP,
     MARK,
     MARKS_BYTES,
@@ -30,6 +29,11 @@ from kraft_codec.kernels.codes import (
     SKIP_BYTES,
     SKIP_TEXT,
     SLOTS_BYTES,
+    TAG_NOT_IN_VERSION,
+    TAG_OF_FIXED,
+    TAG_OF_LIST,
+    TAG_OF_PROGRAM,
+    TAG_UNKNOWN,
     TAGS,
 )
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Message, Type
@@ -57,8 +61,6 @@ NUMBER_FORMATS: Final[dict[Type, str]] = {
 }
 TYPES_PER_KIND: Final = 256
 MARKS_MAX: Final = (MARKS_BYTES - FIELD_MARKS) // 8
-_TAG_UNKNOWN: Final = 0
-_TAG_NOT_IN_VERSION: Final = -1
 
 
 class Assembler:
@@ -155,7 +157,7 @@ class WalkAssembler(Assembler):
     def _field(self, field: Field, version: int) -> None:
         nullable = int(is_nullable(field, version))
         if field.array and is_fixed(field):
-            self.emit(SKIP_ARRAY, WIDTH_BYTES[field.type], nullable)
+            self._skip_array(WIDTH_BYTES[field.type], nullable)
         elif field.array:
             loop = self.emit(LOOP, nullable)
             self._one(field, version, nullable=0)
@@ -163,6 +165,14 @@ class WalkAssembler(Assembler):
             self.patch(loop, 2, self.next_row)
         else:
             self._one(field, version, nullable=nullable)
+
+    def _skip_array(self, width: int, nullable: int) -> None:
+        """Arrays alike that follow each other are passed by one op: its third argument counts them."""
+        alike = [SKIP_ARRAY, width, nullable]
+        if self._rows[-1][:3] == alike:
+            self._rows[-1][3] += 1
+        else:
+            self.emit(*alike, 1)
 
     def _one(self, field: Field, version: int, *, nullable: int) -> None:
         if field.type is Type.STRUCT:
@@ -176,22 +186,23 @@ class WalkAssembler(Assembler):
 
     def _tags(self, fields: Sequence[Field], version: int) -> None:
         tagged = {field.tag: field for field in fields if field.tag is not None}
-        size = max(tagged, default=-1) + 1
-        self.emit(TAGS)
-        next_tag = self.emit(NEXT_TAG, size)
-        if not tagged:
-            return
-        jump = self.emit(JUMP)
-        starts = [_TAG_UNKNOWN] * size
+        entries = [[TAG_UNKNOWN, 0, 0, 0] for _ in range(max(tagged, default=-1) + 1)]
+        tag_rows = [self.emit(TAGS)]
         for tag, field in tagged.items():
+            width = WIDTH_BYTES.get(field.type, 0)
             if version not in field.versions:
-                starts[tag] = _TAG_NOT_IN_VERSION
-                continue
-            starts[tag] = self.next_row
-            self._field(field, version)
-            self.emit(JUMP, next_tag)
-        self.patch(jump, 1, self.next_row)
-        self.point_at_numbers(next_tag, 2, starts)
+                entries[tag] = [TAG_NOT_IN_VERSION, 0, 0, 0]
+            elif width:
+                what = TAG_OF_LIST if field.array else TAG_OF_FIXED
+                entries[tag] = [what, width, int(is_nullable(field, version)), 0]
+            else:
+                entries[tag] = [TAG_OF_PROGRAM, 0, 0, self.next_row]
+                self._field(field, version)
+                tag_rows.append(self.emit(NEXT_TAG))
+        for row in tag_rows:
+            self.patch(row, 1, self.next_row)
+            self.patch(row, 2, len(entries))
+            self.point_at_numbers(row, 3, [number for entry in entries for number in entry])
 
 
 class TagSlots:

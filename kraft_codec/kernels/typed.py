@@ -1,7 +1,12 @@
 """The kernel behind `typed_columns`: record bodies of one type into Arrow's buffers, by programs of `typed_programs`.
 
-Buffers are large enough for the worst case: a list's values take no more than the bytes that hold them. So what must be
-checked is that no read leaves its record; nothing written can then leave its buffer.
+Values are put at an index: the record's number, or the element's place among all of its list. The offsets of a list or
+text say where its values start, so a tag that comes twice simply overwrites. A field that records may lack costs
+nothing where it is missing: fixed-width columns hold the default from the start, and the offsets of others are filled
+up to the next record that has one (by the caller behind the last).
+
+Buffers are large enough for the worst case: values take no more than the bytes that hold them. So what must be checked
+is that no read leaves its record; nothing written can then leave its buffer.
 """
 
 from __future__ import annotations
@@ -10,8 +15,6 @@ from kraft_codec.kernels.codes import (
     COLUMN_BYTES,
     DEFAULT_BYTES,
     END,
-    FIND_TAGS,
-    MARKS_BYTES,
     OP_BYTES,
     PUT_BOOL,
     PUT_INT8,
@@ -21,12 +24,11 @@ from kraft_codec.kernels.codes import (
     PUT_LIST,
     PUT_LOOP,
     PUT_NEXT,
+    PUT_NEXT_TAG,
+    PUT_TAGS,
     PUT_TEXT,
     PUT_UINT16,
     PUT_UUID,
-    SLOT_ABSENT,
-    SLOTS_BYTES,
-    TAGS_END,
 )
 from kraft_codec.kernels.memory import (
     copy_bytes,
@@ -46,7 +48,6 @@ from kraft_codec.kernels.memory import (
     store_int32,
     store_int64,
 )
-from kraft_codec.kernels.tags import find_tags
 from kraft_codec.kernels.varints import length_of, unsigned_varint
 
 _BROKEN = -1
@@ -54,184 +55,213 @@ _BROKEN = -1
 
 @inlined
 def _put_fixed(kind: int, source: int, remaining: int, values: int, index: int) -> int:
-    """One fixed-width value as column value `index`; returns its width in the record, -1 where it does not fit."""
+    """One fixed-width value; returns its width in the record, -1 where it does not fit."""
     if kind == PUT_INT32:
-        if remaining < 4:
-            return _BROKEN
-        store_int32(values + 4 * index, load_int32_big(source))
-        return 4
-    if kind == PUT_UUID:
-        if remaining < 16:
-            return _BROKEN
-        store_int64(values + 16 * index, load_int64(source))
-        store_int64(values + 16 * index + 8, load_int64(source + 8))
-        return 16
-    if kind == PUT_INT8:
-        if remaining < 1:
-            return _BROKEN
-        store_int8(values + index, load_int8(source))
-        return 1
-    if kind == PUT_INT64:
-        if remaining < 8:
-            return _BROKEN
-        store_int64(values + 8 * index, load_int64_big(source))
-        return 8
-    if kind == PUT_INT16:
-        if remaining < 2:
-            return _BROKEN
-        store_int16(values + 2 * index, load_int16_big(source))
-        return 2
-    if kind == PUT_UINT16:
-        if remaining < 2:
-            return _BROKEN
-        store_int32(values + 4 * index, load_uint16_big(source))
-        return 2
-    if kind == PUT_BOOL:
-        if remaining < 1:
-            return _BROKEN
-        store_int8(values + index, 1 if load_uint8(source) != 0 else 0)
-        return 1
-    if remaining < 4:
-        return _BROKEN
-    store_int64(values + 8 * index, load_uint32_big(source))
-    return 4
+        width = 4
+        if remaining >= 4:
+            store_int32(values + 4 * index, load_int32_big(source))
+    elif kind == PUT_UUID:
+        width = 16
+        if remaining >= 16:
+            store_int64(values + 16 * index, load_int64(source))
+            store_int64(values + 16 * index + 8, load_int64(source + 8))
+    elif kind == PUT_INT8:
+        width = 1
+        if remaining >= 1:
+            store_int8(values + index, load_int8(source))
+    elif kind == PUT_INT64:
+        width = 8
+        if remaining >= 8:
+            store_int64(values + 8 * index, load_int64_big(source))
+    elif kind == PUT_INT16:
+        width = 2
+        if remaining >= 2:
+            store_int16(values + 2 * index, load_int16_big(source))
+    elif kind == PUT_UINT16:
+        width = 2
+        if remaining >= 2:
+            store_int32(values + 4 * index, load_uint16_big(source))
+    elif kind == PUT_BOOL:
+        width = 1
+        if remaining >= 1:
+            store_int8(values + index, 1 if load_uint8(source) != 0 else 0)
+    else:
+        width = 4
+        if remaining >= 4:
+            store_int64(values + 8 * index, load_uint32_big(source))
+    return width if remaining >= width else _BROKEN
 
 
 @inlined
-def _add_validity(column: int, index: int, is_null: bool) -> int:
-    """Counts a null, or sets the bit that says there is a value; columns without nulls have no such bits."""
+def _start(instruction: int, column: int, index: int) -> int:
+    """Where the values of a list or text start, after its missing ones before were given no values."""
+    offsets = load_int64(column + 8)
+    if load_int32(instruction + 24):
+        filled = load_int64(column + 24)
+        last = load_int32(offsets + 4 * filled)
+        while filled < index:
+            filled += 1
+            store_int32(offsets + 4 * filled, last)
+        store_int64(column + 24, index + 1)
+        if filled == index:
+            return last
+    return load_int32(offsets + 4 * index)
+
+
+@inlined
+def _put_end(column: int, index: int, start: int, count: int) -> int:
+    """Says where the values end (the number of them is negative for null), and whether there are any to be had."""
+    store_int32(load_int64(column + 8) + 4 * index + 4, start + max(count, 0))
     validity = load_int64(column + 16)
-    if is_null:
-        store_int64(column + 32, load_int64(column + 32) + 1)
-    elif validity != 0:
+    if validity != 0:
         byte = validity + (index >> 3)
-        store_int8(byte, load_uint8(byte) | (1 << (index & 7)))
-    return validity
+        bit = index & 7
+        store_int8(byte, (load_uint8(byte) & ~(1 << bit)) | ((1 if count >= 0 else 0) << bit))
+    return start
 
 
 @inlined
-def _put_text(base: int, position: int, end: int, column: int, index: int) -> int:
+def _put_text(base: int, position: int, end: int, instruction: int, column: int, index: int) -> int:
     """A string or bytes; returns the position behind it, -1 where it does not fit."""
     raw, after = unsigned_varint(base, position, end)
     length = length_of(raw)
     if after < 0 or length > end - after:
         return _BROKEN
-    _add_validity(column, index, length < 0)
+    start = _start(instruction, column, index)
+    _put_end(column, index, start, length)
     length = max(length, 0)
-    used = load_int64(column + 40)
-    copy_bytes(load_int64(column) + used, base + after, length)
-    store_int64(column + 40, used + length)
-    store_int32(load_int64(column + 8) + 4 * index + 4, used + length)
+    copy_bytes(load_int64(column) + start, base + after, length)
     return after + length
-
-
-@inlined
-def _put_count(base: int, position: int, end: int, column: int, index: int, width: int) -> tuple[int, int]:
-    """A list's length into its column: (position of the first element, or -1; count)."""
-    raw, after = unsigned_varint(base, position, end)
-    count = length_of(raw)
-    if after < 0 or count * width > end - after:
-        return _BROKEN, 0
-    _add_validity(column, index, count < 0)
-    count = max(count, 0)
-    offsets = load_int64(column + 8) + 4 * index
-    store_int32(offsets + 4, load_int32(offsets) + count)
-    return after, count
 
 
 @inlined
 def _put_list(base: int, position: int, end: int, instruction: int, column: int, index: int, table: int) -> int:
     """Numbers or uuids. Arguments: column, column of the values, kind, width. Returns the position behind, or -1."""
     width = load_int32(instruction + 16)
-    after, count = _put_count(base, position, end, column, index, width)
-    if after < 0:
+    raw, after = unsigned_varint(base, position, end)
+    count = length_of(raw)
+    if after < 0 or count * width > end - after:
         return _BROKEN
-    values = table + COLUMN_BYTES * load_int32(instruction + 8)
+    start = _start(instruction, column, index)
+    _put_end(column, index, start, count)
+    address = load_int64(table + COLUMN_BYTES * load_int32(instruction + 8))
     kind = load_int32(instruction + 12)
-    first = load_int64(values + 24)
-    address = load_int64(values)
-    store_int64(values + 24, first + count)
     source = base + after
     if kind == PUT_INT32:
         for at in range(count):
-            store_int32(address + 4 * (first + at), load_int32_big(source + 4 * at))
+            store_int32(address + 4 * (start + at), load_int32_big(source + 4 * at))
     elif kind == PUT_UUID:
         for at in range(count):
-            store_int64(address + 16 * (first + at), load_int64(source + 16 * at))
-            store_int64(address + 16 * (first + at) + 8, load_int64(source + 16 * at + 8))
+            store_int64(address + 16 * (start + at), load_int64(source + 16 * at))
+            store_int64(address + 16 * (start + at) + 8, load_int64(source + 16 * at + 8))
     else:
         for at in range(count):
-            _put_fixed(kind, source + width * at, width, address, first + at)
-    return after + count * width
+            _put_fixed(kind, source + width * at, width, address, start + at)
+    return after + max(count, 0) * width
+
+
+@inlined
+def _next_tag(base: int, position: int, end: int, instruction: int, program: int, frames: int) -> tuple[int, int]:
+    """Passes unknown tagged fields. Returns the position of a known one's value, or behind the last, or -1; and the row
+    where its program starts, or 0 behind the last. Arguments: row behind the tags, table size, distance of the table.
+    """
+    remaining = load_int64(frames)
+    while remaining > 0:
+        remaining -= 1
+        tag, after = unsigned_varint(base, position, end)
+        if after < 0:
+            return _BROKEN, 0
+        size_bytes, after = unsigned_varint(base, after, end)
+        if after < 0:
+            return _BROKEN, 0
+        row = 0
+        if 0 <= tag < load_int32(instruction + 8):
+            row = load_int32(program + load_int32(instruction + 12) + 4 * tag)
+        if row != 0:
+            store_int64(frames, remaining)
+            return after, row
+        if size_bytes < 0 or size_bytes > end - after:
+            return _BROKEN, 0
+        position = after + size_bytes
+    return position, 0
 
 
 @shared
-def _put_body(
-    base: int,
-    position: int,
-    end: int,
-    row: int,
-    program: int,
-    walk_program: int,
-    frames: int,
-    slots: int,
-    marks: int,
-    table: int,
-) -> int:
-    """Puts one body's fields into the columns; returns the position behind it, -1 where it is broken."""
+def _put_body(base: int, position: int, end: int, row: int, index: int, program: int, frames: int, table: int) -> int:
+    """Puts one body's fields into the columns at an index; returns the position behind it, -1 where it is broken."""
     while True:
         instruction = program + OP_BYTES * row
         op = load_int32(instruction)
         row += 1
-        if op >= PUT_INT8 and op != PUT_NEXT:
+        if op < PUT_LIST and op != END:
             column = table + COLUMN_BYTES * load_int32(instruction + 4)
-            index = load_int64(column + 24)
-            store_int64(column + 24, index + 1)
-            slot = load_int32(instruction + 24)
-            origin = base
-            at = position
-            limit = end
-            if slot != 0:
-                at = load_int64(slots + 8 * slot)
-                if at < 0:
-                    origin = 0
-                    at = program + load_int32(instruction + 28)
-                    limit = at + DEFAULT_BYTES
-            if op <= PUT_UUID:
-                width = _put_fixed(op, origin + at, limit - at, load_int64(column), index)
-                at = at + width if width > 0 else _BROKEN
-            elif op == PUT_LIST:
-                at = _put_list(origin, at, limit, instruction, column, index, table)
-            elif op == PUT_TEXT:
-                at = _put_text(origin, at, limit, column, index)
-            else:
-                at, count = _put_count(origin, at, limit, column, index, 1)
-                if count > 0:
-                    frames += 16
-                    store_int64(frames, count)
-                    store_int64(frames + 8, row)
-                else:
-                    row = load_int32(instruction + 8)
-            if at == _BROKEN:
+            default = load_int32(instruction + 28)
+            if default != 0:
+                _put_fixed(op, program + default, DEFAULT_BYTES, load_int64(column), index)
+                continue
+            width = _put_fixed(op, base + position, end - position, load_int64(column), index)
+            if width < 0:
                 return _BROKEN
-            # The value of a tagged field stands apart, but for a list's elements, which follow it.
-            if slot == 0 or op == PUT_LOOP:
-                position = at
-        elif op == FIND_TAGS:
-            position = find_tags(base, position, end, instruction, program, slots, walk_program, frames + 16, marks)
+            position += width
+        elif op == PUT_LIST:
+            column = table + COLUMN_BYTES * load_int32(instruction + 4)
+            default = load_int32(instruction + 28)
+            if default != 0:
+                _put_end(column, index, _start(instruction, column, index), load_uint8(program + default) - 1)
+                continue
+            position = _put_list(base, position, end, instruction, column, index, table)
             if position < 0:
                 return _BROKEN
-            store_int64(slots + 8 * (load_int32(instruction + 4) + load_int32(instruction + 8)), position)
+        elif op in (PUT_TAGS, PUT_NEXT_TAG):
+            if op == PUT_TAGS:
+                count, position = unsigned_varint(base, position, end)
+                frames += 32
+                store_int64(frames, count)
+                if position < 0:
+                    return _BROKEN
+            position, row = _next_tag(base, position, end, instruction, program, frames)
+            if position < 0:
+                return _BROKEN
+            if row == 0:
+                row = load_int32(instruction + 4)
+                frames -= 32
+        elif op in (PUT_TEXT, PUT_LOOP):
+            column = table + COLUMN_BYTES * load_int32(instruction + 4)
+            default = load_int32(instruction + 28)
+            if default != 0:
+                _put_end(column, index, _start(instruction, column, index), load_uint8(program + default) - 1)
+                if op == PUT_LOOP:
+                    row = load_int32(instruction + 8)
+                continue
+            if op == PUT_TEXT:
+                position = _put_text(base, position, end, instruction, column, index)
+                if position < 0:
+                    return _BROKEN
+                continue
+            raw, position = unsigned_varint(base, position, end)
+            count = length_of(raw)
+            if position < 0 or count > end - position:
+                return _BROKEN
+            start = _start(instruction, column, index)
+            _put_end(column, index, start, count)
+            if count > 0:
+                frames += 32
+                store_int64(frames, count)
+                store_int64(frames + 8, row)
+                store_int64(frames + 16, index)
+                index = start
+            else:
+                row = load_int32(instruction + 8)
         elif op == PUT_NEXT:
             remaining = load_int64(frames) - 1
             store_int64(frames, remaining)
+            index += 1
             if remaining > 0:
                 row = load_int64(frames + 8)
             else:
-                frames -= 16
-        elif op == TAGS_END:
-            position = load_int64(slots + 8 * load_int32(instruction + 4))
-        elif op == END:
+                index = load_int64(frames + 16)
+                frames -= 32
+        else:
             return position
 
 
@@ -242,24 +272,20 @@ def fill_columns(
     records: int,
     program_rows: int,
     program: int,
-    walk_program: int,
     scratch: int,
     table: int,
 ) -> int:
-    """Appends the bodies of `rows` to the columns of `table` (`codes.COLUMN_BYTES` each).
+    """Puts the bodies of `rows` into the columns of `table` (`codes.COLUMN_BYTES` each), from index 0 on.
 
     `records` are the addresses of version, body position, value position, value length; `program_rows` has the first
     row of each version's program, from version 0 on. Returns row_count, or -1 - n at the nth row, which is broken.
     """
-    slots = scratch + MARKS_BYTES
-    frames = slots + SLOTS_BYTES
-    store_int64(slots + 8 * SLOT_ABSENT, -1)
     for number in range(row_count):
         row = load_int64(rows + 8 * number)
         version = load_int32(load_int64(records) + 4 * row)
         position = load_int64(load_int64(records + 8) + 8 * row)
         end = load_int64(load_int64(records + 16) + 8 * row) + load_int32(load_int64(records + 24) + 4 * row)
         first = load_int32(program_rows + 4 * version)
-        if _put_body(base, position, end, first, program, walk_program, frames, slots, scratch, table) < 0:
+        if _put_body(base, position, end, first, number, program, scratch, table) < 0:
             return -1 - number
     return row_count

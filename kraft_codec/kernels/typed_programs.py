@@ -21,19 +21,17 @@ from kraft_codec.kernels.codes import (
     PUT_LIST,
     PUT_LOOP,
     PUT_NEXT,
+    PUT_NEXT_TAG,
+    PUT_TAGS,
     PUT_TEXT,
     PUT_UINT16,
     PUT_UINT32,
     PUT_UUID,
-    SLOT_ABSENT,
-    TAGS_END,
 )
 from kraft_codec.kernels.programs import (
     NUMBER_FORMATS,
     WIDTH_BYTES,
     Assembler,
-    TagSlots,
-    WalkAssembler,
     is_fixed,
     versions_of,
 )
@@ -74,6 +72,11 @@ class Column:
         """Null in some version, or absent there with null as what the reader sees. Elements are never null."""
         return self.is_list == self.field.array and (self.field.nullable is not None or self.field.default is None)
 
+    @property
+    def may_be_missing(self) -> bool:
+        """Tagged, or not in all versions."""
+        return not _is_always_there(self.field)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedProgram:
@@ -83,7 +86,6 @@ class TypedProgram:
     columns: tuple[Column, ...]
     column_count: int
     program: npt.NDArray[np.uint8]
-    walk_program: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int32]
 
 
@@ -119,62 +121,62 @@ def _is_always_there(field: Field) -> bool:
 
 
 class _TypedAssembler(Assembler):
-    def __init__(self, walks: WalkAssembler) -> None:
-        super().__init__()
-        self._tags = TagSlots(self, walks)
+    """At the top of a message a missing field is left out: the buffers hold its default, or catch up later. Within the
+    elements of a list, of which nobody knows how many there will be, its default is put before the tagged fields are.
+    """
 
     def message(self, columns: Sequence[Column], version: int) -> int:
-        self._tags.begin(SLOT_ABSENT + 1)
         start = self.next_row
-        self._struct(columns, version)
+        self._struct(columns, version, is_top=True)
         self.emit(END)
         return start
 
-    def _struct(self, columns: Sequence[Column], version: int) -> None:
+    def _struct(self, columns: Sequence[Column], version: int, *, is_top: bool) -> None:
         for column in columns:
             if column.field.tag is None and version in column.field.versions:
-                self._value(column, version, 0)
-        slots, end_slot = self._tags.find([column.field for column in columns], version)
+                self._value(column, version, is_top=is_top)
         for column in columns:
-            if version not in column.field.versions:
-                self._value(column, version, SLOT_ABSENT)
-            elif column.field.tag is not None:
-                self._value(column, version, slots[column.field.name])
-        self.emit(TAGS_END, end_slot)
+            if not is_top and (column.field.tag is not None or version not in column.field.versions):
+                self._default(column)
+        tagged = {column.field.tag: column for column in columns if column.field.tag is not None}
+        starts = [0] * (max(tagged, default=-1) + 1)
+        tag_rows = [self.emit(PUT_TAGS)]
+        for tag, column in tagged.items():
+            if version in column.field.versions:
+                starts[tag] = self.next_row
+                self._value(column, version, is_top=is_top)
+                tag_rows.append(self.emit(PUT_NEXT_TAG))
+        for row in tag_rows:
+            self.patch(row, 1, self.next_row)
+            self.patch(row, 2, len(starts))
+            self.point_at_numbers(row, 3, starts)
 
-    def _value(self, column: Column, version: int, slot: int) -> None:
-        """The value of a field, or of an array's element: next in the bytes, at its slot, or its default."""
+    def _value(self, column: Column, version: int, *, is_top: bool) -> None:
+        """The value of a field, or of a list's element, that is next in the bytes."""
         field = column.field
-        if column.is_list:
-            self._list(column, version, slot)
-        elif field.type is Type.STRUCT:
-            if slot == 0:
-                self._struct(column.children, version)
-                return
-            if slot != SLOT_ABSENT:
-                raise ValueError(f"{field.name}: a tagged struct that is no array is not supported")
-            for child in column.children:
-                self._value(child, version, SLOT_ABSENT)
-        else:
-            self._put(_KINDS.get(field.type, PUT_TEXT), column, slot)
-
-    def _list(self, column: Column, version: int, slot: int) -> None:
-        element = column.children[0]
-        if is_fixed(column.field):
-            width = WIDTH_BYTES[column.field.type]
-            self._put(PUT_LIST, column, slot, element.number, _KINDS[column.field.type], width)
+        if not column.is_list and field.type is Type.STRUCT:
+            if field.tag is not None or field.versions.first > 0:
+                raise ValueError(f"{field.name}: a struct that may be missing is not supported")
+            self._struct(column.children, version, is_top=is_top and not field.array)
             return
-        loop = self._put(PUT_LOOP, column, slot)
-        self._value(element, version, 0)
-        self.emit(PUT_NEXT)
-        self.patch(loop, 2, self.next_row)
+        if not column.is_list:
+            row = self.emit(_KINDS.get(field.type, PUT_TEXT), column.number)
+        elif is_fixed(field):
+            element = column.children[0].number
+            row = self.emit(PUT_LIST, column.number, element, _KINDS[field.type], WIDTH_BYTES[field.type])
+        else:
+            row = self.emit(PUT_LOOP, column.number)
+            self._value(column.children[0], version, is_top=False)
+            self.emit(PUT_NEXT)
+            self.patch(row, 2, self.next_row)
+        self.patch(row, 6, int(is_top and column.may_be_missing))
 
-    def _put(self, op: int, column: Column, slot: int, *arguments: int) -> int:
-        row = self.emit(op, column.number, *arguments)
-        if slot:
-            self.patch(row, 6, slot)
-            self.point_at(row, 7, default_bytes(column.field).ljust(DEFAULT_BYTES, b"\0"))
-        return row
+    def _default(self, column: Column) -> None:
+        if column.number < 0:
+            raise ValueError(f"{column.field.name}: a struct that may be missing is not supported")
+        kind = PUT_TEXT if column.is_list else _KINDS.get(column.field.type, PUT_TEXT)
+        row = self.emit(kind, column.number)
+        self.point_at(row, 7, default_bytes(column.field).ljust(DEFAULT_BYTES, b"\0"))
 
 
 def default_bytes(field: Field) -> bytes:
@@ -205,9 +207,8 @@ def typed_program(message: Message) -> TypedProgram:
 def _compile(message: Message) -> TypedProgram:
     layout = _Layout()
     columns = layout.columns(message.fields)
-    walks = WalkAssembler()
-    assembler = _TypedAssembler(walks)
+    assembler = _TypedAssembler()
     starts = np.zeros(message.versions.last + 1, np.int32)
     for version in versions_of(message):
         starts[version] = assembler.message(columns, version)
-    return TypedProgram(message, columns, layout.count, assembler.table(), walks.table(), starts)
+    return TypedProgram(message, columns, layout.count, assembler.table(), starts)

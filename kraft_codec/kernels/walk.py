@@ -11,7 +11,6 @@ from kraft_codec.kernels.codes import (
     BAD_STRING,
     END,
     FIELD_MARKS,
-    JUMP,
     LOOP,
     MARK,
     NEXT,
@@ -23,6 +22,11 @@ from kraft_codec.kernels.codes import (
     SKIP_BYTES,
     SKIP_TEXT,
     STRING_BYTES_MAX,
+    TAG_ENTRY_BYTES,
+    TAG_OF_FIXED,
+    TAG_OF_LIST,
+    TAG_OF_PROGRAM,
+    TAG_UNKNOWN,
     TAGS,
 )
 from kraft_codec.kernels.memory import inlined, load_int32, load_int64, shared, store_int64
@@ -87,27 +91,50 @@ def _note_unknown_tag(position: int, size_bytes: int, marks: int) -> int:
 
 
 @inlined
-def _tag_program(
-    base: int, position: int, end: int, instruction: int, program: int, marks: int
+def _next_tag(
+    base: int, position: int, end: int, instruction: int, program: int, frames: int, marks: int
 ) -> tuple[int, int, int]:
-    """Reads a tag and its size: (status, position, where its value's program starts, or 0 for a tag skipped whole)."""
-    tag, size_position = unsigned_varint(base, position, end)
-    if size_position < 0:
-        return varint_status(size_position), position, 0
-    size_bytes, after = unsigned_varint(base, size_position, end)
-    if after < 0:
-        return varint_status(after), size_position, 0
-    start = 0
-    if 0 <= tag < load_int32(instruction + 4):
-        start = load_int32(program + load_int32(instruction + 8) + 4 * tag)
-    if start < 0:
-        return BAD_RECORD, position, 0
-    if start == 0:
-        if size_bytes < 0 or size_bytes > end - after:
-            return BAD_RECORD, size_position, 0
-        _note_unknown_tag(after, size_bytes, marks)
-        after += size_bytes
-    return OK, after, start
+    """Passes tagged fields whose values are unknown, of fixed width or lists of such.
+
+    Returns (OK, position, row): the row where the program of another known tag's value starts and the position of that
+    value, or row 0 and the position behind the last tagged field; or (status, position of the error, 0). The size that
+    stands before a known tag's value is read but not looked at, as in Kafka's generated readers.
+    Arguments of the op: row behind the tags, table size, distance of the table: of each tag (TAG_ENTRY_BYTES) what it
+    is, the width, whether a list may be null, the row of its program.
+    """
+    remaining = load_int64(frames)
+    while remaining > 0:
+        remaining -= 1
+        tag, size_position = unsigned_varint(base, position, end)
+        if size_position < 0:
+            return varint_status(size_position), position, 0
+        size_bytes, after = unsigned_varint(base, size_position, end)
+        if after < 0:
+            return varint_status(after), size_position, 0
+        entry = program
+        what = TAG_UNKNOWN
+        if 0 <= tag < load_int32(instruction + 8):
+            entry = program + load_int32(instruction + 12) + TAG_ENTRY_BYTES * tag
+            what = load_int32(entry)
+        if what == TAG_OF_LIST:
+            status, position = skip_array(base, after, end, load_int32(entry + 4), load_int32(entry + 8))
+            if status != OK:
+                return status, position, 0
+        elif what == TAG_OF_FIXED:
+            if load_int32(entry + 4) > end - after:
+                return BAD_RECORD, after, 0
+            position = after + load_int32(entry + 4)
+        elif what == TAG_UNKNOWN:
+            if size_bytes < 0 or size_bytes > end - after:
+                return BAD_RECORD, size_position, 0
+            _note_unknown_tag(after, size_bytes, marks)
+            position = after + size_bytes
+        elif what == TAG_OF_PROGRAM:
+            store_int64(frames, remaining)
+            return OK, after, load_int32(entry + 12)
+        else:
+            return BAD_RECORD, position, 0
+    return OK, position, 0
 
 
 @shared
@@ -128,24 +155,23 @@ def walk(base: int, position: int, end: int, start: int, program: int, frames: i
                 return BAD_RECORD, _first_that_does_not_fit(instruction, program, position, end)
             at = position + load_int32(instruction + 4)
         elif op == SKIP_ARRAY:
-            status, at = skip_array(base, position, end, load_int32(instruction + 4), load_int32(instruction + 8))
-        elif op == TAGS:
-            count, at = unsigned_varint(base, position, end)
-            if at < 0:
-                return varint_status(at), position
-            if count > 0:
+            for _ in range(load_int32(instruction + 12)):
+                status, at = skip_array(base, position, end, load_int32(instruction + 4), load_int32(instruction + 8))
+                if status != OK:
+                    return status, at
+                position = at
+        elif op in (TAGS, NEXT_TAG):
+            if op == TAGS:
+                count, after = unsigned_varint(base, position, end)
+                if after < 0:
+                    return varint_status(after), position
+                position = after
                 frames += 16
                 store_int64(frames, count)
-            else:
-                row += 1
-        elif op == NEXT_TAG:
-            remaining = load_int64(frames)
-            if remaining == 0:
+            status, at, row = _next_tag(base, position, end, instruction, program, frames, marks)
+            if row == 0:
+                row = load_int32(instruction + 4)
                 frames -= 16
-            else:
-                store_int64(frames, remaining - 1)
-                status, at, value_program = _tag_program(base, position, end, instruction, program, marks)
-                row = row - 1 if value_program == 0 else value_program
         elif op == SKIP_TEXT:
             status, at = skip_text(base, position, end, load_int32(instruction + 4))
         elif op == LOOP:
@@ -166,8 +192,6 @@ def walk(base: int, position: int, end: int, start: int, program: int, frames: i
                 frames -= 16
         elif op == SKIP_BYTES:
             status, at = skip_array(base, position, end, 1, load_int32(instruction + 4))
-        elif op == JUMP:
-            row = load_int32(instruction + 4)
         elif op == MARK:
             store_int64(marks + FIELD_MARKS + 8 * load_int32(instruction + 4), position)
         elif op == END:
