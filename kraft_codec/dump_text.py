@@ -45,7 +45,9 @@ _INT32_MAX: Final = 0x7FFF_FFFF
 class Source(Protocol):
     """What a dump reads from: `kraft_codec.storage` gives such objects."""
 
-    size_bytes: int
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes there are."""
 
     def read_at(self, position: int, length: int, /) -> Any:
         """Exactly `length` bytes from `position` on, as a buffer."""
@@ -105,10 +107,15 @@ def _title(name: str, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """How a record's value becomes text."""
+    """How a record's value and its headers' keys become text."""
 
     dialect: Dialect
     redactor: Redactor | None
+
+    def header_keys(self, record: RawRecord) -> str:
+        """KRaft writes no headers, so nobody knows what a key may say."""
+        decoded = java_text.decoded if self.redactor is None else self.redactor.keyed_hash
+        return ",".join(decoded(key) for key, _ in record.headers)
 
     def text(self, record: RawRecord, header: BatchHeader) -> str:
         if header.is_control:
@@ -195,11 +202,10 @@ def _record_line(record: RawRecord, header: BatchHeader, values: _Values) -> str
     sequence = _NO_SEQUENCE
     if header.base_sequence >= 0:
         sequence = _incremented(header.base_sequence, to_int32(record.offset - header.base_offset))
-    header_keys = ",".join(java_text.decoded(key) for key, _ in record.headers)
     return (
         f"| offset: {record.offset} {_time_name(header)}: {record.timestamp_ms} "
         f"keySize: {_size(record.key)} valueSize: {_size(record.value)} "
-        f"sequence: {sequence} headerKeys: [{header_keys}]{values.text(record, header)}"
+        f"sequence: {sequence} headerKeys: [{values.header_keys(record)}]{values.text(record, header)}"
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from pathlib import Path
 
 import pytest
 
-from kraft_codec.batch import write_batch
+from kraft_codec.batch import crc32c, write_batch
 from kraft_codec.compression import Codec
 from kraft_codec.dump_text import BytesSource, dump_lines
 from kraft_codec.errors import CodecError, Reason
@@ -259,3 +260,14 @@ def test_a_redacted_dump_holds_no_secret_but_says_what_it_holds() -> None:
     assert redacted[6].partition("skipping. ")[2] == broken
     assert redacted[8].partition("skipping. ")[2].startswith("UNKNOWN_RECORD_TYPE: 9 bytes, keyed hash ")
     assert redacted[9].partition("skipping. ")[2].startswith("UNKNOWN_RECORD_VERSION: 9 bytes, keyed hash ")
+
+
+def test_header_keys_are_printed_and_redacted_too() -> None:
+    body = b"\x00\x00\x00\x01\x01\x04\x02k\x01\x0ccanary\x01"  # a record of no value, with headers k and canary
+    body = bytes([2 * len(body)]) + body
+    checked = struct.pack(">hiqqqhii", 0, 0, 5, 5, -1, -1, -1, 1) + body
+    batch = struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c(checked)) + checked
+    assert "headerKeys: [k,canary]" in dumped(batch)[0][3]
+    redactor = Redactor(b"0123456789abcdef")
+    hashes = f"{redactor.keyed_hash(b'k')},{redactor.keyed_hash(b'canary')}"
+    assert f"headerKeys: [{hashes}]" in dumped(batch, redactor=redactor)[0][3]
