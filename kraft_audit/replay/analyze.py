@@ -172,7 +172,7 @@ class _Reading:
         yield from self.emitter.damages()
 
     def _wanted(self, window: Window, known: KnownWindow | None) -> npt.NDArray[np.bool_]:
-    """Which batches to decode: not those of earlier plans; where records alone are asked, only those in range."""
+        """Which batches to decode: not those of earlier plans; where records alone are asked, only those in range."""
         batches, selection = window.batches, self.selection
         wanted = np.ones(len(batches), bool)
         if known is not None:
