@@ -1,0 +1,222 @@
+"""The one place where a command's results become text: a table for people, JSON and CSV for programs.
+
+Names, values and error texts come from bytes that anyone may have written. Here, and nowhere else, they are made
+harmless for where they go: control characters, terminal escapes and bidirectional marks are shown as what they are,
+spreadsheet formulas are quoted.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+Row = Mapping[str, Any]
+SAMPLED_ROWS: Final = 200
+"""A table's widths follow its first rows, so that it starts to print before the last row is known."""
+CELL_CHARACTERS_MAX: Final = 60
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_INVISIBLE: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a]"
+)
+
+
+class Format(enum.StrEnum):
+    """What `--output` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Text that is JSON already: it stands in JSON output as the value it is, elsewhere as text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table for people: `title` is what stands above, `is_number` puts it to the right."""
+
+    name: str
+    title: str
+    is_number: bool = False
+    is_wide: bool = False
+
+
+def neutral(text: str) -> str:
+    r"""Text on one line in which nothing acts: an escape character becomes `\x1b`, a bidirectional mark `\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character == " " or not _acts(character):
+        return character
+    return ascii(character)[1:-1]
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON; what is invisible or acts on a terminal is written as an escape."""
+    if isinstance(value, Json):
+        return _escaped(value.text)
+    if isinstance(value, Mapping):
+        inner = (f"{to_json(str(name))}:{to_json(part)}" for name, part in value.items())
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(to_json(part) for part in value) + "]"
+    return _escaped(json.dumps(value, ensure_ascii=False, default=_to_plain))
+
+
+def _to_plain(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _escaped(text: str) -> str:
+    return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
+def to_cell(value: Any) -> str:
+    """One value for people or a spreadsheet."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Json):
+        return neutral(value.text)
+    if isinstance(value, list | tuple | Mapping):
+        return to_json(value)
+    return neutral(value) if isinstance(value, str) else neutral(_to_plain(value))
+
+
+def to_csv_cell(value: Any) -> str:
+    """One value for a spreadsheet, which must not take a name for a formula."""
+    text = to_cell(value)
+    is_text = isinstance(value, str | Json | list | tuple | Mapping)
+    return f"'{text}" if is_text and text.startswith(_FORMULA_STARTS) else text
+
+
+class Output:
+    """Where a command hands its results; it never prints itself."""
+
+    def __init__(self, format_: Format | None = None, stream: IO[str] | None = None) -> None:
+        self.stream = stream if stream is not None else sys.stdout
+        self.is_terminal = self.stream.isatty()
+        self.format = format_ or Format.TABLE
+        self.has_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def rows(self, rows: Iterable[Row], columns: Sequence[Column]) -> int:
+        """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table."""
+        count = 0
+
+        def counted() -> Iterator[Row]:
+            nonlocal count
+            for row in rows:
+                count += 1
+                yield row
+
+        writers: dict[Format, Callable[[Iterator[Row], Sequence[Column]], None]] = {
+            Format.TABLE: self._table,
+            Format.JSON: self._json,
+            Format.JSONL: self._json_lines,
+            Format.CSV: self._csv,
+        }
+        writers[self.format](counted(), columns)
+        return count
+
+    def document(self, document: Any) -> None:
+        """Prints one JSON document; pretty on a terminal, one line elsewhere."""
+        text = to_json(document)
+        self.line(json.dumps(json.loads(text), indent=2) if self.is_terminal else text)
+
+    def line(self, text: str) -> None:
+        """Prints one line as it is: for text that is known to be harmless."""
+        self.stream.write(text + "\n")
+
+    def text(self, text: str) -> None:
+        """Prints one line of text that came from data."""
+        self.line(neutral(text))
+
+    def title(self, text: str) -> None:
+        """Prints a heading."""
+        self.line(f"\x1b[1m{neutral(text)}\x1b[0m" if self.has_color else neutral(text))
+
+    def _json(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+        separator = "["
+        for row in rows:
+            self.stream.write(f"{separator}\n{to_json(row)}")
+            separator = ","
+        self.stream.write("[]\n" if separator == "[" else "\n]\n")
+
+    def _json_lines(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+        for row in rows:
+            self.stream.write(to_json(row) + "\n")
+
+    def _csv(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+        writer = csv.writer(self.stream, lineterminator="\n")
+        header: list[str] | None = None
+        for row in rows:
+            if header is None:
+                header = list(row)
+                writer.writerow(header)
+            writer.writerow([to_csv_cell(row[name]) for name in header])
+        if header is None:
+            writer.writerow([column.name for column in columns])
+
+    def _table(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+        sample: list[list[str]] = []
+        for row in rows:
+            sample.append(_cells(row, columns))
+            if len(sample) == SAMPLED_ROWS:
+                break
+        if not sample:
+            return
+        widths = [
+            max(len(column.title), *(min(len(cells[place]), _limit(column)) for cells in sample))
+            for place, column in enumerate(columns)
+        ]
+        room = shutil.get_terminal_size().columns if self.is_terminal else None
+        self.title(_laid_out([column.title for column in columns], columns, widths, room))
+        for cells in sample:
+            self.line(_laid_out(cells, columns, widths, room))
+        for row in rows:
+            self.line(_laid_out(_cells(row, columns), columns, widths, room))
+
+
+def _limit(column: Column) -> int:
+    return sys.maxsize if column.is_wide else CELL_CHARACTERS_MAX
+
+
+def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
+    return [to_cell(row.get(column.name)) for column in columns]
+
+
+def _laid_out(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], room: int | None) -> str:
+    parts = []
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        if len(cell) > _limit(column):
+            cell = cell[: _limit(column) - 1] + "…"
+        parts.append(cell.rjust(width) if column.is_number else cell.ljust(width))
+    line = "  ".join(parts).rstrip()
+    return line if room is None or len(line) <= room else line[: room - 1] + "…"
