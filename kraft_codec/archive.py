@@ -132,7 +132,8 @@ class ArchiveStorage(Storage):
         entries = tuple(sorted(names.values(), key=lambda entry: entry.name))
         if path:
             return Listing(entries)
-        return Listing(entries, self._damages.all(self._name), self._ignored_count)
+        damages = self._damages
+        return Listing(entries, tuple(damages.found), damages.beyond_count, self._ignored_count)
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         copy = self._copies.get("/".join(path_names(path)))

@@ -131,6 +131,7 @@ class _Walk:
             return None
         for damage in listing.damages:
             self.damages.add(damage.path, damage.reason, damage.detail, position=damage.position)
+        self.damages.beyond_count += listing.unlisted_damage_count
         return listing
 
     def _take_log_dir(self, path: str, listing: Listing) -> bool:

@@ -145,7 +145,7 @@ class LocalStorage(Storage):
             os.close(descriptor)
         entries.sort(key=lambda entry: entry.name)
         damages.found.sort(key=lambda damage: damage.path)
-        return Listing(tuple(entries), damages.all(path), ignored_count)
+        return Listing(tuple(entries), tuple(damages.found), damages.beyond_count, ignored_count)
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         names = path_names(path)

@@ -115,7 +115,8 @@ class ObjectStorage(Storage):
                 entries.append(DirEntry(name, EntryKind.FILE, info.size, _mtime_ms(info)))
             elif info.type == fs.FileType.File and name.lower().endswith(ARCHIVE_SUFFIXES):
                 entries.append(DirEntry(name, EntryKind.ARCHIVE))
-        return Listing(tuple(entries), damages.all(path), len(found) - len(entries) - len(damages.found))
+        ignored_count = len(found) - len(entries) - len(damages.found) - damages.beyond_count
+        return Listing(tuple(entries), tuple(damages.found), damages.beyond_count, ignored_count)
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         names = path_names(path)
@@ -155,6 +156,8 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
     shown = printable(address.partition("?")[0])
     if is_hostile(address):
         raise InputError(shown, "an address with control characters")
+    if not authority:
+        raise InputError(shown, "an address without a bucket")
     try:
         store, root = fs.FileSystem.from_uri(address)
         info = store.get_file_info(root)

@@ -62,10 +62,14 @@ class DirEntry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A directory: entries by name, what could not be taken into account, and how many names belong to no node dir."""
+    """A directory: entries by name, what could not be taken into account, and how many names belong to no node dir.
+
+    `unlisted_damage_count` is how many damages there are beyond the listed ones.
+    """
 
     entries: tuple[DirEntry, ...]
     damages: tuple[Damage, ...] = ()
+    unlisted_damage_count: int = 0
     ignored_count: int = 0
 
 
