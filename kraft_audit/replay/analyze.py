@@ -23,7 +23,7 @@ from kraft_audit.replay.presence import KnownWindow, Presence
 from kraft_audit.replay.reconcile import Window, windows
 from kraft_audit.replay.replica import Replica
 from kraft_audit.replay.rows import LOG, records_batch
-from kraft_audit.replay.scanner import ScanSettings
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, ScanSettings
 from kraft_audit.replay.snapshots import Snapshot, check_copies, chunks_of, find_snapshots
 from kraft_audit.replay.typed import record_type_batch, record_type_message, record_type_schema
 from kraft_codec.redaction import Redactor
@@ -48,13 +48,15 @@ def analyze(
     selection: Selection = EVERYTHING,
     clock_ms: Clock = wall_clock_ms,
     stop_on_change: bool = False,
+    chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> Iterator[TableRows]:
     """The rows of `tables`, in batches of at most 65,000 rows.
 
     `known` is what closed plans hold of this cluster, asked where a replica lags, is new or was cut. `redactor` carries
     the cluster's redaction state, and holds the new one at the end. With `stop_on_change` (the pipeline) bytes other
     than the planned ones raise ChangedError; without it they are a row. Only `captures.read_from_ms` and `read_to_ms`
-    depend on the clock. Raises InputError where a storage can no longer be opened.
+    depend on the clock. `chunk_bytes_max` bounds what is read at a time, and so memory and the first row's delay.
+    Raises InputError where a storage can no longer be opened.
     """
 
     def to_rows(records: Records, source: str) -> pa.RecordBatch:
@@ -64,7 +66,13 @@ def analyze(
 
     with ExitStack() as stack:
         replicas, settings = open_replicas(
-            plan, stack, open_storage, redactor.keyed_hash, clock_ms, stop_on_change=stop_on_change
+            plan,
+            stack,
+            open_storage,
+            redactor.keyed_hash,
+            clock_ms,
+            stop_on_change=stop_on_change,
+            chunk_bytes_max=chunk_bytes_max,
         )
         reading = _Reading(plan, replicas, settings, tables, redactor, known, selection, clock_ms, to_rows)
         for name, batch in reading.rows():

@@ -88,10 +88,13 @@ class BranchTree:
         self._end_of[replica] = (end_offset, last_epoch)
         self._is_at[replica] = end_offset
 
-    def grow(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> None:
-        """Adds a window: `holdings` are, for each replica that has any, the numbers of its batches, ascending."""
+    def grow(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
+        """Adds a window and returns the branch of each of its batches.
+
+        `holdings` are, for each replica that has any, the numbers of its batches, ascending.
+        """
         if not len(batches):
-            return
+            return np.zeros(0, np.int64)
         label = self._labels(batches, holdings)
         for replica, numbers in holdings.items():
             last = int(numbers[-1])
@@ -99,12 +102,21 @@ class BranchTree:
             self._end_of[replica] = (int(batches.last_offset[last]) + 1, int(batches.leader_epoch[last]))
             self._is_at[replica] = int(batches.last_offset[last]) + 1
         self._extend(batches, label)
+        return label
+
+    def path(self, number: int | None) -> list[int]:
+        """The branches from the first one to `number`, each the parent of the next."""
+        path: list[int] = []
+        while number is not None and number not in path:
+            path.append(number)
+            number = self.branches[number].parent
+        return path[::-1]
 
     def ends(self) -> list[LogEnd]:
         """Where each replica's log ends."""
         return [LogEnd(replica, branch, *self._end_of[replica]) for replica, branch in enumerate(self._branch_of)]
 
-    def _labels(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> npt.NDArray[np.int64]:
+    def _labels(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
         """The branch of each batch; makes the branches that begin in this window."""
         parent = self._parents(batches, holdings)
         inner = parent[parent >= 0]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.replica import Replica
-from kraft_audit.replay.scanner import ScanSettings, ValueHash, chunk_bytes
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, ScanSettings, ValueHash, chunk_bytes
 from kraft_codec.random_access import Storage
 
 OpenStorage = Callable[[str], AbstractContextManager[Storage]]
@@ -28,13 +28,14 @@ def open_replicas(
     clock_ms: Clock,
     *,
     stop_on_change: bool = False,
+    chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> tuple[list[Replica], ScanSettings]:
     """Opens what the plan names, in an order that does not depend on the plan's; storages are closed with the stack.
 
     Raises InputError where a storage cannot be opened any more.
     """
     planned = sorted(plan.replicas, key=lambda replica: replica.sort_key)
-    settings = ScanSettings(chunk_bytes(len(planned)), value_hash, stop_on_change)
+    settings = ScanSettings(chunk_bytes(len(planned), chunk_bytes_max), value_hash, stop_on_change)
     storages: dict[str, Storage] = {}
     replicas = []
     for number, replica_plan in enumerate(planned):

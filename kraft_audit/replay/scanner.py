@@ -27,9 +27,9 @@ class ChangedError(CodecError):
     """A file is no longer what the plan says, and the caller wanted the planned bytes or nothing."""
 
 
-def chunk_bytes(replica_count: int) -> int:
+def chunk_bytes(replica_count: int, at_most: int = CHUNK_BYTES_MAX) -> int:
     """How much of each replica is held at a time: memory stays the same however many are read in lock step."""
-    return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, CHUNKS_BYTES // max(1, replica_count)))
+    return max(CHUNK_BYTES_MIN, min(at_most, CHUNKS_BYTES // max(1, replica_count)))
 
 
 @dataclass(slots=True, eq=False)
