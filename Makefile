@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
-LAKE ?= .demo/lake
+DEMO_LAKE := .demo/lake
 
 # A JDK that `make setup` fetched, where the machine has none.
 ifneq ($(wildcard .java/home/bin/java),)
@@ -41,9 +41,9 @@ lock: $(VENV)/installed ## write requirements.lock anew from pyproject.toml
 
 .PHONY: demo
 demo: setup ## read samples/ into Delta tables on local Spark, then print what is in them
-	@rm -rf $(LAKE)
-	@$(RUN)/kraft-audit run conf/fleet.yaml --lake $(LAKE)
-	@$(RUN)/kraft-audit tables $(LAKE)
+	@rm -rf $(DEMO_LAKE)
+	@$(RUN)/kraft-audit run conf/fleet.yaml --lake $(DEMO_LAKE)
+	@$(RUN)/kraft-audit tables $(DEMO_LAKE)
 
 .PHONY: test
 test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
