@@ -1,0 +1,210 @@
+"""Rules about leader epochs and votes: one leader an epoch, by a majority, and one vote a replica."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from kraft_audit.rules.canonical import canonical_log
+from kraft_audit.rules.captured import capture_evidence, captures_in_order, moment_of, replica_name
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.majorities import majority_size
+from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds
+from kraft_audit.rules.registry import rule
+from kraft_audit.rules.voter_view import ids_of, keys_of, set_at
+
+HOUR_MS = 3_600_000
+
+
+def _epoch_evidence(row: dict[str, Any]) -> Evidence:
+    leader = "no leader known" if row["leader_id"] is None else f"leader {row['leader_id']}"
+    side = "" if row["canonical"] else " (not on the canonical log)"
+    return Evidence(
+        f"epoch {row['epoch']}: {leader}, from offset {row['from_offset']}{side}",
+        offset=row["leader_change_offset"] if row["leader_change_offset"] is not None else row["from_offset"],
+        epoch=row["epoch"],
+        timestamp_ms=row["timestamp_ms"],
+    )
+
+
+@rule("KQ003", "two-leaders-one-epoch", Severity.CRITICAL, Scope.LOG, needs=("leader_epochs", "captures"))
+def kq003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    facts: dict[int, dict[tuple[int, int | None], Evidence]] = defaultdict(dict)
+    for row in history.rows("leader_epochs"):
+        if row["leader_id"] is not None and row["leader_change_offset"] is not None:
+            facts[row["epoch"]].setdefault((row["leader_id"], row["leader_change_offset"]), _epoch_evidence(row))
+    for row in captures_in_order(history):
+        epoch, leader = row["leader_epoch"], row["leader_id"]
+        if epoch is None or leader is None or leader < 0:
+            continue
+        if leader not in {known for known, _ in facts[epoch]}:
+            text = f"quorum-state of {replica_name(row)}: leader {leader} of epoch {epoch}"
+            facts[epoch][leader, None] = capture_evidence(row, text, epoch=epoch, file_name="quorum-state")
+    for epoch, known in sorted(facts.items()):
+        if len(known) > 1:
+            leaders = sorted({leader for leader, _ in known})
+            what = (
+                f"leaders {leaders}"
+                if len(leaders) > 1
+                else f"leader {leaders[0]} with {len(known)} LeaderChange records"
+            )
+            offsets = [offset for _, offset in known if offset is not None]
+            yield Case(
+                f"epoch {epoch}",
+                f"epoch {epoch} has {what}",
+                from_offset=min(offsets, default=None),
+                epoch=epoch,
+                evidence=tuple(known.values()),
+            )
+
+
+@rule("KQ005", "epoch-without-leader-change", Severity.HIGH, Scope.LOG, needs=("leader_epochs", "batches"))
+def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    start = canonical_log(history).start_offset
+    for row in history.rows("leader_epochs"):
+        first, change = row["from_offset"], row["leader_change_offset"]
+        if first is None or (change is None and first <= start and start > 0):
+            continue
+        case = Case(
+            f"epoch {row['epoch']}",
+            f"epoch {row['epoch']} begins at offset {first} without a LeaderChange",
+            from_offset=first,
+            from_ms=row["timestamp_ms"],
+            epoch=row["epoch"],
+            evidence=(_epoch_evidence(row),),
+        )
+        if change is None:
+            yield case
+        elif change > first:
+            summary = f"epoch {row['epoch']} begins at offset {first}, its LeaderChange stands at {change}"
+            yield Case(
+                case.subject,
+                summary,
+                from_offset=first,
+                from_ms=case.from_ms,
+                epoch=case.epoch,
+                evidence=case.evidence,
+                severity=Severity.LOW,
+            )
+
+
+@rule("KQ006", "leader-not-elected", Severity.CRITICAL, Scope.LOG, needs=("leader_epochs", "voter_sets"))
+def kq006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in history.rows("leader_epochs"):
+        change, granting = row["leader_change_offset"], row["granting_voters"]
+        if change is None or granting is None:
+            continue
+        in_effect = set_at(history, change - 1) if row["canonical"] else None
+        voters = ids_of(keys_of(in_effect["voters"])) if in_effect else frozenset(row["voters"] or ())
+        if not voters:
+            continue
+        grants = voters & frozenset(granting)
+        subject = f"epoch {row['epoch']}"
+        where = {"from_offset": change, "from_ms": row["timestamp_ms"], "epoch": row["epoch"]}
+        fact = Evidence(
+            f"LeaderChange lists voters {row['voters']}, granting {granting}", offset=change, epoch=row["epoch"]
+        )
+        if len(grants) < majority_size(len(voters)):
+            summary = f"leader {row['leader_id']} had {len(grants)} of {len(voters)} votes of {sorted(voters)}"
+            yield Case(subject, summary, evidence=(fact,), **where)
+        elif row["leader_id"] not in voters and not _was_removed(history, row["leader_id"], change):
+            summary = f"leader {row['leader_id']} is none of the voters {sorted(voters)}"
+            yield Case(subject, summary, evidence=(fact,), **where)
+
+
+def _was_removed(history: ClusterHistory, leader_id: int, before: int) -> bool:
+    return any(
+        row["from_offset"] < before and leader_id in ids_of(keys_of(row["removed"]))
+        for row in history.rows("voter_sets")
+    )
+
+
+@rule("KQ014", "vote-twice", Severity.CRITICAL, Scope.LOG, needs=("captures",))
+def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    votes: dict[tuple[Any, ...], dict[tuple[int, str | None], Evidence]] = defaultdict(dict)
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in captures_in_order(history):
+        if row["node_id"] is None or row["leader_epoch"] is None:
+            continue
+        replica = (row["node_id"], row["directory_id"])
+        before = newest.get(replica)
+        if before is not None and row["leader_epoch"] < before["leader_epoch"] and moment_of(before) < moment_of(row):
+            yield Case(
+                replica_name(row),
+                f"its persisted epoch went from {before['leader_epoch']} back to {row['leader_epoch']}",
+                from_ms=before["read_to_ms"],
+                epoch=row["leader_epoch"],
+                evidence=(
+                    capture_evidence(before, f"epoch {before['leader_epoch']}", file_name="quorum-state"),
+                    capture_evidence(row, f"epoch {row['leader_epoch']}", file_name="quorum-state"),
+                ),
+            )
+        newest[replica] = row
+        if row["voted_id"] is not None and row["voted_id"] >= 0:
+            fact = capture_evidence(
+                row, f"voted for {row['voted_id']}", file_name="quorum-state", epoch=row["leader_epoch"]
+            )
+            _count_vote(votes[(*replica, row["leader_epoch"])], (row["voted_id"], row["voted_directory_id"]), fact)
+    for (node_id, _directory, epoch), known in sorted(votes.items(), key=str):
+        if len(known) > 1:
+            names = sorted({candidate for candidate, _ in known})
+            yield Case(
+                f"node {node_id}",
+                f"voted in epoch {epoch} for {names}",
+                from_ms=min(e.timestamp_ms for e in known.values() if e.timestamp_ms is not None),
+                epoch=epoch,
+                evidence=tuple(known.values()),
+            )
+
+
+def _count_vote(known: dict[tuple[int, str | None], Evidence], vote: tuple[int, str | None], fact: Evidence) -> None:
+    """A vote without a directory is the same as one with, for the same id."""
+    same = [other for other in known if other[0] == vote[0] and None in (other[1], vote[1])]
+    if not same:
+        known.setdefault(vote, fact)
+
+
+@rule(
+    "KQ016",
+    "election-storm",
+    Severity.MEDIUM,
+    Scope.LOG,
+    needs=("leader_epochs",),
+    thresholds=(
+        Threshold("max_epochs_an_hour", 12, "leader epochs within any hour"),
+        Threshold("max_burnt_epochs", 20, "epochs in a row that elected nobody"),
+    ),
+)
+def kq016(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
+    rows = [row for row in history.rows("leader_epochs") if row["canonical"]]
+    timed = sorted((row for row in rows if row["timestamp_ms"] is not None), key=lambda row: row["epoch"])
+    limit = int(thresholds["max_epochs_an_hour"])
+    start = 0
+    for end, row in enumerate(timed):
+        while row["timestamp_ms"] - timed[start]["timestamp_ms"] > HOUR_MS:
+            start += 1
+        if end - start + 1 > limit:
+            first = timed[start]
+            yield Case(
+                "leader epochs",
+                f"{end - start + 1} epochs within an hour, from epoch {first['epoch']}",
+                from_offset=first["from_offset"],
+                from_ms=first["timestamp_ms"],
+                epoch=first["epoch"],
+                evidence=tuple(_epoch_evidence(each) for each in timed[start : end + 1][:10]),
+            )
+            break
+    burnt = sorted(row["epoch"] for row in rows if row["ended_by"] == "burnt")
+    run = 0
+    for number, epoch in enumerate(burnt):
+        run = run + 1 if number and burnt[number - 1] == epoch - 1 else 1
+        if run > int(thresholds["max_burnt_epochs"]):
+            yield Case(
+                "burnt epochs",
+                f"more than {thresholds['max_burnt_epochs']} epochs in a row elected nobody, up to epoch {epoch}",
+                epoch=epoch - run + 1,
+                from_ms=None,
+                evidence=(Evidence(f"epochs {epoch - run + 1} to {epoch} have no record", epoch=epoch),),
+            )
+            break

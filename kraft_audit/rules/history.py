@@ -1,0 +1,127 @@
+"""One cluster's whole history as the rules read it: Arrow tables, and the few values that are no table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from kraft_audit.replay.tables import SILVER
+from kraft_codec.schemas import Dialect
+from kraft_codec.tables import BRONZE, Table
+
+CONTRACTS: Final[Mapping[str, Table]] = {**{table.name: table for table in BRONZE}, **SILVER}
+INPUTS: Final = (
+    "captures",
+    "batches",
+    "decode_errors",
+    "records",
+    *SILVER,
+)
+"""The tables that rules read; of `records` only the rows of RECORD_TYPES are needed."""
+RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A record that contradicts the log before it: what the replay could not apply."""
+
+    offset: int
+    problem: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCheck:
+    """A snapshot compared with the replayed state at its offset; `differences` is empty where they are equal."""
+
+    end_offset: int
+    epoch: int
+    differences: tuple[str, ...] = ()
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterHistory:
+    """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
+
+    `is_complete` is False where the log begins after offset 0 without a snapshot, so that subjects may be unknown for
+    no fault of the log. `defaults` are the static broker configs that the log cannot know.
+    """
+
+    cluster_id: str
+    tables: Mapping[str, pa.Table]
+    dialect: Dialect = Dialect.KIP853
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    contradictions: tuple[Contradiction, ...] | None = None
+    snapshot_checks: tuple[SnapshotCheck, ...] | None = None
+    is_complete: bool = True
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def has(self, name: str) -> bool:
+        """Whether the table (or `contradictions`, `snapshot_checks`) was made."""
+        if name in ("contradictions", "snapshot_checks"):
+            return getattr(self, name) is not None
+        return name in self.tables
+
+    def table(self, name: str) -> pa.Table:
+        """A table; empty where it was not made. List columns stand in one chunk."""
+        return self.known(
+            f"table {name}",
+            lambda: (
+                self.tables[name] if name in self.tables else CONTRACTS[name].schema.empty_table()
+            ).combine_chunks(),
+        )
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a small table as values."""
+        return self.known(f"rows {name}", lambda: self.table(name).to_pylist())
+
+    def known(self, key: str, make: Callable[[], _Value]) -> _Value:
+        """A value derived once: rules of one family share it."""
+        if key not in self._known:
+            self._known[key] = make()
+        value: _Value = self._known[key]
+        return value
+
+    @property
+    def end_ms(self) -> int | None:
+        """The append time of the last batch that any capture held: how long what lasts has lasted."""
+        return self.known(
+            "end_ms",
+            lambda: max(
+                (row["last_timestamp_ms"] for row in self.rows("captures") if row["last_timestamp_ms"] is not None),
+                default=None,
+            ),
+        )
+
+    @property
+    def seen_ms(self) -> int | None:
+        """When the newest capture had been read."""
+        return max((row["read_to_ms"] for row in self.rows("captures")), default=None)
+
+
+def cluster_history(
+    cluster_id: str,
+    batches: Iterable[tuple[str, pa.RecordBatch]],
+    *,
+    tables: Iterable[str] = INPUTS,
+    dialect: Dialect = Dialect.KIP853,
+    defaults: Mapping[str, str] | None = None,
+    contradictions: tuple[Contradiction, ...] | None = None,
+    snapshot_checks: tuple[SnapshotCheck, ...] | None = None,
+    is_complete: bool = True,
+) -> ClusterHistory:
+    """Collects what `analyze` gives: (table, RecordBatch), one cluster. `tables` were asked for: absent means empty."""
+    collected: dict[str, list[pa.RecordBatch]] = {name: [] for name in tables}
+    for name, batch in batches:
+        if name in collected:
+            collected[name].append(batch)
+    whole = {name: pa.Table.from_batches(parts, CONTRACTS[name].schema) for name, parts in collected.items()}
+    return ClusterHistory(
+        cluster_id, whole, dialect, dict(defaults or {}), contradictions, snapshot_checks, is_complete
+    )

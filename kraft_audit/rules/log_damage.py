@@ -1,0 +1,174 @@
+"""Rules about bytes: damage, gaps, torn tails, and files that disagree with the log beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from kraft_audit.rules.canonical import LogBatches, canonical_log, log_batches, newest_watermark
+from kraft_audit.rules.captured import Row, capture_evidence, captures_in_order, replica_name
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds
+from kraft_audit.rules.registry import rule
+from kraft_codec.errors import Reason
+
+GAPS: Final = {Reason.GAP, Reason.OVERLAP, Reason.SNAPSHOT_MISSING}
+TAILS: Final = {Reason.TORN_TAIL, Reason.ZERO_TAIL}
+UNKNOWN: Final = {
+    Reason.UNKNOWN_FRAME_VERSION,
+    Reason.UNKNOWN_RECORD_TYPE,
+    Reason.UNKNOWN_RECORD_VERSION,
+    Reason.UNKNOWN_CONTROL_TYPE,
+}
+CORRUPT: Final = {
+    Reason.BAD_LENGTH,
+    Reason.BAD_MAGIC,
+    Reason.BAD_CRC,
+    Reason.BAD_VARINT,
+    Reason.BAD_RECORD,
+    Reason.BAD_STRING,
+    Reason.BAD_COMPRESSION,
+    Reason.DECOMP_LIMIT,
+}
+
+
+def place(row: Row) -> str:
+    """Which file of which replica, as people name it."""
+    name = f"node {row['node_id']}" if row["node_id"] is not None else row["path"] or row["root"]
+    return f"{name} {row['file_name'] or ''}".strip()
+
+
+def damage_case(row: Row, summary: str, **more: Any) -> Case:
+    """A case about one row of `decode_errors`."""
+    fact = Evidence(
+        f"{row['reason']}: {row['detail']}; Kafka: {row['kafka_verdict']}",
+        offset=row["base_offset"],
+        node_id=row["node_id"],
+        path=row["path"] or row["root"],
+        file_name=row["file_name"],
+        position=row["position"],
+    )
+    subject = f"{place(row)} at byte {row['position']}"
+    return Case(subject, summary, from_offset=row["base_offset"], evidence=(fact,), **more)
+
+
+def is_snapshot_file(row: Row) -> bool:
+    return (row["file_name"] or "").endswith(".checkpoint")
+
+
+def _rows(history: ClusterHistory, reasons: set[Reason]) -> Iterator[Row]:
+    return (row for row in history.rows("decode_errors") if row["reason"] in reasons)
+
+
+@rule("KQ004", "epoch-went-back", Severity.CRITICAL, Scope.LOG, needs=("batches", "decode_errors"))
+def kq004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in _rows(history, {Reason.EPOCH_WENT_BACK}):
+        yield damage_case(row, f"leader epoch decreases: {row['detail']}")
+
+
+@rule("KQ007", "offset-gap", Severity.CRITICAL, Scope.LOG, needs=("batches", "decode_errors"))
+def kq007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in _rows(history, GAPS):
+        yield damage_case(row, row["detail"])
+
+
+@rule("KQ008", "corrupt-batch", Severity.CRITICAL, Scope.LOG, needs=("captures", "batches", "decode_errors"))
+def kq008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    captures = {(row["root"], row["path"]): row for row in history.rows("captures")}
+    for row in _rows(history, CORRUPT):
+        if is_snapshot_file(row):
+            continue
+        capture = captures.get((row["root"], row["path"]))
+        lost = ""
+        if (
+            capture is not None
+            and capture["reachable_end_offset"] is not None
+            and capture["log_end_offset"] is not None
+        ):
+            count = capture["log_end_offset"] - capture["reachable_end_offset"]
+            if count > 0:
+                lost = f"; Kafka would cut the log at {capture['reachable_end_offset']}, {count} records are behind it"
+        yield damage_case(row, f"{row['reason']} in {row['length_bytes']} bytes{lost}")
+
+
+@rule("KQ009", "torn-tail", Severity.LOW, Scope.LOG, needs=("decode_errors",))
+def kq009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in _rows(history, TAILS):
+        if not is_snapshot_file(row):
+            yield damage_case(row, f"{row['length_bytes']} bytes after the last whole batch: {row['detail']}")
+
+
+@rule("KQ013", "epoch-checkpoint-mismatch", Severity.MEDIUM, Scope.LOG, needs=("captures", "batches"))
+def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    batches = log_batches(history)
+    numbers = {(replica["root"], replica["path"]): n for n, replica in enumerate(batches.replicas)}
+    for row in captures_in_order(history):
+        number = numbers.get((row["root"], row["path"]))
+        if number is None or row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
+            continue
+        start, end = row["log_start_offset"] or 0, row["log_end_offset"]
+        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, number, end).items()}
+        told = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
+        wrong = {epoch: offset for epoch, offset in told.items() if start <= offset < end and held.get(epoch) != offset}
+        missing = {epoch: offset for epoch, offset in held.items() if epoch not in told}
+        if wrong or missing:
+            before = " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(held.items()))
+            after = " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(told.items()))
+            first = min([*wrong.values(), *missing.values()])
+            yield Case(
+                replica_name(row),
+                f"leader-epoch-checkpoint says {after}, the log {before}",
+                from_offset=first,
+                evidence=(
+                    capture_evidence(
+                        row, "log → checkpoint", file_name="leader-epoch-checkpoint", before=before, after=after
+                    ),
+                ),
+            )
+
+
+def _epochs_of(batches: LogBatches, number: int, end: int) -> dict[int, int]:
+    """The first offset of each epoch in one log dir, below its newest end."""
+    rows = np.flatnonzero((batches.replica == number) & (batches.last_offset < end))
+    order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
+    epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
+    offsets = batches.base_offset[rows][order][first]
+    return dict(zip(epochs.tolist(), offsets.tolist(), strict=True))
+
+
+@rule("KQ017", "open-transaction", Severity.MEDIUM, Scope.LOG, needs=("records", "watermarks"))
+def kq017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    newest = newest_watermark(history)
+    end = newest["low"] if newest is not None and newest["low"] else canonical_log(history).end_offset
+    markers = sorted(
+        (
+            row
+            for row in history.rows("records")
+            if row["source"] == "log" and row["record_type"].endswith("TRANSACTION_RECORD") and row["offset"] < end
+        ),
+        key=lambda row: (row["offset"], row["leader_epoch"]),
+    )
+    if markers and markers[-1]["record_type"].startswith("BEGIN"):
+        last = markers[-1]
+        name = json.loads(last["record"] or "{}").get("name")
+        yield Case(
+            "metadata transaction",
+            f"begun at offset {last['offset']} ({name}), neither ended nor aborted by {end}",
+            from_offset=last["offset"],
+            from_ms=last["timestamp_ms"],
+            epoch=last["leader_epoch"],
+            evidence=(Evidence("BeginTransactionRecord", offset=last["offset"], timestamp_ms=last["timestamp_ms"]),),
+        )
+
+
+@rule("KQ018", "unknown-record", Severity.LOW, Scope.LOG, needs=("decode_errors",))
+def kq018(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    seen: set[tuple[str, int | None]] = set()
+    for row in _rows(history, UNKNOWN):
+        key = (row["detail"], row["base_offset"])
+        if key not in seen:
+            seen.add(key)
+            yield damage_case(row, row["detail"])

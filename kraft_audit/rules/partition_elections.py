@@ -1,0 +1,168 @@
+"""Rules about how leaders came about: unclean, last known, while fenced; and how the ELR was lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from kraft_audit.rules.broker_states import broker_states, status_text
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds, undecided
+from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
+from kraft_audit.rules.partitions import partition_case
+from kraft_audit.rules.registry import rule
+
+SHOWN = 20
+
+
+def _stake(states: PartitionStates, row: int) -> tuple[Evidence, ...]:
+    """From when on records may be missing: since the partition last had a leader that was in sync."""
+    before = states.previous(row)
+    if before is None:
+        return ()
+    led = before
+    while not states.is_first[led] and states.leader[led] == -1:
+        led -= 1
+    seconds = (int(states.timestamp_ms[row]) - int(states.timestamp_ms[led])) / 1000
+    return (
+        Evidence(
+            f"last state with a leader: {states.describe(led)}, {seconds:.1f} s before; what was acknowledged "
+            "until then and did not reach the new leader is lost",
+            offset=int(states.from_offset[led]),
+            epoch=int(states.value("leader_epoch", led)),
+            timestamp_ms=int(states.timestamp_ms[led]),
+        ),
+    )
+
+
+def _recovery(states: PartitionStates, row: int) -> Episode:
+    """From the election to the record that says RECOVERED."""
+    end = row + 1
+    while end <= states.newest_row(row) and states.recovering[end]:
+        end += 1
+    return Episode(row, end if end <= states.newest_row(row) else None)
+
+
+@rule("KP003", "unclean-election", Severity.CRITICAL, Scope.PARTITION, needs=("partition_changes",))
+def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    for row in np.flatnonzero(states.is_election("unclean") & states.exists).tolist():
+        before = states.previous(row)
+        elr = [] if before is None else states.lists["elr"].of(before)
+        given_up = f", given up: ELR {elr}" if elr else ""
+        yield partition_case(
+            states,
+            _recovery(states, row),
+            f"broker {int(states.leader[row])} was elected from outside ISR and ELR{given_up}",
+            facts=_stake(states, row),
+        )
+    for row in np.flatnonzero(
+        states.is_cause("snapshot") & states.recovering & states.is_first & states.exists
+    ).tolist():
+        yield undecided(
+            states.name(row),
+            "RECOVERING in a snapshot: the record of its election is gone",
+            from_offset=int(states.from_offset[row]),
+        )
+
+
+@rule("KP004", "last-known-leader-elected", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
+def kp004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    for row in np.flatnonzero(states.is_election("last_known") & states.exists).tolist():
+        summary = f"broker {int(states.leader[row])}, the last known leader, was elected with ISR and ELR empty"
+        yield partition_case(states, _recovery(states, row), summary, facts=_stake(states, row))
+
+
+@rule(
+    "KP017", "fenced-leader-elected", Severity.CRITICAL, Scope.PARTITION, needs=("partition_changes", "broker_changes")
+)
+def kp017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    for row in np.flatnonzero(states.is_election("last_known") & states.exists).tolist():
+        leader, offset = int(states.leader[row]), int(states.from_offset[row])
+        known = broker_states(history).get(leader)
+        state = None if known is None else known.at(offset)
+        if state is not None and (state["fenced"] or not state["exists"]):
+            summary = f"the last known leader was elected, and is {status_text(history, leader, offset)}"
+            fact = Evidence(status_text(history, leader, offset), offset=state["from_offset"])
+            end = row + 1 if row < states.newest_row(row) else None
+            yield partition_case(states, Episode(row, end), summary, facts=(fact,))
+
+
+@rule("KP007", "elr-wiped-by-config", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes", "config_changes"))
+def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    elr, isr = states.size("elr"), states.size("isr")
+    had = np.append(0, elr[:-1]) * ~states.is_first > 0 if len(states) else np.zeros(0, bool)
+    is_gone = states.exists & had & (elr == 0)
+    by_directory = is_gone & states.is_cause("directory_assigned") & (isr < states.effective_min_isr)
+    writes = sorted(
+        (row for row in history.rows("config_changes") if row["name"] == "min.insync.replicas"),
+        key=lambda row: row["from_offset"],
+    )
+    offsets = np.array([row["from_offset"] for row in writes], np.int64)
+    for row in np.flatnonzero((is_gone & states.is_cause("elr_cleared")) | by_directory).tolist():
+        lost = states.lists["elr"].of(row - 1)
+        if by_directory[row]:
+            summary = f"a directory assignment wiped ELR {lost} (4.0.0 to 4.2.0)"
+            yield partition_case(states, Episode(row, None), summary)
+            continue
+        place = int(np.searchsorted(offsets, states.from_offset[row])) - 1
+        if place < 0:
+            yield partition_case(states, Episode(row, None), f"ELR {lost} was cleared")
+            continue
+        write = writes[place]
+        where = f"{write['resource_type']} {write['resource_name'] or '(all brokers)'}"
+        text = f"min.insync.replicas of {where} := {write['value']}"
+        fact = Evidence(text, offset=write["from_offset"], timestamp_ms=write["timestamp_ms"])
+        yield partition_case(states, Episode(row, None), f"{text} cleared ELR {lost}", facts=(fact,))
+
+
+@rule("KP008", "unclean-shutdown", Severity.MEDIUM, Scope.BROKER, needs=("partition_changes", "broker_changes"))
+def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    by_return: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in np.flatnonzero(states.is_cause("unclean_shutdown")).tolist():
+        broker = states.value("cause_broker_id", row)
+        if broker is None:
+            continue
+        known = broker_states(history).get(broker)
+        registration = -1
+        if known is not None:
+            place = int(np.searchsorted(known.offsets, states.from_offset[row]))
+            registration = int(known.offsets[place]) if place < len(known.offsets) else -1
+        by_return[broker, registration].append(row)
+    for (broker, registration), rows in sorted(by_return.items()):
+        rows.sort(key=lambda row: int(states.from_offset[row]))
+        first = rows[0]
+        shown = ", ".join(states.name(row) for row in rows[:SHOWN])
+        facts = [
+            Evidence(
+                f"{states.name(row)}: {states.describe(row)}",
+                offset=int(states.from_offset[row]),
+                before=None if states.is_first[row] else states.describe(row - 1),
+                after=states.describe(row),
+            )
+            for row in rows[:SHOWN]
+        ]
+        yield Case(
+            f"broker {broker}",
+            f"came back uncleanly (registration at offset {registration}): "
+            f"out of ISR or ELR of {len(rows)} partitions: {shown}",
+            from_offset=int(states.from_offset[first]),
+            from_ms=int(states.timestamp_ms[first]),
+            evidence=tuple(facts),
+        )
+
+
+@rule("KP014", "reassignment-below-min-isr", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes",))
+def kp014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    is_completed = states.is_cause("reassignment_completed") & states.exists
+    for row in np.flatnonzero(is_completed & (states.size("isr") < states.effective_min_isr)).tolist():
+        wanted = int(states.effective_min_isr[row])
+        summary = f"a reassignment completed with {int(states.size('isr')[row])} in sync of {wanted} wanted"
+        yield partition_case(states, Episode(row, None), summary)

@@ -1,0 +1,241 @@
+"""Every state of every partition in columns, in the order (partition, offset), and the episodes of a condition in them.
+
+Two million partitions must take seconds: conditions are computed for all rows at once, and only the rows where an
+episode begins or ends become values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.rules.history import ClusterHistory
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+LISTS: Final = ("replicas", "isr", "elr", "last_known_elr", "adding_replicas", "removing_replicas")
+_SPREAD: Final = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeLists:
+    """A list column as offsets and values: row r holds values[offsets[r]:offsets[r + 1]]."""
+
+    offsets: Rows
+    values: Rows
+
+    @property
+    def lengths(self) -> Rows:
+        return np.diff(self.offsets)
+
+    def of(self, row: int) -> list[int]:
+        found: list[int] = self.values[self.offsets[row] : self.offsets[row + 1]].tolist()
+        return found
+
+    @property
+    def row_of_value(self) -> Rows:
+        return np.repeat(np.arange(len(self.offsets) - 1), self.lengths)
+
+    @property
+    def keys(self) -> Rows:
+        """(row, node) of each value as one number: equal numbers are the same node in the same row."""
+        return self.row_of_value * _SPREAD + (self.values & (_SPREAD - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A condition that held for one partition from one row to another; `end` is None while it lasts."""
+
+    start: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionStates:
+    """Rows of `partition_changes` sorted by partition and offset; all arrays go by that order."""
+
+    table: pa.Table
+    from_offset: Rows
+    timestamp_ms: Rows
+    partition: Rows
+    leader: Rows
+    effective_min_isr: Rows
+    exists: Mask
+    recovering: Mask
+    is_first: Mask
+    is_last: Mask
+    last_rows: Rows
+    lists: dict[str, NodeLists]
+    has_expected: Mask
+    expected_elr: NodeLists
+
+    def __len__(self) -> int:
+        return len(self.from_offset)
+
+    def newest_row(self, row: int) -> int:
+        """The newest row of the partition of `row`."""
+        return int(self.last_rows[np.searchsorted(self.last_rows, row)])
+
+    @property
+    def next_offset(self) -> Rows:
+        """From where on a row no longer holds; the largest int64 for the newest."""
+        following = np.append(self.from_offset[1:], 0) if len(self) else self.from_offset
+        return np.where(self.is_last, np.iinfo(np.int64).max, following)
+
+    def size(self, name: str) -> Rows:
+        return self.lists[name].lengths
+
+    def previous(self, row: int) -> int | None:
+        return None if self.is_first[row] else row - 1
+
+    def value(self, name: str, row: int) -> Any:
+        return self.table[name][row].as_py()
+
+    def is_cause(self, *causes: str) -> Mask:
+        return _is_in(self.table["cause"], causes)
+
+    def is_election(self, *kinds: str) -> Mask:
+        return _is_in(self.table["election"], kinds)
+
+    def name(self, row: int) -> str:
+        return f"{self.value('topic', row)}-{int(self.partition[row])}"
+
+    def describe(self, row: int) -> str:
+        """A state as people read it."""
+        shown = [f"ISR {_ids(self.lists['isr'].of(row))}", f"ELR {_ids(self.lists['elr'].of(row))}"]
+        if self.lists["last_known_elr"].of(row):
+            shown.append(f"last known {_ids(self.lists['last_known_elr'].of(row))}")
+        return f"{'  '.join(shown)}  of replicas {_ids(self.lists['replicas'].of(row))}, leader {int(self.leader[row])}"
+
+    def episodes(self, condition: Mask) -> list[Episode]:
+        """Runs of neighbouring rows of one partition in which the condition holds."""
+        if not len(self):
+            return []
+        before = np.append(False, condition[:-1]) & ~self.is_first
+        starts = np.flatnonzero(condition & ~before)
+        after = np.append(condition[1:], False) & ~self.is_last
+        ends = np.flatnonzero(condition & ~after)
+        open_ended = self.is_last[ends]
+        return [
+            Episode(start, None if is_open else end + 1)
+            for start, end, is_open in zip(starts.tolist(), ends.tolist(), open_ended.tolist(), strict=True)
+        ]
+
+
+def _ids(nodes: Sequence[int]) -> str:
+    return "[" + " ".join(map(str, nodes)) + "]"
+
+
+def _is_in(column: pa.ChunkedArray, values: Sequence[str]) -> Mask:
+    found: Mask = pc.is_in(column, value_set=pa.array(values, pa.string())).to_numpy()
+    return found.astype(bool)
+
+
+def partition_states(history: ClusterHistory) -> PartitionStates:
+    """The states of this cluster's partitions; made once."""
+    return history.known("partition states", lambda: _partition_states(history))
+
+
+def _partition_states(history: ClusterHistory) -> PartitionStates:
+    table = history.table("partition_changes")
+    topics = table["topic_id"].combine_chunks().dictionary_encode()
+    topic = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) if len(topics) else np.zeros(0, np.int64)
+    partition = table["partition"].to_numpy().astype(np.int64)
+    offset = table["from_offset"].to_numpy()
+    order = np.lexsort((np.arange(len(offset)), offset, partition, topic))
+    if not np.array_equal(order, np.arange(len(order))):
+        table = table.take(pa.array(order)).combine_chunks()
+    group = topic[order] * _SPREAD + partition[order]
+    is_first = np.ones(len(group), bool)
+    is_first[1:] = group[1:] != group[:-1]
+    is_last = np.append(is_first[1:], True) if len(group) else is_first
+    expected = table["expected_elr"]
+    return PartitionStates(
+        table,
+        table["from_offset"].to_numpy(),
+        table["timestamp_ms"].to_numpy(),
+        partition[order],
+        table["leader"].to_numpy().astype(np.int64),
+        table["effective_min_isr"].to_numpy().astype(np.int64),
+        table["exists"].to_numpy().astype(bool),
+        pc.equal(table["leader_recovery_state"], "RECOVERING").to_numpy().astype(bool),
+        is_first,
+        is_last,
+        np.flatnonzero(is_last),
+        {name: _lists(table[name]) for name in LISTS},
+        pc.is_valid(expected).to_numpy().astype(bool),
+        _lists(expected),
+    )
+
+
+def _lists(column: pa.ChunkedArray) -> NodeLists:
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return NodeLists(offsets, pc.list_flatten(column).to_numpy().astype(np.int64))
+
+
+def rows_with(row_count: int, rows: Rows) -> Mask:
+    """A mask over `row_count` rows."""
+    mask = np.zeros(row_count, bool)
+    mask[rows] = True
+    return mask
+
+
+def shares(left: NodeLists, right: NodeLists) -> Mask:
+    """Rows in which two lists have a node in common."""
+    both = np.isin(left.keys, right.keys)
+    return rows_with(len(left.offsets) - 1, left.row_of_value[both])
+
+
+def exceeds(left: NodeLists, right: NodeLists) -> Mask:
+    """Rows in which the left list has a node that the right one lacks."""
+    outside = ~np.isin(left.keys, right.keys)
+    return rows_with(len(left.offsets) - 1, left.row_of_value[outside])
+
+
+def differs(left: NodeLists, right: NodeLists) -> Mask:
+    """Rows whose lists are not equal, order included."""
+    result: Mask = left.lengths != right.lengths
+    same = np.flatnonzero(~result & (left.lengths > 0))
+    if len(same):
+        widest = int(left.lengths[same].max())
+        for place in range(widest):
+            rows = same[left.lengths[same] > place]
+            result[rows] |= left.values[left.offsets[rows] + place] != right.values[right.offsets[rows] + place]
+    return result
+
+
+def changed(lists: NodeLists, is_first: Mask) -> Mask:
+    """Rows whose list differs from the row before, of the same partition."""
+    if len(is_first) < 2:
+        return np.zeros(len(is_first), bool)
+    starts, lengths = lists.offsets[:-1], lists.lengths
+    before = NodeListsView(starts[:-1], lengths[:-1], lists.values)
+    after = NodeListsView(starts[1:], lengths[1:], lists.values)
+    return np.append(False, _views_differ(before, after)) & ~is_first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeListsView:
+    """Lists anywhere in one value array."""
+
+    starts: Rows
+    lengths: Rows
+    values: Rows
+
+
+def _views_differ(left: NodeListsView, right: NodeListsView) -> Mask:
+    result: Mask = left.lengths != right.lengths
+    same = np.flatnonzero(~result & (left.lengths > 0))
+    if len(same):
+        for place in range(int(left.lengths[same].max())):
+            rows = same[left.lengths[same] > place]
+            result[rows] |= left.values[left.starts[rows] + place] != right.values[right.starts[rows] + place]
+    return result

@@ -1,0 +1,266 @@
+"""Rules about what a partition can survive: last replica, no leader, too few in sync, one rack, a broken ELR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from kraft_audit.rules.broker_states import broker_states, is_active, racks, status_text
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds
+from kraft_audit.rules.operations import operation_ends
+from kraft_audit.rules.partition_states import (
+    Episode,
+    Mask,
+    PartitionStates,
+    differs,
+    exceeds,
+    partition_states,
+    rows_with,
+    shares,
+)
+from kraft_audit.rules.registry import rule
+
+CAUSES_THAT_RECOMPUTE_NOTHING = ("min_isr_edited", "replicas_of_partition_0", "controller_changed", "snapshot")
+
+
+def partition_case(
+    states: PartitionStates, episode: Episode, summary: str, *, do: str | None = None, facts: tuple[Evidence, ...] = ()
+) -> Case:
+    """A case about one partition: what it was, what it became, and how it ended."""
+    start, end = episode.start, episode.end
+    before = states.previous(start)
+    evidence = [
+        Evidence(
+            states.describe(start),
+            offset=int(states.from_offset[start]),
+            epoch=int(states.value("leader_epoch", start)),
+            timestamp_ms=int(states.timestamp_ms[start]),
+            before=None if before is None else states.describe(before),
+            after=f"{states.describe(start)} ({states.value('cause', start)})",
+        ),
+        *facts,
+    ]
+    if end is not None:
+        text = states.describe(end) if states.exists[end] else "the topic was removed"
+        evidence.append(
+            Evidence(
+                f"over: {text} ({states.value('cause', end)})",
+                offset=int(states.from_offset[end]),
+                timestamp_ms=int(states.timestamp_ms[end]),
+            )
+        )
+    return Case(
+        states.name(start),
+        summary,
+        from_offset=int(states.from_offset[start]),
+        to_offset=None if end is None else int(states.from_offset[end]),
+        from_ms=int(states.timestamp_ms[start]),
+        to_ms=None if end is None else int(states.timestamp_ms[end]),
+        epoch=int(states.value("leader_epoch", start)),
+        evidence=tuple(evidence),
+        what_to_do=do,
+    )
+
+
+def _cases(
+    states: PartitionStates, condition: Mask, describe: Callable[[Episode], tuple[str, str | None]]
+) -> Iterator[Case]:
+    for episode in states.episodes(condition):
+        summary, do = describe(episode)
+        yield partition_case(states, episode, summary, do=do)
+
+
+def in_sync_or_eligible(states: PartitionStates) -> Mask:
+    """Rows in which exactly one replica is in the union of ISR and ELR."""
+    isr, elr = states.lists["isr"], states.lists["elr"]
+    common = np.zeros(len(states), np.int64)
+    both = np.isin(isr.keys, elr.keys)
+    np.add.at(common, isr.row_of_value[both], 1)
+    only_one: Mask = isr.lengths + elr.lengths - common == 1
+    return only_one
+
+
+@rule(
+    "KP001", "last-replica-standing", Severity.CRITICAL, Scope.PARTITION, needs=("partition_changes", "broker_changes")
+)
+def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    condition = states.exists & in_sync_or_eligible(states) & (states.size("replicas") > 1)
+
+    def describe(episode: Episode) -> tuple[str, str | None]:
+        row = _last_row(states, episode)
+        last = (states.lists["isr"].of(row) or states.lists["elr"].of(row))[0]
+        others = [broker for broker in states.lists["replicas"].of(row) if broker != last]
+        summary = f"{states.describe(row)}: one unclean crash of broker {last} loses acknowledged records"
+        if episode.end is not None:
+            return summary, "over: look why it came to this, and whether records were lost meanwhile"
+        back = ", ".join(status_text(history, broker) for broker in others)
+        return summary, f"bring another replica into the ISR before you touch broker {last}: {back}"
+
+    yield from _cases(states, condition, describe)
+
+
+def _last_row(states: PartitionStates, episode: Episode) -> int:
+    """The newest row of an episode."""
+    return states.newest_row(episode.start) if episode.end is None else episode.end - 1
+
+
+@rule("KP002", "offline", Severity.CRITICAL, Scope.PARTITION, needs=("partition_changes", "broker_changes"))
+def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+
+    def describe(episode: Episode) -> tuple[str, str | None]:
+        row = _last_row(states, episode)
+        isr, elr, last_known = (states.lists[name].of(row) for name in ("isr", "elr", "last_known_elr"))
+        summary = f"no leader: {states.describe(row)}"
+        if episode.end is not None:
+            return summary, None
+        if isr or elr:
+            names = "; ".join(status_text(history, broker) for broker in (isr or elr))
+            return summary, f"one of {isr or elr} can lead without loss: bring it back first ({names})"
+        if last_known:
+            return summary, (
+                f"nobody is eligible: broker {last_known[0]} was the last leader and is elected when it returns, "
+                "with loss if it crashed; recover-plan shows what each choice costs"
+            )
+        return summary, "nobody is eligible and no last leader is known: recover-plan shows what each choice costs"
+
+    yield from _cases(states, states.exists & (states.leader == -1), describe)
+
+
+@rule("KP005", "under-min-isr", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
+def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+
+    def describe(episode: Episode) -> tuple[str, str | None]:
+        row = _last_row(states, episode)
+        end_ms = history.end_ms if episode.end is None else int(states.timestamp_ms[episode.end])
+        minutes = max(0, (end_ms or 0) - int(states.timestamp_ms[episode.start])) / 60_000
+        isr, wanted = int(states.size("isr")[row]), int(states.effective_min_isr[row])
+        return f"{isr} in sync of {wanted} wanted: the high watermark stood still for {minutes:.1f} min", None
+
+    yield from _cases(states, states.exists & (states.size("isr") < states.effective_min_isr), describe)
+
+
+@rule("KP006", "elr-invariant-broken", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
+def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    isr, elr = states.lists["isr"], states.lists["elr"]
+    overlap = states.exists & shares(isr, elr)
+    outside = states.exists & exceeds(elr, states.lists["replicas"])
+    recomputed = ~states.is_cause(*CAUSES_THAT_RECOMPUTE_NOTHING)
+    kept = states.exists & (elr.lengths > 0) & (isr.lengths >= states.effective_min_isr) & recomputed
+    other = states.exists & states.has_expected & differs(elr, states.expected_elr)
+
+    def describe(episode: Episode) -> tuple[str, str | None]:
+        row = episode.start
+        found = [
+            text
+            for mask, text in (
+                (overlap, "a node is in the ISR and in the ELR"),
+                (outside, "the ELR holds a node that is no replica"),
+                (kept, f"an ELR is kept though {int(isr.lengths[row])} in sync are enough"),
+                (other, f"the shipped rules give ELR {states.expected_elr.of(row)}"),
+            )
+            if mask[row]
+        ]
+        return f"{'; '.join(found)}: {states.describe(row)}", None
+
+    yield from _cases(states, overlap | outside | kept | other, describe)
+
+
+@rule("KP009", "one-rack", Severity.HIGH, Scope.PARTITION, needs=("partition_changes", "broker_changes"))
+def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    known = racks(history)
+    all_brokers = [b for b, states in broker_states(history).items() if states.newest["exists"]]
+    names = sorted(set(known.values()))
+    if not names:
+        return
+    if len(names) == 1:
+        if len(all_brokers) > 1 and len(known) == len(all_brokers):
+            yield Case("cluster", f"all {len(all_brokers)} brokers are in rack {names[0]}", from_offset=0)
+        return
+    states = partition_states(history)
+    rack_of = np.full(max(known) + 2, -1, np.int64)
+    for broker, rack in known.items():
+        rack_of[broker] = names.index(rack)
+    condition = states.exists & (states.size("replicas") > 1) & _is_one_rack(states, rack_of)
+    for episode in states.episodes(condition):
+        if episode.end is None:
+            row = _last_row(states, episode)
+            members = states.lists["isr"].of(row) + states.lists["elr"].of(row)
+            if len(members) > 1:
+                yield partition_case(states, episode, f"{members} are all in rack {known[members[0]]}")
+
+
+def _is_one_rack(states: PartitionStates, rack_of: np.ndarray) -> Mask:
+    """Rows whose ISR and ELR members have known racks, all the same."""
+    lowest = np.full(len(states), np.iinfo(np.int64).max)
+    highest = np.full(len(states), -2, np.int64)
+    for name in ("isr", "elr"):
+        lists = states.lists[name]
+        members = np.clip(lists.values, -1, len(rack_of) - 1)
+        rack = np.where(members >= 0, rack_of[members], -1)
+        np.minimum.at(lowest, lists.row_of_value, rack)
+        np.maximum.at(highest, lists.row_of_value, rack)
+    one_rack: Mask = (lowest == highest) & (highest >= 0)
+    return one_rack
+
+
+@rule(
+    "KP016",
+    "isr-on-dead-broker",
+    Severity.HIGH,
+    Scope.PARTITION,
+    needs=("partition_changes", "broker_changes", "batches"),
+)
+def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    isr = states.lists["isr"]
+    row_of_value, until = isr.row_of_value, states.next_offset
+    sole = (isr.lengths == 1) & (states.leader == -1)
+    usable = states.exists & ~sole
+    broken = np.zeros(len(states), bool)
+    for broker, known in broker_states(history).items():
+        rows = row_of_value[isr.values == broker]
+        rows = rows[usable[rows]]
+        if not len(rows) or known.is_active.all():
+            continue
+        starts = states.from_offset[rows]
+        place = np.maximum(np.searchsorted(known.offsets, starts, side="right") - 1, 0)
+        dead = np.append(~known.is_active, False)
+        nearest = np.full(len(dead) + 1, len(known.offsets), np.int64)
+        for number in range(len(known.offsets) - 1, -1, -1):
+            nearest[number] = number if dead[number] else nearest[number + 1]
+        first_dead = nearest[place]
+        begins = np.maximum(np.append(known.offsets, np.iinfo(np.int64).max)[first_dead], starts)
+        revived = np.append(known.offsets, [np.iinfo(np.int64).max] * 2)[
+            _next_active(known.is_active)[np.minimum(first_dead, len(known.is_active))]
+        ]
+        ends = np.minimum(until[rows], revived)
+        lasts = (first_dead < len(known.offsets)) & (begins < until[rows]) & (ends > operation_ends(history, begins))
+        broken |= rows_with(len(states), rows[lasts])
+
+    def describe(episode: Episode) -> tuple[str, str | None]:
+        row = episode.start
+        stop = int(until[row])
+        at = stop - 1
+        dead = [
+            status_text(history, broker, at)
+            for broker in isr.of(row)
+            if (s := broker_states(history).get(broker)) is not None and not is_active(s.at(at))
+        ]
+        return f"{states.describe(row)}: {', '.join(dead) or 'a member was fenced meanwhile'}", None
+
+    yield from _cases(states, broken, describe)
+
+
+def _next_active(active: np.ndarray) -> np.ndarray:
+    """For each state the number of the next active one; the count of states where there is none."""
+    count = len(active)
+    following = np.full(count + 1, count, np.int64)
+    for number in range(count - 1, -1, -1):
+        following[number] = number if active[number] else following[number + 1]
+    return following

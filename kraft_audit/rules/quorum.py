@@ -1,0 +1,255 @@
+"""Rules about what a majority holds: divergence, lost commits, logs that went back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kraft_audit.rules.canonical import CanonicalLog, LogBatches, canonical_log, log_batches, newest_watermark
+from kraft_audit.rules.captured import (
+    capture_evidence,
+    captures_in_order,
+    moments,
+    newest_captures,
+    replica_end,
+    replica_name,
+)
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.majorities import majority_size
+from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds, undecided
+from kraft_audit.rules.registry import rule
+
+
+@rule("KQ001", "divergent-suffix", Severity.MEDIUM, Scope.LOG, needs=("captures", "batches", "watermarks"))
+def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    batches, log = log_batches(history), canonical_log(history)
+    if not len(log.base_offset):
+        return
+    apart = ~batches.is_canonical & (batches.last_offset >= log.start_offset)
+    suffixes: dict[tuple[Any, ...], list[int]] = {}
+    for number in np.unique(batches.replica[apart]).tolist():
+        mine = np.flatnonzero(apart & (batches.replica == number))
+        first = int(mine[np.lexsort((batches.leader_epoch[mine], batches.base_offset[mine]))[0]])
+        replica = batches.replicas[number]
+        key = (
+            replica["node_id"],
+            replica["directory_id"],
+            int(batches.base_offset[first]),
+            int(batches.leader_epoch[first]),
+        )
+        suffixes.setdefault(key, []).append(first)
+    for (node_id, _directory, offset, epoch), rows in sorted(suffixes.items(), key=str):
+        end = max(_suffix_end(batches, apart, row) for row in rows)
+        name = (
+            f"node {node_id}"
+            if node_id is not None
+            else f"replica at {batches.replicas[int(batches.replica[rows[0]])]['path']}"
+        )
+        is_over = not any(_is_current(history, batches, row) for row in rows)
+        yield Case(
+            name,
+            f"holds [{offset}, {end}) of epoch {epoch}, which the canonical log does not"
+            + ("; it was cut off later" if is_over else ""),
+            from_offset=offset,
+            to_offset=None,
+            from_ms=int(batches.timestamp_ms[rows[0]]),
+            epoch=epoch,
+            evidence=(*_both_sides(batches, log, rows[0]), *_places(history, batches, rows)),
+            is_over=is_over,
+        )
+
+
+def _suffix_end(batches: LogBatches, apart: Any, row: int) -> int:
+    mine = apart & (batches.replica == batches.replica[row])
+    return int(batches.last_offset[mine].max()) + 1
+
+
+def _is_current(history: ClusterHistory, batches: LogBatches, row: int) -> bool:
+    """Whether the node's newest capture is the log dir that holds this batch, and it holds it still."""
+    replica = batches.replicas[int(batches.replica[row])]
+    for capture in newest_captures(history):
+        if capture["node_id"] == replica["node_id"] and (capture["root"], capture["path"]) == (
+            replica["root"],
+            replica["path"],
+        ):
+            return bool((capture["log_end_offset"] or 0) > batches.base_offset[row])
+    return False
+
+
+def _both_sides(batches: LogBatches, log: CanonicalLog, row: int) -> Iterator[Evidence]:
+    offset = int(batches.base_offset[row])
+    other = log.row_of(offset)
+    theirs = "nothing: the canonical log ends before it" if other is None else _batch_text(log, other)
+    epoch = int(batches.leader_epoch[row])
+    yield Evidence(
+        "the first batch that differs", offset=offset, epoch=epoch, before=theirs, after=_batch_text(batches, row)
+    )
+
+
+def _batch_text(batches: LogBatches | CanonicalLog, row: int) -> str:
+    offsets = f"[{int(batches.base_offset[row])}, {int(batches.last_offset[row]) + 1})"
+    return f"batch {offsets} epoch {int(batches.leader_epoch[row])} crc {int(batches.crc[row]):08x}"
+
+
+def _places(history: ClusterHistory, batches: LogBatches, rows: list[int]) -> Iterator[Evidence]:
+    table = history.table("batches")
+    for row in rows[:5]:
+        replica = batches.replicas[int(batches.replica[row])]
+        yield Evidence(
+            "held there",
+            node_id=replica["node_id"],
+            path=replica["path"] or replica["root"],
+            file_name=table["file_name"][int(batches.row[row])].as_py(),
+            position=int(batches.position[row]),
+        )
+
+
+@rule("KQ002", "committed-divergence", Severity.CRITICAL, Scope.LOG, needs=("captures", "batches", "watermarks"))
+def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    newest, log = newest_watermark(history), canonical_log(history)
+    if newest is None:
+        return
+    if newest["canonical_end_offset"] is None and history.rows("captures"):
+        yield Case(
+            "log",
+            "there is no canonical log: two branches share a last epoch, or all end below what was committed",
+            from_offset=newest["low"],
+            evidence=tuple(Evidence(text) for text in newest["low_evidence"]),
+        )
+        return
+    yield from _contradicted(history, log)
+    yield from _too_few_hold(history, newest)
+
+
+def _contradicted(history: ClusterHistory, log: CanonicalLog) -> Iterator[Case]:
+    """What was proven committed once, and is not what the canonical log says now."""
+    proofs: dict[tuple[int, int], Evidence] = {}
+    for row in history.rows("watermarks"):
+        if row["low"] > 0:
+            text = f"committed below {row['low']} in epoch {row['low_epoch']} by the captures of then"
+            proofs.setdefault(
+                (row["low"], row["low_epoch"]), Evidence(text, offset=row["low"] - 1, timestamp_ms=row["read_to_ms"])
+            )
+    for row in captures_in_order(history):
+        end, epoch = row["snapshot_end_offset"], row["snapshot_epoch"]
+        if end:
+            text = f"a snapshot of {replica_name(row)} ends at {end} in epoch {epoch}"
+            proofs.setdefault((end, epoch), capture_evidence(row, text, offset=end - 1))
+    for (end, epoch), proof in sorted(proofs.items()):
+        found = log.epoch_at(end - 1)
+        if end <= log.start_offset or found == epoch:
+            continue
+        now = "ends before it" if found is None else f"has epoch {found} there"
+        yield Case(
+            "log",
+            f"offset {end - 1} was committed in epoch {epoch}; the canonical log {now}",
+            from_offset=end - 1,
+            epoch=epoch,
+            evidence=(proof,),
+        )
+
+
+def _too_few_hold(history: ClusterHistory, newest: dict[str, Any]) -> Iterator[Case]:
+    voters = {(v["voter_id"], v["directory_id"]) for v in newest["voters"]}
+    if not voters or newest["low"] == 0 or len(newest["captured_voters"]) < len(voters):
+        return
+    holders: list[dict[str, Any]] = []
+    lacking: list[dict[str, Any]] = []
+    for row in newest_captures(history):
+        is_voter = any(row["node_id"] == id_ and directory in (None, row["directory_id"]) for id_, directory in voters)
+        if is_voter or (row["directory_id"] is None and row["node_id"] in {id_ for id_, _ in voters}):
+            (holders if replica_end(row) >= newest["low"] else lacking).append(row)
+    if len(holders) + len(lacking) == len(voters) and len(holders) < majority_size(len(voters)):
+        yield Case(
+            "log",
+            f"only {len(holders)} of {len(voters)} voters still hold offset {newest['low'] - 1}, which was committed",
+            from_offset=newest["low"] - 1,
+            epoch=newest["low_epoch"],
+            evidence=tuple(capture_evidence(row, f"{replica_name(row)} ends at {replica_end(row)}") for row in lacking),
+        )
+
+
+@rule("KQ010", "foreign-replica", Severity.CRITICAL, Scope.LOG, needs=("captures", "decode_errors"))
+def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    seen: set[str] = set()
+    for row in history.rows("captures"):
+        other = row["meta_cluster_id"]
+        is_foreign = not row["accepted"] or (other is not None and history.cluster_id and other != history.cluster_id)
+        where = row["path"] or row["root"]
+        if is_foreign and where not in seen:
+            seen.add(where)
+            fact = capture_evidence(
+                row, "meta.properties", file_name="meta.properties", before=history.cluster_id, after=other
+            )
+            yield Case(f"replica at {where}", f"{replica_name(row)} belongs to cluster {other}", evidence=(fact,))
+    for row in history.rows("decode_errors"):
+        where = row["path"] or row["root"]
+        if row["reason"] == "CLUSTER_MISMATCH" and where not in seen:
+            seen.add(where)
+            yield Case(f"replica at {where}", row["detail"], evidence=(Evidence(row["detail"], path=where),))
+
+
+@rule("KQ015", "commit-went-back", Severity.CRITICAL, Scope.LOG, needs=("watermarks",))
+def kq015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    rows = sorted(history.rows("watermarks"), key=lambda row: row["read_to_ms"])
+    best: dict[str, Any] | None = None
+    for row in rows:
+        is_later = best is not None and row["read_from_ms"] >= best["read_to_ms"]
+        if best is not None and is_later and row["high"] is not None and row["high"] < best["low"]:
+            yield Case(
+                "log",
+                f"committed to {best['low']} once, and at most to {row['high']} later",
+                from_offset=row["high"],
+                from_ms=row["read_from_ms"],
+                evidence=(
+                    *(Evidence(text, timestamp_ms=best["read_to_ms"]) for text in best["low_evidence"]),
+                    *(Evidence(text, timestamp_ms=row["read_from_ms"]) for text in row["high_evidence"]),
+                ),
+            )
+        if best is None or row["low"] > best["low"]:
+            best = row
+
+
+@rule("KQ020", "log-went-back", Severity.CRITICAL, Scope.LOG, needs=("captures", "watermarks"))
+def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    reached: dict[tuple[int, str], tuple[int, dict[str, Any]]] = {}
+    lows = sorted(history.rows("watermarks"), key=lambda row: row["read_to_ms"])
+    for taken, _newest in moments(history):
+        for row in taken:
+            if row["node_id"] is None or row["directory_id"] is None:
+                continue
+            key = (row["node_id"], row["directory_id"])
+            end = replica_end(row)
+            proven, earlier = reached.get(key, (0, row))
+            if end < proven:
+                yield Case(
+                    replica_name(row),
+                    f"ends at {end}; the same directory held committed records up to {proven} before",
+                    from_offset=end,
+                    from_ms=earlier["read_to_ms"],
+                    evidence=(
+                        capture_evidence(earlier, f"ended at {replica_end(earlier)}"),
+                        capture_evidence(row, f"ends at {end}"),
+                    ),
+                )
+                reached.pop(key)
+                continue
+            low = max((w["low"] for w in lows if w["read_to_ms"] <= _as_of(taken) and _is_counted(w, row)), default=0)
+            counted = min(end, low)
+            if counted >= proven:
+                reached[key] = (counted, row)
+    if not any(row["directory_id"] is not None for row in history.rows("captures")) and history.rows("captures"):
+        yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
+
+
+def _as_of(taken: list[dict[str, Any]]) -> int:
+    return max(int(row["read_to_ms"]) for row in taken)
+
+
+def _is_counted(watermark: dict[str, Any], row: dict[str, Any]) -> bool:
+    return any(
+        voter["voter_id"] == row["node_id"] and voter["directory_id"] in (None, row["directory_id"])
+        for voter in watermark["voters"]
+    )

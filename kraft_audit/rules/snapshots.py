@@ -1,0 +1,140 @@
+"""Rules about snapshots: whole, equal to the replayed state, never above what was committed, not too old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from kraft_audit.rules.canonical import canonical_log
+from kraft_audit.rules.captured import Row, capture_evidence, captures_in_order, newest_captures, replica_name
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.log_damage import CORRUPT, TAILS, damage_case, is_snapshot_file
+from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds, undecided
+from kraft_audit.rules.registry import rule
+from kraft_codec.errors import Reason
+
+LAST_METADATA_VERSION_OF_3_9: Final = 21
+SNAPSHOT_DAMAGE: Final = {Reason.SNAPSHOT_INCOMPLETE, *CORRUPT, *TAILS}
+
+
+@rule("KQ011", "bad-snapshot", Severity.HIGH, Scope.LOG, needs=("captures", "batches", "decode_errors"))
+def kq011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in history.rows("decode_errors"):
+        if row["reason"] in SNAPSHOT_DAMAGE and (is_snapshot_file(row) or row["reason"] == Reason.SNAPSHOT_INCOMPLETE):
+            yield damage_case(row, f"{row['reason']}: {row['detail']}")
+    for check in history.snapshot_checks or ():
+        if check.differences:
+            yield Case(
+                f"snapshot {check.end_offset}-{check.epoch}",
+                f"its state is not the replayed state at offset {check.end_offset}: {check.differences[0]}",
+                from_offset=check.end_offset,
+                epoch=check.epoch,
+                evidence=tuple(Evidence(text, path=check.path) for text in check.differences[:20]),
+            )
+    yield from _off_boundary(history)
+
+
+def _off_boundary(history: ClusterHistory) -> Iterator[Case]:
+    log = canonical_log(history)
+    seen: set[int] = set()
+    for row in captures_in_order(history):
+        end = row["snapshot_end_offset"]
+        if not end or end in seen or not log.start_offset < end < log.end_offset:
+            continue
+        seen.add(end)
+        batch = log.row_of(end)
+        if batch is not None and int(log.base_offset[batch]) != end:
+            text = (
+                f"offset {end} lies inside the batch [{int(log.base_offset[batch])}, {int(log.last_offset[batch]) + 1})"
+            )
+            yield Case(
+                f"snapshot {end}-{row['snapshot_epoch']}",
+                f"does not end at a batch boundary: {text}",
+                from_offset=end,
+                epoch=row["snapshot_epoch"],
+                severity=Severity.LOW if _writer_is_3_9(history) else Severity.HIGH,
+                evidence=(capture_evidence(row, text, offset=end),),
+            )
+
+
+def _writer_is_3_9(history: ClusterHistory) -> bool:
+    """Up to 3.9.1 a snapshot may end inside a batch (KAFKA-17713): told by what the controllers support."""
+    supported = [
+        feature["max_supported_version"]
+        for row in history.rows("controller_changes")
+        for feature in row["features"]
+        if feature["name"] == "metadata.version"
+    ]
+    levels = [row["feature_level"] for row in history.rows("feature_changes") if row["name"] == "metadata.version"]
+    return int(max(supported or levels or [LAST_METADATA_VERSION_OF_3_9 + 1])) <= LAST_METADATA_VERSION_OF_3_9
+
+
+@rule("KQ012", "snapshot-above-commit", Severity.CRITICAL, Scope.LOG, needs=("captures", "watermarks"))
+def kq012(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in captures_in_order(history):
+        end = row["snapshot_end_offset"]
+        watermark = _of_moment(history, row)
+        if not end or watermark is None or watermark["high"] is None or end <= watermark["high"]:
+            continue
+        yield Case(
+            replica_name(row),
+            f"its snapshot ends at {end}, above everything that was committed then ({watermark['high']})",
+            from_offset=end,
+            from_ms=row["read_to_ms"],
+            epoch=row["snapshot_epoch"],
+            evidence=(
+                capture_evidence(row, f"snapshot {end}-{row['snapshot_epoch']}", offset=end),
+                *(Evidence(text) for text in watermark["high_evidence"]),
+            ),
+        )
+
+
+def _of_moment(history: ClusterHistory, capture: Row) -> dict[str, Any] | None:
+    """The interval that the set of captures shows to which this one belongs."""
+    return next(
+        (
+            row
+            for row in history.rows("watermarks")
+            if row["read_from_ms"] <= capture["read_from_ms"] and capture["read_to_ms"] <= row["read_to_ms"]
+        ),
+        None,
+    )
+
+
+@rule(
+    "KQ019",
+    "stale-snapshot",
+    Severity.LOW,
+    Scope.LOG,
+    needs=("captures", "batches"),
+    thresholds=(
+        Threshold("max_age_hours", 24, "age of the newest snapshot; Kafka writes one an hour"),
+        Threshold("max_log_since_bytes", 200 * 1024 * 1024, "log behind the newest snapshot; Kafka allows 20 MiB"),
+    ),
+)
+def kq019(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
+    log = canonical_log(history)
+    ends = [row["snapshot_end_offset"] for row in newest_captures(history) if row["snapshot_end_offset"]]
+    if not len(log.base_offset) or history.end_ms is None:
+        return
+    newest = max(ends, default=0)
+    began_ms = log.time_at(newest - 1) if newest else int(log.timestamp_ms[0])
+    since_bytes = int(log.size_bytes[log.base_offset >= newest].sum())
+    if began_ms is None:
+        row = int(np.searchsorted(log.base_offset, newest))
+        if row == len(log.base_offset):
+            yield undecided("snapshot", "the log around the newest snapshot was not read", from_offset=newest)
+            return
+        began_ms = int(log.timestamp_ms[row])
+    hours = (history.end_ms - began_ms) / 3_600_000
+    what = f"the newest snapshot ends at {newest}" if newest else "there is no snapshot"
+    if hours > float(thresholds["max_age_hours"]) or since_bytes > int(thresholds["max_log_since_bytes"]):
+        yield Case(
+            "snapshot",
+            f"{what}: {hours:.0f} h and {since_bytes / 2**20:.0f} MiB of log since",
+            from_offset=newest,
+            from_ms=began_ms,
+            evidence=(Evidence(what, offset=newest, timestamp_ms=began_ms),),
+        )
