@@ -84,10 +84,14 @@ class RecordIndex:
         return control_type.message if control_type else None
 
     def rows_of(self, message: Message) -> npt.NDArray[np.int64]:
-        """The rows of one record type that can be decoded, ascending."""
-        matches = (self.api_key == message.number) & (self.status == OK)
-        matches &= self.is_control == (METADATA_BY_API_KEY.get(message.number) != message)
-        return np.flatnonzero(matches)
+        """The rows of one record type that can be decoded, ascending; none where this dialect has no such type."""
+        is_control = METADATA_BY_API_KEY.get(message.number) != message
+        number = message.number
+        if is_control:
+            # A dialect may give a message another type number than the one it bears elsewhere.
+            types = CONTROL_TYPES[self.dialect].values()
+            number = next((known.number for known in types if known.message == message), -1)
+        return np.flatnonzero((self.api_key == number) & (self.status == OK) & (self.is_control == is_control))
 
 
 _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (

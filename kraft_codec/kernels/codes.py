@@ -30,9 +30,9 @@ UNKNOWN_RECORD_TYPE: Final = status_of(Reason.UNKNOWN_RECORD_TYPE)
 UNKNOWN_RECORD_VERSION: Final = status_of(Reason.UNKNOWN_RECORD_VERSION)
 UNKNOWN_CONTROL_TYPE: Final = status_of(Reason.UNKNOWN_CONTROL_TYPE)
 
-NEED_MORE: Final = -1
+NEED_MORE: Final = -16
 """A kernel's stop: the chunk ends inside a batch and is not the last."""
-NO_SPACE: Final = -2
+NO_SPACE: Final = -17
 """A kernel's stop: the output buffer may not hold the next row; call again from there with a larger one."""
 
 BATCH_OVERHEAD_BYTES: Final = 12
@@ -116,7 +116,7 @@ DIGIT_PAIRS: Final = 0
 BASE64_DIGITS: Final = 256
 BASE64_URL_PAIRS: Final = 512
 
-BROKEN: Final = -3
+BROKEN: Final = -18
 """A kernel's stop: bytes that were checked once are no longer what they were. Nothing was read beyond them."""
 
 # Ops that put values into Arrow buffers. Arguments: column, then the op's own; 6 says that the column may lag behind

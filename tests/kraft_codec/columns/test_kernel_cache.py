@@ -1,0 +1,185 @@
+"""Compiled kernels are kept where nobody else can put any, and made once however many processes start together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kraft_codec.kernels import cache, native
+from kraft_codec.kernels.tables import byte_tables, has_crc32_instruction, lane_tables
+
+FACTORY = "kraft_codec.kernels.decoder:with_crc32_instruction"
+WHO = """
+import sys, time
+from kraft_codec.columns import index_batches
+assert len(index_batches(b"")) == 0
+print("numba" in sys.modules)
+"""
+
+
+@pytest.fixture
+def folder(project_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A cache folder below the project: pytest's own stand in a folder that everybody may write to."""
+    base = project_root / ".cache" / f"kernels-test-{os.getpid()}-{tmp_path.name}"
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(base / "cache"))
+    yield base / "cache"
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Instead of compiling, notes that something would have been."""
+    calls: list[str] = []
+
+    def compile_library(kernels: str) -> bytes:
+        calls.append(kernels)
+        return b"{}\n" + f"code {len(calls)}".encode()
+
+    monkeypatch.setattr(native, "compile_library", compile_library)
+    return calls
+
+
+def code() -> bytes:
+    return native._code("decoder", FACTORY, ("kraft_codec.kernels",), 10)
+
+
+def test_compiled_once_and_then_read(folder: Path, compiled: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    first = code()
+    assert capfd.readouterr().err == "kraft-audit: compiling the decoder for this processor, once (about 10 seconds)\n"
+    assert code() == first
+    assert compiled == [FACTORY]
+    assert capfd.readouterr().err == ""
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert {path.suffix for path in folder.iterdir()} == {".o", ""}
+
+
+def test_another_kernel_source_is_another_file(folder: Path, compiled: list[str]) -> None:
+    code()
+    native._code("decoder", FACTORY, ("kraft_codec.kernels", "kraft_codec.schemas"), 10)
+    native._code("decoder", FACTORY.replace("instruction", "tables"), ("kraft_codec.kernels",), 10)
+    assert len(compiled) == len(list(folder.glob("*.o"))) == 3
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "writable", "link"])
+def test_a_file_that_cannot_be_trusted_is_made_anew(folder: Path, compiled: list[str], damage: str) -> None:
+    code()
+    (path,) = folder.glob("*.o")
+    content = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(content[:-1])
+        case "flipped":
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        case "empty":
+            path.write_bytes(b"")
+        case "writable":
+            path.chmod(0o622)
+        case "link":
+            path.rename(folder / "elsewhere")
+            path.symlink_to(folder / "elsewhere")
+    assert code() == b"{}\ncode 2"
+    assert code() == b"{}\ncode 2"
+    assert not path.is_symlink()
+
+
+def spoil(folder: Path, how: str) -> None:
+    match how:
+        case "mode":
+            folder.mkdir(parents=True)
+            folder.chmod(0o755)
+        case "link":
+            (folder.parent / "real").mkdir(parents=True, mode=0o700)
+            folder.symlink_to(folder.parent / "real")
+        case "file":
+            folder.parent.mkdir(parents=True)
+            folder.write_text("")
+        case "parent":
+            folder.mkdir(parents=True, mode=0o700)
+            folder.parent.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("mode", "mode 0755 lets others in"),
+        ("link", "not a folder"),
+        ("file", "File exists"),
+        ("parent", "everybody may"),
+    ],
+)
+def test_an_unsafe_folder_is_not_used(
+    folder: Path, compiled: list[str], capfd: pytest.CaptureFixture[str], how: str, said: str
+) -> None:
+    spoil(folder, how)
+    before = sorted(folder.parent.rglob("*"))
+    assert code() == b"{}\ncode 1"
+    assert code() == b"{}\ncode 2"
+    assert sorted(folder.parent.rglob("*")) == before
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert said in lines[0]
+    assert "for this process alone" in lines[0]
+    assert cache.FOLDER_VARIABLE in lines[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_folder_of_somebody_else_is_not_used(folder: Path, compiled: list[str]) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(cache.UnsafeFolderError, match="belongs to another user"):
+        cache.private_folder()
+
+
+def test_the_folder_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cache.FOLDER_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/someone/cache")
+    assert cache.folder_path() == Path("/var/someone/cache/kraft-audit")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache.folder_path() == Path("/home/someone/.cache/kraft-audit")
+
+
+@pytest.mark.slow
+def test_sixteen_processes_with_an_empty_cache_compile_once(folder: Path, project_root: Path) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", WHO], cwd=project_root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(16)
+    ]
+    finished = [process.communicate(timeout=240) for process in started]
+    assert [process.returncode for process in started] == [0] * 16, finished
+    assert sum("compiling" in said for _, said in finished) == 1
+    assert sum(printed == "True\n" for printed, _ in finished) == 1  # the one that compiled imported numba
+    assert len(list(folder.glob("*.o"))) == 1
+
+
+def test_importing_the_decoder_neither_compiles_nor_imports_the_compiler(project_root: Path, folder: Path) -> None:
+    program = "import sys, kraft_codec.columns; print(sorted({'numba', 'llvmlite', 'pandas'} & set(sys.modules)))"
+    printed = subprocess.run(
+        [sys.executable, "-c", program], cwd=project_root, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert printed.stdout == "[]\n"
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 7, 8, 9, 767, 768, 800, 3000])
+def test_both_ways_to_compute_a_crc_agree(size_bytes: int) -> None:
+    """The tables serve processors without the instruction: here both are run through numba alone."""
+    google_crc32c = pytest.importorskip("google_crc32c")
+    from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
+
+    content = np.random.default_rng(1).integers(0, 256, size_bytes + 1, np.uint8)[1:]
+    expected = google_crc32c.value(content.tobytes())
+    where = content.__array_interface__["data"][0]
+    assert crc32c_by_tables(where, size_bytes, byte_tables().ctypes.data) == expected
+    if has_crc32_instruction():
+        assert crc32c_by_instruction(where, size_bytes, lane_tables().ctypes.data) == expected
