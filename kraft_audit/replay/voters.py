@@ -57,6 +57,11 @@ class VoterSet:
     def ids(self) -> frozenset[int]:
         return frozenset(voter.voter_id for voter in self.voters)
 
+    @property
+    def is_static(self) -> bool:
+        """No change of this set can go unseen: it is configured, and kraft.version 0 knows no other."""
+        return self.source == "static" and self.kraft_version == 0
+
     def holds(self, node_id: int, directory_id: str | None) -> bool:
         """Whether that replica is a voter of this set: by id and directory, by id alone where either is not known."""
         return any(
@@ -81,7 +86,9 @@ def voter_history(
     history: list[VoterSet] = []
     if current is None and static_voters:
         voters = tuple(Voter(voter_id) for voter_id in sorted(static_voters))
-        current = VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", 0, voters)
+        # The drafts begin with a configured set too, but theirs can change.
+        version = 0 if dialect is Dialect.KIP853 else 1
+        current = VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", version, voters)
     if current is not None:
         history.append(current)
     relevant = (record for record in records if record.name in _APPLY[dialect])

@@ -1,0 +1,288 @@
+"""The committed interval [low, high] of a metadata log, from captured disks alone, each bound with its evidence.
+
+low ≤ what is committed at the end of reading; what was committed at the start of reading ≤ high. The rules are those of
+the project's design, which were checked on random histories; the acknowledgement rules stand in `evidence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraft_audit.replay.evidence import (
+    Branch,
+    ClusterEvidence,
+    Replica,
+    acknowledgements,
+    majority,
+)
+from kraft_audit.replay.voters import VoterSet, in_effect
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Everything below `offset` on the branch that holds `epoch` at `offset` - 1 is committed."""
+
+    offset: int
+    epoch: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedInterval:
+    """What captures prove; `high` is None where they bound nothing, `canonical` where there is no canonical log."""
+
+    low: int
+    low_epoch: int
+    high: int | None
+    high_epoch: int | None
+    canonical: Branch | None
+    low_evidence: tuple[str, ...]
+    high_evidence: tuple[str, ...]
+    undecided: str | None
+    voters: VoterSet | None
+    captured_voters: tuple[int, ...]
+    read_from_ms: int
+    read_to_ms: int
+
+
+def committed_interval(evidence: ClusterEvidence) -> CommittedInterval:
+    """The interval that one round of captures (and an earlier low) shows."""
+    proofs = sorted(proofs_of_commitment(evidence), key=lambda proof: -proof.offset)
+    best = proofs[0] if proofs else Proof(0, -1, "no record is proven committed")
+    low_evidence = tuple(dict.fromkeys(proof.text for proof in proofs if proof.offset == best.offset)) or (best.text,)
+    canonical = canonical_branch(evidence, best)
+    high, high_epoch, high_evidence = _high(evidence, best.offset)
+    voters = None if canonical is None else in_effect(canonical.voter_sets, canonical.end[1])
+    captured = [] if voters is None else [replica.node_id for replica in evidence.captured(voters)]
+    return CommittedInterval(
+        low=best.offset,
+        low_epoch=best.epoch,
+        high=high,
+        high_epoch=high_epoch,
+        canonical=canonical,
+        low_evidence=low_evidence,
+        high_evidence=tuple(high_evidence),
+        undecided=_undecided(evidence, best.offset, high, voters, captured, high_evidence),
+        voters=voters,
+        captured_voters=tuple(sorted(set(captured))),
+        read_from_ms=min((r.read_from_ms for r in evidence.replicas), default=0),
+        read_to_ms=max((r.read_to_ms for r in evidence.replicas), default=0),
+    )
+
+
+def proofs_of_commitment(evidence: ClusterEvidence) -> Iterator[Proof]:
+    """Everything that proves a prefix committed; the largest is `low`."""
+    if evidence.earlier_low is not None:
+        offset, epoch = evidence.earlier_low
+        yield Proof(offset, epoch, f"an earlier capture proved {offset}")
+    for replica in evidence.replicas:
+        for offset, epoch in replica.snapshots:
+            yield Proof(offset, epoch, f"{replica.name} has a snapshot that ends at {offset}")
+    for branch in evidence.branches:
+        for epoch, end in branch.first_batch_ends.items():
+            yield Proof(
+                end, epoch, f"metadata was written in epoch {epoch} behind its first batch, which ends at {end}"
+            )
+        for epoch in branch.leaders:
+            if epoch not in evidence.split_epochs:
+                yield from _acknowledged_proofs(evidence, branch, epoch)
+
+
+def _acknowledged_proofs(evidence: ClusterEvidence, branch: Branch, epoch: int) -> Iterator[Proof]:
+    """What majorities of the sets that an epoch's leader had in effect acknowledged in that epoch."""
+    above = branch.leaders[epoch].offset
+    for voter_set, superseded_at in branch.sets_in_epoch(epoch):
+        acks = sorted(acknowledgements(evidence, branch, voter_set, epoch), key=lambda ack: -ack.end_offset)
+        needed = majority(len(voter_set.voters))
+        if len(acks) < needed:
+            continue
+        # Of a record that a later set's record follows, this set was in effect when it was written or since.
+        end = min(acks[needed - 1].end_offset, branch.run_of_epoch[epoch].to_offset)
+        if superseded_at is not None:
+            end = min(end, superseded_at)
+        if end > above:
+            reasons = "; ".join(ack.reason for ack in acks[:needed])
+            yield Proof(end, epoch, f"{needed} of {len(voter_set.voters)} voters: {reasons}")
+
+
+def canonical_branch(evidence: ClusterEvidence, low: Proof) -> Branch | None:
+    """The branch with the highest (last epoch, end offset) among captured voters; None where two claim it.
+
+    Voters are those of any set seen from `low` on, and a removed leader that still leads; observers count only where no
+    voter was captured.
+    """
+    voters = [replica for replica in evidence.replicas if _votes(evidence, replica, low.offset)]
+    candidates = voters or list(evidence.replicas)
+    if not candidates:
+        return None
+    last_epoch, end_offset = max(replica.end for replica in candidates)
+    if last_epoch in evidence.split_epochs or end_offset < low.offset:
+        return None
+    for branch in evidence.branches:
+        run = branch.run_of_epoch.get(last_epoch)
+        if run is not None and run.to_offset >= end_offset:
+            held = branch.epoch_at(low.offset - 1)
+            return branch if held is None or held == low.epoch else None
+    return None
+
+
+def _votes(evidence: ClusterEvidence, replica: Replica, low: int) -> bool:
+    for branch in evidence.branches:
+        for voter_set in _sets_from(branch, low):
+            if voter_set.holds(replica.node_id, replica.directory_id):
+                return True
+    start = evidence.leaders.get(replica.end[0])
+    return start is not None and start.leader_id == replica.node_id
+
+
+def _sets_from(branch: Branch, low: int) -> list[VoterSet]:
+    """The sets of a branch from the one in effect at an offset on."""
+    current = in_effect(branch.voter_sets, low - 1)
+    later = [voter_set for voter_set in branch.voter_sets if voter_set.from_offset >= low]
+    return later if current is None else [current, *later]
+
+
+def _high(evidence: ClusterEvidence, low: int) -> tuple[int | None, int | None, list[str]]:
+    """high, the epoch of the record below it, and why nothing from it on was committed."""
+    # A record of an epoch tells of its LeaderChange too, which may lie below the log start.
+    started = [branch for branch in evidence.branches if branch.runs]
+    if not started:
+        return None, None, ["no record was captured"]
+    branch = max(started, key=lambda b: b.end)
+    newest = max(((epoch, offset) for r in evidence.replicas for offset, epoch in r.snapshots), default=(-1, 0))
+    if newest > branch.end:
+        return None, None, [f"no log was captured that reaches the snapshot at {newest[1]}, epoch {newest[0]}"]
+    if evidence.split_epochs:
+        return None, None, [f"two histories claim epoch {max(evidence.split_epochs)}"]
+    for seen in evidence.branches:
+        sets = _sets_from(seen, low)
+        if not sets:
+            return None, None, ["no voter set is known"]
+        for voter_set in sets:
+            count = len(evidence.captured(voter_set))
+            if not _blocks(voter_set, count):
+                of = f"{count} of the {len(voter_set.voters)} voters of the set at {voter_set.from_offset}"
+                return None, None, [f"only {of} were captured"]
+    reasons: list[str] = []
+    for run in reversed(branch.runs):
+        found = _highest_in_epoch(evidence, branch, run.epoch, reasons)
+        if found is not None:
+            return found + 1, branch.epoch_at(found), reasons
+    return branch.runs[0].from_offset, None, reasons
+
+
+def _highest_in_epoch(evidence: ClusterEvidence, branch: Branch, epoch: int, reasons: list[str]) -> int | None:
+    """The last record of an epoch that is not excluded; None where the epoch is."""
+    run = branch.run_of_epoch[epoch]
+    start = branch.leaders.get(epoch)
+    limit = run.to_offset
+    marks = [] if start is None else [start.offset]
+    if start is not None:
+        elected_in = in_effect(branch.voter_sets, start.offset - 1) or in_effect(branch.voter_sets, start.offset)
+        if elected_in is not None and _lacks_majority(evidence, branch, elected_in, start.offset):
+            reasons.append(f"too few voters hold the LeaderChange of epoch {epoch} at {start.offset}")
+            return None
+    sets = branch.sets_in_epoch(epoch)
+    for voter_set, _ in sets:
+        if voter_set.from_epoch == epoch and run.from_offset <= voter_set.from_offset < limit:
+            if _lacks_majority(evidence, branch, voter_set, voter_set.from_offset):
+                reasons.append(f"too few voters hold the voter set at {voter_set.from_offset}")
+                limit = voter_set.from_offset
+                break
+            marks.append(voter_set.from_offset)
+    seen = [voter_set for voter_set, _ in sets if voter_set.from_offset < run.to_offset]
+    for offset in _candidates(evidence, branch, run.from_offset, limit, seen):
+        if offset in marks or not _is_excluded(evidence, branch, epoch, offset, seen):
+            return offset
+        reasons.append(f"too few voters hold the record of epoch {epoch} at {offset}")
+    held = [mark for mark in marks if mark < limit]
+    return max(held, default=None)
+
+
+def _candidates(
+    evidence: ClusterEvidence, branch: Branch, from_offset: int, limit: int, sets: list[VoterSet]
+) -> list[int]:
+    """Offsets that may be the last not excluded one, descending: what lacks a record changes only there."""
+    ends = {limit, *(replica.holds_to(branch) for replica in evidence.replicas)}
+    ends.update(voter_set.from_offset + more for voter_set in sets for more in (0, 1))
+    return sorted((end - 1 for end in ends if from_offset < end <= limit), reverse=True)
+
+
+def _is_excluded(evidence: ClusterEvidence, branch: Branch, epoch: int, offset: int, sets: list[VoterSet]) -> bool:
+    """Whether an ordinary record cannot have been committed.
+
+    Below a later set of its epoch that was seen: if it is blocked in each set that its leader had since. Else by a
+    majority that lacks it, which blocks it also in a set one voter away that nobody saw.
+    """
+    current = in_effect(branch.voter_sets, offset)
+    if current is None:
+        return False
+    later = [s for s in sets if s.from_epoch == epoch and s.from_offset > offset]
+    if later or current.is_static:
+        return all(_lacks_majority(evidence, branch, voter_set, offset) for voter_set in (current, *later))
+    return _lacking(evidence, branch, current, offset) >= majority(len(current.voters))
+
+
+def _lacking(evidence: ClusterEvidence, branch: Branch, voter_set: VoterSet, offset: int) -> int:
+    """How many voters of a set were read and do not hold the record."""
+    return sum(replica.holds_to(branch) <= offset for replica in evidence.captured(voter_set))
+
+
+def _lacks_majority(evidence: ClusterEvidence, branch: Branch, voter_set: VoterSet, offset: int) -> bool:
+    count = len(voter_set.voters)
+    return count - _lacking(evidence, branch, voter_set, offset) < majority(count)
+
+
+def _blocks(voter_set: VoterSet, captured_count: int) -> bool:
+    """Whether the captured voters, if they all lacked a record, would exclude it."""
+    count = len(voter_set.voters)
+    if voter_set.is_static:
+        return count - captured_count < majority(count)
+    return captured_count >= majority(count)
+
+
+def _undecided(
+    evidence: ClusterEvidence,
+    low: int,
+    high: int | None,
+    voters: VoterSet | None,
+    captured: list[int],
+    high_evidence: list[str],
+) -> str | None:
+    """Why the bounds do not meet, in one line."""
+    if high == low:
+        return None
+    if high is None:
+        return f"no upper bound: {high_evidence[-1] if high_evidence else 'nothing was captured'}"
+    if low > high:
+        return "the captures are of different moments"
+    missing = [] if voters is None else sorted(voters.ids - set(captured))
+    if missing:
+        return f"voters not captured: {', '.join(map(str, missing))}"
+    silent = [replica.name for replica in evidence.replicas if replica.persisted is None]
+    if silent:
+        return f"no quorum-state of {', '.join(silent)}"
+    return "what lies between is held by too many voters to be excluded, and by too few in its epoch to be proven"
+
+
+def watermark_row(interval: CommittedInterval) -> Mapping[str, Any]:
+    """A row of `watermarks`."""
+    end = None if interval.canonical is None else interval.canonical.end
+    voters = () if interval.voters is None else interval.voters.voters
+    return {
+        "read_from_ms": interval.read_from_ms,
+        "read_to_ms": interval.read_to_ms,
+        "low": interval.low,
+        "low_epoch": interval.low_epoch,
+        "high": interval.high,
+        "high_epoch": interval.high_epoch,
+        "canonical_epoch": None if end is None else end[0],
+        "canonical_end_offset": None if end is None else end[1],
+        "voters": [{"voter_id": voter.voter_id, "directory_id": voter.directory_id} for voter in voters],
+        "captured_voters": list(interval.captured_voters),
+        "low_evidence": list(interval.low_evidence),
+        "high_evidence": list(interval.high_evidence),
+        "undecided": interval.undecided,
+    }

@@ -1,0 +1,87 @@
+"""The committed interval against the truth of random histories, and against what Kafka reported."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft_audit.replay.watermarks import committed_interval
+
+
+def _small_raft() -> Any:
+    path = Path(__file__).with_name("small_raft.py")
+    spec = importlib.util.spec_from_file_location("small_raft", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["small_raft"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+SMALL = _small_raft()
+
+
+def check_history(seed: int, *, static: bool, steps: int = 150) -> tuple[int, int]:
+    """Runs one history with captures on the way; how many, and how many of them were points."""
+    raft = SMALL.SmallRaft(seed, static=static)
+    chance = random.Random(seed)  # noqa: S311
+    captures = points = 0
+    for _ in range(steps):
+        raft.step()
+        if chance.random() < 0.1:
+            chosen = [i for i in raft.nodes if chance.random() < 0.75]
+            chance.shuffle(chosen)
+            taken = SMALL.capture(raft, chosen, at_rest=chance.random() < 0.3)
+            interval = committed_interval(taken.evidence)
+            assert interval.low <= taken.committed_at_end, (seed, interval)
+            assert interval.high is None or taken.committed_at_start <= interval.high, (seed, interval)
+            captures += 1
+            points += interval.high == interval.low
+    return captures, points
+
+
+@pytest.mark.parametrize("static", [True, False])
+@given(seed=st.integers(0, 2**32))
+def test_bounds_hold_on_random_histories(seed: int, static: bool) -> None:
+    check_history(seed, static=static)
+
+
+@given(seed=st.integers(0, 2**32), static=st.booleans())
+def test_fewer_replicas_only_widen_and_order_does_not_matter(seed: int, static: bool) -> None:
+    raft = SMALL.SmallRaft(seed, static=static)
+    chance = random.Random(seed)  # noqa: S311
+    for _ in range(120):
+        raft.step()
+    taken = SMALL.capture(raft, list(raft.nodes), at_rest=True).evidence
+    whole = committed_interval(taken)
+    shuffled = list(taken.replicas)
+    chance.shuffle(shuffled)
+    again = committed_interval(replace(taken, replicas=tuple(shuffled)))
+    assert (again.low, again.high, again.canonical) == (whole.low, whole.high, whole.canonical)
+    kept = [node_id for node_id in raft.nodes if chance.random() < 0.6]
+    fewer = committed_interval(SMALL.capture(raft, kept, at_rest=True).evidence)
+    assert fewer.low <= whole.low
+    assert fewer.high is None or (whole.high is not None and fewer.high >= whole.high)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_an_earlier_low_is_kept(seed: int) -> None:
+    raft = SMALL.SmallRaft(seed, static=False)
+    low: tuple[int, int] | None = None
+    for _ in range(8):
+        for _ in range(25):
+            raft.step()
+        taken = SMALL.capture(raft, raft.random.sample(list(raft.nodes), 3))
+        interval = committed_interval(replace(taken.evidence, earlier_low=low))
+        assert (low or (0, -1))[0] <= interval.low <= taken.committed_at_end
+        assert interval.high is None or taken.committed_at_start <= interval.high
+        low = (interval.low, interval.low_epoch)
