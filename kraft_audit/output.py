@@ -17,12 +17,18 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Row = Mapping[str, Any]
 SAMPLED_ROWS: Final = 200
 """A table's widths follow its first rows, so that it starts to print before the last row is known."""
 CELL_CHARACTERS_MAX: Final = 60
+SLICED_ROWS: Final = 1000
+"""So many rows of a batch are Python objects at one time."""
+_json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _INVISIBLE: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -97,6 +103,26 @@ def _escape(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1]
 
 
+def json_objects(batch: pa.RecordBatch, json_columns: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Each row of an Arrow batch as `to_json` would give it, by columns, which is ten times as fast."""
+    names = batch.schema.names
+    if not names:
+        return
+    texts = [_json_texts(batch.column(place).to_pylist(), name in json_columns) for place, name in enumerate(names)]
+    heads = [f"{'{' if place == 0 else ','}{json.dumps(name)}:" for place, name in enumerate(names)]
+    for values in zip(*texts, strict=True):
+        yield _escaped("".join([part for pair in zip(heads, values, strict=True) for part in pair]) + "}")
+
+
+def _json_texts(values: list[Any], is_json: bool) -> list[str]:
+    if is_json:
+        return ["null" if value is None else value for value in values]
+    return [
+        str(value) if type(value) is int else _json_string(value) if type(value) is str else to_json(value)
+        for value in values
+    ]
+
+
 def to_cell(value: Any) -> str:
     """One value for people or a spreadsheet."""
     if value is None:
@@ -144,6 +170,26 @@ class Output:
         }
         writers[self.format](counted(), columns)
         return count
+
+    def batches(
+        self, batches: Iterable[pa.RecordBatch], columns: Sequence[Column], json_columns: frozenset[str] = frozenset()
+    ) -> None:
+        """Prints Arrow batches as they come, as `rows` does; `json_columns` hold JSON text."""
+        slices = (
+            batch.slice(start, SLICED_ROWS) for batch in batches for start in range(0, batch.num_rows, SLICED_ROWS)
+        )
+        if self.format is Format.JSONL:
+            for part in slices:
+                self.stream.writelines(f"{text}\n" for text in json_objects(part, json_columns))
+        elif self.format is Format.JSON:
+            separator = "[\n"
+            for part in slices:
+                for text in json_objects(part, json_columns):
+                    self.stream.write(separator + text)
+                    separator = ",\n"
+            self.stream.write("[]\n" if separator == "[\n" else "\n]\n")
+        else:
+            self.rows((row for part in slices for row in part.to_pylist()), columns)
 
     def document(self, document: Any) -> None:
         """Prints one JSON document; pretty on a terminal, one line elsewhere."""

@@ -1,0 +1,22 @@
+"""Arguments that several commands share: same concept, same name, same place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kraft_audit.output import Format
+from kraft_codec.schemas import Dialect
+
+Path = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI.")
+]
+OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Table for people; the others for programs.")]
+Capture = Annotated[
+    str | None,
+    typer.Option("--capture", metavar="NAME", show_default=False, help="Only the capture (folder) of this name."),
+]
+DialectOption = Annotated[
+    Dialect, typer.Option("--dialect", help="Membership protocol that wrote the log, as its owner knows.")
+]

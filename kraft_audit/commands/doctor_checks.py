@@ -1,0 +1,164 @@
+"""What `doctor` looks at. Every check answers, whatever it finds."""
+
+from __future__ import annotations
+
+import enum
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from kraft_audit.commands.reading import KEY_VARIABLE, key_file_problem
+from kraft_codec.errors import InputError
+
+LOW_DISK_BYTES: Final = 1 << 30
+SPARK_REMEDY: Final = "pip install 'kraft-audit[spark]'"
+
+
+class Status(enum.StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One answer; `remedy` is empty where nothing is to be done."""
+
+    what: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+def all_checks(paths: list[str]) -> list[Check]:
+    """Every check, in the order of what a first run meets."""
+    checks = [_package("pyarrow", is_needed=True), _package("numba", is_needed=True), _kernels()]
+    has_spark = find_spec("pyspark") is not None
+    checks += [_package(name, is_needed=False) for name in ("pyspark", "delta-spark", "deltalake")]
+    checks += [_java(has_spark), _jars(has_spark)]
+    checks += [_disk("working folder", Path.cwd()), _disk("temporary files", Path(tempfile.gettempdir()))]
+    checks.append(_key_file())
+    checks += [_input(path) for path in paths]
+    return checks
+
+
+def _package(name: str, *, is_needed: bool) -> Check:
+    try:
+        return Check(name, Status.OK, version(name))
+    except PackageNotFoundError:
+        if is_needed:
+            return Check(name, Status.FAIL, "not installed", "pip install kraft-audit")
+        return Check(name, Status.WARN, "not installed: run, tables and notebooks need it", SPARK_REMEDY)
+
+
+def _kernels() -> Check:
+    from kraft_codec.kernels.cache import UnsafeFolderError, private_folder
+
+    what = "kernel cache"
+    try:
+        folder = private_folder()
+    except UnsafeFolderError as problem:
+        remedy = "chmod 700 it, or let KRAFT_AUDIT_CACHE name a folder of yours; until then each start compiles anew"
+        return Check(what, Status.WARN, str(problem), remedy)
+    count = sum(1 for file in folder.iterdir() if file.is_file() and file.name != "lock")
+    return Check(what, Status.OK, f"{folder}, mode 0700, {count} files")
+
+
+def _java(has_spark: bool) -> Check:
+    from kraft_audit.settings import SettingsError
+    from kraft_audit.spark.session import JAVA_REMEDY, use_java
+
+    before = os.environ.get("JAVA_HOME")
+    try:
+        return Check("Java", Status.OK, str(use_java()))
+    except SettingsError as problem:
+        found = str(problem.value or "no Java 17 or 21 found")
+        return Check("Java", Status.FAIL if has_spark else Status.WARN, found, JAVA_REMEDY)
+    finally:
+        if before is not None:
+            os.environ["JAVA_HOME"] = before
+
+
+def _jars(has_spark: bool) -> Check:
+    from kraft_audit.settings import SettingsError
+    from kraft_audit.spark.session import jar_settings
+
+    try:
+        settings = jar_settings()
+    except SettingsError as problem:
+        return Check("Delta jars", Status.FAIL, str(problem), "run `make setup`, or unset KRAFT_AUDIT_JARS")
+    jars = [Path(jar) for jar in settings.get("spark.jars", "").split(",") if jar]
+    if any(jar.name.startswith("delta-spark") for jar in jars):
+        return Check("Delta jars", Status.OK, f"{len(jars)} in {jars[0].parent}")
+    if jars:
+        return Check("Delta jars", Status.FAIL, f"no delta-spark jar in {jars[0].parent}", "run `make setup`")
+    found = f"none here: Spark will fetch {settings.get('spark.jars.packages', '')}"
+    return Check("Delta jars", Status.WARN, found, "run `make setup` where a network is" if has_spark else SPARK_REMEDY)
+
+
+def _disk(what: str, folder: Path) -> Check:
+    try:
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as problem:
+        return Check(what, Status.FAIL, f"{folder}: {problem.strerror}", "make it, or let TMPDIR name another")
+    found = f"{folder}, {free_bytes / 1e9:.1f} GB free"
+    if not os.access(folder, os.W_OK):
+        return Check(what, Status.WARN, f"{found}, not writable", "work in a folder of yours")
+    if free_bytes < LOW_DISK_BYTES:
+        return Check(what, Status.WARN, found, "free some: archives are unpacked there, and lakes grow")
+    return Check(what, Status.OK, found)
+
+
+def _key_file() -> Check:
+    what = "redaction key"
+    declared = os.environ.get(KEY_VARIABLE)
+    if not declared:
+        return Check(what, Status.OK, f"{KEY_VARIABLE} names none: each command takes a key of its own run")
+    file = Path(declared)
+    problem = key_file_problem(file)
+    if problem is not None:
+        return Check(what, Status.FAIL, f"{file}: {problem}", f"chmod 600 {file}")
+    from kraft_audit.spark.redaction_key import load_key
+
+    try:
+        load_key(file, may_create=False)
+    except InputError as error:
+        return Check(what, Status.FAIL, str(error), "`kraft-audit run` makes one where a new lake begins")
+    return Check(what, Status.OK, f"{file}, mode 0600")
+
+
+def _input(path: str) -> Check:
+    from kraft_codec.discovery import discover
+    from kraft_codec.storage import open_storage
+
+    try:
+        with open_storage(path) as storage:
+            found = discover(storage)
+    except InputError as problem:
+        return Check(path, Status.FAIL, problem.detail, "name a log dir, a node dir, or a folder or archive of them")
+    if not found.replicas:
+        return Check(path, Status.FAIL, "no metadata log", "name a log dir, a node dir, or a folder or archive of them")
+    unreadable = list(_unreadable(path))
+    if unreadable:
+        remedy = "read it as the user that runs Kafka (snapshots are mode 0400)"
+        return Check(path, Status.WARN, f"{len(unreadable)} files cannot be read, {unreadable[0]} first", remedy)
+    if found.damages:
+        first = found.damages[0]
+        return Check(path, Status.WARN, f"{first.path}: {first.reason}: {first.detail}", "dump --table decode_errors")
+    return Check(path, Status.OK, f"{len(found.replicas)} replicas")
+
+
+def _unreadable(path: str) -> Iterator[str]:
+    """Files below a local folder that this user may not read."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if not os.access(os.path.join(folder, name), os.R_OK):  # noqa: PTH118
+                yield os.path.join(folder, name)  # noqa: PTH118

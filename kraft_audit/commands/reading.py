@@ -1,0 +1,114 @@
+"""What lies below PATH, opened once, and the key that secrets are told apart by."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from kraft_audit.commands.ending import remark
+from kraft_codec.errors import InputError
+from kraft_codec.schemas import Dialect
+
+if TYPE_CHECKING:
+    from kraft_audit.replay.plan import ClusterPlan, ReplicaPlan
+    from kraft_codec.random_access import Storage
+    from kraft_codec.redaction import Redactor
+
+KEY_VARIABLE: Final = "KRAFT_AUDIT_REDACTION_KEY_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The clusters below PATH; `open_storage` gives the storage that is open, whichever root it is asked for."""
+
+    root: str
+    storage: Storage
+    plans: list[ClusterPlan]
+
+    def open_storage(self, root: str) -> AbstractContextManager[Storage]:
+        return nullcontext(self.storage)
+
+
+@contextmanager
+def opened(
+    path: str,
+    *,
+    dialect: Dialect,
+    capture: str | None = None,
+    node_ids: list[int] | None = None,
+    file: str | None = None,
+) -> Iterator[Input]:
+    """Plans everything below `path`, or the part of it that the options name. Raises InputError."""
+    from kraft_audit.replay.planning import plan_path
+    from kraft_codec.storage import open_storage
+
+    with open_storage(path) as storage:
+        kept = cast("Callable[[str], Storage]", lambda root: nullcontext(storage))  # an archive is unpacked once
+        now_ms = time.time_ns() // 1_000_000
+        plans = plan_path(path, open_storage=kept, captured_at_ms=now_ms, dialect=dialect, capture=capture)
+        plans = [plan for plan in (_narrowed(plan, node_ids, file) for plan in plans) if plan.replicas]
+        if not plans:
+            wanted = [f"node {', '.join(map(str, node_ids))}"] if node_ids else []
+            wanted += [f"file {file}"] if file else []
+            raise InputError(path, f"nothing there of {' and '.join(wanted)}")
+        yield Input(path, storage, plans)
+
+
+def _narrowed(plan: ClusterPlan, node_ids: list[int] | None, file: str | None) -> ClusterPlan:
+    replicas = [replica for replica in plan.replicas if not node_ids or replica.node_id in node_ids]
+    if file is not None:
+        replicas = [_with_files(replica, file) for replica in replicas]
+        replicas = [replica for replica in replicas if replica.files]
+    return replace(plan, replicas=tuple(replicas))
+
+
+def _with_files(replica: ReplicaPlan, pattern: str) -> ReplicaPlan:
+    """Those files whose name, or path from its end on, is the pattern."""
+    chosen = [
+        file
+        for file in replica.files
+        if any(fnmatchcase(f"/{replica.path}/{file.name}", f"*/{one}") for one in (pattern, pattern.lstrip("./")))
+    ]
+    return replace(replica, files=tuple(chosen))
+
+
+def redaction_key() -> bytes:
+    """The key of a file that the environment names, else one of this run alone. Raises InputError."""
+    declared = os.environ.get(KEY_VARIABLE)
+    if not declared:
+        if sys.stderr.isatty():
+            remark(f"secrets are fingerprinted under a key of this run; {KEY_VARIABLE} names a file for a lasting one")
+        return secrets.token_bytes(32)
+    from kraft_audit.spark.redaction_key import load_key
+
+    problem = key_file_problem(Path(declared))
+    if problem is not None:
+        raise InputError(declared, problem)
+    return load_key(Path(declared), may_create=False)
+
+
+def key_file_problem(file: Path) -> str | None:
+    """Why a key file cannot be trusted to be secret; None where it can, or where it is not there."""
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return None
+    if stat.S_IMODE(mode) & 0o077:
+        return f"others may read the redaction key (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
+    return None
+
+
+def redactor(key: bytes) -> Redactor:
+    """One for each cluster: short secrets are numbered within it."""
+    from kraft_codec.redaction import Redactor
+
+    return Redactor(key)

@@ -1,0 +1,78 @@
+"""`tables`: what lies in a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kraft_audit.commands.arguments import OutputFormat
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.output import Column, Format, Json, Output
+
+if TYPE_CHECKING:
+    from kraft_audit.spark.show import TableContents
+
+# What a glance at a row should tell; all columns go to the other formats.
+GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
+    "captures": ("cluster_id", "node_id", "capture", "leader_id", "leader_epoch", "log_end_offset", "damage_count"),
+    "plans": ("plan", "event", "at", "cluster_name", "table_name", "outcome"),
+    "files": ("cluster_id", "node_id", "file_name", "size_bytes", "scanned_to", "damage_count"),
+    "batches": ("cluster_id", "node_id", "source", "base_offset", "last_offset", "leader_epoch", "crc", "status"),
+    "records": ("cluster_id", "source", "offset", "leader_epoch", "record_type", "record"),
+    "decode_errors": ("cluster_id", "node_id", "file_name", "position", "reason", "detail"),
+}
+COLUMNS_WITHOUT_GLANCE: Final = 6
+
+
+def tables(
+    lake: Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")],
+    sample_rows: Annotated[int, typer.Option("--rows", min=0, max=1000, help="Rows to show of each table.")] = 3,
+    output: OutputFormat = Format.TABLE,
+) -> None:
+    """Show a lake's tables: rows, files, bytes, and the first rows by key.
+
+    \b
+    Examples:
+      kraft-audit tables .demo/lake
+      kraft-audit tables .demo/lake --rows 1 --output json
+    """
+    if find_spec("deltalake") is None:
+        raise UsageError("tables needs deltalake: pip install 'kraft-audit[spark]'")
+    from kraft_audit.spark.show import lake_contents
+
+    contents = lake_contents(lake, sample_rows)
+    out = Output(output)
+    if out.format is not Format.TABLE:
+        out.rows([_summary(table) for table in contents], [])
+        return
+    for number, table in enumerate(contents):
+        if number:
+            out.line("")
+        newest = f", newest by plan {table.plan}" if table.plan is not None else ""
+        files = "1 file" if table.files == 1 else f"{table.files} files"
+        out.title(f"{table.table}: {table.rows:,} rows in {files}, {table.size_bytes:,} bytes{newest}")
+        names = GLANCE.get(table.table) or table.columns[:COLUMNS_WITHOUT_GLANCE]
+        out.rows(table.sample, [Column(name, name, is_number=_is_number(table, name)) for name in names])
+
+
+def _is_number(table: TableContents, name: str) -> bool:
+    return any(isinstance(row[name], int) and not isinstance(row[name], bool) for row in table.sample)
+
+
+def _summary(table: TableContents) -> dict[str, Any]:
+    sample = [
+        {name: Json(value) if name == "record" and value is not None else value for name, value in row.items()}
+        for row in table.sample
+    ]
+    return {
+        "table": table.table,
+        "rows": table.rows,
+        "files": table.files,
+        "size_bytes": table.size_bytes,
+        "plan": table.plan,
+        "columns": list(table.columns),
+        "sample": sample,
+    }
