@@ -67,26 +67,29 @@ class Controller:
         self._register_controllers()
 
     def _register_controllers(self) -> None:
-        if self.image.metadata_version < 15 or self.node.id in self.image.controllers:
+        """Every controller that is known by address registers once (here: when a controller becomes active)."""
+        if self.image.metadata_version < 15:
             return
-        host, port = self.node.endpoint
-        self.write(
-            [
-                (
-                    "RegisterControllerRecord",
-                    0,
-                    {
-                        "controllerId": self.node.id,
-                        "incarnationId": self.node.world.chance.uuid(),
-                        "zkMigrationReady": False,
-                        "endPoints": [{"name": "CONTROLLER", "host": host, "port": port, "securityProtocol": 0}],
-                        "features": [
-                            {"name": "kraft.version", "minSupportedVersion": 0, "maxSupportedVersion": 1},
-                            {"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30},
-                        ],
-                    },
-                )
-            ]
+        for controller_id in self.node.addresses.bootstrap_ids():
+            if controller_id not in self.image.controllers:
+                self.write([self._controller_registration(controller_id)])
+
+    def _controller_registration(self, controller_id: int) -> Record:
+        endpoint = {"name": "CONTROLLER", "host": f"controller-{controller_id}", "port": 9093, "securityProtocol": 0}
+        features = [
+            {"name": "kraft.version", "minSupportedVersion": 0, "maxSupportedVersion": 1},
+            {"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30},
+        ]
+        return (
+            "RegisterControllerRecord",
+            0,
+            {
+                "controllerId": controller_id,
+                "incarnationId": self.node.world.chance.uuid(),
+                "zkMigrationReady": False,
+                "endPoints": [endpoint],
+                "features": features,
+            },
         )
 
     def write(self, records: list[Record], reply: Reply | None = None, answer: dict[str, Any] | None = None) -> bool:

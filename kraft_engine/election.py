@@ -8,7 +8,6 @@ from kraft_engine.messages import (
     FENCED_LEADER_EPOCH,
     INCONSISTENT_CLUSTER_ID,
     INVALID_REQUEST,
-    INVALID_VOTER_KEY,
     NONE,
     UNSUPPORTED_VERSION,
     BeginQuorumEpochRequest,
@@ -44,7 +43,7 @@ def handle_vote(node: RaftNode, source: int, correlation: int, request: VoteRequ
         if request.replica_epoch > node.epoch and not _ignores_epoch(node):
             node.become_unattached(request.replica_epoch)
         if not names_me(node, request.voter):
-            error = INVALID_VOTER_KEY
+            error = node.membership.wrong_voter_error
         elif node.membership.may_vote_for(node, request.replica):
             granted = _grants(node, request)
             if granted and not request.pre_vote:
@@ -173,7 +172,7 @@ def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: B
     else:
         node.learn(request.leader_epoch, request.leader_id)
         if not names_me(node, request.voter):
-            error = INVALID_VOTER_KEY
+            error = node.membership.wrong_voter_error
     node.reply(source, correlation, BeginQuorumEpochResponse(error, node.leader_id, node.epoch))
 
 
@@ -255,7 +254,12 @@ def _send_votes(node: RaftNode, now_us: int, *, pre_vote: bool) -> int:
         return now_us + 1_000_000
     next_us = raft.NEVER
     log = node.log
-    for key in voters.keys:
+    keys = voters.keys
+    if len(set(voters.ids)) < len(keys):
+        # KIP-856: two voters may share an id, and so an address; they take turns.
+        turn = node.correlation % len(keys)
+        keys = keys[turn:] + keys[:turn]
+    for key in keys:
         if key == node.key or (key[0] == node.id and key[1] == NO_DIRECTORY):
             continue
         if key in node.granted or key in node.rejected:

@@ -37,8 +37,23 @@ class LeaderState:
     """Leadership of one epoch. Replicas are keyed by (id, directory), in a static quorum by (id, zero)."""
 
     __slots__ = (
-        "epoch", "epoch_start", "forgot_removal", "granted", "high_watermark", "known_directories", "node", "observers",
-        "parked", "pending", "quorum_deadline_us", "replicas", "voters", "writable",
+        "bootstrapped",
+        "epoch",
+        "epoch_start",
+        "forgot_removal",
+        "granted",
+        "high_watermark",
+        "known_directories",
+        "no_followers",
+        "node",
+        "observers",
+        "parked",
+        "pending",
+        "queued",
+        "quorum_deadline_us",
+        "replicas",
+        "voters",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, node: RaftNode, voters: VoterSet, granted: tuple[ReplicaKey, ...]) -> None:
@@ -56,6 +71,10 @@ class LeaderState:
         self.known_directories: dict[int, Voter] = {}
         self.writable = False
         self.forgot_removal = False
+        # Drafts: changes that wait for the one under way (KIP-856), removed voters to be told so (KIP-642).
+        self.queued: list[PendingChange] = []
+        self.no_followers: set[int] = set()
+        self.bootstrapped = False
 
     def state_of(self, key: ReplicaKey) -> ReplicaState:
         """The voter's state where `key` is one (by id alone in a static quorum), else an observer's."""

@@ -13,6 +13,7 @@ from kraft_engine.messages import (
     DUPLICATE_VOTER,
     INVALID_REQUEST,
     INVALID_UPDATE_VERSION,
+    INVALID_VOTER_KEY,
     NONE,
     REQUEST_TIMED_OUT,
     UNSUPPORTED_VERSION,
@@ -51,6 +52,8 @@ class Kip853:
 
     __slots__ = ()
     name = "kip853"
+    wrong_voter_error = INVALID_VOTER_KEY
+    votes_with_directory = False
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Voter sets and kraft.version count as soon as they are appended, uncommitted included."""

@@ -38,6 +38,10 @@ class Membership(Protocol):
     """A dialect's rules of membership: KIP-853 as shipped, or a draft."""
 
     name: str
+    # The error for a request that names another voter key than the receiver's.
+    wrong_voter_error: str
+    # Whether a vote is persisted with the candidate's directory id although kraft.version is 0.
+    votes_with_directory: bool
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Takes the control records of a batch that this replica has just appended."""

@@ -225,7 +225,8 @@ class RaftNode:
         synced = self.switches.persist_vote_before_reply or not voted
         voters = self.history.last
         voter_ids = voters.ids if voters is not None else ()
-        state = QuorumState(self.epoch, self.leader_id, self.voted, 1 if self.history.version else 0, voter_ids)
+        version = 1 if self.history.version or self.membership.votes_with_directory else 0
+        state = QuorumState(self.epoch, self.leader_id, self.voted, version, voter_ids)
         self.disk.write_state(state, synced=synced)
         self.witness.persisted(self)
 
@@ -266,7 +267,8 @@ class RaftNode:
         if self.switches.epoch_grows_with_each_candidacy or self.epoch == 0:
             self.epoch += 1
         self.leader_id = -1
-        self.voted = self.key if self.history.version else (self.id, NO_DIRECTORY)
+        with_directory = self.history.version or self.membership.votes_with_directory
+        self.voted = self.key if with_directory else (self.id, NO_DIRECTORY)
         self.granted, self.rejected = {self.key: True}, {}
         self.persist(voted=True)
         self.enter(CANDIDATE, self.random_election_timeout_us())

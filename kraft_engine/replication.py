@@ -13,6 +13,7 @@ from kraft_engine.messages import (
     FENCED_LEADER_EPOCH,
     INCONSISTENT_CLUSTER_ID,
     NONE,
+    NOT_FOLLOWER,
     NOT_LEADER_OR_FOLLOWER,
     SNAPSHOT_NOT_FOUND,
     UNKNOWN_LEADER_EPOCH,
@@ -22,6 +23,7 @@ from kraft_engine.messages import (
     FetchSnapshotResponse,
 )
 from kraft_engine.raft import FOLLOWER, RaftNode
+from kraft_engine.voters import NO_DIRECTORY, Voter
 
 # Leader's side
 
@@ -45,6 +47,10 @@ def handle_fetch(node: RaftNode, source: int, correlation: int, request: FetchRe
     if error or leader is None:
         node.reply(source, correlation, FetchResponse(error, node.leader_id, node.epoch))
         return
+    if request.replica[0] in leader.no_followers:
+        leader.no_followers.discard(request.replica[0])
+        node.reply(source, correlation, FetchResponse(NOT_FOLLOWER, node.id, node.epoch))
+        return
     if _is_valid(node, request):
         _acknowledge(node, leader, request)
         nothing_new = request.fetch_offset >= node.log.end_offset and request.high_watermark >= leader.high_watermark
@@ -65,6 +71,9 @@ def _acknowledge(node: RaftNode, leader: LeaderState, request: FetchRequest) -> 
     """A valid fetch with offset X says: I hold everything below X."""
     node.witness.acknowledged(node, request.current_leader_epoch)
     state = leader.state_of(request.replica)
+    if state.key[1] == NO_DIRECTORY:
+        # A static entry: the fetch says which directory it stands for.
+        leader.known_directories.setdefault(request.replica[0], Voter(*request.replica))
     now_us = node.world.now_us
     end = node.log.end_offset
     if request.fetch_offset >= end or (state.last_fetch_end >= 0 and request.fetch_offset >= state.last_fetch_end):

@@ -299,7 +299,8 @@ def make_snapshot(node: RaftNode) -> Snapshot | None:
         (offset, batch.epoch), image, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
         node.world.wall_ms(node.skew_ms),
     )  # fmt: skip
-    if snapshot.kraft_version == 0:
+    if snapshot.voters is node.history.static:
+        # Nothing in the log says who votes (kraft.version 0): the configuration does.
         snapshot.voters = None
     log.snapshots.append(snapshot)
     node.witness.snapshot_made(node, snapshot.id)

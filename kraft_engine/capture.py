@@ -1,0 +1,69 @@
+"""Captures: copies of nodes' dirs, taken at one moment or node by node, while they run or after they stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kraft_codec.schemas import Dialect
+from kraft_engine.batches import Record
+from kraft_engine.cluster import Cluster
+from kraft_engine.invariants import RaftInvariants
+from kraft_engine.logdir import NodeDir
+from kraft_engine.truth import moment, write_truth
+from kraft_engine.world import EPOCH_MS
+
+
+class Recorder:
+    """Writes `<out>/<capture>/node-<id>/…` as often as it is asked to, and `<out>/truth.jsonl` once."""
+
+    def __init__(
+        self,
+        out: Path,
+        cluster: Cluster,
+        invariants: RaftInvariants,
+        *,
+        dialect: Dialect = Dialect.KIP853,
+        bootstrap_records: list[Record] | None = None,
+        preallocated: bool = False,
+    ) -> None:
+        self.out = out
+        self.cluster = cluster
+        self.invariants = invariants
+        self.dialect = dialect
+        self.bootstrap_records = bootstrap_records or []
+        self.preallocated = preallocated
+        self.captures: list[str] = []
+
+    def capture(self, name: str, node_ids: tuple[int, ...] | None = None) -> Path:
+        """Copies the named nodes (all where None) as they are now; asking again for a name adds to that capture."""
+        folder = self.out / name
+        chosen = [process for process in self.cluster.processes if node_ids is None or process.id in node_ids]
+        for process in chosen:
+            node_dir = NodeDir(
+                folder / f"node-{process.id}",
+                self.dialect,
+                self.cluster.settings.cluster_id,
+                preallocated=self.preallocated,
+            )
+            node_dir.write(process, bootstrap_records=self.bootstrap_records, formatted_ms=EPOCH_MS)
+        if name not in self.captures:
+            self.captures.append(name)
+        self.invariants.record(
+            "capture",
+            capture=name,
+            captured=[process.id for process in chosen],
+            **moment(self.cluster, self.invariants),
+        )
+        return folder
+
+    def finish(self, scenario: str, *, raises: tuple[str, ...] = (), story: str = "") -> None:
+        head = {
+            "scenario": scenario,
+            "seed": self.cluster.world.seed,
+            "dialect": str(self.dialect),
+            "cluster_id": self.cluster.settings.cluster_id,
+            "captures": list(self.captures),
+            "raises": list(raises),
+            "story": story,
+        }
+        write_truth(self.out / "truth.jsonl", head, self.cluster, self.invariants)

@@ -1,0 +1,145 @@
+"""KIP-642 as written: arbitrary reassignments of the quorum as chains of single-member steps.
+
+A VoterAssignmentMessage holds the current voters and the target; the leader moves one by one towards it. The text says
+nothing of the bug of single-server changes (an assignment appended before the leader's own epoch is committed):
+`change_waits_for_epoch_commit` is the fix, and with it off the bug is found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft_engine.batches import Batch, Record
+from kraft_engine.encoding import assignment_fields
+from kraft_engine.leader import LeaderState, append, leader_change
+from kraft_engine.messages import INVALID_VOTER_KEY, NONE, Response
+from kraft_engine.raft import CANDIDATE, LEADER, NEVER, RaftNode
+from kraft_engine.replication import leader_only_error
+from kraft_engine.voters import ReplicaKey, Voter, VoterSet
+from kraft_engine.world import MS
+
+RETRY_US = 100 * MS
+
+
+class ReassignRequest:
+    """AlterPartitionReassignments for the metadata partition; None cancels."""
+
+    __slots__ = ("cluster_id", "target")
+
+    def __init__(self, cluster_id: str, target: frozenset[int] | None) -> None:
+        self.cluster_id = cluster_id
+        self.target = target
+
+
+class ReassignResponse(Response):
+    __slots__ = ()
+
+
+class Kip642:
+    """Section by section: AlterPartitionReassignments, Reassignment Algorithm, Observer Promotion, Bootstrapping."""
+
+    __slots__ = ()
+    name = "kip642"
+    wrong_voter_error = INVALID_VOTER_KEY
+    votes_with_directory = False
+
+    def apply(self, node: RaftNode, batch: Batch) -> None:
+        """Followers act with the new voters as soon as the entry has been appended."""
+        for index, (name, _, fields) in enumerate(batch.records):
+            if name != "VOTER_ASSIGNMENT":
+                continue
+            target = fields["targetVoters"]
+            voters = VoterSet(
+                (Voter(entry["voterId"]) for entry in fields["currentVoters"]),
+                None if target is None else frozenset(entry["voterId"] for entry in target),
+            )
+            offset = batch.base_offset + index
+            node.history.add(offset, voters)
+            node.witness.voters_changed(node, offset, voters)
+            if node.leader is not None:
+                node.leader.set_voters(voters)
+
+    def start_of_epoch(self, node: RaftNode, leader: LeaderState) -> tuple[Record, ...]:
+        """The first leader of an empty log writes quorum.voters as the initial assignment."""
+        change = leader_change(node, leader)
+        if node.log.end_offset == 0:
+            return (self._assignment(node, leader.voters.ids, None), change)
+        return (change,)
+
+    def may_vote_for(self, node: RaftNode, candidate: ReplicaKey) -> bool:
+        """A vote request from a non-voter is rejected, and its receiver becomes a candidate itself."""
+        voters = node.voters
+        if voters is None or candidate[0] in voters.ids:
+            return True
+        if node.is_voter and node.role not in (LEADER, CANDIDATE):
+            node.become_candidate()
+        return False
+
+    def data_allowed(self, node: RaftNode, leader: LeaderState) -> bool:
+        return leader.writable
+
+    def high_watermark_moved(self, node: RaftNode, leader: LeaderState) -> None:
+        self._step(node, leader)
+
+    def poll_leader(self, node: RaftNode, leader: LeaderState, now_us: int) -> int:
+        self._step(node, leader)
+        return now_us + RETRY_US if leader.voters.target is not None else NEVER
+
+    def poll_follower(self, node: RaftNode, now_us: int) -> None:
+        pass
+
+    def handle(self, node: RaftNode, source: int, correlation: int, body: Any) -> bool:
+        if not isinstance(body, ReassignRequest):
+            return False
+        error = leader_only_error(node, body.cluster_id, node.epoch)
+        leader = node.leader
+        if not error and leader is not None and self._may_append(node, leader):
+            if leader.voters.target != body.target:
+                append(node, (self._assignment(node, leader.voters.ids, body.target),), is_control=True)
+        elif not error:
+            error = "REASSIGNMENT_IN_PROGRESS"
+        node.reply(source, correlation, ReassignResponse(error or NONE, node.leader_id, node.epoch))
+        return True
+
+    def _may_append(self, node: RaftNode, leader: LeaderState) -> bool:
+        if leader.high_watermark < 0 and node.switches.change_waits_for_epoch_commit:
+            return False
+        offset = node.history.last_offset
+        committed = offset is None or offset < node.high_watermark
+        return committed or not node.switches.change_waits_for_committed_predecessor
+
+    def _step(self, node: RaftNode, leader: LeaderState) -> None:
+        """The next single-member step, once the last one is committed."""
+        voters = leader.voters
+        target = voters.target
+        if target is None or not self._may_append(node, leader):
+            return
+        current = set(voters.ids)
+        new, removing = sorted(target - current), sorted(current - target)
+        if not new and not removing:
+            append(node, (self._assignment(node, voters.ids, None),), is_control=True)
+        elif len(new) >= len(removing):
+            self._add_one(node, leader, new)
+        elif removing == [node.id]:
+            node.witness.note(node, "is the last to be removed and resigns")
+            node.resign()
+        else:
+            leaving = next(id for id in removing if id != node.id)  # noqa: A001
+            leader.no_followers.add(leaving)
+            ids = tuple(sorted(current - {leaving}))
+            append(node, (self._assignment(node, ids, target),), is_control=True)
+
+    def _add_one(self, node: RaftNode, leader: LeaderState, new: list[int]) -> None:
+        """An observer is promoted when its replication round is shorter than the election timeout."""
+        now_us = node.world.now_us
+        for key, state in sorted(leader.observers.items()):
+            recent = now_us - state.last_caught_up_us < node.settings.election_timeout_us
+            if key[0] in new and state.last_caught_up_us >= 0 and recent:
+                ids = tuple(sorted({*leader.voters.ids, key[0]}))
+                target = leader.voters.target
+                append(node, (self._assignment(node, ids, target),), is_control=True)
+                return
+
+    @staticmethod
+    def _assignment(node: RaftNode, ids: tuple[int, ...], target: frozenset[int] | None) -> Record:
+        return ("VOTER_ASSIGNMENT", 0, assignment_fields(node.settings.cluster_id, ids, target))

@@ -1,0 +1,86 @@
+"""Random runs of the drafts: the same faults, their own changes of membership."""
+
+from __future__ import annotations
+
+from kraft_codec.schemas import Dialect
+from kraft_engine.drafts.kip642 import Kip642, ReassignRequest
+from kraft_engine.drafts.kip856 import Kip856
+from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from kraft_engine.raft import LEADER, RaftNode
+from kraft_engine.schedule import RandomRun
+from kraft_engine.switches import ALL_ON, Switches
+
+
+class Kip856Run(RandomRun):
+    """Disks of configured controllers are replaced: the new (id, uuid) is added, the old one removed."""
+
+    def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
+        super().__init__(
+            seed, switches=switches, rules=Kip856(), beyond_model=beyond_model, static=True, pre_vote=False
+        )
+        self.plan.change_voters = True
+        self.invariants.one_voter_per_id = False
+
+    def _change_voters(self) -> None:
+        chance, cluster = self.world.chance, self.cluster
+        node = self._some_leader()
+        if node is None or node.leader is None:
+            return
+        cluster_id = cluster.settings.cluster_id
+        observers = sorted(node.leader.observers)
+        outdated = [
+            key for key in node.leader.voters.keys
+            if any(other[0] == key[0] and other != key for other in node.leader.voters.keys)
+        ]  # fmt: skip
+        if outdated and chance.happens(0.6):
+            alive = {(process.id, process.disk.directory) for process in cluster.processes}
+            dead = [key for key in outdated if key not in alive] or outdated
+            cluster.ask(node.slot, RemoveRaftVoterRequest(cluster_id, chance.choose(dead)))
+        elif observers and chance.happens(0.6):
+            key = chance.choose(observers)
+            process = cluster.processes[cluster.slot_of(key[0])]
+            cluster.ask(node.slot, AddRaftVoterRequest(cluster_id, cluster.voter_of(process)))
+        elif node.leader.bootstrapped and self._all_know_voters(node.history.entries()[0][0]):
+            self._replace_disk(node.leader.voters.keys)
+
+    def _all_know_voters(self, first_offset: int) -> bool:
+        """Until it reads the AddVoterRecords, a new disk votes by the configured ids: never two of those at once."""
+        controllers = [process for process in self.cluster.processes if process.can_become_voter]
+        return all(process.disk.log.end_offset > first_offset for process in controllers)
+
+    def _some_leader(self) -> RaftNode | None:
+        cluster = self.cluster
+        leaders = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
+        return self.world.chance.choose(leaders) if leaders else None
+
+
+class Kip642Run(RandomRun):
+    """Targets of any kind are asked for, changed on the way, and cancelled."""
+
+    def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
+        super().__init__(
+            seed, switches=switches, rules=Kip642(), beyond_model=beyond_model, static=True, pre_vote=False
+        )
+        self.plan.change_voters = True
+
+    def _build(self) -> None:
+        super()._build()
+        static = self.cluster.processes[0].static_voters
+        for extra in range(2):
+            process = self.cluster.add_process(self.plan.voters + 1 + extra)
+            process.static_voters = static
+
+    def _change_voters(self) -> None:
+        chance, cluster = self.world.chance, self.cluster
+        leaders = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
+        if not leaders:
+            return
+        node = chance.choose(leaders)
+        ids = [process.id for process in cluster.processes if process.can_become_voter]
+        target = frozenset(chance.shuffled(ids)[: chance.between(1, len(ids) + 1)])
+        wanted = None if chance.happens(0.15) else target
+        cluster.ask(node.slot, ReassignRequest(cluster.settings.cluster_id, wanted))
+
+
+def draft_run(seed: int, dialect: Dialect, *, beyond: bool = False) -> RandomRun:
+    return (Kip856Run if dialect is Dialect.KIP856 else Kip642Run)(seed, beyond_model=beyond)

@@ -1,0 +1,46 @@
+"""The two drafts keep every invariant within the model; KIP-642 without the epoch-commit fix does not."""
+
+from __future__ import annotations
+
+import os
+
+from kraft_engine.drafts import Kip642Run, Kip856Run
+from kraft_engine.invariants import InvariantViolationError
+from kraft_engine.switches import ALL_ON
+
+SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "20"))
+EVENT_COUNT = 5_000
+
+
+def test_kip856_replaces_disks_and_loses_nothing() -> None:
+    added = removed = 0
+    for seed in range(SEED_COUNT):
+        run = Kip856Run(seed)
+        run.run(EVENT_COUNT)
+        for batch in run.invariants.ledger.batches:
+            names = [name for name, _, _ in batch.records]
+            added += names == ["ADD_VOTER"]
+            removed += names == ["REMOVE_VOTER"]
+    assert added
+    assert removed or SEED_COUNT < 100
+
+
+def test_kip642_moves_to_any_target_one_voter_at_a_time() -> None:
+    finished = 0
+    for seed in range(SEED_COUNT):
+        run = Kip642Run(seed)
+        run.run(EVENT_COUNT)
+        for batch in run.invariants.ledger.batches:
+            for name, _, fields in batch.records:
+                finished += name == "VOTER_ASSIGNMENT" and fields["targetVoters"] is None and batch.base_offset > 0
+    assert finished
+
+
+def test_kip642_without_the_epoch_commit_fix_is_unsafe() -> None:
+    for seed in range(240, 500):
+        try:
+            Kip642Run(seed, switches=ALL_ON.without("change_waits_for_epoch_commit")).run(EVENT_COUNT)
+        except InvariantViolationError as violation:
+            assert violation.name in ("ChangeAfterEpochCommit", "NoUncommittedSetUsedTwice", "LeaderCompleteness")  # noqa: PT017
+            return
+    raise AssertionError("the bug of single-server changes was not found")
