@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class LogState:
-    """Where a log stands: `next_offset` is None before its first batch, `epoch` that of the last batch that was kept.
+    """Where a log stands: `next_offset` is None where nothing is known, `epoch` that of the last batch that was kept.
 
     `is_hole_explained` is set where bytes before this point were refused or could not be read: a gap there is no news.
     """

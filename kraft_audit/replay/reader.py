@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
 
 from kraft_audit.replay.continuity import Neighbour
 from kraft_audit.replay.damage import DamageLog, FileTally
@@ -10,6 +13,8 @@ from kraft_audit.replay.plan import ReplicaPlan
 from kraft_audit.replay.scanner import Chunk, Scanner, ScanSettings, neighbour
 from kraft_audit.replay.segments import first_header, starting_point
 from kraft_codec.random_access import Storage, join
+
+EPOCH_STARTS_MAX: Final = 100_000
 
 
 class LogReader:
@@ -38,6 +43,8 @@ class LogReader:
         self.last_timestamp_ms = start.last_timestamp_ms
         self.last_crc = start.last_crc
         self.scanner = Scanner(storage, damage, settings, start.state)
+        self.epoch_starts: list[tuple[int, int]] = []
+        """(epoch, first offset of it) as far as this reading has seen them, at most EPOCH_STARTS_MAX."""
 
     @property
     def end_offset(self) -> int | None:
@@ -48,7 +55,7 @@ class LogReader:
     @property
     def last_epoch(self) -> int | None:
         """The epoch of the last batch kept so far."""
-        return None if self.scanner.state.next_offset is None else self.scanner.state.epoch
+        return None if self.last_crc is None else self.scanner.state.epoch
 
     @property
     def reachable_end_offset(self) -> int | None:
@@ -70,7 +77,15 @@ class LogReader:
                         has_read = True
                     self.last_timestamp_ms = int(chunk.index.max_timestamp_ms[chunk.rows[-1]])
                     self.last_crc = int(chunk.crc[-1])
+                    self._add_epochs(chunk)
                 yield chunk
+
+    def _add_epochs(self, chunk: Chunk) -> None:
+        last = self.epoch_starts[-1][0] if self.epoch_starts else None
+        epoch = chunk.leader_epoch
+        starts = np.flatnonzero(np.concatenate(([epoch[0] != last], epoch[1:] != epoch[:-1])))
+        room = EPOCH_STARTS_MAX - len(self.epoch_starts)
+        self.epoch_starts += [(int(epoch[row]), int(chunk.base_offset[row])) for row in starts[:room].tolist()]
 
     def _first_of(self, number: int) -> Neighbour | None:
         """The first header of a segment, where there is such a segment."""

@@ -11,7 +11,7 @@ from kraft_audit.replay.plan import ClusterPlan, FilePlan, ReplicaPlan
 from kraft_audit.replay.reader import LogReader
 from kraft_audit.replay.scanner import ScanSettings
 from kraft_audit.replay.segments import replica_dir
-from kraft_codec.errors import Damage, Reason
+from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.files import EpochEntry, QuorumState
 from kraft_codec.logdir import read_checkpoints, read_meta, read_quorum_state, structure_damages
@@ -141,22 +141,38 @@ class Replica:
         self.damage.add(tally, damage.reason, damage.detail, position=damage.position, length_bytes=damage.length_bytes)
 
     def _compare_epochs(self) -> None:
-        """leader-epoch-checkpoint, read after the log, knows every epoch of it: the one witness of the last epoch.
+        """leader-epoch-checkpoint, read after the log, knows where each epoch begins: the CRC covers no batch's epoch.
 
-        It can be ahead by an election whose first batch was not yet there (an entry at the end of the log).
+        It can be ahead by an election whose first batch was not there yet. A log that has changed since it was read
+        cannot be compared.
         """
-        if self.log is None or not self.leader_epochs or self.log.scanner.state.next_offset is None:
-            return
         file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)), None)
-        end_offset, epoch = self.log.scanner.state.next_offset, self.log.scanner.state.epoch
-        inside = [entry for entry in self.leader_epochs if entry.start_offset < end_offset]
-        if file is None or file.is_unchanged or not inside or inside[-1].epoch == epoch:
+        log = self.log
+        if log is None or not self.leader_epochs or not log.epoch_starts or file is None or self._has_changed():
             return
-        last = inside[-1]
-        detail = (
-            f"the log ends in epoch {epoch}; by this file epoch {last.epoch} has begun at offset {last.start_offset}"
-        )
-        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, detail)
+        end_offset = log.end_offset or 0
+        entries = [(entry.epoch, entry.start_offset) for entry in self.leader_epochs if entry.start_offset < end_offset]
+        first_epoch, first_offset = log.epoch_starts[0]
+        # Cleaning moves the first entry up to the log's start, which can lie inside a segment.
+        begun = [epoch for epoch, start in entries if start <= first_offset]
+        seen = log.epoch_starts[1:] if begun else [one for one in log.epoch_starts if one[1] > entries[0][1]]
+        told = [one for one in entries if one[1] > (first_offset if begun else entries[0][1])] if entries else []
+        if entries and (seen != told or (begun and begun[-1] != first_epoch)):
+            odd = sorted(set(seen) ^ set(told)) or [(first_epoch, first_offset)]
+            epoch, start = min(odd, key=lambda one: one[1])
+            detail = f"this file and the log differ from offset {start} on, where epoch {epoch} begins in one of them"
+            self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, detail)
+
+    def _has_changed(self) -> bool:
+        """Whether the newest segment is no longer what was planned: Kafka is running."""
+        if self.log is None or not self.log.segments:
+            return False
+        plan = self.log.segments[-1].tally.plan
+        try:
+            with self.storage.open(join(self.plan.path, plan.name)) as file:
+                return (file.size_bytes, file.mtime_ms) != (plan.size_bytes, plan.mtime_ms)
+        except CodecError:
+            return True
 
 
 def shown_name(file: FilePlan) -> str:

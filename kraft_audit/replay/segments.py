@@ -65,7 +65,10 @@ def starting_point(plan: ReplicaPlan, storage: Storage, tallies: dict[str, FileT
         if found.reason is Reason.BAD_FILE:
             tally = tallies[by_path[found.path].plan.name]
             damage.add(tally, found.reason, found.detail, position=found.position, length_bytes=found.length_bytes)
-    return Start(segments, LogState(), False, _base_offset(segments), None, None)
+    first_offset = _base_offset(segments)
+    if ordered and segments[0].tally.plan.name == by_path[ordered[0].file.path].plan.name and ordered[0].is_confirmed:
+        first_offset = ordered[0].first_offset
+    return Start(segments, LogState(first_offset), False, first_offset, None, None)
 
 
 def _base_offset(segments: list[Segment]) -> int | None:

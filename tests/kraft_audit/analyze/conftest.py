@@ -25,6 +25,7 @@ from kraft_codec.schemas import CONTROL_TYPE_BY_NAME, Dialect
 from kraft_codec.storage import open_storage
 from kraft_codec.tables import TABLES as CONTRACTS
 from kraft_codec.tables import empty_batch
+from kraft_codec.uuids import uuid_text
 
 KEY = b"k" * 32
 NOW_MS = 1_700_000_000_000
@@ -150,7 +151,7 @@ def write_node(
         (log_dir / segment_name(base_offset)).write_bytes(content)
     if cluster_id is not None:
         identity = meta_properties(
-            cluster_id=cluster_id, node_id=node_id, directory_id=directory_id or f"dir{node_id:019d}"
+            cluster_id=cluster_id, node_id=node_id, directory_id=directory_id or uuid_text(b"d" * 15 + bytes([node_id]))
         )
         (node / "meta.properties").write_bytes(format_meta_properties(identity))
     (log_dir / "quorum-state").write_bytes(format_quorum_state(state or QuorumState(1, 1, 1, -1, "A" * 22)))

@@ -1,0 +1,264 @@
+"""Damage: what is said of it, what is still read around it, and that every byte is accounted for."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kraft_codec.batch import write_batch
+from kraft_codec.errors import Reason
+
+LAST, MIDDLE = 170_448, 82_165
+LAST_END = 171_340
+CHECKPOINT = "__cluster_metadata-0/leader-epoch-checkpoint"
+
+# What stands in crafted/damaged, and what must be said of it: (reason, position, length) in order.
+VERDICTS: dict[str, list[tuple[str, int, int]]] = {
+    "torn-mid-length-field": [("ZERO_TAIL", LAST, 6)],
+    "torn-mid-header": [("TORN_TAIL", LAST, 30)],
+    "torn-mid-records": [("TORN_TAIL", LAST, 885)],
+    "torn-big-batch-half": [("TORN_TAIL", 141_450, 2_437)],
+    "torn-one-byte-short": [("TORN_TAIL", LAST, 891)],
+    "torn-header-only": [("TORN_TAIL", LAST, 61)],
+    "zero-filled-tail-4096": [("ZERO_TAIL", LAST_END, 4_096)],
+    "zero-filled-tail-7": [("ZERO_TAIL", LAST_END, 7)],
+    "zero-filled-tail-1MiB": [("ZERO_TAIL", LAST_END, 1 << 20)],
+    "torn-then-zeros": [("BAD_CRC", LAST, 892), ("ZERO_TAIL", LAST_END, 1_148)],
+    "crc-flip-last-batch": [("BAD_CRC", LAST, 892)],
+    "crc-flip-middle-batch": [("BAD_CRC", MIDDLE, 692)],
+    "crc-field-flip-last": [("BAD_CRC", LAST, 892)],
+    "garbage-tail": [("BAD_LENGTH", LAST_END, 199)],
+    "negative-length-tail": [("BAD_LENGTH", LAST_END, 62)],
+    "huge-length-tail": [("BAD_LENGTH", LAST_END, 62)],
+    "duplicate-last-batch": [("OVERLAP", LAST_END, 892)],
+    "offset-gap": [("GAP", MIDDLE, 1_014)],
+    "empty-log": [],
+    "magic-18-last-batch": [("BAD_MAGIC", LAST, 892)],
+    "magic-1-last-batch": [("BAD_MAGIC", LAST, 892)],
+}
+# Where Kafka would cut the log; the others end where their last whole batch does.
+CUTS = {"crc-flip-middle-batch": 1457}
+
+
+@pytest.mark.parametrize("case", sorted(VERDICTS))
+def test_crafted_damage(corpus: Path, reading: Any, case: str) -> None:
+    folder = corpus / "crafted" / "damaged"
+    told = json.loads((folder / "scenario.json").read_text())["cases"]
+    assert set(told) == set(VERDICTS)
+    tables = reading.of(folder / case)
+    seen = [(row["reason"], row["position"], row["length_bytes"]) for row in tables["decode_errors"]]
+    assert sorted(seen, key=lambda row: row[1]) == VERDICTS[case]
+    (file,) = tables["files"]
+    assert file["bytes_seen"] == told[case]["size"]
+    assert all(row["kafka_verdict"].startswith("Kafka ") for row in tables["decode_errors"])
+    (capture,) = tables["captures"]
+    assert capture["reachable_end_offset"] == CUTS.get(case, capture["log_end_offset"])
+    intact = reading.of(folder / "garbage-tail")["records"]
+    rows = {row["offset"]: row for row in tables["records"]}
+    assert all(rows[row["offset"]] == row for row in intact if row["offset"] in rows)
+
+
+def test_a_batch_that_kafka_reads_and_the_crc_does_not_cover(corpus: Path, reading: Any) -> None:
+    (damage,) = reading.of(corpus / "crafted/damaged/magic-18-last-batch")["decode_errors"]
+    assert damage["detail"] == "the magic byte is 18"
+    assert "as version 2" in damage["kafka_verdict"]
+
+
+def reasons(tables: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(row["reason"], row["position"], row["length_bytes"]) for row in tables["decode_errors"]]
+
+
+def test_truncation_at_every_length(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    content = usual_log.content
+    ends, position = [0], 0
+    for batch in usual_log.batches:
+        position += len(batch)
+        ends.append(position)
+    whole = reading.of(node(tmp_path / "whole", 1, content))["records"]
+    folder = tmp_path / "cut"
+    for length in range(0, len(content) + 1, 7):
+        tables = reading.of(node(folder, 1, content[:length]))
+        kept = max(end for end in ends if end <= length)
+        assert tables["captures"][0]["batch_count"] == ends.index(kept)
+        last_offset = tables["captures"][0]["log_end_offset"]
+        assert tables["records"] == [row for row in whole if row["offset"] < last_offset]
+        is_zeros = not any(content[kept : min(length, kept + 61)])
+        expected = "ZERO_TAIL" if is_zeros else "TORN_TAIL"
+        assert reasons(tables) == ([] if length == kept else [(expected, kept, length - kept)])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_mutated_bytes_add_up(data: Any, tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    content = bytearray(usual_log.content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(content) - 1))
+        kind = data.draw(st.sampled_from(["flip", "zero", "cut", "drop", "random", "insert"]))
+        length = data.draw(st.integers(1, 200))
+        if kind == "flip":
+            content[start] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "zero":
+            content[start : start + length] = bytes(len(content[start : start + length]))
+        elif kind == "cut":
+            del content[start:]
+        elif kind == "drop":
+            del content[start : start + length]
+        elif kind == "random":
+            content[start : start + length] = data.draw(st.binary(min_size=length, max_size=length))
+        else:
+            content[start:start] = data.draw(st.binary(min_size=length, max_size=length))
+        if not content:
+            break
+    folder = node(tmp_path / "mutated", 1, bytes(content))
+    tables = reading.of(folder)
+    for row in tables["files"]:
+        parts = [row["bytes_decoded"], row["bytes_quarantined"], row["bytes_unread"]]
+        assert row["bytes_seen"] == sum(parts)
+        assert min(parts) >= 0
+    present = [row for row in tables["batches"] if row["valid"]]
+    assert sum(row["size_bytes"] for row in present) == sum(
+        row["bytes_decoded"] for row in tables["files"] if row["kind"] == "segment"
+    )
+    crcs = {(row["base_offset"], row["crc"]) for row in present}
+    assert len(crcs) == len(present)
+    assert {row["batch_crc"] for row in tables["records"]} <= {crc for _, crc in crcs}
+
+
+def test_every_bit_that_the_crc_does_not_cover(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    """Base offset and epoch of each batch: the neighbours tell, or leader-epoch-checkpoint where epochs meet.
+
+    The records of a refused batch never reach a table.
+    """
+    content = usual_log.content
+    intact = reading.of(node(tmp_path / "intact", 1, content))["records"]
+    position = 0
+    for number, batch in enumerate(usual_log.batches):
+        for bit in [*range(64), *range(96, 128)]:
+            mutated = bytearray(content)
+            mutated[position + bit // 8] ^= 128 >> bit % 8
+            files = {"leader-epoch-checkpoint": b"0\n2\n1 0\n2 13\n"}
+            tables = reading.of(node(tmp_path / "flipped", 1, bytes(mutated), files=files))
+            assert tables["decode_errors"], (number, bit)
+            # The last batch has no neighbour behind it: there a step is reported, and the batch kept.
+            if number < len(usual_log.batches) - 1:
+                seen = [row for row in tables["records"] if row not in intact]
+                assert seen == [], (number, bit)
+                assert tables["captures"][0]["log_end_offset"] == usual_log.next_offset
+        position += len(batch)
+
+
+def test_zeros_in_the_middle(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    sizes = [len(batch) for batch in usual_log.batches]
+    start, end = sum(sizes[:3]), sum(sizes[:6])
+    content = bytearray(usual_log.content)
+    content[start + 10 : end - 10] = bytes(end - start - 20)
+    tables = reading.of(node(tmp_path, 1, bytes(content)))
+    (damage,) = tables["decode_errors"]
+    assert (damage["reason"], damage["position"], damage["length_bytes"]) == ("BAD_LENGTH", start, end - start)
+    assert f"go on at position {end}" in damage["detail"]
+    (capture,) = tables["captures"]
+    assert capture["batch_count"] == len(sizes) - 3
+    assert capture["log_end_offset"] == usual_log.next_offset
+    assert capture["reachable_end_offset"] == 3
+    assert capture["bytes_unread"] == end - start
+
+
+def test_a_gap_is_told_once_and_reading_goes_on(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    del usual_log.batches[4]
+    tables = reading.of(node(tmp_path, 1, usual_log.content))
+    (damage,) = tables["decode_errors"]
+    assert damage["reason"] == "GAP"
+    assert damage["base_offset"] == 5
+    assert tables["captures"][0]["batch_count"] == len(usual_log.batches)
+
+
+def test_a_repeated_run_is_one_finding(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    content = usual_log.content
+    repeated = b"".join(usual_log.batches[3:9])
+    tables = reading.of(node(tmp_path, 1, content + repeated))
+    assert reasons(tables) == [("OVERLAP", len(content), len(repeated))]
+    assert sum(not row["valid"] for row in tables["batches"]) == 6
+
+
+def test_a_tail_of_another_epoch_is_kept_and_told(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    usual_log.topic("later", epoch=1)
+    usual_log.topic("and-later", epoch=1)
+    tables = reading.of(node(tmp_path, 1, usual_log.content))
+    assert [row["reason"] for row in tables["decode_errors"]] == ["EPOCH_WENT_BACK"]
+    assert "epoch 1 follows epoch 2" in tables["decode_errors"][0]["detail"]
+
+
+def test_right_crc_and_wrong_content(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    log.topic("before")
+    bad = log.append(b"\x01\x02\x00\xff\xff\xff\xff\x7f broken topic")
+    log.topic("behind")
+    for number in (1, 2):
+        node(tmp_path, number, log.content)
+    tables = reading.of(tmp_path)
+    assert [row["offset"] for row in tables["records"]] == [0, 2]
+    assert [row["node_id"] for row in tables["decode_errors"]] == [1, 2]
+    first = len(log.batches[0])
+    for row in tables["decode_errors"]:
+        assert (row["position"], row["length_bytes"], row["base_offset"]) == (first, len(bad), 1)
+        assert row["value_hash"] == tables["decode_errors"][0]["value_hash"]
+        assert "the CRC is right" in row["detail"]
+    invalid = [row for row in tables["batches"] if not row["valid"]]
+    assert [(row["node_id"], row["reason"]) for row in invalid] == [(1, row["reason"]) for row in invalid[:1]] + [
+        (2, invalid[0]["reason"])
+    ]
+    for row in tables["captures"]:
+        assert row["bytes_quarantined"] == len(bad)
+        assert row["batch_count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "record_type", "reason"),
+    [
+        (b"\x01\x7e\x00secret", "UNKNOWN(126)", Reason.UNKNOWN_RECORD_TYPE),
+        (b"\x01\x02\x09secret", "TOPIC_RECORD", Reason.UNKNOWN_RECORD_VERSION),
+        (b"\x02\x02\x00secret", "UNKNOWN", Reason.UNKNOWN_FRAME_VERSION),
+    ],
+)
+def test_unknown_records_keep_length_and_hash(
+    tmp_path: Path, reading: Any, node: Any, log: Any, value: bytes, record_type: str, reason: Reason
+) -> None:
+    log.topic("before")
+    log.append(value)
+    for number in (1, 2):
+        node(tmp_path, number, log.content)
+    tables = reading.of(tmp_path)
+    row = tables["records"][1]
+    assert (row["record_type"], row["record"], row["value_bytes"]) == (record_type, None, len(value))
+    (damage,) = tables["decode_errors"]
+    assert (damage["reason"], damage["node_id"], damage["base_offset"]) == (reason, 1, 1)
+    assert damage["value_hash"] == row["value_hash"]
+    assert all(batch["valid"] for batch in tables["batches"])
+    assert "secret" not in json.dumps(tables, default=str)
+
+
+def test_a_compressed_bomb_is_bounded(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    from kraft_codec.compression import Codec
+
+    bomb = write_batch(
+        base_offset=0, leader_epoch=1, timestamp_ms=5, records=[(None, bytes(50 << 20))], codec=Codec.GZIP
+    )
+    tables = reading.of(node(tmp_path, 1, bomb))
+    assert [row["reason"] for row in tables["decode_errors"]] == ["DECOMP_LIMIT"]
+    assert tables["records"] == []
+
+
+def test_a_hostile_neighbour_changes_nothing(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    for number in (1, 2):
+        node(tmp_path, number, usual_log.content)
+    alone = reading.of(tmp_path)
+    node(tmp_path, 3, random.Random(7).randbytes(30_000))  # noqa: S311
+    beside = reading.of(tmp_path)
+    assert beside["records"] == alone["records"]
+    assert [row for row in beside["batches"] if row["node_id"] != 3] == alone["batches"]
+    assert {row["node_id"] for row in beside["decode_errors"]} == {3}
