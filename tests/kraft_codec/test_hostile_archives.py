@@ -332,7 +332,7 @@ SMALL = Limits(expansion_free_bytes=4 << 20, index_skip_bytes=64 << 20, spool_by
 
 @pytest.mark.parametrize("name", ["bomb.bin", OTHER, f"{LOG}/quorum-state.tmp"])
 def test_a_bomb_goes_off_at_the_ratio(good: dict[str, bytes], name: str) -> None:
-    size = 600 << 20
+    size = 300 << 20
     blocks = header(name.encode(), size=size)
     data = zeros_gz(good_tar(good) + blocks, size >> 20, END)
     assert len(data) < 1 << 20
@@ -344,7 +344,7 @@ def test_a_bomb_goes_off_at_the_ratio(good: dict[str, bytes], name: str) -> None
 
 
 def test_zeros_without_end_behind_the_archive_are_a_bomb_too(good: dict[str, bytes]) -> None:
-    data = zeros_gz(good_tar(good) + END, 600)
+    data = zeros_gz(good_tar(good) + END, 300)
     with open_archive(data, SMALL) as storage:
         assert_damages(assert_good(storage, good), {"incident": Reason.LIMIT})
 
@@ -498,6 +498,11 @@ def test_a_hostile_member_of_a_zip_is_refused_alone(good: dict[str, bytes], case
     make, expected = ZIP_CASES[case]
     with open_archive(make(good)) as storage:
         assert_damages(assert_good(storage, good), expected)
+
+
+def test_a_link_in_a_zip_is_called_a_link(good: dict[str, bytes]) -> None:
+    with open_archive(ZIP_CASES["link"][0](good)) as storage:
+        assert discover(storage).damages[0].detail.startswith("a link")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import resource
 import shutil
@@ -253,6 +254,25 @@ def test_no_permission_is_a_named_gap(node_dir: Path, make_node_dir: Callable[..
         assert "run as the user that Kafka runs as" in damage.detail
 
 
+def test_what_is_no_file_is_never_even_opened(node_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a device or a FIFO can have effects of its own, such as waking whoever waits at its other end."""
+    os.mkfifo(node_dir / "__cluster_metadata-0" / segment_name(5))
+    opened: list[str] = []
+    really_open = os.open
+
+    def record(path: str, *arguments: int, **options: int) -> int:
+        opened.append(path)
+        return really_open(path, *arguments, **options)
+
+    with LocalStorage(str(node_dir)) as storage:
+        monkeypatch.setattr(os, "open", record)
+        with pytest.raises(CodecError, match="not a regular file"):
+            storage.open(f"__cluster_metadata-0/{segment_name(5)}")
+        storage.open(SEGMENT).close()
+    assert segment_name(0) in opened
+    assert segment_name(5) not in opened
+
+
 def test_a_directory_called_like_a_segment_is_no_segment(node_dir: Path) -> None:
     (node_dir / "__cluster_metadata-0" / segment_name(99)).mkdir()
     with open_storage(node_dir) as opened:
@@ -446,6 +466,44 @@ def test_a_directory_swapped_for_a_link_is_not_entered(node_dir: Path, tmp_path:
         node_dir.symlink_to("moved")
         _, damages = segments(opened, replica)
         assert [damage.reason for damage in damages] == [Reason.HOSTILE_NAME]
+
+
+def test_a_thousand_schedules_of_a_live_log_beside_the_reader(node_dir: Path) -> None:
+    """Whatever Kafka does to a file between two reads, the reader gets the planned bytes or says that they changed."""
+    path = node_dir / SEGMENT
+    content = path.read_bytes()
+    changed_count = whole_count = 0
+    with LocalStorage(str(node_dir)) as storage:
+        for seed in range(1000):
+            chosen = random.Random(seed)  # noqa: S311
+            path.write_bytes(content)
+            parts: list[bytes] = []
+            was_cut = False
+            try:
+                with storage.open(SEGMENT, planned_size_bytes=len(content)) as file:
+                    while (position := sum(map(len, parts))) < file.size_bytes:
+                        do = chosen.choice(["append", "cut", "delete", "rename", "nothing", "nothing", "nothing"])
+                        if do == "append" and path.exists():
+                            with path.open("ab") as log:
+                                log.write(content[:100])
+                        elif do == "cut" and path.exists():
+                            os.truncate(path, chosen.randrange(path.stat().st_size + 1))
+                            was_cut = True
+                        elif do == "delete":
+                            path.unlink(missing_ok=True)
+                        elif do == "rename" and path.exists():
+                            path.rename(f"{path}.deleted")
+                        length = min(chosen.randint(1, 400), file.size_bytes - position)
+                        parts.append(file.read_at(position, length).tobytes())
+                    whole_count += 1
+            except CodecError as error:
+                assert (error.reason, was_cut) == (Reason.CHANGED_DURING_READ, True)  # noqa: PT017
+                changed_count += 1
+            # A log that was cut and has grown again holds other bytes: its batch keys tell, not its length.
+            assert was_cut or b"".join(parts) == content
+            path.with_name(f"{path.name}.deleted").unlink(missing_ok=True)
+    assert changed_count > 100
+    assert whole_count > 100
 
 
 # The promise never to write
