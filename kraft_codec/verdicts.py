@@ -66,7 +66,7 @@ _BY_REASON_AND_KIND: Final[dict[tuple[Reason, FileKind], str]] = {
     **{(reason, kind): _REFUSES_SNAPSHOT for reason in _BATCH_IS_BROKEN for kind in _SNAPSHOT_KINDS},
     **{(reason, kind): _REFUSES_SNAPSHOT for reason in _BODY_IS_BROKEN for kind in _SNAPSHOT_KINDS},
     **{(Reason.TORN_TAIL, kind): _LOADS_SILENTLY for kind in _SNAPSHOT_KINDS},
-    (Reason.BAD_FILE, FileKind.SEGMENT): "goes by the file's name: offsets below it are not found, the log reads on",
+    (Reason.BAD_FILE, FileKind.SEGMENT): "goes by the name and never compares it with the batches in the file",
     (Reason.BAD_FILE, FileKind.SNAPSHOT): _REFUSES_SNAPSHOT,
     (Reason.BAD_FILE, FileKind.OFFSET_INDEX): _REBUILDS,
     (Reason.BAD_FILE, FileKind.TIME_INDEX): _REBUILDS,

@@ -327,12 +327,12 @@ def zeros_gz(prefix: bytes, count: int, suffix: bytes = b"") -> bytes:
     )
 
 
-SMALL = Limits(expansion_free_bytes=4 << 20, index_skip_bytes=64 << 20, spool_bytes=16 << 20)
+SMALL = Limits(expansion_free_bytes=4 << 20, index_skip_bytes=16 << 20, spool_bytes=16 << 20)
 
 
 @pytest.mark.parametrize("name", ["bomb.bin", OTHER, f"{LOG}/quorum-state.tmp"])
 def test_a_bomb_goes_off_at_the_ratio(good: dict[str, bytes], name: str) -> None:
-    size = 300 << 20
+    size = 100 << 20
     blocks = header(name.encode(), size=size)
     data = zeros_gz(good_tar(good) + blocks, size >> 20, END)
     assert len(data) < 1 << 20
@@ -344,30 +344,30 @@ def test_a_bomb_goes_off_at_the_ratio(good: dict[str, bytes], name: str) -> None
 
 
 def test_zeros_without_end_behind_the_archive_are_a_bomb_too(good: dict[str, bytes]) -> None:
-    data = zeros_gz(good_tar(good) + END, 300)
+    data = zeros_gz(good_tar(good) + END, 100)
     with open_archive(data, SMALL) as storage:
         assert_damages(assert_good(storage, good), {"incident": Reason.LIMIT})
 
 
 def test_headers_without_end_are_a_bomb_too(good: dict[str, bytes]) -> None:
-    data = gzip.compress(good_tar(good) + header(b"x") * 200_000, 9)
+    data = gzip.compress(good_tar(good) + header(b"x") * 60_000, 9)
     with open_archive(data, SMALL) as storage:
         assert_damages(assert_good(storage, good), {"incident": Reason.LIMIT})
 
 
 def test_a_sparse_map_without_end_is_a_bomb_too(good: dict[str, bytes]) -> None:
     more = bytes(504) + b"\1" + bytes(7)
-    data = gzip.compress(good_tar(good) + old_sparse(OTHER, [(0, 0)], 4096, b"", more=True) + more * 200_000, 9)
+    data = gzip.compress(good_tar(good) + old_sparse(OTHER, [(0, 0)], 4096, b"", more=True) + more * 60_000, 9)
     with open_archive(data, SMALL) as storage:
         assert {damage.reason for damage in assert_good(storage, good).damages} == {Reason.LIMIT}
 
 
 def test_index_files_have_a_budget_of_their_own(good: dict[str, bytes]) -> None:
     index = f"node-2/__cluster_metadata-0/{offset_index_name(0)}".encode()
-    data = zeros_gz(good_tar(good) + header(index, size=60 << 20), 60, END)
+    data = zeros_gz(good_tar(good) + header(index, size=15 << 20), 15, END)
     with open_archive(data, SMALL) as storage:
         assert assert_good(storage, good).damages == ()
-    data = zeros_gz(good_tar(good) + header(index, size=200 << 20), 200, END)
+    data = zeros_gz(good_tar(good) + header(index, size=40 << 20), 40, END)
     with open_archive(data, SMALL) as storage:
         assert {damage.reason for damage in assert_good(storage, good).damages} == {Reason.LIMIT}
 
@@ -524,12 +524,12 @@ def test_a_zip_of_windows_has_backslashes(good: dict[str, bytes]) -> None:
 
 
 def test_a_zip_bomb_goes_off_at_the_ratio(good: dict[str, bytes]) -> None:
-    data = make_zip(good, (OTHER, bytes(100 << 20)))
+    data = make_zip(good, (OTHER, bytes(30 << 20)))
     before = peak_kilobytes()
     with open_archive(data, SMALL) as storage:
         assert_damages(assert_good(storage, good), {OTHER: Reason.LIMIT})
     assert peak_kilobytes() - before < 64 << 10
-    with open_archive(make_zip(good, ("bomb.bin", bytes(100 << 20))), SMALL) as storage:
+    with open_archive(make_zip(good, ("bomb.bin", bytes(30 << 20))), SMALL) as storage:
         assert assert_good(storage, good).damages == (), "what does not belong is not even read"
 
 
