@@ -32,6 +32,8 @@ RACY_MS: Final = 50
 RACY_WHOLE_SECONDS_MS: Final = 2_000  # object stores tell whole seconds
 ARCHIVE_NAMES: Final = (".tgz", ".tar.gz", ".tar", ".zip")
 
+NO_LOG: Final = "no metadata log (__cluster_metadata-0) was found"
+
 FileKey = tuple[str, str, str]
 FolderKey = tuple[str, str]
 
@@ -106,17 +108,24 @@ class Looked:
 
 def look(settings: ClusterSettings, known: Known, number: int, now_ms: int) -> Looked:
     """List one cluster's paths and plan it where they hold anything that the ledger does not."""
-    roots = [root for path in settings.paths for root in expand(path)]
+    expanded = {path: expand(path) for path in settings.paths}
+    roots = [root for matches in expanded.values() for root in matches]
     archives = {root: archive for root in roots if (archive := _archive(root)) is not None}
     cluster_id = settings.cluster_id or _cluster_id_in_ledger(roots, known)
     failures: list[str] = []
     changed: list[str] = []
+    empty: set[str] = set()
     for root in roots:
         try:
-            if (archives[root] not in known.archives) if root in archives else _has_news(root, known):
-                changed.append(root)
+            news = (archives[root] not in known.archives) if root in archives else _has_news(root, known)
         except InputError as problem:
             failures.append(str(problem))
+            continue
+        if news is None:
+            empty.add(root)
+        elif news:
+            changed.append(root)
+    failures += [f"{path}: {NO_LOG}" for path, matches in expanded.items() if empty.issuperset(matches)]
     if not changed:
         return Looked(cluster_id, is_unchanged=not failures, failures=tuple(failures))
     try:
@@ -136,6 +145,7 @@ def look(settings: ClusterSettings, known: Known, number: int, now_ms: int) -> L
         why = f"{', '.join(changed)}: no replica says its cluster id: declare it in fleet.yaml as cluster_id"
         return Looked(failures=(*failures, why))
     lost = {one.root: one.detail for one in plan.damages if not one.path and one.reason == Reason.UNREADABLE}
+    lost |= {root: NO_LOG for root in changed if root not in lost and not _holds_any(root, plan)}
     failures += [f"{root}: {why}" for root, why in lost.items()]
     state = known.states.get(plan.cluster_id, ClusterState())
     news = with_ledger(plan, known, state)
@@ -151,7 +161,7 @@ def expand(path: str) -> list[str]:
 
     A match that is neither a folder nor called like an archive is passed by, as a pattern takes what lies beside too.
     """
-    if is_uri(path) or not glob.has_magic(path):
+    if is_uri(path) or not glob.has_magic(path) or Path(path).exists():
         return [path]
     matches = sorted(glob.glob(path))  # noqa: PTH207  # an absolute pattern
     return [match for match in matches if Path(match).is_dir() or match.endswith(ARCHIVE_NAMES)] or [path]
@@ -210,12 +220,18 @@ def _trusted_mtime_ms(file: LedgerFile) -> int:
     return mtime_ms if mtime_ms + racy_ms < file.captured_at_ms else -1
 
 
-def _has_news(root: str, known: Known) -> bool:
-    """Whether a listing of `root` shows anything that the ledger does not have. Raises InputError."""
+def _holds_any(root: str, plan: ClusterPlan) -> bool:
+    return any(one.root == root for one in (*plan.replicas, *plan.damages))
+
+
+def _has_news(root: str, known: Known) -> bool | None:
+    """Whether a listing of `root` shows anything that the ledger does not have; None for no log. Raises InputError."""
     with open_storage(root) as storage:
         found = discover(storage)
-    if not found.replicas or found.damages:
+    if found.damages:
         return True
+    if not found.replicas:
+        return None
     return any(_replica_has_news(root, replica, known) for replica in found.replicas)
 
 

@@ -134,7 +134,7 @@ def known_batches_sql(plan_number: int, where: str) -> str:
             SELECT *, row_number() OVER (
                 PARTITION BY cluster_id, node_id, directory_id, CASE WHEN node_id IS NULL THEN path ELSE '' END,
                     base_offset, last_offset, leader_epoch, crc
-                ORDER BY plan DESC, captured_at_ms DESC, status DESC
+                ORDER BY plan DESC, captured_at_ms DESC, capture_number DESC, status DESC
             ) AS place
             FROM batches WHERE plan < {plan_number} AND source = 'log' AND valid AND {where}
         ) WHERE place = 1

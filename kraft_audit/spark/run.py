@@ -116,7 +116,11 @@ class Run:
     def _plan(self) -> int | None:
         """The number of the plan that this run opened; None where nothing is new, 0 where another run was first."""
         started = time.monotonic()
-        number = self.ledger.status().opened + 1
+        status = self.ledger.status()
+        if status.open_number is not None:
+            return 0  # another run opened it since: what it reads is not in the ledger yet
+        # Whatever others open and close from here on takes this number, and this plan is refused then.
+        number = status.closed + 1
         planned = plan_fleet(self.fleet, self.ledger, number)
         self.result.failed.update(planned.failed)
         self.result.unchanged = planned.unchanged_count

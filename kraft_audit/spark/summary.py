@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 EXIT_FINE: Final = 0
@@ -44,7 +44,8 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON holds it."""
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in asdict(self).items()}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
 
 
 def summary_text(result: RunResult) -> str:

@@ -1,18 +1,34 @@
-"""One Spark session for all tests of this folder, and small plans without any log behind them."""
+"""One Spark session for all tests of this folder; fleets of small clusters; lakes as comparable rows."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, ReplicaPlan
+from kraft_audit.settings import FleetSettings, load_fleet
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_codec.tables import PLANS, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MakePlan = Callable[..., ClusterPlan]
+# When and by which plan a row came: the same content read in other steps differs in these alone.
+WHEN = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms"}
+# A second more than a file system's coarsest clock, so that no file counts as changed while it was planned.
+AGE_S = 60
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +40,24 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def script() -> Path:
+    return Path(__file__).with_name("without_spark.py")
+
+
+@pytest.fixture(scope="session")
+def without_spark(script: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("without_spark", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["without_spark"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
-def make_plan() -> MakePlan:
+def make_plan() -> Callable[..., ClusterPlan]:
     """A plan of one cluster with one replica whose log has `size_bytes`."""
 
     def make(name: str, number: int = 1, size_bytes: int = 1000) -> ClusterPlan:
@@ -34,3 +66,67 @@ def make_plan() -> MakePlan:
         return ClusterPlan(number, name, name, "kip853", (replica,))
 
     return make
+
+
+@pytest.fixture
+def make_fleet(tmp_path: Path) -> Callable[..., FleetSettings]:
+    """A fleet file in `tmp_path`: cluster name → paths; the lake beside it unless named."""
+
+    def make(clusters: dict[str, list[Path | str]], lake: str = "lake", file: str = "fleet.yaml") -> FleetSettings:
+        entries = [{"name": name, "paths": [str(path) for path in paths]} for name, paths in clusters.items()]
+        (tmp_path / file).write_text(yaml.safe_dump({"lake": lake, "clusters": entries}))
+        return load_fleet(tmp_path / file, environment={})
+
+    return make
+
+
+@pytest.fixture
+def copy_aged() -> Callable[[Path, Path], None]:
+    """Copies a tree with its holes, over what is there, its files a minute old."""
+
+    def copy(source: Path, target: Path) -> None:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        for file in target.rglob("*"):
+            if file.is_file():
+                then = file.stat().st_mtime - AGE_S
+                os.utime(file, (then, then))
+
+    return copy
+
+
+@pytest.fixture
+def rows_of() -> Callable[..., list[str]]:
+    """A table's rows of closed plans as sorted JSON lines, without the columns that say when, and those in `but`."""
+
+    def rows(lake_uri: str, table: str, but: frozenset[str] = frozenset()) -> list[str]:
+        lake = DeltaLake(lake_uri)
+        closed = Ledger(lake).status().closed
+        found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+        kept = [name for name in TABLES[table].column_names if name not in WHEN | but]
+        return sorted(json.dumps(row, default=str) for row in found.select(kept).to_pylist())
+
+    return rows
+
+
+@pytest.fixture
+def lake_hash(rows_of: Callable[..., list[str]]) -> Callable[..., dict[str, str]]:
+    """One hash a table over its sorted rows: equal hashes are equal tables."""
+
+    def hashes(lake_uri: str, but: frozenset[str] = frozenset()) -> dict[str, str]:
+        return {
+            table: hashlib.sha256("\n".join(rows_of(lake_uri, table, but)).encode()).hexdigest()
+            for table in TABLES
+            if table != PLANS.name
+        }
+
+    return hashes
+
+
+@pytest.fixture
+def table_versions() -> Callable[[str], dict[str, Any]]:
+    """How many transactions each table has seen: nothing was committed where it stays."""
+
+    def versions(lake_uri: str) -> dict[str, Any]:
+        return {table: DeltaLake(lake_uri).open(table).version() for table in TABLES}
+
+    return versions

@@ -80,7 +80,8 @@ def test_an_open_plan_tells_the_next_one_nothing(ledger: Ledger, make_plan: Make
 def file_row(plan: int, name: str, size_bytes: int, *, present: bool = True) -> dict[str, object]:
     row = dict.fromkeys(FILES.column_names)
     row |= {
-        "cluster_id": "a", "captured_at_ms": plan, "captured_at": 0, "capture": "", "root": "/r", "path": "node-1",
+        "cluster_id": "a", "captured_at_ms": plan, "captured_at": 0, "capture": "", "capture_number": 0, "root": "/r",
+        "path": "node-1",
         "file_name": name, "kind": "log", "present": present, "size_bytes": size_bytes, "mtime_ms": 5,
         "scanned_to": size_bytes, "last_position": 0, "last_base_offset": 0, "last_offset": 9, "last_leader_epoch": 1,
         "last_crc": 2**32 - 1, "batch_count": 1, "record_count": 10, "damage_count": 0, "bytes_seen": size_bytes,
