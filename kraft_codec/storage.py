@@ -6,8 +6,10 @@ import os
 import re
 import stat
 import urllib.parse
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from kraft_codec.archive import ArchiveStorage
 from kraft_codec.errors import InputError
@@ -41,6 +43,7 @@ __all__ = [
     "ObjectStorage",
     "RandomAccess",
     "Storage",
+    "StoragePool",
     "damage_of",
     "join",
     "open_storage",
@@ -74,6 +77,38 @@ def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None =
             printable(location.partition("@")[0]), f"an address of a kind that is not read; known: {known}"
         )
     return open_object_storage(location, limits)
+
+
+class StoragePool:
+    """Opens each path once, for who plans first and reads later: an archive is copied once, not twice.
+
+    `open` can stand wherever `open_storage` does; leaving its `with` keeps the storage open until `close`.
+    """
+
+    def __init__(self, *, limits: Limits | None = None) -> None:
+        self._limits = limits
+        self._storages: dict[str, Storage] = {}
+
+    def open(self, path_or_uri: str | os.PathLike[str]) -> AbstractContextManager[Storage]:
+        """The storage of a path; raises InputError as `open_storage` does."""
+        location = os.fspath(path_or_uri)
+        if location not in self._storages:
+            self._storages[location] = open_storage(location, limits=self._limits)
+        return nullcontext(self._storages[location])
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for storage in self._storages.values():
+            storage.close()
+        self._storages.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _open_local(path: str, location: str, limits: Limits) -> Storage:

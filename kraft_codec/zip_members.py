@@ -36,7 +36,17 @@ _MAX_COMMENT_BYTES: Final = 0xFFFF
 _IN_ZIP64: Final = 0xFFFFFFFF
 
 # What zipfile raises for bytes that it did not expect.
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OSError)
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    LookupError,
+    OSError,
+)
 
 
 def zip_members(file: BinaryIO, budget: Budget) -> Iterator[Member]:

@@ -19,7 +19,7 @@ from kraft_codec.discovery import Discovery, discover
 from kraft_codec.errors import CodecError, Damage, InputError, Reason
 from kraft_codec.file_names import offset_index_name, segment_name, snapshot_name, time_index_name
 from kraft_codec.logdir import read_replica
-from kraft_codec.storage import FileChange, Limits, Storage, open_storage
+from kraft_codec.storage import FileChange, Limits, Storage, StoragePool, open_storage
 
 LOG = "node-1/__cluster_metadata-0"
 SEGMENT = f"{LOG}/{segment_name(0)}"
@@ -193,6 +193,21 @@ def test_files_of_an_archive_stay_after_it_is_gone(tree: Path, tmp_path: Path) -
         with pytest.raises(CodecError) as caught:
             storage.open(SEGMENT, planned_size_bytes=1 << 30)
         assert caught.value.reason is Reason.CHANGED_DURING_READ
+
+
+def test_a_pool_reads_an_archive_once(tree: Path, tmp_path: Path) -> None:
+    archive = gnu_tar(tree, tmp_path / "incident.tgz", "-z")
+    with StoragePool() as pool:
+        with pool.open(archive) as planned:
+            assert len(discover(planned).replicas) == 1
+        archive.unlink()
+        with pool.open(archive) as read:
+            assert read is planned
+            assert read.read_small(SEGMENT) == (tree / SEGMENT).read_bytes()
+        with pytest.raises(InputError):
+            pool.open(tmp_path / "missing")
+    with pytest.raises(CodecError):
+        read.open(SEGMENT)
 
 
 def test_nothing_is_left_behind(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
