@@ -23,6 +23,8 @@ from kraft_audit.commands.tables import tables
 WITHOUT_SPARK: Final = "Any log dir, no Spark, no Java"
 WITH_SPARK: Final = "Fleets and lakes: pip install 'kraft-audit\\[spark]'"
 
+LAPTOP_COMMANDS: Final = (dump, quorum)
+
 app = typer.Typer(
     name="kraft-audit",
     no_args_is_help=True,
@@ -44,7 +46,7 @@ def _add(panel: str, *commands: Callable[..., int | None]) -> None:
         app.command(rich_help_panel=panel, help=_unwrapped(command.__doc__ or ""))(guarded(command))
 
 
-_add(WITHOUT_SPARK, dump, quorum)
+_add(WITHOUT_SPARK, *LAPTOP_COMMANDS)
 _add(WITH_SPARK, run, tables, doctor)
 
 
@@ -72,7 +74,18 @@ def kraft_audit(
 def main() -> None:
     """The program: runs a command, and leaves with its exit code."""
     use_utf8()
-    sys.exit(run_command(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in {command.__name__ for command in LAPTOP_COMMANDS}:
+        sys.meta_path.insert(0, _NoPandas())
+    sys.exit(run_command(arguments))
+
+
+class _NoPandas:
+    """pyarrow imports pandas, where there is one, to make its first array: half a second and 50 MB for nothing here."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not used by this command", name=name)
 
 
 def run_command(arguments: list[str]) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kraft_codec.redaction import Redactor
 
 DAMAGE_LINES_MAX: Final = 20
+CHUNK_BYTES_MAX: Final = 1 << 20
+"""Small, so that the first rows are out at once, and memory stays small."""
 DUMPED_KINDS: Final = frozenset({"segment", "snapshot", "bootstrap_snapshot"})
 
 
@@ -193,6 +195,8 @@ def _dump_rows(
     found: Input, redactors: list[Redactor | None], out: Output, table: DumpTable, selection: Selection
 ) -> None:
     damage = _DamageLines()
+    has_range = selection.from_offset is not None or selection.to_offset is not None
+    is_of_log_alone = has_range and table is DumpTable.RECORDS
 
     def batches() -> Iterator[pa.RecordBatch]:
         from kraft_audit.replay.analyze import analyze
@@ -200,11 +204,16 @@ def _dump_rows(
         for plan, one in zip(found.plans, redactors, strict=True):
             wanted = frozenset({table.value, DumpTable.DECODE_ERRORS.value})
             rows = analyze(
-                plan, wanted, open_storage=found.open_storage, redactor=one or _revealing(), selection=selection
+                plan,
+                wanted,
+                open_storage=found.open_storage,
+                redactor=one or _revealing(),
+                selection=selection,
+                chunk_bytes_max=CHUNK_BYTES_MAX,
             )
             for name, batch in rows:
                 if name == table.value:
-                    yield batch
+                    yield _of_the_log(batch) if is_of_log_alone else batch
                     out.stream.flush()
                 else:
                     damage.add(batch)
@@ -212,6 +221,13 @@ def _dump_rows(
     out.batches(batches(), COLUMNS[table], frozenset({"record"}))
     out.stream.flush()
     damage.tell()
+
+
+def _of_the_log(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without the records of snapshots, whose offsets are places in the snapshot."""
+    import pyarrow.compute as compute
+
+    return batch.filter(compute.equal(batch.column("source"), "log"))
 
 
 def _revealing() -> Redactor:

@@ -7,12 +7,12 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.ending import remark
 from kraft_codec.errors import InputError
@@ -52,7 +52,10 @@ def opened(
     from kraft_codec.storage import open_storage
 
     with open_storage(path) as storage:
-        kept = cast("Callable[[str], Storage]", lambda root: nullcontext(storage))  # an archive is unpacked once
+
+        def kept(_: str) -> AbstractContextManager[Storage]:
+            return nullcontext(storage)  # an archive is unpacked once
+
         now_ms = time.time_ns() // 1_000_000
         plans = plan_path(path, open_storage=kept, captured_at_ms=now_ms, dialect=dialect, capture=capture)
         plans = [plan for plan in (_narrowed(plan, node_ids, file) for plan in plans) if plan.replicas]

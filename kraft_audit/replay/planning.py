@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_codec.batch import HEADER_BYTES, read_header
 from kraft_codec.discovery import FileEntry, ReplicaDir, discover
@@ -28,7 +29,6 @@ LEFT_OUT = frozenset(
 )
 """Files that Kafka rebuilds at every start, is about to delete, or writes about other partitions: never read."""
 
-OpenStorage = Callable[[str], Storage]
 _Head = tuple[int, int, int]
 
 
