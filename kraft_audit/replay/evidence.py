@@ -29,13 +29,14 @@ class Branch:
 
     `runs`: its epochs, ascending. `voter_sets`: the sets that came into effect on it (`voters.voter_history`).
     `first_batch_ends`: epochs of which it holds a metadata record behind the first batch, which is the LeaderChange's,
-    and where that batch ends.
+    and where that batch ends. `number` is what the reader calls the branch at its end.
     """
 
     runs: tuple[EpochRun, ...]
     leaders: Mapping[int, LeaderStart] = field(default_factory=dict)
     voter_sets: tuple[VoterSet, ...] = ()
     first_batch_ends: Mapping[int, int] = field(default_factory=dict)
+    number: int | None = None
 
     @cached_property
     def run_of_epoch(self) -> dict[int, EpochRun]:
@@ -89,8 +90,8 @@ def _continues(longer: Branch, shorter: Branch) -> bool:
         return True
     last = shorter.runs[-1]
     common = longer.run_of_epoch.get(last.epoch)
-    if common is None:
-        return False  # one that ends below the other's start may be of another history
+    if common is None or last.to_offset < _start(longer):
+        return False  # between them lies what nobody holds: other voter sets, perhaps another history
     start = longer.leaders.get(last.epoch, shorter.leaders.get(last.epoch))
     same_leader = shorter.leaders.get(last.epoch, start) == start
     return same_leader and last.to_offset <= common.to_offset
@@ -109,6 +110,7 @@ def _joined(below: Branch, above: Branch) -> Branch:
         leaders={**above.leaders, **below.leaders},
         voter_sets=(*below.voter_sets, *(s for s in above.voter_sets if s.from_offset >= end)),
         first_batch_ends={**above.first_batch_ends, **below.first_batch_ends},
+        number=above.number,
     )
 
 

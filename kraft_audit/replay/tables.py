@@ -80,8 +80,10 @@ LEADER_EPOCHS: Final = _table(
 )
 WATERMARKS: Final = _table(
     "watermarks",
-    "the committed interval that one set of captures shows",
-    ("read_to_ms",),
+    "the committed interval that one round of captures shows",
+    ("capture_number", "read_to_ms"),
+    _column("capture_number", pa.int32(), "number of the round among the captures of the path, in time"),
+    _column("capture", pa.string(), "folder of the node dirs, relative to the given path; empty where there is one"),
     _column("read_from_ms", pa.int64(), "start of reading: what was committed then lies at or below high"),
     _column("read_to_ms", pa.int64(), "end of reading: everything below low is committed by then"),
     _column("low", pa.int64(), "everything below this offset is proven committed"),

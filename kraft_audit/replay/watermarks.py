@@ -6,7 +6,7 @@ the project's design, which were checked on random histories; the acknowledgemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -264,14 +264,16 @@ def _undecided(
     silent = [replica.name for replica in evidence.replicas if replica.persisted is None]
     if silent:
         return f"no quorum-state of {', '.join(silent)}"
-    return "what lies between is held by too many voters to be excluded, and by too few in its epoch to be proven"
+    return "the records between are acknowledged by too few to be proven; a voter set that nobody saw may have done it"
 
 
-def watermark_row(interval: CommittedInterval) -> Mapping[str, Any]:
+def watermark_row(interval: CommittedInterval, *, capture_number: int = 0, capture: str = "") -> dict[str, Any]:
     """A row of `watermarks`."""
     end = None if interval.canonical is None else interval.canonical.end
     voters = () if interval.voters is None else interval.voters.voters
     return {
+        "capture_number": capture_number,
+        "capture": capture,
         "read_from_ms": interval.read_from_ms,
         "read_to_ms": interval.read_to_ms,
         "low": interval.low,

@@ -232,7 +232,7 @@ def _branch(raft: SmallRaft, log: list[Entry], start: int) -> Branch:
         if at >= start and entry[1] == "leader"
     }
     base = raft.voters_of(log[:start])
-    sets = [_voter_set(raft, start - 1, log[start - 1][0] if start else 0, base, first=not start)]
+    sets = [_voter_set(raft, start - 1, log[start - 1][0] if start else 0, base, first=not start, base=True)]
     sets += [
         _voter_set(raft, at, entry[0], entry[2], first=False)  # type: ignore[arg-type]
         for at, entry in enumerate(log)
@@ -243,7 +243,9 @@ def _branch(raft: SmallRaft, log: list[Entry], start: int) -> Branch:
     return Branch(_runs(log, start), leaders, tuple(sets), firsts)
 
 
-def _voter_set(raft: SmallRaft, offset: int, epoch: int, voters: tuple[int, ...], *, first: bool) -> VoterSet:
-    source = "static" if raft.static else "bootstrap" if first else "log"
+def _voter_set(
+    raft: SmallRaft, offset: int, epoch: int, voters: tuple[int, ...], *, first: bool, base: bool = False
+) -> VoterSet:
+    source = "static" if raft.static else "bootstrap" if first else "snapshot" if base else "log"
     members = tuple(Voter(i, None if raft.static else f"d{i}") for i in voters)
     return VoterSet(offset, epoch, None, source, 0 if raft.static else 1, members)

@@ -1,0 +1,240 @@
+"""From what was surveyed on disk to evidence, one round of captures at a time, and the small silver tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kraft_audit.replay.branches import LogEnd
+from kraft_audit.replay.epochs import EpochRun, leader_epoch_rows
+from kraft_audit.replay.evidence import (
+    Branch,
+    ClusterEvidence,
+    LeaderStart,
+    PersistedState,
+    Replica,
+    merged_branches,
+)
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.records import ControlRecord
+from kraft_audit.replay.replica import Replica as ReadReplica
+from kraft_audit.replay.survey import BranchEpoch, Survey
+from kraft_audit.replay.voters import VoterSet, checkpoint_voters, voter_history, voter_set_rows
+from kraft_audit.replay.watermarks import CommittedInterval, committed_interval, watermark_row
+from kraft_codec.schemas import Dialect
+
+UNKNOWN_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Replicas captured together: `replicas` are their numbers in the survey."""
+
+    number: int
+    capture: str
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundInterval:
+    """What one round proves, with what earlier rounds proved."""
+
+    round: Round
+    evidence: ClusterEvidence
+    interval: CommittedInterval
+
+
+def rounds_of(survey: Survey) -> list[Round]:
+    """The rounds of captures in time; a replica of another cluster takes no part."""
+    groups: dict[tuple[int, str], list[int]] = {}
+    for replica in survey.replicas:
+        if replica.is_accepted:
+            groups.setdefault((replica.plan.capture_number, replica.plan.capture), []).append(replica.number)
+    return [Round(number, capture, tuple(members)) for (number, capture), members in sorted(groups.items())]
+
+
+def committed_intervals(survey: Survey, plan: ClusterPlan) -> list[RoundInterval]:
+    """The committed interval of each round, in time; what one round proves is evidence for the next."""
+    found: list[RoundInterval] = []
+    low: tuple[int, int] | None = None
+    for one in rounds_of(survey):
+        evidence = round_evidence(survey, plan, one.replicas, earlier_low=low)
+        interval = committed_interval(evidence)
+        found.append(RoundInterval(one, evidence, interval))
+        if interval.low > 0:
+            low = (interval.low, interval.low_epoch)
+    return found
+
+
+def round_evidence(
+    survey: Survey, plan: ClusterPlan, numbers: Sequence[int], *, earlier_low: tuple[int, int] | None = None
+) -> ClusterEvidence:
+    """What the disks with these numbers say, and no others."""
+    chosen = [(survey.replicas[number], survey.ends[number]) for number in numbers]
+    static = static_voters(survey, plan)
+    branches = [branch for _, end in chosen if (branch := branch_to(survey, plan, end, static)) is not None]
+    return ClusterEvidence(
+        branches=merged_branches(branches),
+        replicas=tuple(_replica(survey, replica, end) for replica, end in chosen),
+        conflicting_epochs=_conflicting_epochs(survey, chosen),
+        earlier_low=earlier_low,
+    )
+
+
+def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:
+    """The configured voters of a quorum without a voter set in log or snapshot.
+
+    From the plan's defaults (controller.quorum.voters as ids or id@host:port), a quorum-state of version 0, else the
+    voters that the first LeaderChange lists.
+    """
+    declared = dict(plan.defaults).get("controller.quorum.voters")
+    if declared:
+        return tuple(sorted(int(voter.split("@")[0]) for voter in declared.split(",")))
+    for replica in survey.replicas:
+        state = replica.quorum_state
+        if replica.is_accepted and state is not None and state.current_voters:
+            return tuple(sorted(state.current_voters))
+    for _, record in survey.controls:
+        if record.name == "LEADER_CHANGE":
+            return tuple(sorted(voter["voter_id"] for voter in record.fields["voters"]))
+    return ()
+
+
+def branch_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, ...]) -> Branch | None:
+    """The history that ends where a replica's log ends; None for an empty log."""
+    if end.branch is None:
+        return None
+    epochs = survey.epochs_to(end.branch, end.end_offset)
+    controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
+    start = epochs[0].from_offset if epochs else 0
+    leaders = {
+        record.leader_epoch: LeaderStart(record.leader_epoch, record.offset, record.fields["leader_id"])
+        for record in reversed(controls)
+        if record.name == "LEADER_CHANGE"
+    }
+    return Branch(
+        runs=tuple(EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in epochs),
+        leaders=leaders,
+        voter_sets=tuple(branch_voters(survey, plan, controls, start, static)),
+        first_batch_ends={one.epoch: one.first_batch_end for one in epochs if _proves_first(one, leaders, controls)},
+        number=end.branch,
+    )
+
+
+def branch_voters(
+    survey: Survey, plan: ClusterPlan, controls: Sequence[ControlRecord], start: int, static: tuple[int, ...]
+) -> list[VoterSet]:
+    """The voter sets along a branch that begins at `start`: from the checkpoint there, then from its records."""
+    dialect = Dialect(plan.dialect)
+    before = None
+    for snapshot in sorted(survey.snapshots, key=lambda one: (one.end_offset, one.epoch)):
+        if snapshot.end_offset <= start:
+            found = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=dialect)
+            before = found or before
+    later = [record for record in controls if before is None or record.offset > before.from_offset]
+    return voter_history(later, dialect=dialect, static_voters=static, before=before)
+
+
+def _proves_first(one: BranchEpoch, leaders: dict[int, LeaderStart], controls: Sequence[ControlRecord]) -> bool:
+    """Whether metadata behind an epoch's first batch, the LeaderChange's, lies within what this replica holds."""
+    start = leaders.get(one.epoch)
+    if start is None or start.offset != one.from_offset or not one.has_data_behind:
+        return False
+    control_count = sum(one.first_batch_end <= record.offset < one.to_offset for record in controls)
+    return one.to_offset - one.first_batch_end > control_count
+
+
+def _replica(survey: Survey, replica: ReadReplica, end: LogEnd) -> Replica:
+    state = replica.quorum_state
+    epochs = [] if end.branch is None else survey.epochs_to(end.branch, end.end_offset)
+    return Replica(
+        node_id=UNKNOWN_NODE if replica.plan.node_id is None else replica.plan.node_id,
+        directory_id=replica.plan.directory_id,
+        runs=tuple(EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in epochs),
+        snapshots=tuple(
+            (snapshot.end_offset, snapshot.epoch)
+            for snapshot in survey.snapshots
+            if snapshot.end_offset > 0 and replica.number in snapshot.replicas
+        ),
+        persisted=None if state is None else PersistedState(state.leader_epoch, state.leader_id, state.voted_id),
+        read_from_ms=replica.read_from_ms,
+        read_to_ms=replica.read_to_ms,
+    )
+
+
+def _conflicting_epochs(survey: Survey, chosen: Sequence[tuple[ReadReplica, LogEnd]]) -> frozenset[int]:
+    """Epochs of which two of these logs hold different records at one offset: two leaders wrote in them."""
+    paths = {end.branch: set(survey.path(end.branch)) for _, end in chosen if end.branch is not None}
+    reach = {end.branch: end.end_offset for _, end in sorted(chosen, key=lambda one: one[1].end_offset)}
+    conflicting: set[int] = set()
+    for first, first_path in paths.items():
+        for second, second_path in paths.items():
+            mine = [one for one in survey.epochs if one.branch in first_path - second_path]
+            theirs = [one for one in survey.epochs if one.branch in second_path - first_path]
+            limit = min(reach[first], reach[second])
+            conflicting.update(
+                one.epoch
+                for one in mine
+                for other in theirs
+                if one.epoch == other.epoch
+                and max(one.from_offset, other.from_offset) < min(one.to_offset, other.to_offset, limit)
+            )
+    return frozenset(conflicting)
+
+
+def quorum_rows(survey: Survey, plan: ClusterPlan) -> dict[str, list[dict[str, Any]]]:
+    """The rows of `watermarks`, `voter_sets` and `leader_epochs` (without cluster_id and plan), over all rounds."""
+    intervals = committed_intervals(survey, plan)
+    canonical = next((one.interval.canonical for one in reversed(intervals) if one.interval.canonical), None)
+    static = static_voters(survey, plan)
+    path = [] if canonical is None else survey.path(canonical.number)
+    voter_sets: dict[tuple[Any, ...], dict[str, Any]] = {}
+    epochs: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for end in _tips(survey, path):
+        # Up to where a branch leaves the canonical log its rows are those of the canonical log.
+        fork = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
+        controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
+        runs = survey.epochs_to(end.branch, end.end_offset)
+        sets = branch_voters(survey, plan, controls, runs[0].from_offset if runs else 0, static)
+        for row in voter_set_rows(sets, canonical_to=fork):
+            voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
+        told = leader_epoch_rows(
+            [EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in runs],
+            controls,
+            canonical_to=fork,
+            persisted_leaders=_persisted_leaders(survey),
+        )
+        for row in told:
+            if row["canonical"] and fork is not None:
+                continue
+            epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), row)
+    return {
+        "watermarks": [
+            watermark_row(one.interval, capture_number=one.round.number, capture=one.round.capture) for one in intervals
+        ],
+        "voter_sets": list(voter_sets.values()),
+        "leader_epochs": list(epochs.values()),
+    }
+
+
+def _tips(survey: Survey, path: Sequence[int]) -> list[LogEnd]:
+    """The furthest log end of each branch that ends somewhere, the canonical one first."""
+    furthest: dict[int, LogEnd] = {}
+    for number, end in enumerate(survey.ends):
+        if end.branch is not None and survey.replicas[number].is_accepted:
+            known = furthest.get(end.branch)
+            if known is None or known.end_offset < end.end_offset:
+                furthest[end.branch] = end
+    inner = {n for branch in furthest for n in survey.path(branch)[:-1]}
+    tips = [end for branch, end in furthest.items() if branch not in inner or (path and branch == path[-1])]
+    return sorted(tips, key=lambda end: (not path or end.branch != path[-1], end.branch))
+
+
+def _persisted_leaders(survey: Survey) -> dict[int, int]:
+    known: dict[int, int] = {}
+    for replica in survey.replicas:
+        state = replica.quorum_state
+        if replica.is_accepted and state is not None and state.leader_epoch > 0:
+            known[state.leader_epoch] = max(state.leader_id, known.get(state.leader_epoch, -1))
+    return known

@@ -1,0 +1,99 @@
+"""Every round of captures: the interval against the high watermark that Kafka reported, and the small tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.evidence import leader_high_watermark
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
+from kraft_audit.replay.survey import Survey, survey
+from kraft_audit.replay.tables import SILVER, silver_batch
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+
+# A record on one of two voters: a third set, of which nobody holds the record, could have committed it. And a formatted
+# node that never started.
+WIDE = {"11-2voters-one-dead", "00-formatted-not-started"}
+
+
+def surveyed(folder: Path) -> tuple[Any, Survey]:
+    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1)
+    return plan, survey(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
+
+
+def reported(folder: Path, one: RoundInterval, when: str) -> int | None:
+    status = folder / one.round.capture / "oracle" / f"quorum-status.{when}.txt"
+    found = re.search(r"HighWatermark:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(found[1]) if found else None
+
+
+def test_interval_holds_what_kafka_reported(oracles: list[Any]) -> None:
+    compared = 0
+    wide = set()
+    for oracle in oracles:
+        if oracle.folder.name == "crafted":
+            continue
+        plan, found = surveyed(oracle.folder)
+        for one in committed_intervals(found, plan):
+            interval = one.interval
+            before, after = (reported(oracle.folder, one, when) for when in ("before", "after"))
+            assert after is None or interval.low <= after, (oracle.folder.name, one.round.capture)
+            assert before is None or interval.high is None or interval.high >= before, one.round.capture
+            if interval.low != interval.high:
+                wide.add(one.round.capture)
+            assert (interval.undecided is None) == (interval.low == interval.high)
+            compared += after is not None
+    assert compared >= 5
+    assert wide <= WIDE
+
+
+def test_every_high_watermark_that_kafka_logged_is_recomputed(oracles: list[Any]) -> None:
+    compared = 0
+    for oracle in oracles:
+        for line in oracle.high_watermarks():
+            if line.get("event") == "hw":
+                assert leader_high_watermark([voter["endOffset"] for voter in line["voters"]]) == line["hw"], line
+                compared += 1
+    if not compared:
+        pytest.skip("no log of high watermarks among these scenarios")
+    assert compared >= 500
+
+
+def test_small_tables_have_their_schema_and_unique_keys(oracles: list[Any]) -> None:
+    for oracle in oracles:
+        if oracle.folder.name == "crafted":
+            continue
+        plan, found = surveyed(oracle.folder)
+        for name, rows in quorum_rows(found, plan).items():
+            batch = silver_batch(SILVER[name], plan.cluster_id, 0, rows)
+            keys = list(zip(*(batch.column(column).to_pylist() for column in SILVER[name].key), strict=True))
+            assert len(keys) == len(set(keys)) > 0, (oracle.folder.name, name)
+
+
+def test_reverted_voter_change_is_told(samples: Path) -> None:
+    """Scenario uncommitted-voter-change: add-voter appended and reverted; a removal committed later."""
+    plan, found = surveyed(samples / "uncommitted-voter-change")
+    rows = quorum_rows(found, plan)
+    reverted = [row for row in rows["voter_sets"] if row["ended_by"] == "truncated"]
+    assert [[voter["voter_id"] for voter in row["added"]] for row in reverted] == [[4]]
+    assert not reverted[0]["canonical"]
+    epochs = [row["epoch"] for row in rows["leader_epochs"] if row["canonical"] and row["ended_by"] != "burnt"]
+    assert epochs == sorted(set(epochs))
+
+
+def test_fewer_than_a_majority_bound_nothing_above(samples: Path) -> None:
+    plan, found = surveyed(samples / "divergence")
+    whole = committed_intervals(found, plan)
+    from kraft_audit.replay.rounds import round_evidence
+    from kraft_audit.replay.watermarks import committed_interval
+
+    for one in whole:
+        for number in one.round.replicas:
+            alone = committed_interval(round_evidence(found, plan, [number]))
+            assert alone.low <= one.interval.low
+            assert alone.high is None
