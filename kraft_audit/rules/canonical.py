@@ -79,7 +79,22 @@ class CanonicalLog:
 
 def newest_watermark(history: ClusterHistory) -> dict[str, Any] | None:
     """The committed interval of the last captures."""
-    return max(history.rows("watermarks"), key=lambda row: (row["read_to_ms"], row["low"]), default=None)
+    rows = watermarks_in_order(history)
+    return rows[-1] if rows else None
+
+
+def watermarks_in_order(history: ClusterHistory) -> list[dict[str, Any]]:
+    """The committed intervals, that of the oldest captures first."""
+    return sorted(history.rows("watermarks"), key=lambda row: (_number(row), row["read_to_ms"], row["low"]))
+
+
+def is_after(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Whether what one row tells was so after all that the other tells: copies are ordered by their number."""
+    return _number(later) > _number(earlier) or bool(later["read_from_ms"] >= earlier["read_to_ms"])
+
+
+def _number(row: Mapping[str, Any]) -> int:
+    return int(row.get("capture_number") or 0)
 
 
 def log_batches(history: ClusterHistory) -> LogBatches:

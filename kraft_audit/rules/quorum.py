@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kraft_audit.rules.canonical import CanonicalLog, LogBatches, canonical_log, log_batches, newest_watermark
+from kraft_audit.rules.canonical import (
+    CanonicalLog,
+    LogBatches,
+    canonical_log,
+    is_after,
+    log_batches,
+    newest_watermark,
+    watermarks_in_order,
+)
 from kraft_audit.rules.captured import (
     capture_evidence,
     captures_in_order,
@@ -193,10 +201,10 @@ def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KQ015", "commit-went-back", Severity.CRITICAL, Scope.LOG, needs=("watermarks",))
 def kq015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    rows = sorted(history.rows("watermarks"), key=lambda row: row["read_to_ms"])
+    rows = watermarks_in_order(history)
     best: dict[str, Any] | None = None
     for row in rows:
-        is_later = best is not None and row["read_from_ms"] >= best["read_to_ms"]
+        is_later = best is not None and is_after(row, best)
         if best is not None and is_later and row["high"] is not None and row["high"] < best["low"]:
             yield Case(
                 "log",
@@ -215,7 +223,7 @@ def kq015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @rule("KQ020", "log-went-back", Severity.CRITICAL, Scope.LOG, needs=("captures", "watermarks"))
 def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     reached: dict[tuple[int, str], tuple[int, dict[str, Any]]] = {}
-    lows = sorted(history.rows("watermarks"), key=lambda row: row["read_to_ms"])
+    lows = watermarks_in_order(history)
     for taken, _newest in moments(history):
         for row in taken:
             if row["node_id"] is None or row["directory_id"] is None:
@@ -236,16 +244,12 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 )
                 reached.pop(key)
                 continue
-            low = max((w["low"] for w in lows if w["read_to_ms"] <= _as_of(taken) and _is_counted(w, row)), default=0)
+            low = max((w["low"] for w in lows if not is_after(w, row) and _is_counted(w, row)), default=0)
             counted = min(end, low)
             if counted >= proven:
                 reached[key] = (counted, row)
     if not any(row["directory_id"] is not None for row in history.rows("captures")) and history.rows("captures"):
         yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
-
-
-def _as_of(taken: list[dict[str, Any]]) -> int:
-    return max(int(row["read_to_ms"]) for row in taken)
 
 
 def _is_counted(watermark: dict[str, Any], row: dict[str, Any]) -> bool:

@@ -97,7 +97,9 @@ def _of_moment(history: ClusterHistory, capture: Row) -> dict[str, Any] | None:
         (
             row
             for row in history.rows("watermarks")
-            if row["read_from_ms"] <= capture["read_from_ms"] and capture["read_to_ms"] <= row["read_to_ms"]
+            if row["read_from_ms"] <= capture["read_from_ms"]
+            and capture["read_to_ms"] <= row["read_to_ms"]
+            and row.get("capture_number") in (None, capture.get("capture_number"))
         ),
         None,
     )

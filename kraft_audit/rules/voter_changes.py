@@ -184,10 +184,8 @@ def _open_neighbours(history: ClusterHistory, change: Change) -> Iterator[Case]:
 def kv006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for change in changes(history):
         if not change.row["canonical"] and change.is_membership:
-            yield _case(
-                change,
-                f"{named(change.before, change.after)} → {named(change.after, change.before)} never became part of the canonical log",
-            )
+            step = f"{named(change.before, change.after)} → {named(change.after, change.before)}"
+            yield _case(change, f"{step} never became part of the canonical log")
 
 
 @rule(

@@ -82,7 +82,7 @@ def _kv015(generation: tuple[int, ...]) -> Story:
 def _kip856(
     *steps: tuple[int, tuple[int, ...]], low: int, end: int, high: int | None = None, data_at: int = 2
 ) -> Story:
-    """A kip856 history: the first set at offset 1, one metadata batch, then the steps; captured when `end` was reached."""
+    """A kip856 history: the first set at offset 1, metadata from `data_at`, the steps; captured at `end`."""
 
     def story(b: HistoryBuilder) -> None:
         b.dialect = Dialect.KIP856

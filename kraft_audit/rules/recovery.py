@@ -1,0 +1,187 @@
+"""A plan for partitions without a leader: what Kafka will do by itself, and what KIP-966's strategies would choose.
+
+It plans; it never acts. Shipped: PartitionChangeBuilder.electLeader of Kafka 4.3.0 (facts 6.2). Proposed and never
+shipped: KIP-966, unclean recovery, `Balanced` (wait for the last known ELR and leader, then take the longest log) and
+`Aggressive` (take the longest log among those that answer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kraft_audit.rules.broker_states import broker_states
+from kraft_audit.rules.features import elr_level
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.partition_states import PartitionStates, partition_states
+
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLog:
+    """The end of one partition's log on one broker, where its data directory was captured."""
+
+    broker_id: int
+    log_end_offset: int
+    leader_epoch: int
+    high_watermark: int | None = None
+
+
+ReplicaLogs = Mapping[tuple[str, int], tuple[ReplicaLog, ...]]
+"""(topic, partition) → the captured ends of its replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one strategy does: who leads (None: it waits), what is waited for, what is lost; None where unknown."""
+
+    leader: int | None
+    waits_for: tuple[int, ...]
+    text: str
+    lost_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """One leaderless partition and its choices."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    since_ms: int
+    unclean_election_enabled: bool
+    shipped: Choice
+    balanced: Choice
+    aggressive: Choice
+
+
+def recover_plan(history: ClusterHistory, logs: ReplicaLogs | None = None) -> list[RecoveryPlan]:
+    """A plan for each partition that has no leader at the end of the log, in the order of topics and numbers."""
+    states = partition_states(history)
+    rows = np.flatnonzero(states.is_last & states.exists & (states.leader == -1)).tolist()
+    plans = [_plan(history, states, row, logs or {}) for row in rows]
+    return sorted(plans, key=lambda plan: (plan.topic, plan.partition))
+
+
+def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: ReplicaLogs) -> RecoveryPlan:
+    lists = {name: tuple(states.lists[name].of(row)) for name in ("replicas", "isr", "elr", "last_known_elr")}
+    topic, partition = states.value("topic", row), int(states.partition[row])
+    up = tuple(broker for broker in lists["replicas"] if _is_up(history, broker))
+    is_unclean = unclean_election_enabled(history, topic)
+    known = {log.broker_id: log for log in logs.get((topic, partition), ())}
+    since = row
+    while not states.is_first[since] and states.leader[since - 1] == -1:
+        since -= 1
+    return RecoveryPlan(
+        topic,
+        partition,
+        lists["replicas"],
+        lists["isr"],
+        lists["elr"],
+        lists["last_known_elr"],
+        int(states.timestamp_ms[since]),
+        is_unclean,
+        _shipped(lists, up, is_unclean, elr_level(history) > 0, known),
+        _balanced(lists, up, known),
+        _aggressive(lists, up, known),
+    )
+
+
+def _is_up(history: ClusterHistory, broker: int) -> bool:
+    known = broker_states(history).get(broker)
+    return known is not None and bool(known.is_active[-1])
+
+
+def unclean_election_enabled(history: ClusterHistory, topic: str) -> bool:
+    """unclean.leader.election.enable in effect: of the topic, else of all brokers, else the static default."""
+    newest: dict[tuple[str, str], str | None] = {}
+    for row in sorted(history.rows("config_changes"), key=lambda row: row["from_offset"]):
+        if row["name"] == UNCLEAN_ELECTION:
+            newest[row["resource_type"], row["resource_name"]] = row["value"] if row["exists"] else None
+    value = (
+        newest.get(("TOPIC", topic)) or newest.get(("BROKER", "")) or history.defaults.get(UNCLEAN_ELECTION, "false")
+    )
+    return value.strip().lower() == "true"
+
+
+def _shipped(
+    lists: Mapping[str, tuple[int, ...]],
+    up: tuple[int, ...],
+    is_unclean: bool,
+    has_elr: bool,
+    known: Mapping[int, ReplicaLog],
+) -> Choice:
+    """Facts 6.2: the ISR, else the ELR, else the last known leader, else any live replica where unclean is enabled."""
+    eligible = lists["isr"] or lists["elr"]
+    safe = [broker for broker in lists["replicas"] if broker in eligible and broker in up]
+    if safe:
+        return Choice(safe[0], (), f"elects broker {safe[0]}, which holds everything acknowledged", 0)
+    last = lists["last_known_elr"]
+    if has_elr and not eligible and len(last) == 1 and last[0] in up:
+        text = f"elects broker {last[0]}, the last known leader, though it came back uncleanly"
+        return Choice(last[0], (), text, _lost(last[0], known))
+    if is_unclean and up:
+        chosen = next(broker for broker in lists["replicas"] if broker in up)
+        text = f"elects broker {chosen} uncleanly, the first live replica, whatever its log holds"
+        if lists["elr"]:
+            text += f"; gives up ELR {list(lists['elr'])}"
+        return Choice(chosen, (), text, _lost(chosen, known))
+    if eligible:
+        return Choice(None, eligible, f"waits until one of {list(eligible)} is back, without loss if it was clean")
+    if has_elr and len(last) == 1:
+        return Choice(None, last, f"waits for broker {last[0]}, the last known leader, and elects it as it is")
+    return Choice(None, lists["replicas"], "waits for an operator: nobody is eligible and no last leader is known")
+
+
+def _balanced(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> Choice:
+    """KIP-966 Balanced: never unclean while an eligible replica may return; then the longest log of the last known."""
+    eligible = lists["isr"] or lists["elr"]
+    safe = [broker for broker in lists["replicas"] if broker in eligible and broker in up]
+    if safe:
+        return Choice(safe[0], (), f"elects broker {safe[0]}, which is eligible", 0)
+    if eligible:
+        return Choice(None, eligible, f"waits for one of the eligible {list(eligible)}")
+    wanted = lists["last_known_elr"]
+    missing = tuple(broker for broker in wanted if broker not in up)
+    if not wanted:
+        return Choice(None, (), "cannot choose: no last known member is recorded")
+    if missing:
+        return Choice(None, missing, f"waits for all of the last known {list(wanted)}: {list(missing)} are away")
+    chosen = _longest(wanted, known)
+    if chosen is None:
+        return Choice(None, (), f"would take the longest log among {list(wanted)}; their ends were not captured")
+    return Choice(chosen, (), f"elects broker {chosen}, the longest log among the last known", _lost(chosen, known))
+
+
+def _aggressive(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> Choice:
+    """KIP-966 Aggressive: the longest log among the replicas that answer now."""
+    eligible = [b for b in lists["replicas"] if b in (lists["isr"] or lists["elr"]) and b in up]
+    if eligible:
+        return Choice(eligible[0], (), f"elects broker {eligible[0]}, which is eligible", 0)
+    if not up:
+        return Choice(None, lists["replicas"], "waits for any replica: none is up")
+    chosen = _longest(up, known) if len(up) > 1 else up[0]
+    if chosen is None:
+        return Choice(None, (), f"would take the longest log among {list(up)}; their ends were not captured")
+    return Choice(chosen, (), f"elects broker {chosen}, the longest log among those up", _lost(chosen, known))
+
+
+def _longest(brokers: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> int | None:
+    """The highest (leader epoch, end offset), as KIP-966 compares them; None unless all ends are known."""
+    if any(broker not in known for broker in brokers):
+        return None
+    return max(brokers, key=lambda broker: (known[broker].leader_epoch, known[broker].log_end_offset, -broker))
+
+
+def _lost(chosen: int, known: Mapping[int, ReplicaLog]) -> int | None:
+    """Records that any captured replica acknowledged as visible (its high watermark) and the chosen one lacks."""
+    if chosen not in known:
+        return None
+    marks = [log.high_watermark for log in known.values() if log.high_watermark is not None]
+    return max(0, max(marks, default=known[chosen].log_end_offset) - known[chosen].log_end_offset) if marks else None

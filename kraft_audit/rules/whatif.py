@@ -1,0 +1,188 @@
+"""What if those brokers crashed uncleanly now: who goes offline, who loses acknowledged data, who cannot take writes.
+
+By the election rules as shipped (PartitionChangeBuilder, Kafka 4.3.0; facts 6.1 to 6.3): a crashed broker is fenced,
+falls out of every ISR, and when it returns out of every ELR. Acknowledged data is on the ISR and the ELR; it is lost
+when all of them crash without having flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_audit.rules.broker_states import broker_states, racks
+from kraft_audit.rules.features import elr_level
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.partition_states import Mask, NodeLists, PartitionStates, partition_states
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """What becomes of one partition; `leader` is who leads then, -1 for nobody."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    leader: int
+    isr_after: tuple[int, ...]
+    elr_after: tuple[int, ...]
+    min_isr: int
+    goes_offline: bool
+    loses_data: bool
+    falls_under_min_isr: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The outcome for a cluster: only partitions that something happens to are listed."""
+
+    lost_brokers: tuple[int, ...]
+    unknown_brokers: tuple[int, ...]
+    partition_count: int
+    outcomes: tuple[PartitionOutcome, ...]
+
+    @property
+    def offline_count(self) -> int:
+        return sum(outcome.goes_offline for outcome in self.outcomes)
+
+    @property
+    def loss_count(self) -> int:
+        return sum(outcome.loses_data for outcome in self.outcomes)
+
+    @property
+    def under_min_isr_count(self) -> int:
+        return sum(outcome.falls_under_min_isr for outcome in self.outcomes)
+
+
+def brokers_of_racks(history: ClusterHistory, names: Collection[str]) -> tuple[int, ...]:
+    """The registered brokers of some racks."""
+    return tuple(sorted(broker for broker, rack in racks(history).items() if rack in names))
+
+
+def lose(history: ClusterHistory, brokers: Iterable[int]) -> WhatIf:
+    """What happens to every partition if `brokers` crash uncleanly together, as of the end of the log."""
+    states = partition_states(history)
+    lost = tuple(sorted(set(brokers)))
+    registered = {broker for broker, known in broker_states(history).items() if known.newest["exists"]}
+    current = states.is_last & states.exists
+    touched = current & (
+        _has_any(states.lists["isr"], lost) | _has_any(states.lists["elr"], lost) | _is_in(states.leader, lost)
+    )
+    has_elr = elr_level(history) > 0
+    outcomes = [_outcome(history, states, row, frozenset(lost), has_elr) for row in np.flatnonzero(touched).tolist()]
+    happens = [o for o in outcomes if o.goes_offline or o.loses_data or o.falls_under_min_isr]
+    happens.sort(key=lambda o: (not o.loses_data, not o.goes_offline, o.topic, o.partition))
+    return WhatIf(lost, tuple(b for b in lost if b not in registered), int(current.sum()), tuple(happens))
+
+
+def _outcome(
+    history: ClusterHistory, states: PartitionStates, row: int, lost: frozenset[int], has_elr: bool
+) -> PartitionOutcome:
+    isr, elr, replicas = (tuple(states.lists[name].of(row)) for name in ("isr", "elr", "replicas"))
+    leader, min_isr = int(states.leader[row]), int(states.effective_min_isr[row])
+    isr_left = tuple(broker for broker in isr if broker not in lost)
+    holders = frozenset(isr) | frozenset(elr)
+    elr_left = _elr_after(isr, elr, isr_left, min_isr) if has_elr else ()
+    candidates = [b for b in replicas if b not in lost and _is_up(history, b)]
+    able = [b for b in candidates if b in (isr_left or elr_left)]
+    new_leader = leader if leader in able else next(iter(able), -1)
+    if not isr_left and new_leader in elr_left:
+        isr_left, elr_left = (new_leader,), tuple(broker for broker in elr_left if broker != new_leader)
+    return PartitionOutcome(
+        topic=states.value("topic", row),
+        partition=int(states.partition[row]),
+        replicas=replicas,
+        isr=isr,
+        elr=elr,
+        leader=new_leader,
+        isr_after=isr_left,
+        elr_after=elr_left,
+        min_isr=min_isr,
+        goes_offline=leader != -1 and new_leader == -1,
+        loses_data=bool(holders) and holders <= lost,
+        falls_under_min_isr=len(isr) >= min_isr > len(isr_left),
+    )
+
+
+def _elr_after(isr: tuple[int, ...], elr: tuple[int, ...], isr_left: tuple[int, ...], min_isr: int) -> tuple[int, ...]:
+    """Step 2 of the build order (facts 6.1): who leaves the ISR below min ISR stays eligible until it returns."""
+    if len(isr_left) >= min_isr:
+        return ()
+    return tuple(broker for broker in dict.fromkeys((*elr, *isr)) if broker not in isr_left)
+
+
+def _is_up(history: ClusterHistory, broker: int) -> bool:
+    known = broker_states(history).get(broker)
+    return known is None or bool(known.is_active[-1])
+
+
+def _has_any(lists: NodeLists, nodes: tuple[int, ...]) -> Mask:
+    mask = np.zeros(len(lists.offsets) - 1, bool)
+    mask[lists.row_of_value[np.isin(lists.values, nodes)]] = True
+    return mask
+
+
+def _is_in(values: npt.NDArray[np.int64], nodes: tuple[int, ...]) -> Mask:
+    found: Mask = np.isin(values, nodes)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestLoss:
+    """The smallest set of brokers whose unclean crash together loses acknowledged data.
+
+    `brokers` is None where no partition holds data. `partition_count`: how many partitions that set alone loses.
+    """
+
+    brokers: tuple[int, ...] | None
+    partition_count: int
+    example: str | None
+
+
+def smallest_loss(history: ClusterHistory) -> SmallestLoss:
+    """The smallest holder set over all partitions: a crash loses data exactly if it covers one partition's ISR ∪ ELR.
+
+    Among sets of that size the one that loses most partitions is given.
+    """
+    states = partition_states(history)
+    rows = np.flatnonzero(states.is_last & states.exists)
+    holders = _holders(states, rows)
+    if not holders:
+        return SmallestLoss(None, 0, None)
+    size = min(len(members) for members in holders)
+    counted: dict[tuple[int, ...], list[int]] = {}
+    for members, (count, row) in holders.items():
+        if len(members) == size:
+            counted[members] = [count, row]
+    best = min(counted, key=lambda members: (-counted[members][0], members))
+    return SmallestLoss(best, counted[best][0], states.name(counted[best][1]))
+
+
+def _holders(states: PartitionStates, rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Distinct non-empty ISR ∪ ELR sets of some rows → (how many rows, the first of them); columns, not objects."""
+    wanted = np.zeros(len(states), bool)
+    wanted[rows] = True
+    parts = []
+    for name in ("isr", "elr"):
+        lists = states.lists[name]
+        keep = wanted[lists.row_of_value]
+        parts.append(np.stack([lists.row_of_value[keep], lists.values[keep]], axis=1))
+    pairs = np.unique(np.concatenate(parts), axis=0)
+    if not len(pairs):
+        return {}
+    starts = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))
+    lengths = np.diff(np.append(starts, len(pairs)))
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for length in np.unique(lengths).tolist():
+        mine = starts[lengths == length]
+        members = pairs[mine[:, None] + np.arange(length), 1]
+        distinct, first, counts = np.unique(members, axis=0, return_index=True, return_counts=True)
+        for number in range(len(distinct)):
+            row = int(pairs[mine[first[number]], 0])
+            found[tuple(distinct[number].tolist())] = (int(counts[number]), row)
+    return found

@@ -1,0 +1,105 @@
+"""The registry: every rule has its text and its two histories; conf/rules.yaml is what the registry says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.rules.model import Scope, Severity
+from kraft_audit.rules.registry import by_severity, check, find_rule, rule, rules, texts
+from kraft_audit.rules.settings import RuleSettingsError, load_rule_settings, parse_rule_settings, settings_text
+from tests.kraft_audit.rules import test_log_rules, test_partition_rules, test_voter_rules
+from tests.kraft_audit.rules.conftest import HistoryBuilder
+
+
+def test_every_rule_has_a_history_that_raises_it_and_a_near_miss() -> None:
+    told = {**test_voter_rules.RAISED, **test_log_rules.RAISED, **test_partition_rules.RAISED}
+    assert told.keys() == rules().keys()
+
+
+def test_ids_and_names_are_unique_and_texts_belong_to_rules() -> None:
+    assert texts().keys() == rules().keys()
+    assert len({each.name for each in rules().values()}) == len(rules())
+    for each in rules().values():
+        assert each.text.sources
+        assert each.text.why.endswith(".")
+
+
+def test_a_rule_cannot_be_registered_twice() -> None:
+    register = rule("KV001", "again", Severity.LOW, Scope.VOTERS, needs=())
+    with pytest.raises(ValueError, match="KV001 is registered twice"):
+        register(lambda history, thresholds: ())
+
+
+def test_a_rule_needs_a_text() -> None:
+    register = rule("KX999", "without-text", Severity.LOW, Scope.VOTERS, needs=())
+    with pytest.raises(ValueError, match="KX999 has no text"):
+        register(lambda history, thresholds: ())
+
+
+@pytest.mark.parametrize("name", ["KP001", "kp001", "last-replica-standing", " KP001 "])
+def test_rules_are_found_by_id_and_name(name: str) -> None:
+    found = find_rule(name)
+    assert found is not None
+    assert found.id == "KP001"
+
+
+def test_the_settings_file_is_the_registrys(project_root: Path) -> None:
+    path = project_root / "conf" / "rules.yaml"
+    assert path.read_text(encoding="utf-8") == settings_text()
+    loaded = load_rule_settings(path)
+    assert loaded == {each.id: each.defaults for each in rules().values() if each.thresholds}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "KV013:\n  max_lag: 5\n",
+            "rules.yaml: KV013.max_lag: 5: expected one of max_lag_records (did you mean max_lag_records?)",
+        ),
+        (
+            "KV013:\n  max_lag_records: many\n",
+            "rules.yaml: KV013.max_lag_records: 'many': expected a number of records, 0 or more",
+        ),
+        (
+            "KV013:\n  max_lag_records: true\n",
+            "rules.yaml: KV013.max_lag_records: True: expected a number of records, 0 or more",
+        ),
+        (
+            "KV013:\n  max_lag_records: -1\n",
+            "rules.yaml: KV013.max_lag_records: -1: expected a number of records, 0 or more",
+        ),
+        ("KV013: 7\n", "rules.yaml: KV013: 7: expected thresholds by name"),
+        ("[]", "rules.yaml: (file): []: expected rule ids with their thresholds"),
+    ],
+)
+def test_one_line_for_a_setting_that_cannot_be_used(text: str, line: str) -> None:
+    with pytest.raises(RuleSettingsError) as caught:
+        parse_rule_settings(text, "rules.yaml")
+    assert str(caught.value) == line
+
+
+def test_an_unknown_rule_is_told_with_the_nearest() -> None:
+    with pytest.raises(RuleSettingsError, match=r"rules.yaml: KVO13: .*did you mean KV013\?"):
+        parse_rule_settings("KVO13:\n  max_lag_records: 1\n", "rules.yaml")
+
+
+def test_thresholds_reach_the_rules(build: HistoryBuilder) -> None:
+    build.voters(1, 2, 3).capture(1, 40).capture(2, 40).capture(3, 30).watermark(40, 40, end=40)
+    assert [f.rule for f in check(build.history(), only=["KV013"]) if f.subject] == []
+    found = list(check(build.history(), {"KV013": {"max_lag_records": 5}}, only=["KV013"]))
+    assert [finding.subject for finding in found] == ["voter 3"]
+
+
+def test_worst_first_and_what_lasts_before_what_is_over(build: HistoryBuilder) -> None:
+    build.three_nodes().brokers(11, 12, 13)
+    build.partition("a-0", 10, isr=[13]).partition("a-0", 20, isr=[12, 13]).partition("b-0", 15, isr=[13])
+    ordered = by_severity(check(build.history(), only=["KP001", "KP005"]))
+    assert [(f.rule, f.subject) for f in ordered] == [
+        ("KP001", "b-0"),
+        ("KP001", "a-0"),
+        ("KP005", "b-0"),
+        ("KP005", "a-0"),
+    ]

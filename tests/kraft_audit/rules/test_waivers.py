@@ -1,0 +1,94 @@
+"""Waivers hold to the end of their day, are counted, and expire into findings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.rules.registry import check
+from kraft_audit.rules.settings import RuleSettingsError
+from kraft_audit.rules.tables import FINDINGS, findings_batch
+from kraft_audit.rules.waivers import apply_waivers, load_waivers, parse_waivers
+from tests.kraft_audit.rules.conftest import CLUSTER_ID, HistoryBuilder
+
+WAIVER = """
+waivers:
+  - {rule: weak-durability, subject: "topic metrics-*", who: ops, why: cheap, until: 2026-12-31}
+"""
+
+
+def _at(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def _weak(build: HistoryBuilder) -> HistoryBuilder:
+    for topic in ("metrics-a", "orders"):
+        build.partition(f"{topic}-0", 10, replicas=[11], isr=[11], effective_min_isr=1)
+    return build
+
+
+def test_waived_until_the_end_of_the_day(build: HistoryBuilder) -> None:
+    findings = list(check(_weak(build).history(), only=["KP010"]))
+    marked, count = apply_waivers(findings, parse_waivers(WAIVER, "waivers.yaml"), _at("2026-12-31T23:59:59"))
+    assert {f.subject: f.waiver.who if f.waiver else None for f in marked} == {
+        "topic metrics-a": "ops",
+        "topic orders": None,
+    }
+    assert (count.waived, count.expired, count.unused) == (1, 0, ())
+
+
+def test_expired_is_a_finding_again(build: HistoryBuilder) -> None:
+    findings = list(check(_weak(build).history(), only=["KP010"]))
+    marked, count = apply_waivers(findings, parse_waivers(WAIVER, "waivers.yaml"), _at("2027-01-01T00:00:00"))
+    assert [f.waiver for f in marked] == [None, None]
+    assert (count.waived, count.expired) == (0, 1)
+
+
+def test_a_waiver_of_another_cluster_does_not_count(build: HistoryBuilder) -> None:
+    text = WAIVER.replace("subject:", f"cluster: not-{CLUSTER_ID}, subject:")
+    _, count = apply_waivers(
+        list(check(_weak(build).history(), only=["KP010"])), parse_waivers(text, "w.yaml"), _at("2026-01-01")
+    )
+    assert (count.waived, len(count.unused)) == (0, 1)
+
+
+def test_the_example_can_be_loaded(project_root: Path) -> None:
+    assert [waiver.rule for waiver in load_waivers(project_root / "conf" / "waivers.example.yaml")] == [
+        "KB003",
+        "KP010",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("rule: weak-durability", "rule: KX1", "w.yaml: waivers[0].rule: 'KX1': expected the id or name of a rule"),
+        ("until: 2026-12-31", "until: soon", "w.yaml: waivers[0].until: 'soon': expected a day such as 2027-01-31"),
+        ("who: ops, ", "", "w.yaml: waivers[0].who: None: expected a name"),
+        (
+            "why: cheap",
+            "wy: cheap",
+            "w.yaml: waivers[0].wy: 'cheap': expected one of rule, cluster, subject, who, why, until",
+        ),
+    ],
+)
+def test_one_line_for_an_entry_that_cannot_be_used(old: str, new: str, line: str) -> None:
+    with pytest.raises(RuleSettingsError) as caught:
+        parse_waivers(WAIVER.replace(old, new), "w.yaml")
+    assert str(caught.value) == line
+
+
+def test_rows_of_the_table(build: HistoryBuilder) -> None:
+    findings = list(check(_weak(build).history()))
+    marked, _ = apply_waivers(findings, parse_waivers(WAIVER, "waivers.yaml"), _at("2026-06-01"))
+    batch = findings_batch(marked, seen_ms=build.history().seen_ms, plan=7)
+    assert batch.schema == FINDINGS.schema
+    assert batch.num_rows == len(findings)
+    by_subject = {row["subject"]: row for row in batch.to_pylist() if row["rule"] == "KP010"}
+    assert by_subject["topic metrics-a"]["waiver"] == {"who": "ops", "why": "cheap", "until": "2026-12-31"}
+    assert by_subject["topic orders"]["waiver"] is None
+    assert by_subject["topic orders"]["from_offset"] == 10
+    raised = [row["finding_id"] for row in batch.to_pylist() if row["status"] == "raised"]
+    assert len(set(raised)) == len(raised)
