@@ -1,0 +1,238 @@
+"""What `check` prints: the worst first, grouped by rule, so that a reader knows within a minute what is at risk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Final
+
+from kraft_audit.rules.canonical import newest_watermark
+from kraft_audit.rules.features import feature_level
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.model import Evidence, Finding, Severity, Status
+from kraft_audit.rules.registry import by_severity
+from kraft_audit.rules.waivers import WaiverCount
+
+INDENT: Final = " " * 10
+METADATA_VERSIONS: Final[Mapping[int, str]] = {
+    1: "3.0-IV1",
+    2: "3.1-IV0",
+    3: "3.2-IV0",
+    4: "3.3-IV0",
+    5: "3.3-IV1",
+    6: "3.3-IV2",
+    7: "3.3-IV3",
+    8: "3.4-IV0",
+    9: "3.5-IV0",
+    10: "3.5-IV1",
+    11: "3.5-IV2",
+    12: "3.6-IV0",
+    13: "3.6-IV1",
+    14: "3.6-IV2",
+    15: "3.7-IV0",
+    16: "3.7-IV1",
+    17: "3.7-IV2",
+    18: "3.7-IV3",
+    19: "3.7-IV4",
+    20: "3.8-IV0",
+    21: "3.9-IV0",
+    22: "4.0-IV0",
+    23: "4.0-IV1",
+    24: "4.0-IV2",
+    25: "4.0-IV3",
+    26: "4.1-IV0",
+    27: "4.1-IV1",
+    28: "4.2-IV0",
+    29: "4.2-IV1",
+    30: "4.3-IV0",
+    31: "4.4-IV0",
+    32: "4.4-IV1",
+    33: "4.4-IV2",
+    34: "4.5-IV0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output; `severity` is set where it is a heading that may be coloured."""
+
+    text: str
+    severity: Severity | None = None
+
+
+def check_lines(
+    history: ClusterHistory,
+    findings: Iterable[Finding],
+    *,
+    path: str,
+    name: str | None = None,
+    show_all: bool = False,
+    in_full: bool = False,
+    waivers: WaiverCount | None = None,
+) -> Iterator[Line]:
+    """The whole output for one cluster. `in_full` lists every subject, else the first of each rule."""
+    ordered = by_severity(findings)
+    yield Line(headline(history, name))
+    yield Line("")
+    shown = [f for f in ordered if f.status is Status.RAISED and f.waiver is None]
+    for _, group in groupby(shown, key=lambda finding: (finding.severity, finding.rule)):
+        yield from _group_lines(list(group), history, in_full)
+    yield from _undecided_lines([f for f in ordered if f.status is Status.UNDECIDED], in_full)
+    if show_all:
+        for finding in ordered:
+            if finding.status is Status.CLEAR:
+                yield Line(f"CLEAR     {finding.rule} {finding.name}   {finding.summary}")
+    yield Line(summary_line(ordered, path, waivers))
+
+
+def headline(history: ClusterHistory, name: str | None = None) -> str:
+    """Cluster, metadata.version, how much was captured, how far it is proven, and from when to when the log tells."""
+    parts = [f"{name} ({history.cluster_id})" if name else history.cluster_id or "cluster id unknown"]
+    level = feature_level(history, "metadata.version")
+    if level is not None:
+        parts.append(f"metadata.version {METADATA_VERSIONS.get(level, level)}")
+    newest = newest_watermark(history)
+    if newest is not None:
+        captured, voters = len(newest["captured_voters"]), len(newest["voters"])
+        end = newest["canonical_end_offset"]
+        proven = f"proven to offset {newest['low']} of {end}" if end is not None else "no canonical log"
+        parts.append(f"{captured} of {voters} voters captured, {proven}")
+    span = _span(history)
+    if span:
+        parts.append(span)
+    return "   ".join(parts)
+
+
+def _span(history: ClusterHistory) -> str:
+    if not history.has("batches"):
+        return ""
+    times = history.table("batches")["base_timestamp_ms"].to_numpy()
+    times = times[times > 0]
+    if not len(times) or history.end_ms is None:
+        return ""
+    return f"{when(int(times.min()))} to {when(history.end_ms, int(times.min()))} UTC"
+
+
+def _group_lines(group: Sequence[Finding], history: ClusterHistory, in_full: bool) -> Iterator[Line]:
+    first = group[0]
+    now = [finding for finding in group if not finding.is_over]
+    yield Line(_group_head(group, now, history), first.severity)
+    listed = group if in_full else (now or group)[:1]
+    for finding in listed:
+        yield Line(f"{INDENT}{_subject_line(finding)}")
+        if in_full:
+            for fact in finding.evidence:
+                yield Line(f"{INDENT}  {_evidence_line(fact)}")
+    if len(listed) < len(group):
+        more = len(group) - len(listed)
+        past = sum(finding.is_over for finding in group if finding not in listed)
+        note = f", {past} of them over" if past else ""
+        yield Line(f"{INDENT}{more} more{note}: --rule {first.rule}")
+    yield Line(f"    why   {_first_sentence(first.why)}")
+    yield Line(f"    do    {(now or list(group))[0].what_to_do}")
+    yield Line("")
+
+
+def _group_head(group: Sequence[Finding], now: Sequence[Finding], history: ClusterHistory) -> str:
+    first = group[0]
+    head = f"{first.severity.value.upper():<9} {first.rule} {first.name}"
+    counted = f"{len(now or group)} {_noun(first, len(now or group))}"
+    if not now:
+        return f"{head}   {counted}, over"
+    began = [finding.from_ms for finding in now if finding.from_ms]
+    if not began:
+        return f"{head}   {counted}"
+    lasted = "" if history.end_ms is None else f" ({duration(history.end_ms - min(began))})"
+    return f"{head}   {counted}, since {when(min(began))}{lasted}"
+
+
+def _noun(finding: Finding, count: int) -> str:
+    noun = {"partition": "partition", "broker": "node"}.get(finding.scope.value, "finding")
+    if finding.scope.value == "partition" and finding.subject.startswith("topic "):
+        noun = "topic"
+    return noun if count == 1 else f"{noun}s"
+
+
+def _subject_line(finding: Finding) -> str:
+    where = []
+    if finding.from_offset is not None and finding.from_offset >= 0:
+        where.append(f"offset {finding.from_offset}")
+    if finding.epoch is not None:
+        where.append(f"leader epoch {finding.epoch}")
+    if finding.is_over and finding.to_ms is not None and finding.from_ms is not None:
+        where.append(f"over after {duration(finding.to_ms - finding.from_ms)}")
+    elif finding.is_over:
+        where.append("over")
+    if finding.expired_waiver is not None:
+        where.append(f"waiver of {finding.expired_waiver.who} expired {finding.expired_waiver.until}")
+    return f"{finding.subject}    {finding.summary}   {', '.join(where)}".rstrip()
+
+
+def _evidence_line(fact: Evidence) -> str:
+    parts = [fact.text]
+    if fact.before is not None or fact.after is not None:
+        parts.append(f"{fact.before or '(nothing)'} → {fact.after or '(nothing)'}")
+    if fact.offset is not None:
+        parts.append(f"offset {fact.offset}")
+    if fact.timestamp_ms:
+        parts.append(when(fact.timestamp_ms))
+    place = "/".join(part for part in (fact.path, fact.file_name) if part)
+    if place:
+        parts.append(place if fact.position is None else f"{place} at byte {fact.position}")
+    return "   ".join(parts)
+
+
+def _undecided_lines(findings: Sequence[Finding], in_full: bool) -> Iterator[Line]:
+    for rule, group in groupby(sorted(findings, key=lambda f: f.rule), key=lambda f: f.rule):
+        known = list(group)
+        subjects = ", ".join(dict.fromkeys(f.subject for f in known if f.subject)) if in_full or len(known) < 4 else ""
+        count = f" ({len(known)})" if len(known) > 1 else ""
+        yield Line(f"UNDECIDED {rule} {known[0].name}{count}   {subjects}{': ' if subjects else ''}{known[0].reason}")
+    if findings:
+        yield Line("")
+
+
+def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | None = None) -> str:
+    """How many of each severity, how many undecided, and what to run next."""
+    raised = [f for f in findings if f.status is Status.RAISED and f.waiver is None]
+    counts = []
+    for severity in sorted(Severity, key=lambda s: -s.rank):
+        of_it = sum(f.severity is severity for f in raised)
+        if of_it:
+            counts.append(f"{of_it} {severity.value}")
+    counts.append(f"{sum(f.status is Status.UNDECIDED for f in findings)} undecided")
+    if waivers is not None and (waivers.waived or waivers.expired):
+        counts.append(f"{waivers.waived} waived, {waivers.expired} waivers expired")
+    next_steps = [f"explain {raised[0].rule}", f"timeline {path}"] if raised else []
+    holders = [f for f in raised if f.rule == "KP001" and not f.is_over]
+    if holders:
+        last = holders[0].summary.split("crash of broker ", 1)[1].split(" ", 1)[0]
+        next_steps.append(f"whatif {path} --lose {last}")
+    tail = f"   {' · '.join(next_steps)}" if next_steps else ""
+    return f"{', '.join(counts) if raised else 'nothing raised, ' + ', '.join(counts)}.{tail}"
+
+
+def _first_sentence(text: str) -> str:
+    return text.split(". ", 1)[0].rstrip(".")
+
+
+def when(time_ms: int, since_ms: int | None = None) -> str:
+    """A time as people read it: with its day, or without where it is the day of `since_ms`."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    if since_ms is not None and datetime.fromtimestamp(since_ms / 1000, UTC).date() == moment.date():
+        return f"{moment:%H:%M:%S}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def duration(length_ms: int) -> str:
+    """A length as people read it: 4 min 12 s."""
+    seconds = max(0, length_ms) // 1000
+    if length_ms < 10_000:
+        return f"{max(0, length_ms) / 1000:.1f} s"
+    for size, unit, smaller, small_unit in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size} {unit} {rest} {small_unit}" if rest else f"{seconds // size} {unit}"
+    return f"{seconds} s"

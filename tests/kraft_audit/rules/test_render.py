@@ -1,0 +1,133 @@
+"""What people and programs read of findings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kraft_audit.rules import pages
+from kraft_audit.rules.exports import check_document, csv_rows, sarif
+from kraft_audit.rules.registry import check, find_rule, rules
+from kraft_audit.rules.render import check_lines, duration, when
+from kraft_audit.rules.waivers import apply_waivers, parse_waivers
+from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder
+
+WAIVER = "waivers: [{rule: KV007, who: ops, why: a laptop, until: 2099-01-01}]"
+
+
+def _incident(build: HistoryBuilder) -> HistoryBuilder:
+    """Broker 12 is fenced at 300 s; two partitions are left with broker 13 alone, the log ends 252 s later."""
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, 2, 3, to=552).watermark(552, 552, end=552)
+    for node_id in (1, 2, 3):
+        build.capture(node_id, 552)
+    build.feature("metadata.version", 30).brokers(11, 12, 13)
+    for name in ("orders-3", "orders-4"):
+        build.partition(name, 10, "created").partition(name, 300, "fenced", isr=[13], leader=13, leader_epoch=4)
+    return build.broker(11, at=300, fenced=True).broker(12, at=301, fenced=True)
+
+
+def test_check_reads_as_designed(build: HistoryBuilder) -> None:
+    history = _incident(build).history()
+    lines = [line.text for line in check_lines(history, check(history, only=["KP001"]), path="incident.tgz")]
+    assert lines == [
+        f"{CLUSTER_ID}   metadata.version 4.3-IV0   3 of 3 voters captured, proven to offset 552 of 552   "
+        f"{when(T0)} to {when(T0 + 552_000, T0)} UTC",
+        "",
+        f"CRITICAL  KP001 last-replica-standing   2 partitions, since {when(T0 + 300_000)} (4 min 12 s)",
+        "          orders-3    ISR [13]  ELR []  of replicas [11 12 13], leader 13: one unclean crash of broker 13 "
+        "loses acknowledged records   offset 300, leader epoch 4",
+        "          1 more: --rule KP001",
+        "    why   One crash from loss: if that broker's machine dies without flushing, acknowledged records are gone, "
+        "whatever min.insync.replicas says",
+        "    do    bring another replica into the ISR before you touch broker 13: broker 11 fenced, broker 12 fenced",
+        "",
+        "2 critical, 0 undecided.   explain KP001 · timeline incident.tgz · whatif incident.tgz --lose 13",
+    ]
+
+
+def test_in_full_lists_every_subject_with_its_evidence(build: HistoryBuilder) -> None:
+    history = _incident(build).history()
+    text = "\n".join(line.text for line in check_lines(history, check(history, only=["KP001"]), path="x", in_full=True))
+    assert "orders-4" in text
+    assert "ISR [11 12 13]  ELR []  of replicas [11 12 13], leader 11 → ISR [13]" in text
+
+
+def test_undecided_and_waived_are_counted(build: HistoryBuilder) -> None:
+    build.voters(1, 2).capture(1, 10).watermark(10, 10, end=10, ids=(1, 2))
+    history = build.history()
+    findings, count = apply_waivers(list(check(history, only=["KV007", "KV013"])), parse_waivers(WAIVER, "w"), T0)
+    text = "\n".join(line.text for line in check_lines(history, findings, path="x", waivers=count))
+    assert "KV007" not in text
+    assert "UNDECIDED KV013 voter-behind   voter 2: voter 2 was not captured" in text
+    assert text.endswith("nothing raised, 1 undecided, 1 waived, 0 waivers expired.")
+
+
+def test_all_shows_what_is_clear(build: HistoryBuilder) -> None:
+    history = build.three_nodes().history()
+    text = "\n".join(
+        line.text for line in check_lines(history, check(history, only=["KV007"]), path="x", show_all=True)
+    )
+    assert "CLEAR     KV007 fragile-voter-count" in text
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "text"),
+    [
+        (1_200, "1.2 s"),
+        (59_000, "59 s"),
+        (252_000, "4 min 12 s"),
+        (3_600_000, "1 h"),
+        (90_061_000, "1 d 1 h"),
+        (-5, "0.0 s"),
+    ],
+)
+def test_durations(length_ms: int, text: str) -> None:
+    assert duration(length_ms) == text
+
+
+def test_json_has_the_keys_that_scripts_rely_on(build: HistoryBuilder) -> None:
+    document = check_document(check(_incident(build).history()))
+    promised = {
+        *("rule", "name", "severity", "status", "subject", "from_offset", "to_offset", "evidence", "why", "what_to_do"),
+    }
+    assert all(promised <= entry.keys() for entry in document)
+    assert {entry["status"] for entry in document} <= {"raised", "undecided"}
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_csv_rows_are_flat(build: HistoryBuilder) -> None:
+    for row in csv_rows(check(_incident(build).history())):
+        assert all(value is None or isinstance(value, str | int | float | bool) for value in row.values())
+
+
+def test_sarif_points_at_files_and_rules(build: HistoryBuilder) -> None:
+    build.three_nodes().damage(2, "BAD_CRC")
+    findings, _ = apply_waivers(
+        list(check(build.history(), only=["KQ008", "KV007"])), parse_waivers(WAIVER.replace("KV007", "KQ008"), "w"), T0
+    )
+    run = sarif(findings, version="1")["runs"][0]
+    (result,) = run["results"]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "KQ008"
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "node-2/__cluster_metadata-0/00000000000000000000.log"
+    assert location["region"] == {"byteOffset": 777}
+    assert result["suppressions"][0]["justification"].startswith("ops until 2099-01-01")
+
+
+def test_explain_shows_text_thresholds_and_sources() -> None:
+    rule = find_rule("KV013")
+    assert rule is not None
+    lines = pages.explain(rule, {"max_lag_records": 7})
+    text = "\n".join(lines)
+    assert lines[0] == "KV013 voter-behind   medium"
+    assert "max_lag_records = 7 (conf/rules.yaml)" in text
+    assert "KIP-595" in text
+    assert max(map(len, lines)) <= 112
+
+
+def test_every_rule_has_a_page_and_a_row() -> None:
+    assert pages.pages().keys() == {"index.md", *(f"{rule_id}.md" for rule_id in rules())}
+    for rule_id, rule in rules().items():
+        assert rule.text.what_to_do in pages.pages()[f"{rule_id}.md"]
+    assert [row["rule"] for row in pages.rule_rows()] == list(rules())
