@@ -94,7 +94,7 @@ class Log:
         return self._write([(None, value) for value in values], base_offset=base_offset)
 
     def topic(self, name: str, **more: Any) -> bytes:
-        value = write_metadata_value("TopicRecord", 0, {"name": name, "topicId": name.encode().ljust(16, b".")})
+        value = write_metadata_value("TopicRecord", 0, {"name": name, "topicId": name.encode()[:16].ljust(16, b".")})
         return self.append(value, **more)
 
     def noop(self) -> bytes:

@@ -130,6 +130,7 @@ def test_mutated_bytes_add_up(data: Any, tmp_path: Path, reading: Any, node: Any
     assert {row["batch_crc"] for row in tables["records"]} <= {crc for _, crc in crcs}
 
 
+@pytest.mark.slow
 def test_every_bit_that_the_crc_does_not_cover(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     """Base offset and epoch of each batch: the neighbours tell, or leader-epoch-checkpoint where epochs meet.
 

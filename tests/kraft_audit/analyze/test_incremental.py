@@ -1,0 +1,294 @@
+"""Reading what is new since an earlier plan: in the end the same rows as reading everything at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kraft_audit.replay.plan import BatchKey, ClusterPlan, FilePlan, FileScan, ReplicaPlan
+from kraft_audit.replay.scanner import ChangedError
+from kraft_codec.redaction import Redactor
+from kraft_codec.tables import BATCHES
+
+KEY = b"k" * 32
+
+
+class Lake:
+    """What a lake keeps between plans, in memory: the ledger of files, the rows, the redaction state."""
+
+    def __init__(self, reading: Any) -> None:
+        self.reading = reading
+        self.number = 0
+        self.files: dict[tuple[str, str], dict[str, Any]] = {}
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("batches", "records", "decode_errors")}
+        self.asked: list[tuple[int, int]] = []
+        self.short_values: dict[str, list[str]] = {}
+        self.captures: list[dict[str, Any]] = []
+
+    def run(self, path: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
+        """One plan over everything below a path, as it is now."""
+        self.number += 1
+        plan = self.plan(self.reading.plan(path))
+        redactor = Redactor(KEY, self.short_values)
+        tables = self.reading.tables(plan, known=self, redactor=redactor, **options)
+        for name in self.rows:
+            self.rows[name] += tables[name]
+        for row in tables["files"]:
+            self.files[row["path"], row["file_name"]] = row
+        self.short_values = redactor.short_values()
+        self.captures = tables["captures"]
+        return tables
+
+    def plan(self, plan: ClusterPlan) -> ClusterPlan:
+        log = [row for row in self.rows["batches"] if row["source"] == "log" and row["valid"]]
+        sources = {row["source"] for row in self.rows["batches"]} - {"log"}
+        return replace(
+            plan,
+            number=self.number,
+            replicas=tuple(self.replica(replica) for replica in plan.replicas),
+            decoded_to=max((row["last_offset"] + 1 for row in log), default=0),
+            known_sources=tuple(sorted(sources)),
+        )
+
+    def replica(self, replica: ReplicaPlan) -> ReplicaPlan:
+        names = {file.name for file in replica.files}
+        gone = [
+            FilePlan(name, row["kind"], row["base_offset"], row["epoch"], row["size_bytes"], row["mtime_ms"], scan(row))
+            for (path, name), row in sorted(self.files.items())
+            if path == replica.path and name not in names and row["present"]
+        ]
+        files = tuple(self.file(replica.path, file) for file in replica.files)
+        return replace(replica, files=files, gone_files=tuple(gone))
+
+    def file(self, path: str, file: FilePlan) -> FilePlan:
+        row = self.files.get((path, file.name))
+        return file if row is None or not row["present"] else replace(file, earlier=scan(row))
+
+    def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
+        self.asked.append((from_offset, to_offset))
+        newest: dict[Any, dict[str, Any]] = {}
+        for row in self.rows["batches"]:
+            if row["source"] == "log" and row["valid"] and from_offset <= row["base_offset"] < to_offset:
+                key = tuple(row[name] for name in ("node_id", "directory_id", *KEY_COLUMNS))
+                newest[key] = row
+        return pa.Table.from_pylist(list(newest.values()), schema=BATCHES.schema)
+
+
+KEY_COLUMNS = ("base_offset", "last_offset", "leader_epoch", "crc")
+
+
+def scan(row: dict[str, Any]) -> FileScan:
+    last = None
+    if row["last_position"] is not None:
+        names = ("last_position", "last_base_offset", "last_offset", "last_leader_epoch", "last_crc")
+        last = BatchKey(*(row[name] for name in names))
+    names = ("batch_count", "record_count", "damage_count", "bytes_quarantined", "bytes_unread")
+    return FileScan(row["size_bytes"], row["mtime_ms"], row["scanned_to"], last, *(row[name] for name in names))
+
+
+def held(rows: list[dict[str, Any]], node_id: int) -> set[tuple[int, ...]]:
+    current: set[tuple[int, ...]] = set()
+    for row in rows:
+        if row["node_id"] == node_id and row["source"] == "log":
+            batch = tuple(row[name] for name in KEY_COLUMNS)
+            if row["status"] == "present":
+                assert batch not in current
+                current.add(batch)
+            else:
+                current.remove(batch)
+    return current
+
+
+def test_unchanged_gives_nothing(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    node(tmp_path, 1, usual_log.content)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    again = lake.run(tmp_path)
+    assert {name for name, rows in again.items() if rows} == {"files"}
+    assert lake.asked == []
+
+
+def test_an_appended_batch_alone_is_read(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    node(tmp_path, 1, usual_log.content)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    usual_log.topic("new")
+    node(tmp_path, 1, usual_log.content)
+    again = lake.run(tmp_path)
+    assert [row["base_offset"] for row in again["batches"]] == [usual_log.next_offset - 1]
+    assert [row["record"] for row in again["records"]] == ['{"name":"new","topicId":"bmV3Li4uLi4uLi4uLi4uLg"}']
+    (capture,) = again["captures"]
+    assert (capture["log_start_offset"], capture["log_end_offset"]) == (0, usual_log.next_offset)
+    assert capture["batch_count"] == len(usual_log.batches)
+    assert capture["bytes_decoded"] == capture["bytes_seen"]
+
+
+def test_a_torn_tail_that_is_completed(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    content = usual_log.content
+    node(tmp_path, 1, content[:-10])
+    lake = Lake(reading)
+    first = lake.run(tmp_path)
+    assert [row["reason"] for row in first["decode_errors"]] == ["TORN_TAIL"]
+    node(tmp_path, 1, content)
+    again = lake.run(tmp_path)
+    assert again["decode_errors"] == []
+    assert len(again["batches"]) == 1
+    segment = next(row for row in again["files"] if row["kind"] == "segment")
+    assert segment["bytes_decoded"] == len(content) == segment["bytes_seen"]
+
+
+def test_a_lagging_replica_is_not_decoded_again(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    node(tmp_path, 1, usual_log.content)
+    behind = b"".join(usual_log.batches[:5])
+    node(tmp_path, 2, behind)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    node(tmp_path, 2, usual_log.content)
+    again = lake.run(tmp_path)
+    assert again["records"] == []
+    assert len(again["batches"]) == len(usual_log.batches) - 5
+    assert held(lake.rows["batches"], 1) == held(lake.rows["batches"], 2)
+    # A replica that nobody knew.
+    node(tmp_path, 3, usual_log.content)
+    third = lake.run(tmp_path)
+    assert third["records"] == []
+    assert {row["node_id"] for row in third["batches"]} == {3}
+    assert len(third["batches"]) == len(usual_log.batches)
+
+
+def test_a_cut_suffix_is_told_not_overwritten(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    other = usual_log.copy()
+    for name in ("lost-1", "lost-2"):
+        usual_log.topic(name)
+    node(tmp_path, 1, usual_log.content)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    other.lead(3, epoch=3)
+    other.topic("kept-and-longer-than-before")
+    other.topic("more")
+    node(tmp_path, 1, other.content)
+    again = lake.run(tmp_path)
+    told = [(row["base_offset"], row["leader_epoch"], row["status"]) for row in again["batches"]]
+    start = other.next_offset - 3
+    assert sorted(told) == [
+        (start, 2, "truncated"),
+        (start, 3, "present"),
+        (start + 1, 2, "truncated"),
+        (start + 1, 3, "present"),
+        (start + 2, 3, "present"),
+    ]
+    assert len(again["records"]) == 3
+    assert {row["plan"] for row in again["batches"]} == {2}
+
+
+def test_a_log_that_only_got_shorter(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    node(tmp_path, 1, usual_log.content)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    node(tmp_path, 1, b"".join(usual_log.batches[:-2]))
+    again = lake.run(tmp_path)
+    assert [row["status"] for row in again["batches"]] == ["truncated"] * 2
+    node(tmp_path, 1, usual_log.content)
+    third = lake.run(tmp_path)
+    assert [row["status"] for row in third["batches"]] == ["present"] * 2
+    assert third["records"] == []
+
+
+def test_a_deleted_last_segment_is_a_cut_a_deleted_first_one_is_not(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    sizes = (5, 10)
+    parts = [usual_log.batches[:5], usual_log.batches[5:10], usual_log.batches[10:]]
+    bases = [0, *sizes]
+    segments = {base: b"".join(part) for base, part in zip(bases, parts, strict=True)}
+    folder = node(tmp_path, 1, segments)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    log_dir = folder / "__cluster_metadata-0"
+    (log_dir / "00000000000000000010.log").unlink()
+    again = lake.run(tmp_path)
+    assert [row["status"] for row in again["batches"]] == ["truncated"] * len(parts[2])
+    (log_dir / "00000000000000000000.log").unlink()
+    third = lake.run(tmp_path)
+    assert third["batches"] == []
+    assert third["captures"][0]["log_start_offset"] == 5
+    assert [row["reason"] for row in third["decode_errors"]] == ["SNAPSHOT_MISSING"]
+    assert [row["file_name"] for row in third["files"] if not row["present"]] == [
+        "__cluster_metadata-0/00000000000000000000.log"
+    ]
+
+
+def test_a_rolled_segment(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    node(tmp_path, 1, usual_log.content)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    content = usual_log.content
+    roll = usual_log.next_offset
+    batch = usual_log.topic("in-the-next-segment")
+    node(tmp_path, 1, {0: content, roll: batch})
+    again = lake.run(tmp_path)
+    assert [row["file_name"] for row in again["batches"]] == [f"__cluster_metadata-0/{roll:020d}.log"]
+    assert again["decode_errors"] == []
+
+
+def test_planned_bytes_or_nothing(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    folder = node(tmp_path, 1, usual_log.content)
+    plan = reading.plan(tmp_path)
+    node(tmp_path, 1, usual_log.content[:-30])
+    with pytest.raises(ChangedError, match="planned"):
+        reading.tables(plan, stop_on_change=True)
+    tables = reading.tables(plan)
+    assert [row["reason"] for row in tables["decode_errors"]] == ["CHANGED_DURING_READ"]
+    # What was appended since the plan is not read.
+    node(tmp_path, 1, usual_log.content)
+    plan = reading.plan(folder)
+    node(tmp_path, 1, usual_log.content + usual_log.topic("too-late"))
+    assert len(reading.tables(plan, stop_on_change=True)["batches"]) == len(usual_log.batches) - 1
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_split_into_runs_gives_the_same_rows(
+    data: Any, tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    """Three nodes that lag, catch up, are cut and go on in a later epoch, read at any time."""
+    folder = tmp_path / data.draw(st.uuids()).hex
+    lake = Lake(reading)
+    leading = usual_log.copy()
+    lengths = dict.fromkeys((1, 2, 3), 1)
+    for _ in range(data.draw(st.integers(1, 5))):
+        if data.draw(st.booleans()):
+            # The new leader has all but a suffix; whoever held that suffix will be cut.
+            kept = data.draw(st.integers(max(1, len(leading.batches) - 3), len(leading.batches)))
+            lost = len(leading.batches) - kept
+            leading.batches = leading.batches[:kept]
+            leading.next_offset -= lost
+            leading.lead(data.draw(st.integers(1, 3)), epoch=leading.epoch + 1)
+            lengths = {number: min(length, kept) for number, length in lengths.items()}
+        for _ in range(data.draw(st.integers(0, 3))):
+            leading.topic(f"topic-{data.draw(st.integers(0, 99))}")
+        for number in lengths:
+            lengths[number] = data.draw(st.integers(lengths[number], len(leading.batches)))
+            torn = data.draw(st.booleans())
+            content = b"".join(leading.batches[: lengths[number]])
+            node(folder, number, content[:-5] if torn and lengths[number] > 1 else content)
+        if data.draw(st.booleans()):
+            lake.run(folder)
+    for number, length in lengths.items():
+        node(folder, number, b"".join(leading.batches[:length]))
+    lake.run(folder)
+    whole = reading.of(folder)
+    decoded = {(row["offset"], row["leader_epoch"], row["batch_crc"]): row["record"] for row in lake.rows["records"]}
+    assert len(decoded) == len(lake.rows["records"])
+    for row in whole["records"]:
+        assert decoded[row["offset"], row["leader_epoch"], row["batch_crc"]] == row["record"]
+    for number in lengths:
+        assert held(lake.rows["batches"], number) == held(whole["batches"], number)
+    for row in lake.captures:
+        assert row["bytes_seen"] == row["bytes_decoded"]
