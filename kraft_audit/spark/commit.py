@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.ledger import Ledger, Manifest, commented_schema
+from kraft_audit.spark.ledger import Ledger, Manifest, delta_schema
 from kraft_codec.tables import FILES, TABLES
 
 
@@ -25,7 +25,7 @@ def commit_tables(ledger: Ledger, number: int, manifest: Manifest, committed: Ca
     order = sorted(by_table, key=lambda table: (table == FILES.name, list(TABLES).index(table)))
     for table in order:
         files = by_table[table]
-        brought = ledger.lake.commit(table, files, commented_schema(table), ledger.application(table), number)
+        brought = ledger.lake.commit(table, files, delta_schema(table), ledger.application(table), number)
         committed(table, sum(file.row_count for file in files), brought)
         failpoint(f"after-commit:{table}")
 

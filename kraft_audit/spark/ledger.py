@@ -121,7 +121,7 @@ class Ledger:
 
     def create(self) -> None:
         for table in TABLES.values():
-            self.lake.create(table.name, commented_schema(table.name), f"{table.grain}. {table.comment}")
+            self.lake.create(table.name, delta_schema(table.name), f"{table.grain}. {table.comment}")
 
     def application(self, what: str) -> str:
         """The application id of a transaction: lake and table. The lake is known by the id that its `plans` got."""
@@ -236,9 +236,18 @@ class Ledger:
         return self.lake.append_rows(PLANS.name, pa.Table.from_batches([batch]), application, number)
 
 
-def commented_schema(table: str) -> pa.Schema:
-    """The table's Arrow schema with its column comments, as Delta keeps them."""
-    return pa.schema([pa.field(c.name, c.type, c.nullable, {"comment": c.comment}) for c in TABLES[table].columns])
+def delta_schema(table: str) -> pa.Schema:
+    """The table's schema as Delta keeps it: with comments, and no NOT NULL inside lists, which delta-spark refuses."""
+    columns = TABLES[table].columns
+    return pa.schema([pa.field(c.name, _nullable_inside(c.type), c.nullable, {"comment": c.comment}) for c in columns])
+
+
+def _nullable_inside(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("element", _nullable_inside(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(child.name, _nullable_inside(child.type)) for child in type_])
+    return type_
 
 
 def manifest_of(rows: Iterable[Any]) -> Manifest:

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from kraft_audit.spark.data_files import write_rows
 from kraft_audit.spark.lake import DeltaLake, sql_text
-from kraft_audit.spark.ledger import Ledger, commented_schema
+from kraft_audit.spark.ledger import Ledger, delta_schema
 from kraft_codec.errors import InputError
 from kraft_codec.tables import TABLES
 
@@ -75,7 +75,7 @@ def test_tables_carry_their_contract(tmp_path: Path) -> None:
         assert [field.name for field in fields] == list(table.column_names)
         assert [field.nullable for field in fields] == [column.nullable for column in table.columns]
         assert [field.metadata["comment"] for field in fields] == [column.comment for column in table.columns]
-        assert pa.schema(found.schema()).remove_metadata().types == commented_schema(table.name).types
+        assert pa.schema(found.schema()).remove_metadata().types == delta_schema(table.name).types
         assert (found.protocol().min_reader_version, found.protocol().min_writer_version) == (1, 2)
         assert table.grain in found.metadata().description
 

@@ -1,0 +1,199 @@
+"""The same through Spark: format("kraft") as a notebook uses it, the staging job, views, the JVM's committer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+
+from kraft_audit.replay.analyze import analyze, analyze_record_type, as_tables
+from kraft_audit.replay.planning import plan_cluster
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.jvm_lake import JvmLake
+from kraft_audit.spark.redaction_key import load_key
+from kraft_audit.spark.run import Run
+from kraft_audit.spark.source import READABLE, spark_schema
+from kraft_audit.spark.spark_stage import SparkStager
+from kraft_audit.spark.views import read_closed, register_views
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+from kraft_codec.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+MakeFleet = Callable[..., FleetSettings]
+WHEN = ("captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "plan")
+CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    file = tmp_path_factory.mktemp("key") / "key"
+    return file, load_key(file, may_create=True)
+
+
+@pytest.fixture(scope="module")
+def torn(samples: Path, key: tuple[Path, bytes]) -> dict[str, pa.Table]:
+    """What `analyze` itself gives of a cluster with damage."""
+    plan = plan_cluster([str(samples / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
+    return as_tables(list(analyze(plan, open_storage=open_storage, redactor=Redactor(key[1]))))
+
+
+def kraft(spark: SparkSession, path: Path, key: tuple[Path, bytes], **options: str) -> DataFrame:
+    return spark.read.format("kraft").options(redactionKeyFile=str(key[0]), **options).load(str(path))
+
+
+def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
+    return spark.createDataFrame(table, schema=spark_schema(table.schema))
+
+
+def assert_same_rows(found: DataFrame, expected: DataFrame) -> None:
+    """Schema and rows, without the columns that say when something was read."""
+    keep = [column for column in expected.columns if column not in WHEN]
+    assert_df_equality(found.select(keep), expected.select(keep), ignore_row_order=True)
+
+
+@pytest.mark.parametrize("table", READABLE)
+def test_each_table_is_what_analyze_gives(
+    table: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
+) -> None:
+    """No import registers the format here: Spark finds the installed package by itself."""
+    assert_same_rows(kraft(spark, samples / "torn-write", key, table=table), from_arrow(spark, torn[table]))
+
+
+def test_record_type_gives_typed_columns(spark: SparkSession, samples: Path, key: tuple[Path, bytes]) -> None:
+    plan = plan_cluster([str(samples / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
+    rows = analyze_record_type(plan, "PARTITION_RECORD", open_storage=open_storage, redactor=Redactor(key[1]))
+    expected = pa.Table.from_batches(list(rows))
+    found = kraft(spark, samples / "torn-write", key, recordType="PARTITION_RECORD")
+    assert expected.num_rows > 0
+    assert_same_rows(found, from_arrow(spark, expected))
+
+
+FILTERS = (
+    "node_id = 1",
+    "node_id in (1, 3) and base_offset > 10",
+    "cluster_id = 'nobody'",
+    "node_id is null",
+)
+
+
+@pytest.mark.parametrize("condition", FILTERS)
+def test_filters_leave_the_same_rows_pushed_or_not(
+    condition: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
+) -> None:
+    expected = from_arrow(spark, torn["batches"]).where(condition)
+    assert_same_rows(kraft(spark, samples / "torn-write", key, table="batches").where(condition), expected)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["offset >= 5 and offset < 20", "record_type = 'TOPIC_RECORD'", "offset = 3 or offset = 7", "offset in (3, 9)"],
+)
+def test_filters_on_records(
+    condition: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
+) -> None:
+    expected = from_arrow(spark, torn["records"]).where(condition)
+    assert expected.count() > 0
+    assert_same_rows(kraft(spark, samples / "torn-write", key).where(condition), expected)
+
+
+def test_pushing_can_be_switched_off(spark: SparkSession, samples: Path, key: tuple[Path, bytes]) -> None:
+    """Spark refuses a source that can push where pushing is off, which is its default."""
+    found = kraft(spark, samples / "torn-write", key, table="captures")
+    pushed = found.where("node_id = 1").count()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert found.where("node_id = 1").count() == pushed > 0
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_options_choose(spark: SparkSession, samples: Path, key: tuple[Path, bytes]) -> None:
+    name = "12-after-truncation"
+    one = kraft(spark, samples / "divergence", key, table="captures", capture=name)
+    assert {row["capture"] for row in one.collect()} == {name}
+    none = kraft(spark, samples / "divergence", key, table="captures", cluster="nobody")
+    assert none.count() == 0
+    with pytest.raises(Exception, match="dialect: 'kip1': expected one of kip853, kip856, kip642"):
+        kraft(spark, samples / "torn-write", key, dialect="kip1")
+
+
+@pytest.fixture
+def fleet(samples: Path, make_fleet: MakeFleet) -> FleetSettings:
+    return make_fleet({name: [samples / name] for name in CLUSTERS})
+
+
+def test_a_run_by_spark_is_a_run(
+    fleet: FleetSettings, make_fleet: MakeFleet, samples: Path, spark: SparkSession, without_spark: ModuleType,
+    lake_hash: Callable[..., dict[str, str]],
+) -> None:  # fmt: skip
+    alone = make_fleet({name: [samples / name] for name in CLUSTERS}, lake="alone")
+    without_spark.run(alone)
+    lake = without_spark.DeltaLake(fleet.lake)
+    result = without_spark.run(fleet, stage=SparkStager(fleet, lake, lambda: spark))
+    assert (result.failed, result.plans) == ({}, [1])
+    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
+
+
+def test_spark_reads_the_tables_and_views_hide_open_plans(
+    fleet: FleetSettings, spark: SparkSession, without_spark: ModuleType
+) -> None:
+    without_spark.run(fleet)
+    register_views(spark, fleet.lake)
+    for table in TABLES:
+        raw = spark.read.format("delta").load(f"{fleet.lake}/{table}")
+        assert names_and_types(raw.schema) == names_and_types(spark_schema(TABLES[table].schema))
+        comments = {field.name: field.metadata["comment"] for field in raw.schema}
+        assert comments == {column.name: column.comment for column in TABLES[table].columns}
+    records = spark.read.format("delta").load(f"{fleet.lake}/records")
+    assert spark.table("records").count() == records.count() > 0
+    assert records.where("record_type = 'TOPIC_RECORD'").count() > 0, "the files' statistics do not hide rows"
+    open_plan = spark.table("captures").limit(1).drop("plan").selectExpr("*", "cast(9 as bigint) as plan")
+    open_plan.write.format("delta").mode("append").save(f"{fleet.lake}/captures")
+    assert spark.table("captures").where("plan = 9").count() == 0
+    assert read_closed(spark, fleet.lake, "captures").where("plan = 9").count() == 0
+
+
+def names_and_types(schema: Any) -> list[tuple[str, str]]:
+    """Delta's reader makes every column nullable, so that nullability is not compared."""
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+@pytest.fixture
+def jvm_lake(fleet: FleetSettings, spark: SparkSession, tmp_path: Path) -> JvmLake:
+    return JvmLake(str(tmp_path / "jvm"), str(tmp_path / "staging"), lambda: spark)
+
+
+def test_the_jvm_commits_the_same_tables(
+    fleet: FleetSettings, jvm_lake: JvmLake, spark: SparkSession, samples: Path, make_fleet: MakeFleet,
+    without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
+) -> None:  # fmt: skip
+    """In two plans, so that the second one asks for what the first one knows; then again, with nothing new."""
+    captures = sorted(path for path in (samples / "divergence").iterdir() if (path / "node-1").is_dir())
+    roots: list[Path | str] = list(captures)
+    alone = make_fleet({"divergence": roots[:2]}, lake="alone")
+    without_spark.run(alone)
+    without_spark.run(make_fleet({"divergence": roots}, lake="alone"))
+    lines: list[str] = []
+    plans = []
+    for count in (2, len(roots), len(roots)):
+        settings = make_fleet({"divergence": roots[:count]}, lake="jvm")
+        run = Run(settings, jvm_lake, SparkStager(settings, jvm_lake, lambda: spark), lines.append)
+        result = run.all_steps()
+        assert result.failed == {}, lines
+        plans.append(result.plans)
+    assert plans == [[1], [2], []]
+    assert lake_hash(jvm_lake.uri) == lake_hash(alone.lake)
+    manifest = run.ledger.manifest(1)
+    files = [file for file in manifest.files if file.table == "records"]
+    application = run.ledger.application("records")
+    assert not jvm_lake.commit("records", files, TABLES["records"].schema, application, 1), "committed once"
