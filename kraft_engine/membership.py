@@ -118,14 +118,17 @@ class Kip853:
         return pending.deadline_us
 
     def poll_follower(self, node: RaftNode, now_us: int) -> None:
-        """Once an epoch: a voter tells the leader of its endpoint and range; an observer may join by itself."""
-        if node.update_sent_epoch == node.epoch or not node.can_become_voter:
+        """Once an epoch a voter tells the leader of its endpoint and range; an observer may join by itself, again and
+        again until it is a voter."""
+        if not node.can_become_voter or (node.update_sent_epoch == node.epoch and now_us < node.join_at_us):
             return
         slot = node.addresses.slot_of(node.leader_id)
         if slot < 0 or not node.ready(slot, now_us) or node.snapshot_fetch is not None or not node.fetched_once:
             return
         voters = node.voters
         if node.is_voter and voters is not None:
+            if node.update_sent_epoch == node.epoch:
+                return
             node.update_sent_epoch = node.epoch
             entry = voters.voter(node.id)
             if node.history.version == 0 or (entry is not None and (entry.host, entry.port) != node.endpoint):
@@ -133,6 +136,7 @@ class Kip853:
                 node.request(slot, UpdateRaftVoterRequest(node.settings.cluster_id, node.epoch, voter))
         elif node.settings.auto_join and node.history.version >= 1 and voters is not None:
             node.update_sent_epoch = node.epoch
+            node.join_at_us = now_us + node.settings.fetch_timeout_us
             old = voters.voter(node.id)
             cluster_id = node.settings.cluster_id
             if old is not None:

@@ -68,7 +68,8 @@ class RaftNode:
         "addresses", "busy_until_us", "can_become_voter", "correlation", "deadline_us", "directory", "disk",
         "endpoint", "epoch",
         "fetch_epoch_override", "fetched_once", "granted", "had_leader_id", "high_watermark", "history", "id",
-        "in_flight", "key", "leader", "leader_id", "log", "machine", "membership", "network", "pending_controls",
+        "in_flight",
+        "join_at_us", "key", "leader", "leader_id", "log", "machine", "membership", "network", "pending_controls",
         "rejected", "role", "running", "settings", "skew_ms", "slot", "snapshot_fetch", "static_voters",
         "stopping", "successors", "switches", "update_sent_epoch", "voted", "wake_at_us", "witness", "world",
     )  # fmt: skip
@@ -128,6 +129,7 @@ class RaftNode:
         self.fetch_epoch_override = -1
         self.snapshot_fetch: tuple[SnapshotId, int] | None = None
         self.update_sent_epoch = -1
+        self.join_at_us = 0
         self.successors: tuple[ReplicaKey, ...] = ()
         self.pending_controls: list[Batch] = []
         self.running = True

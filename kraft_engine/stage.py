@@ -169,6 +169,13 @@ class Stage:
 
         self.until(quiet, "settling")
 
+    def settle_controllers(self) -> None:
+        """As `settle`, for the controllers alone: brokers may be down."""
+        leader = self.leader()
+        end = leader.log.end_offset
+        controllers = [node for node in self.cluster.nodes() if node.can_become_voter]
+        self.until(lambda: all(node.high_watermark >= end for node in controllers), "settling")
+
     # Membership
 
     def add_voter(self, node_id: int) -> str:
