@@ -199,7 +199,10 @@ class LocalStorage(Storage):
 
     def _open_dir(self, names: Sequence[str]) -> int:
         """A new descriptor of the directory, reached name by name from the root."""
-        descriptor = os.dup(self._root) if names else _open_quietly(".", self._root, os.O_DIRECTORY)
+        try:
+            descriptor = os.dup(self._root) if names else _open_quietly(".", self._root, os.O_DIRECTORY)
+        except OSError as error:
+            raise _codec_error(error, 0) from None
         for name in names:
             try:
                 inner = _open_quietly(name, descriptor, os.O_DIRECTORY)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ from kraft_codec.files import (
 )
 from kraft_codec.properties import format_meta_properties, meta_properties
 from kraft_codec.record import write_metadata_value
+from kraft_codec.storage import Storage, open_storage
 
 CLUSTER_ID = "1J9o0OHjczjslRjLY5Qr2g"
 DIRECTORY_ID = "xV_y8TMF5MnS9I6ei-5QSQ"
+SEGMENT_PATH = f"__cluster_metadata-0/{segment_name(0)}"
 MakeNodeDir = Callable[..., Path]
 
 
@@ -78,3 +81,35 @@ def unchanged() -> Callable[[Path], str]:
         return digest.hexdigest()
 
     return snapshot
+
+
+@pytest.fixture(scope="session")
+def good(make_node_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a good node dir by their names in the archive."""
+    root = tmp_path_factory.mktemp("good")
+    make_node_dir(root / "node-1")
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def node_dir(make_node_dir: Callable[..., Path], tmp_path: Path) -> Path:
+    return make_node_dir(tmp_path / "node-1")
+
+
+@pytest.fixture
+def storage(node_dir: Path) -> Iterator[Storage]:
+    with open_storage(node_dir) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def as_somebody_else() -> Iterator[None]:
+    """Without root's rights, where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

@@ -333,3 +333,39 @@ def test_a_stream_that_is_no_file_of_the_system(tree: Path, tmp_path: Path) -> N
     data = gnu_tar(tree, tmp_path / "incident.tgz", "-z").read_bytes()
     with ArchiveStorage(io.BytesIO(data), "memory.tgz") as storage:
         assert_same(storage, tree)
+
+
+class BrokenFile(io.BytesIO):
+    """A disk that fails behind the first bytes."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() >= 20_480:
+            raise OSError(5, "Input/output error")
+        return super().read(min(size or 0, 20_480 - self.tell()) if size and size > 0 else 20_480)
+
+
+@pytest.mark.parametrize("options", [[], ["-z"]], ids=["tar", "gz"])
+def test_a_disk_that_fails_within_an_archive(tree: Path, tmp_path: Path, options: list[str]) -> None:
+    (tree / LOG / segment_name(0)).write_bytes(os.urandom(1 << 17))
+    data = gnu_tar(tree, tmp_path / "incident", *options).read_bytes()
+    with ArchiveStorage(BrokenFile(data), "incident") as storage:
+        reasons = {damage.reason for damage in discover(storage).damages}
+    assert reasons == {Reason.UNREADABLE}
+
+
+def test_what_an_archive_does_not_hold(tree: Path, tmp_path: Path) -> None:
+    with open_storage(gnu_tar(tree, tmp_path / "incident.tar")) as storage:
+        for use in (storage.list_dir, storage.open):
+            with pytest.raises(CodecError) as caught:
+                use("node-9")
+            assert caught.value.reason is Reason.CHANGED_DURING_READ
+
+
+def test_archives_in_a_directory_are_bounded(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "several").mkdir()
+    for number in range(4):
+        gnu_tar(tree, tmp_path / "several" / f"{number}.tar")
+    with open_storage(tmp_path / "several", limits=Limits(archive_count=2)) as storage:
+        found = discover(storage)
+    assert [replica.node_dir for replica in found.replicas] == ["0.tar/node-1", "1.tar/node-1"]
+    assert [damage.reason for damage in found.damages] == [Reason.LIMIT]

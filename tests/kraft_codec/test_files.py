@@ -287,6 +287,12 @@ def test_every_flip_and_every_cut_is_read_or_refused(text: bytes, parse: str) ->
 
 
 def test_files_beyond_all_measure_are_refused_unread() -> None:
-    with pytest.raises(CodecError) as caught:
-        parse_quorum_state(b" " * (files.MAX_JSON_BYTES + 1))
-    assert caught.value.reason is Reason.LIMIT
+    for parse, most in (
+        (parse_quorum_state, files.MAX_JSON_BYTES),
+        (parse_clean_shutdown, files.MAX_JSON_BYTES),
+        (parse_partition_metadata, files.MAX_JSON_BYTES),
+        (parse_leader_epoch_checkpoint, files.MAX_CHECKPOINT_BYTES),
+    ):
+        with pytest.raises(CodecError) as caught:
+            parse(b" " * (most + 1))
+        assert caught.value.reason is Reason.LIMIT

@@ -161,3 +161,10 @@ def test_a_count_of_billions_costs_nothing() -> None:
     crc = struct.unpack(">I", format_producer_state()[2:6])[0]
     with pytest.raises(CodecError):
         parse_producer_state(struct.pack(">hI", 1, crc) + body)
+
+
+def test_files_beyond_all_measure_are_refused_unread() -> None:
+    for parse in (parse_offset_index, parse_time_index, parse_producer_state):
+        with pytest.raises(CodecError) as caught:
+            parse(bytes((64 << 20) + 12))
+        assert caught.value.reason is Reason.LIMIT
