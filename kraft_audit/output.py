@@ -17,6 +17,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ Row = Mapping[str, Any]
 SAMPLED_ROWS: Final = 200
 """A table's widths follow its first rows, so that it starts to print before the last row is known."""
 CELL_CHARACTERS_MAX: Final = 60
+LAST_TIME_MS: Final = 253_402_300_800_000
 SLICED_ROWS: Final = 1000
 """So many rows of a batch are Python objects at one time."""
 _json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -134,6 +136,16 @@ def to_cell(value: Any) -> str:
     if isinstance(value, list | tuple | Mapping):
         return to_json(value)
     return neutral(value) if isinstance(value, str) else neutral(_to_plain(value))
+
+
+def time_text(timestamp_ms: int | None) -> str:
+    """A time for people: UTC, to the millisecond; a number that is no time of this era as it is."""
+    if timestamp_ms is None:
+        return ""
+    if not 0 <= timestamp_ms < LAST_TIME_MS:
+        return str(timestamp_ms)
+    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
 
 
 def to_csv_cell(value: Any) -> str:

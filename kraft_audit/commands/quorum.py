@@ -1,20 +1,26 @@
-"""`quorum`: the captures of a cluster side by side, as their disks tell them."""
+"""`quorum`: the captures of a cluster side by side, and what they prove committed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
-from kraft_audit.output import Column, Format, Output
+from kraft_audit.output import Column, Format, Output, time_text
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.replay.plan import ClusterPlan
+    from kraft_audit.replay.rounds import RoundInterval
+    from kraft_audit.replay.voters import VoterSet
 
 COLUMNS: Final = (
     Column("node_id", "node", is_number=True),
     Column("directory_id", "directory"),
+    Column("role", "role"),
     Column("leader_epoch", "epoch", is_number=True),
     Column("leader_id", "leader", is_number=True),
     Column("voted_id", "voted", is_number=True),
@@ -30,24 +36,45 @@ COLUMNS: Final = (
 
 def quorum(
     path: Path,
+    status: Annotated[bool, typer.Option("--status", help="As kafka-metadata-quorum describe --status.")] = False,
+    replication: Annotated[
+        bool, typer.Option("--replication", help="As kafka-metadata-quorum describe --replication.")
+    ] = False,
     capture: Capture = None,
     output: OutputFormat = Format.TABLE,
     dialect: DialectOption = Dialect.KIP853,
 ) -> None:
-    """Show each captured replica: who it is, its epoch and votes, where its log begins and ends, how far it lags.
+    """Show each captured replica: who it is, its epoch and votes, where its log ends, and what is proven committed.
 
-    Of several captures below PATH the newest is shown, or the one that --capture names.
+    Of several captures below PATH the newest is shown, or the one that --capture names; earlier ones are evidence.
+    With --status and --replication, what only a live leader knows is -1, and a high watermark that the disks do not
+    decide is a range.
 
     \b
     Examples:
       kraft-audit quorum samples/divergence
       kraft-audit quorum samples/dynamic-quorum --capture 09-leader-removed-while-leader --output json
     """
+    if (status or replication) and output is not Format.TABLE:
+        raise UsageError("--status and --replication are texts of their own: leave --output out")
     key = redaction_key()
     out = Output(output)
-    with opened(path, dialect=dialect, capture=capture) as found:
-        clusters = [cluster_of(found, plan, key) for plan in found.plans]
-    if out.format is Format.JSON:
+    with opened(path, dialect=dialect) as found:
+        clusters = [
+            cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, path, capture)) is not None
+        ]
+    if not clusters:
+        raise UsageError(f"--capture: {path} has no capture {capture!r}")
+    if status or replication:
+        from kraft_audit.commands.quorum_text import replication_lines, status_lines
+
+        for number, cluster in enumerate(clusters):
+            for lines in [status_lines] * status + [replication_lines] * replication:
+                if number or (status and lines is replication_lines):
+                    out.line("")
+                for line in lines(cluster):
+                    out.line(line)
+    elif out.format is Format.JSON:
         out.document(clusters[0] if len(clusters) == 1 else clusters)
     elif out.format is Format.TABLE:
         for number, cluster in enumerate(clusters):
@@ -58,35 +85,129 @@ def quorum(
         out.rows([replica for cluster in clusters for replica in cluster["replicas"]], COLUMNS)
 
 
-def cluster_of(found: Input, plan: ClusterPlan, key: bytes) -> dict[str, Any]:
-    """The newest capture of one cluster: JSON keys as the columns of `captures`, and `lag`."""
-    from kraft_audit.replay.analyze import analyze
+def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, path: str, capture: str | None) -> dict[str, Any] | None:
+    """One cluster as of a capture, the newest by default; None where it has none of that name."""
+    names = {replica.capture_number: replica.capture for replica in plan.replicas}
+    numbers = [number for number, name in names.items() if capture in (None, name)]
+    return cluster_of(found, plan, key, max(numbers)) if numbers else None
 
-    newest = max(replica.capture_number for replica in plan.replicas)
-    captures = {replica.capture_number: replica.capture for replica in plan.replicas}
+
+def cluster_of(found: Input, plan: ClusterPlan, key: bytes, capture_number: int) -> dict[str, Any]:
+    """A cluster as one capture, and those before it as evidence, tell it. JSON keys are the columns of the tables."""
+    from kraft_audit.replay.analyze import analyze
+    from kraft_audit.replay.rounds import committed_intervals
+    from kraft_audit.replay.survey import survey
+
     rows = analyze(plan, frozenset({"captures"}), open_storage=found.open_storage, redactor=redactor(key))
-    replicas = [row for _, batch in rows for row in batch.to_pylist() if row["capture_number"] == newest]
+    replicas = [row for _, batch in rows for row in batch.to_pylist() if row["capture_number"] == capture_number]
+    shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
+    rounds = [one for one in committed_intervals(shape, plan) if one.round.number == capture_number]
+    known = rounds[0] if rounds else None
+    accepted = [row for row in replicas if row["accepted"]]
+    leader_id, leader_epoch = _leader(accepted, known)
+    _add_roles(replicas, leader_id, known.interval.voters if known else None)
+    names = {replica.capture_number: replica.capture for replica in plan.replicas}
+    return {
+        "cluster_id": plan.cluster_id,
+        "capture": names[capture_number],
+        "other_captures": [name for number, name in sorted(names.items()) if number != capture_number],
+        "leader_id": leader_id,
+        "leader_epoch": leader_epoch,
+        **_interval(known),
+        "read_from_ms": min((row["read_from_ms"] for row in replicas), default=None),
+        "read_to_ms": max((row["read_to_ms"] for row in replicas), default=None),
+        "voters": _voters(known),
+        "replicas": replicas,
+    }
+
+
+def _leader(accepted: list[dict[str, Any]], known: RoundInterval | None) -> tuple[int, int]:
+    """(leader, epoch) of the highest epoch that any disk tells: by quorum-state, or by a LeaderChange; -1 unknown."""
+    told = [(row["leader_epoch"], row["leader_id"]) for row in accepted if row["leader_epoch"] is not None]
+    if known is not None:
+        told += [(epoch, start.leader_id) for epoch, start in known.evidence.leaders.items()]
+    epoch, leader_id = max(told, default=(-1, -1))
+    return leader_id, epoch
+
+
+def _interval(known: RoundInterval | None) -> dict[str, Any]:
+    if known is None:
+        return {
+            "committed_low": None,
+            "committed_low_epoch": None,
+            "committed_high": None,
+            "evidence": [],
+            "undecided": "no replica of this cluster was read",
+        }
+    interval = known.interval
+    evidence = [f"committed to {interval.low}: {text}" for text in interval.low_evidence]
+    bound = "nothing bounds it from above" if interval.high is None else f"not committed from {interval.high} on"
+    evidence += [f"{bound}: {text}" for text in interval.high_evidence]
+    return {
+        "committed_low": interval.low,
+        "committed_low_epoch": interval.low_epoch,
+        "committed_high": interval.high,
+        "evidence": evidence,
+        "undecided": interval.undecided,
+    }
+
+
+def _voters(known: RoundInterval | None) -> list[dict[str, Any]]:
+    voter_set = known.interval.voters if known else None
+    if known is None or voter_set is None:
+        return []
+    captured = set(known.interval.captured_voters)
+    return [
+        {
+            "voter_id": voter.voter_id,
+            "directory_id": voter.directory_id,
+            "endpoints": [{"name": one.name, "host": one.host, "port": one.port} for one in voter.endpoints],
+            "captured": voter.voter_id in captured,
+        }
+        for voter in voter_set.voters
+    ]
+
+
+def _add_roles(replicas: list[dict[str, Any]], leader_id: int, voters: VoterSet | None) -> None:
+    """Adds `role` and `lag`, the distance to the furthest captured log of the cluster."""
     ends = [end for row in replicas if row["accepted"] and (end := row["log_end_offset"]) is not None]
     for row in replicas:
         end = row["log_end_offset"]
         row["lag"] = max(ends) - end if row["accepted"] and end is not None else None
-    return {
-        "cluster_id": plan.cluster_id,
-        "capture": captures[newest],
-        "other_captures": [name for number, name in sorted(captures.items()) if number != newest],
-        "read_from_ms": min((row["read_from_ms"] for row in replicas), default=None),
-        "read_to_ms": max((row["read_to_ms"] for row in replicas), default=None),
-        "replicas": replicas,
-    }
+        if not row["accepted"]:
+            row["role"] = "of another cluster"
+        elif row["node_id"] is None or voters is None:
+            row["role"] = "unknown"
+        elif row["node_id"] == leader_id:
+            row["role"] = "leader"
+        else:
+            row["role"] = "voter" if voters.holds(row["node_id"], row["directory_id"]) else "observer"
 
 
 def _print(out: Output, cluster: dict[str, Any]) -> None:
     out.title(cluster["cluster_id"] or "(no cluster id)")
     others = cluster["other_captures"]
     if others:
-        more = f"capture {cluster['capture']}, the newest of {len(others) + 1}; --capture shows {', '.join(others)}"
-        out.text(more)
+        out.text(f"capture {cluster['capture']} of {len(others) + 1}; --capture shows {', '.join(others)}")
+    low, high = cluster["committed_low"], cluster["committed_high"]
+    if low is not None:
+        upper = "unknown" if high is None else str(high)
+        committed = str(low) if low == high else f"{low} to {upper}"
+        captured = sum(voter["captured"] for voter in cluster["voters"])
+        times = f"read {time_text(cluster['read_from_ms'])} to {time_text(cluster['read_to_ms'])} UTC"
+        of_voters = f"{captured} of {len(cluster['voters'])} voters captured"
+        out.text(
+            f"leader {cluster['leader_id']} in epoch {cluster['leader_epoch']}   committed {committed}   {of_voters}"
+        )
+        out.text(times)
     for row in cluster["replicas"]:
         offset, epoch = row["snapshot_end_offset"], row["snapshot_epoch"]
         row["snapshot"] = "" if offset is None else f"{offset}-{epoch}"
+    out.line("")
     out.rows(cluster["replicas"], COLUMNS)
+    if cluster["evidence"]:
+        out.line("")
+    for text in cluster["evidence"]:
+        out.text(f"  {text}")
+    if cluster["undecided"]:
+        out.text(f"  undecided: {cluster['undecided']}")
