@@ -21,7 +21,7 @@ from kraft_codec.kernels.codes import (
     SCRATCH_BYTES,
     UNKNOWN_CONTROL_TYPE,
 )
-from kraft_codec.kernels.programs import walk_programs
+from kraft_codec.kernels.programs import TYPES_PER_KIND, walk_programs
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY, Dialect, Message
 
 
@@ -56,6 +56,8 @@ class RecordIndex:
     value_length: npt.NDArray[np.int32]
     body_position: npt.NDArray[np.int64]
     unknown_tag_count: npt.NDArray[np.int32]
+    kind: npt.NDArray[np.int16]
+    """The type as one number: the apiKey, or TYPES_PER_KIND + the control type; -1 where undecodable."""
     selected: npt.NDArray[np.int64]
     batch_status: npt.NDArray[np.uint8]
     batch_status_position: npt.NDArray[np.int64]
@@ -85,22 +87,29 @@ class RecordIndex:
 
     def rows_of(self, message: Message) -> npt.NDArray[np.int64]:
         """The rows of one record type that can be decoded, ascending; none where this dialect has no such type."""
-        is_control = METADATA_BY_API_KEY.get(message.number) != message
-        number = message.number
-        if is_control:
-            # A dialect may give a message another type number than the one it bears elsewhere.
-            types = CONTROL_TYPES[self.dialect].values()
-            number = next((known.number for known in types if known.message == message), -1)
-        return np.flatnonzero((self.api_key == number) & (self.status == OK) & (self.is_control == is_control))
+        if METADATA_BY_API_KEY.get(message.number) is message:
+            return np.flatnonzero(self.kind == message.number)
+        for control_type in CONTROL_TYPES[self.dialect].values():
+            if control_type.message is message:
+                return np.flatnonzero(self.kind == TYPES_PER_KIND + control_type.number)
+        return np.zeros(0, np.int64)
+
+    def messages(self) -> list[Message]:
+        """The record types that are there and can be decoded, metadata records first, by number."""
+        found = np.flatnonzero(np.bincount(self.kind.astype(np.int64) + 1, minlength=1)[1:]).tolist()
+        split = [(kind >= TYPES_PER_KIND, kind % TYPES_PER_KIND) for kind in found]
+        known = [self.message(is_control=is_control, api_key=number) for is_control, number in split]
+        return [message for message in known if message is not None]
 
 
 _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
-    np.int64, np.int32,
+    np.int64, np.int32, np.int16,
 )  # fmt: skip
 RECORD_COLUMNS: Final = (
     "batch_row", "offset", "timestamp_ms", "is_control", "status", "api_key", "version", "key_position", "key_length",
     "value_position", "value_length", "body_position", "unknown_tag_count",
+    "kind",
 )  # fmt: skip
 """The kernel fills columns by their place in this order."""
 

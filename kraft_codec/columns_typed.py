@@ -29,7 +29,6 @@ _ARROW_TYPES: Final[dict[Type, pa.DataType]] = {
 }
 """Spark has no unsigned types, and refuses binary of a fixed size."""
 _UUID_BYTES: Final = 16
-UNKNOWN_TAGGED_FIELDS: Final = "unknown_tagged_fields"
 ENVELOPE: Final = (
     pa.field("offset", pa.int64(), nullable=False),
     pa.field("leader_epoch", pa.int32(), nullable=False),
@@ -38,14 +37,26 @@ ENVELOPE: Final = (
     pa.field("record_version", pa.int32(), nullable=False),
 )
 """What stands before the fields. A field of one of these names gets the prefix `record_`."""
+_UNKNOWN: Final = pa.field("unknown_tagged_fields", pa.int32(), nullable=False)
+
+
+_SCHEMAS: Final[dict[int, tuple[Message, pa.Schema]]] = {}
+"""By identity, as programs are."""
 
 
 def typed_schema(message: Message) -> pa.Schema:
     """The columns of `typed_columns`: the envelope, the fields in schema order, the number of unknown tagged fields."""
+    known = _SCHEMAS.get(id(message))
+    if known is None:
+        known = _SCHEMAS[id(message)] = (message, _schema(message))
+    return known[1]
+
+
+def _schema(message: Message) -> pa.Schema:
     taken = {field.name for field in ENVELOPE}
     fields = [_arrow_field(column) for column in typed_program(message).columns]
     fields = [field.with_name(f"record_{field.name}") if field.name in taken else field for field in fields]
-    return pa.schema([*ENVELOPE, *fields, pa.field(UNKNOWN_TAGGED_FIELDS, pa.int32(), nullable=False)])
+    return pa.schema([*ENVELOPE, *fields, _UNKNOWN])
 
 
 def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
@@ -57,30 +68,46 @@ def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
     """
     rows = records.rows_of(message)
     compiled = typed_program(message)
-    body_bytes = int((records.value_position[rows] + records.value_length[rows] - records.body_position[rows]).sum())
+    body_bytes = int(records.value_length[rows].sum(dtype=np.int64))
     made = _Buffers(compiled, len(rows), body_bytes)
-    inputs = addresses([records.version, records.body_position, records.value_position, records.value_length])
+    envelope = [np.empty(len(rows), field.type.to_pandas_dtype()) for field in (*ENVELOPE, _UNKNOWN)]
+    inputs, outputs = _inputs(records), addresses(envelope)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     done = kernels()["fill_columns"](
         address(records.buffer), address(rows), len(rows), address(inputs), address(compiled.starts),
-        address(compiled.program), address(scratch), address(made.table),
+        address(compiled.program), address(scratch), address(made.table), address(outputs),
     )  # fmt: skip
     if done != len(rows):
         raise ValueError(f"record row {rows[-1 - done]}: the buffer is no longer what was indexed")
-    arrays = [*_envelope(records, rows), *(made.array(column, len(rows)) for column in compiled.columns)]
-    arrays.append(pa.array(records.unknown_tag_count[rows]))
-    return pa.RecordBatch.from_arrays(arrays, schema=typed_schema(message))
+    schema = typed_schema(message)
+    arrays = [_numbers(field.type, values) for field, values in zip((*ENVELOPE, _UNKNOWN), envelope, strict=True)]
+    unknown = arrays.pop()
+    for column in compiled.columns:
+        arrays.append(made.array(column, schema.types[len(arrays)], len(rows)))
+    return pa.RecordBatch.from_arrays([*arrays, unknown], schema=schema)
 
 
-def _envelope(records: RecordIndex, rows: npt.NDArray[np.int64]) -> list[pa.Array]:
-    batch_rows = records.batch_row[rows]
-    return [
-        pa.array(records.offset[rows]),
-        pa.array(records.batches.leader_epoch[batch_rows]),
-        pa.array(records.timestamp_ms[rows]),
-        pa.array(records.batches.base_offset[batch_rows]),
-        pa.array(records.version[rows]),
-    ]
+def _inputs(records: RecordIndex) -> npt.NDArray[np.int64]:
+    """What the kernel reads of records and batches, in its order."""
+    return addresses(
+        [
+            records.version,
+            records.body_position,
+            records.value_position,
+            records.value_length,
+            records.offset,
+            records.timestamp_ms,
+            records.batch_row,
+            records.unknown_tag_count,
+            records.batches.leader_epoch,
+            records.batches.base_offset,
+        ]
+    )
+
+
+def _numbers(arrow: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    """Without a copy, and without pandas, which `pa.array` imports where it is installed."""
+    return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(values)], 0)
 
 
 class _Buffers:
@@ -140,12 +167,14 @@ class _Buffers:
             offsets[filled + 1 : length + 1] = offsets[filled]
         return offsets
 
-    def array(self, column: Column, length: int, *, is_top: bool = True) -> pa.Array:
+    def array(self, column: Column, arrow: pa.DataType, length: int, *, is_top: bool = True) -> pa.Array:
         """The column as Arrow sees it, over the buffers that the kernel filled."""
         number, type_ = column.number, column.field.type
-        arrow = _arrow_type(column)
         if number < 0:
-            children = [self.array(child, length, is_top=is_top) for child in column.children]
+            children = [
+                self.array(child, arrow.field(place).type, length, is_top=is_top)
+                for place, child in enumerate(column.children)
+            ]
             return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
         validity = pa.py_buffer(self._validity[number]) if number in self._validity else None
         buffers = [validity]
@@ -154,7 +183,7 @@ class _Buffers:
             offsets = self._catch_up(column, length) if is_top else self._offsets[number]
             buffers.append(pa.py_buffer(offsets))
             if column.is_list:
-                children = [self.array(column.children[0], int(offsets[length]), is_top=False)]
+                children = [self.array(column.children[0], arrow.value_type, int(offsets[length]), is_top=False)]
         elif type_ is Type.UUID:
             buffers.append(pa.py_buffer(np.arange(0, _UUID_BYTES * (length + 1), _UUID_BYTES, dtype=np.int32)))
         if number in self._values:

@@ -18,14 +18,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _INT64 = ir.IntType(64)
 
 
+# No wrapper is made that Python could call: it would double the time that compiling takes.
+_OPTIONS = {"error_model": "numpy", "boundscheck": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
 def inlined(function: Function) -> Function:
     """A helper that is always inlined into the kernel that calls it."""
-    return cast(Function, njit(error_model="numpy", boundscheck=False, forceinline=True)(function))
+    return cast(Function, njit(forceinline=True, **_OPTIONS)(function))
 
 
 def shared(function: Function) -> Function:
     """A helper that LLVM may keep as a function of its own: for the rare and the large."""
-    return cast(Function, njit(error_model="numpy", boundscheck=False)(function))
+    return cast(Function, njit(**_OPTIONS)(function))
 
 
 def _declare(name: str, argument_count: int, generate: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from kraft_codec.kernels.memory import (
     load_uint8,
     shared,
     store_int8,
+    store_int16,
     store_int32,
     store_int64,
 )
@@ -183,6 +184,8 @@ def _body(
     store_int32(load_int64(columns + 48) + 4 * row, version)
     store_int64(load_int64(columns + 88) + 8 * row, at)
     store_int32(load_int64(columns + 96) + 4 * row, 0)
+    kind = type_number + TYPES_PER_KIND * is_control
+    store_int16(load_int64(columns + 104) + 2 * row, -1 if program_row < 0 else kind)
     if program_row < 0:
         return OK, at
     unknown_before = load_int64(scratch)

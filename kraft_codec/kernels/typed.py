@@ -265,6 +265,22 @@ def _put_body(base: int, position: int, end: int, row: int, index: int, program:
             return position
 
 
+@inlined
+def _put_envelope(records: int, row: int, envelope: int, number: int) -> int:
+    """Offset, leader epoch, timestamp, base offset, version and the count of unknown tagged fields of one record.
+
+    Read from offset, timestamp, batch row, unknown tag count of records, then leader epoch and base offset of batches.
+    """
+    batch = load_int64(load_int64(records + 48) + 8 * row)
+    store_int64(load_int64(envelope) + 8 * number, load_int64(load_int64(records + 32) + 8 * row))
+    store_int32(load_int64(envelope + 8) + 4 * number, load_int32(load_int64(records + 64) + 4 * batch))
+    store_int64(load_int64(envelope + 16) + 8 * number, load_int64(load_int64(records + 40) + 8 * row))
+    store_int64(load_int64(envelope + 24) + 8 * number, load_int64(load_int64(records + 72) + 8 * batch))
+    store_int32(load_int64(envelope + 32) + 4 * number, load_int32(load_int64(records) + 4 * row))
+    store_int32(load_int64(envelope + 40) + 4 * number, load_int32(load_int64(records + 56) + 4 * row))
+    return number
+
+
 def fill_columns(
     base: int,
     rows: int,
@@ -274,15 +290,18 @@ def fill_columns(
     program: int,
     scratch: int,
     table: int,
+    envelope: int,
 ) -> int:
     """Puts the bodies of `rows` into the columns of `table` (`codes.COLUMN_BYTES` each), from index 0 on.
 
-    `records` are the addresses of version, body position, value position, value length; `program_rows` has the first
-    row of each version's program, from version 0 on. Returns row_count, or -1 - n at the nth row, which is broken.
+    `records` are the addresses of version, body position, value position, value length, and of what `_put_envelope`
+    reads; `envelope` of what it writes. `program_rows` has the first row of each version's program, from version 0 on.
+    Returns row_count, or -1 - n at the nth row, which is broken.
     """
     for number in range(row_count):
         row = load_int64(rows + 8 * number)
         version = load_int32(load_int64(records) + 4 * row)
+        _put_envelope(records, row, envelope, number)
         position = load_int64(load_int64(records + 8) + 8 * row)
         end = load_int64(load_int64(records + 16) + 8 * row) + load_int32(load_int64(records + 24) + 4 * row)
         first = load_int32(program_rows + 4 * version)

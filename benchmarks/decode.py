@@ -1,0 +1,154 @@
+"""Bytes to Arrow columns, against kafka-dump-log, kafka-python, aiokafka, and the same kernels in C.
+
+python -m benchmarks.decode [--mib 64] [--pairs 5] [--real PATH.log] [--without-java]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.decode_peers import (
+    KAFKA_RELEASE,
+    PeerError,
+    aiokafka_framing,
+    c_kernels,
+    in_place_of_ours,
+    kafka_classpath,
+    kafka_dump_log_seconds,
+    kafka_python_framing,
+)
+from benchmarks.figures import Figure, Skipped, paired, print_figures, rate, seconds
+from benchmarks.synthetic_log import synthetic_log
+from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
+
+CHUNK_BYTES = 8 * 1024 * 1024
+SLOW_PEER_BYTES = 10_000_000
+"""What peers that read a few MB a second are given."""
+Log = npt.NDArray[np.uint8]
+
+
+def chunks(log: Log) -> Iterator[RecordIndex]:
+    """The log's records in chunks, as the pipeline reads them."""
+    position = 0
+    while position < len(log):
+        end = min(position + CHUNK_BYTES, len(log))
+        batches = index_batches(log, position, end, is_last=end == len(log))
+        if batches.consumed_bytes == position:
+            raise ValueError(f"no whole batch in the {end - position} bytes at {position}")
+        position = batches.consumed_bytes
+        yield index_records(log, batches)
+
+
+def verify(log: Log) -> int:
+    """Framing and CRC of every batch."""
+    return int(index_batches(log).crc_ok.sum())
+
+
+def decode_typed(log: Log) -> int:
+    """Every record of every type into the typed columns of its type."""
+    count = 0
+    for records in chunks(log):
+        count += sum(typed_columns(records, message).num_rows for message in records.messages())
+    return count
+
+
+def decode_json(log: Log) -> int:
+    """Every record into its envelope and Kafka's JSON."""
+    return sum(len(json_text(records)) for records in chunks(log))
+
+
+def figures(label: str, log: Log, pairs: int, *, with_java: bool) -> Iterator[Figure | Skipped]:
+    """All figures of one log."""
+    small = whole_batches(log, SLOW_PEER_BYTES)
+    count, small_count = decode_typed(log), decode_typed(small)
+    yield from _against_c(label, log, count, pairs)
+    for name, asked, start in (
+        ("kafka-python's framing alone", 10, kafka_python_framing),
+        ("aiokafka's framing alone (compiled)", 1, aiokafka_framing),
+    ):
+        title = f"{label}: typed columns / {name}"
+        try:
+            peer = start(small.tobytes())
+        except PeerError as error:
+            yield Skipped(title, str(error))
+            continue
+        assert peer() == small_count
+        ratio, mine, theirs = paired(lambda: decode_typed(small), peer, pairs)
+        size = len(small)
+        yield Figure(title, ratio, asked, rate(size, small_count, mine), rate(size, small_count, theirs))
+    yield from _against_dump_log(label, small, small_count, pairs, with_java=with_java)
+
+
+def _against_c(label: str, log: Log, count: int, pairs: int) -> Iterator[Figure | Skipped]:
+    work: list[tuple[str, Callable[[Log], int], int]] = [
+        ("verify", verify, 0),
+        ("CRC + decode into typed columns", decode_typed, count),
+    ]
+    for name, decode, records in work:
+        title = f"{label}: {name} / the same in C -O3"
+        try:
+            kernels = c_kernels()
+        except PeerError as error:
+            yield Skipped(title, str(error))
+            continue
+
+        def by_c(decode: Callable[[Log], int] = decode) -> int:
+            with in_place_of_ours(kernels):  # noqa: B023 - called before the next turn
+                return decode(log)
+
+        assert by_c() == decode(log)
+        ratio, mine, theirs = paired(lambda decode=decode: decode(log), by_c, pairs)  # type: ignore[misc]
+        yield Figure(title, ratio, 0.6, rate(len(log), records, mine), rate(len(log), records, theirs))
+
+
+def _against_dump_log(label: str, log: Log, count: int, pairs: int, *, with_java: bool) -> Iterator[Figure | Skipped]:
+    titles = [f"{label}: {name} / kafka-dump-log {KAFKA_RELEASE}" for name in ("typed columns", "JSON text")]
+    try:
+        if not with_java:
+            raise PeerError("--without-java")
+        kafka_classpath()
+    except PeerError as error:
+        yield from (Skipped(title, str(error)) for title in titles)
+        return
+    theirs = kafka_dump_log_seconds(log.tobytes(), whole_batches(log, 0).tobytes())
+    for title, asked, decode in zip(titles, (100, 40), (decode_typed, decode_json), strict=True):
+        mine = min(seconds(lambda decode=decode: decode(log)) for _ in range(pairs))  # type: ignore[misc]
+        yield Figure(title, theirs / mine, asked, rate(len(log), count, mine), rate(len(log), count, theirs))
+
+
+def whole_batches(log: Log, most_bytes: int) -> Log:
+    """The first whole batches of a log: as many as fit, but at least one."""
+    batches = index_batches(log)
+    ends = batches.position + batches.size_bytes
+    fitting = max(1, int(np.searchsorted(ends, most_bytes, side="right")))
+    return log[: int(ends[fitting - 1])]
+
+
+def largest_real_log() -> Path | None:
+    """The largest log of the captures beside the project, where they were extracted."""
+    root = Path(__file__).resolve().parents[1]
+    found = sorted((root / ".cache").glob("corpus-*/volume/*/node-*/__cluster_metadata-0/*.log"))
+    return max(found, key=lambda path: path.stat().st_size, default=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=64, help="size of the synthetic log")
+    parser.add_argument("--pairs", type=int, default=5, help="how often each pair is measured")
+    parser.add_argument("--real", type=Path, help="a log written by Kafka")
+    parser.add_argument("--without-java", action="store_true", help="leave kafka-dump-log out")
+    options = parser.parse_args()
+    logs = [("synthetic", synthetic_log(options.mib * 1024 * 1024))]
+    if (real := options.real or largest_real_log()) is not None:
+        logs.append(("real", np.frombuffer(real.read_bytes(), np.uint8)))
+    for label, log in logs:
+        print_figures(list(figures(label, log, options.pairs, with_java=not options.without_java)))
+
+
+if __name__ == "__main__":
+    main()

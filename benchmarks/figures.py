@@ -1,0 +1,67 @@
+"""How figures are measured and printed.
+
+A figure is one ratio: ours over a peer's, both taken in turns in the same run, so that what else the machine does hits
+both. Of the pairs the median ratio is kept. Absolute rates are printed beside it, for reading, not for comparing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`ratio` is how many times faster than the peer (above 1 is faster); `asked` what the project wants of it."""
+
+    name: str
+    ratio: float
+    asked: float
+    ours: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A figure that could not be taken here, and why."""
+
+    name: str
+    reason: str
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The time of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def paired(ours: Callable[[], object], peer: Callable[[], object], pairs: int) -> tuple[float, float, float]:
+    """(median of peer's time over ours, our best time, the peer's best time) of calls in turns, after one of each."""
+    ours()
+    peer()
+    times = [(seconds(ours), seconds(peer)) for _ in range(pairs)]
+    ratio = statistics.median(theirs / mine for mine, theirs in times)
+    return ratio, min(mine for mine, _ in times), min(theirs for _, theirs in times)
+
+
+def rate(size_bytes: int, records: int, took_seconds: float) -> str:
+    """Bytes and records a second, for people."""
+    per_second = f"{size_bytes / took_seconds / 1e6:,.0f} MB/s"
+    return f"{per_second}, {records / took_seconds / 1e6:.3g} million records/s" if records else per_second
+
+
+def print_figures(figures: Sequence[Figure | Skipped]) -> None:
+    """One line a figure."""
+    width = max(len(figure.name) for figure in figures)
+    for figure in figures:
+        if isinstance(figure, Skipped):
+            print(f"{figure.name:{width}}  skipped: {figure.reason}")
+            continue
+        verdict = "reached" if figure.ratio >= figure.asked else "MISSED"
+        print(
+            f"{figure.name:{width}}  {figure.ratio:8.3g} ×  (asked {figure.asked:g} ×, {verdict})   "
+            f"{figure.ours}   against {figure.peer}"
+        )
