@@ -1,0 +1,317 @@
+"""Many clusters, many partitions, fast: logs for benchmarks, made in columns instead of by events.
+
+Every cluster is a quiet quorum of three: one epoch, one leader, brokers, topics, then K ISR changes in batches of 64
+that take a replica out of the ISR of 64 partitions and, in the next batch, back in. All replicas hold the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_codec.batch import crc32c
+from kraft_codec.file_names import offset_index_name, segment_name, snapshot_name, time_index_name
+from kraft_codec.files import (
+    EpochEntry,
+    PartitionMetadata,
+    QuorumState,
+    format_leader_epoch_checkpoint,
+    format_partition_metadata,
+    format_quorum_state,
+)
+from kraft_codec.indexes import OffsetIndex, TimeIndex, format_offset_index, format_time_index
+from kraft_codec.properties import format_meta_properties, meta_properties
+from kraft_codec.schemas import Dialect
+from kraft_codec.uuids import uuid_text
+from kraft_engine.batches import Record
+from kraft_engine.bootstrap import Bootstrap
+from kraft_engine.chance import Chance
+from kraft_engine.encoding import bootstrap_octets, records_octets, snapshot_octets
+from kraft_engine.log import Snapshot
+from kraft_engine.logdir import INDEX_INTERVAL_BYTES, METADATA_DIR, TOPIC_ID
+from kraft_engine.voters import Voter, VoterSet
+from kraft_engine.world import EPOCH_MS
+
+Octets = npt.NDArray[np.uint8]
+BATCH_RECORDS: Final = 64  # offset deltas of one byte
+CHUNK_PAIRS: Final = 4_096
+CONTROLLERS: Final = (1, 2, 3)
+BROKERS: Final = (11, 12, 13)
+PARTITIONS_A_TOPIC: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What was written: bytes of logs over all replicas, records and batches of one replica of each cluster."""
+
+    out: Path
+    cluster_count: int
+    log_bytes: int
+    record_count: int
+
+
+def simulate_fleet(
+    out: Path, *, clusters: int, partitions: int, changes: int, seed: int = 1, replicas: int = 3
+) -> Fleet:
+    """Writes `clusters` folders `cluster-<n>/node-<id>` below `out`, and `truth.jsonl` with a line a cluster.
+
+    `changes` is rounded up to whole pairs of batches; `replicas` (1 to 3) says how many controllers' dirs are written.
+    """
+    if clusters < 1 or partitions < 1 or changes < 0 or not 1 <= replicas <= len(CONTROLLERS):
+        raise ValueError(f"clusters {clusters}, partitions {partitions}, changes {changes}, replicas {replicas}")
+    out.mkdir(parents=True, exist_ok=True)
+    log_bytes = record_count = 0
+    with (out / "truth.jsonl").open("w", encoding="utf-8") as truth:
+        for number in range(clusters):
+            cluster = _Cluster(Chance(seed * 1_000_003 + number), partitions)
+            cluster.write(out / f"cluster-{number}", changes, replicas)
+            log_bytes += cluster.log_bytes * replicas
+            record_count += cluster.end_offset
+            truth.write(json.dumps(cluster.truth(number)) + "\n")
+    return Fleet(out, clusters, log_bytes, record_count)
+
+
+class _Cluster:
+    def __init__(self, chance: Chance, partition_count: int) -> None:
+        self.chance = chance
+        self.cluster_id = uuid_text(chance.uuid())
+        self.directories = [chance.uuid() for _ in CONTROLLERS]
+        self.partition_count = partition_count
+        topic_count = -(-partition_count // PARTITIONS_A_TOPIC)
+        self.topic_ids = [chance.uuid() for _ in range(topic_count)]
+        self.changes = np.zeros(partition_count, np.int64)
+        self.end_offset = 0
+        self.log_bytes = 0
+        self.index: list[tuple[int, int]] = []
+        self.times: list[tuple[int, int]] = []
+        self.since_entry = 0
+        self.bootstrap = Bootstrap()
+
+    def voters(self) -> VoterSet:
+        return VoterSet(
+            Voter(node_id, directory, f"controller-{node_id}", 9093)
+            for node_id, directory in zip(CONTROLLERS, self.directories, strict=True)
+        )
+
+    def write(self, folder: Path, changes: int, replicas: int) -> None:
+        paths = [folder / f"node-{node_id}" / METADATA_DIR for node_id in CONTROLLERS[:replicas]]
+        for path in paths:
+            path.mkdir(parents=True)
+        files = [(path / segment_name(0)).open("wb") for path in paths]
+        try:
+            for octets in self._log(changes):
+                self.log_bytes += len(octets)
+                for file in files:
+                    file.write(octets)
+        finally:
+            for file in files:
+                file.close()
+        for number, path in enumerate(paths):
+            self._write_beside(path, number)
+
+    def _log(self, changes: int) -> list[bytes] | _Chunks:
+        head = self._head()
+        return _Chunks(self, head, -(-changes // (2 * BATCH_RECORDS)))
+
+    def _head(self) -> list[bytes]:
+        """The epoch's first batch, the bootstrap records, brokers, topics."""
+        voters = self.voters()
+        change = {
+            "version": 0,
+            "leaderId": 1,
+            "voters": [{"voterId": node_id} for node_id in CONTROLLERS],
+            "grantingVoters": [{"voterId": 1}, {"voterId": 2}],
+        }
+        start: list[Record] = [
+            ("LEADER_CHANGE", 0, change),
+            ("KRAFT_VERSION", 0, {"version": 0, "kRaftVersion": 1}),
+            ("KRAFT_VOTERS", 0, voters.fields()),
+        ]
+        batches = [self._batch(start, is_control=True), self._batch(self.bootstrap.records(), is_control=False)]
+        batches.append(self._batch([self._broker(broker) for broker in BROKERS], is_control=False))
+        for number, topic_id in enumerate(self.topic_ids):
+            batches.append(self._batch(self._topic(number, topic_id), is_control=False))
+        return batches
+
+    def _broker(self, broker: int) -> Record:
+        fields = {
+            "brokerId": broker,
+            "incarnationId": self.chance.uuid(),
+            "brokerEpoch": self.end_offset,
+            "endPoints": [{"name": "PLAINTEXT", "host": f"broker-{broker}", "port": 9092, "securityProtocol": 0}],
+            "features": [],
+            "rack": None,
+            "fenced": False,
+            "logDirs": [self.chance.uuid()],
+        }
+        return ("RegisterBrokerRecord", 4, fields)
+
+    def _topic(self, number: int, topic_id: bytes) -> list[Record]:
+        records: list[Record] = [("TopicRecord", 0, {"name": f"topic-{number:05d}", "topicId": topic_id})]
+        count = min(PARTITIONS_A_TOPIC, self.partition_count - number * PARTITIONS_A_TOPIC)
+        for index in range(count):
+            fields = {
+                "partitionId": index,
+                "topicId": topic_id,
+                "replicas": list(BROKERS),
+                "isr": list(BROKERS),
+                "removingReplicas": [],
+                "addingReplicas": [],
+                "leader": BROKERS[0],
+                "leaderEpoch": 0,
+                "partitionEpoch": 0,
+                "directories": [bytes(15) + b"\x01"] * len(BROKERS),
+            }
+            records.append(("PartitionRecord", 2, fields))
+        return records
+
+    def _batch(self, records: list[Record], *, is_control: bool) -> bytes:
+        octets = records_octets(records, self.end_offset, 1, EPOCH_MS, is_control, Dialect.KIP853)
+        self.note_batch(len(octets), len(records), EPOCH_MS)
+        return octets
+
+    def note_batch(self, size_bytes: int, record_count: int, timestamp_ms: int) -> None:
+        """Keeps the index rule (facts 1.6) and the log end."""
+        position = self.position
+        last = self.end_offset + record_count - 1
+        if self.since_entry > INDEX_INTERVAL_BYTES:
+            self.index.append((last, position))
+            if not self.times or timestamp_ms > self.times[-1][0]:
+                self.times.append((timestamp_ms, last))
+            self.since_entry = 0
+        self.since_entry += size_bytes
+        self.position = position + size_bytes
+        self.end_offset = last + 1
+
+    position = 0
+
+    def _write_beside(self, path: Path, number: int) -> None:
+        offsets = np.array(self.index, np.int64).reshape(-1, 2)
+        index = OffsetIndex(offsets[:, 0].astype(np.int32), offsets[:, 1].astype(np.int32), 8 * len(offsets))
+        (path / offset_index_name(0)).write_bytes(format_offset_index(index))
+        times = np.array(self.times, np.int64).reshape(-1, 2)
+        time_index = TimeIndex(times[:, 0], times[:, 1].astype(np.int32), 12 * len(times))
+        (path / time_index_name(0)).write_bytes(format_time_index(time_index))
+        snapshot = Snapshot((0, 0), None, 1, self.voters(), EPOCH_MS, EPOCH_MS)
+        (path / snapshot_name(0, 0)).write_bytes(snapshot_octets(snapshot, Dialect.KIP853))
+        (path / "leader-epoch-checkpoint").write_bytes(format_leader_epoch_checkpoint((EpochEntry(1, 0),)))
+        (path / "partition.metadata").write_bytes(format_partition_metadata(PartitionMetadata(0, TOPIC_ID)))
+        voted = -1 if number == 0 else 1
+        state = QuorumState(1, 1, 1, voted, uuid_text(self.directories[0] if number else bytes(16)))
+        (path / "quorum-state").write_bytes(format_quorum_state(state))
+        meta = meta_properties(
+            cluster_id=self.cluster_id,
+            node_id=CONTROLLERS[number],
+            directory_id=uuid_text(self.directories[number]),
+            date="Thu Jan 01 00:00:00 UTC 2026",
+        )
+        (path.parent / "meta.properties").write_bytes(format_meta_properties(meta))
+        octets = bootstrap_octets(self.bootstrap.feature_records(), EPOCH_MS)
+        (path.parent / "bootstrap.checkpoint").write_bytes(octets)
+
+    def truth(self, number: int) -> dict[str, object]:
+        return {
+            "kind": "fleet_cluster",
+            "cluster": f"cluster-{number}",
+            "cluster_id": self.cluster_id,
+            "committed_offset": self.end_offset,
+            "partitions": self.partition_count,
+            "partition_epochs_sum": int(self.changes.sum()),
+            "partition_epoch_max": int(self.changes.max()),
+        }
+
+
+class _Chunks:
+    """Iterates over a log's bytes: its head, then chunks of pairs of batches."""
+
+    def __init__(self, cluster: _Cluster, head: list[bytes], pair_count: int) -> None:
+        self.cluster = cluster
+        self.head = head
+        self.pair_count = pair_count
+
+    def __iter__(self) -> _Chunks:
+        self.left = self.pair_count
+        self.heads = iter(self.head)
+        return self
+
+    def __next__(self) -> bytes:
+        for octets in self.heads:
+            return octets
+        if not self.left:
+            raise StopIteration
+        count = min(self.left, CHUNK_PAIRS)
+        self.left -= count
+        return isr_pairs(self.cluster, count)
+
+
+def _template(isr: tuple[int, ...]) -> bytes:
+    """One PartitionChangeRecord v2 as a record with offset delta 0: only partition, topic id and delta vary."""
+    value = b"\x01\x05\x02" + bytes(4) + bytes(16)
+    array = bytes((len(isr) + 1,)) + b"".join(struct.pack(">i", broker) for broker in isr)
+    value += bytes((1, 0, len(array))) + array
+    body = b"\x00\x00\x00\x01" + bytes((2 * len(value),)) + value + b"\x00"
+    return bytes((2 * len(body),)) + body
+
+
+DELTA_AT, PARTITION_AT, TOPIC_AT = 3, 9, 13
+HEADER = struct.Struct(">qiibIhiqqqhii")
+
+
+def _batch_template(isr: tuple[int, ...]) -> Octets:
+    record = np.frombuffer(_template(isr), np.uint8)
+    rows = np.tile(record, (BATCH_RECORDS, 1))
+    rows[:, DELTA_AT] = 2 * np.arange(BATCH_RECORDS)
+    size = HEADER.size + rows.size
+    head = HEADER.pack(0, size - 12, 1, 2, 0, 0, BATCH_RECORDS - 1, 0, 0, -1, -1, -1, BATCH_RECORDS)
+    return np.concatenate([np.frombuffer(head, np.uint8), rows.reshape(-1)])
+
+
+SHRINK = _batch_template(BROKERS[:2])
+EXPAND = _batch_template(BROKERS)
+
+
+def isr_pairs(cluster: _Cluster, count: int) -> bytes:
+    """`count` pairs of batches: the same 64 partitions leave the full ISR and come back."""
+    first_partition = np.array([cluster.chance.below(cluster.partition_count) for _ in range(count)], np.int64)
+    chosen = (first_partition[:, None] + np.arange(BATCH_RECORDS)) % cluster.partition_count
+    np.add.at(cluster.changes, chosen.reshape(-1), 2)
+    topic_ids = np.frombuffer(b"".join(cluster.topic_ids), np.uint8).reshape(-1, 16)[chosen // PARTITIONS_A_TOPIC]
+    indexes = _big_endian(chosen % PARTITIONS_A_TOPIC, ">i4")
+    rows = np.tile(np.concatenate([SHRINK, EXPAND]), (count, 1))
+    start_ms = EPOCH_MS + 10 * (cluster.end_offset // BATCH_RECORDS)
+    for which, (begin, template) in enumerate(((0, SHRINK), (len(SHRINK), EXPAND))):
+        part = rows[:, begin : begin + len(template)]
+        body = part[:, HEADER.size :].reshape(count, BATCH_RECORDS, -1)
+        body[:, :, PARTITION_AT : PARTITION_AT + 4] = indexes
+        body[:, :, TOPIC_AT : TOPIC_AT + 16] = topic_ids
+        part[:, HEADER.size :] = body.reshape(count, -1)
+        batch_numbers = 2 * np.arange(count) + which
+        part[:, 0:8] = _big_endian(cluster.end_offset + BATCH_RECORDS * batch_numbers, ">i8")
+        times = _big_endian(start_ms + 10 * batch_numbers, ">i8")
+        part[:, 27:35] = times
+        part[:, 35:43] = times
+    _sign(rows)
+    for number in range(2 * count):
+        size = len(SHRINK) if number % 2 == 0 else len(EXPAND)
+        cluster.note_batch(size, BATCH_RECORDS, start_ms + 10 * number)
+    return rows.tobytes()
+
+
+def _big_endian(values: npt.NDArray[np.int64], kind: str) -> Octets:
+    """The values' bytes, one more axis at the end."""
+    converted = np.ascontiguousarray(values.astype(kind))
+    return converted.view(np.uint8).reshape(*values.shape, -1)
+
+
+def _sign(rows: Octets) -> None:
+    """CRC-32C of bytes 21 to the end of every batch."""
+    for begin, size in ((0, len(SHRINK)), (len(SHRINK), len(EXPAND))):
+        for row in rows:
+            crc = crc32c(row[begin + 21 : begin + size].tobytes())
+            row[begin + 17 : begin + 21] = np.frombuffer(struct.pack(">I", crc), np.uint8)
