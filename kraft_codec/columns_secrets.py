@@ -57,10 +57,10 @@ def secret_spans(records: RecordIndex) -> Iterator[SecretSpans]:
         yield _unknown_tags(records, with_unknown)
 
 
-def redact(records: RecordIndex, redactor: Redactor) -> None:
+def redact(records: RecordIndex, redactor: Redactor) -> npt.NDArray[np.bool_]:
     """Overwrites every secret of the records in `records.buffer`, which must be writable, by its fingerprint.
 
-    The same as `kraft_codec.redaction.redact_value` on each record in order.
+    The same as `kraft_codec.redaction.redact_value` on each record in order. Returns which records held a secret.
     """
     if not records.buffer.flags.writeable:
         raise ValueError("secrets are overwritten in place: the buffer must be writable")
@@ -70,9 +70,12 @@ def redact(records: RecordIndex, redactor: Redactor) -> None:
         for spans in secret_spans(records)
         for secret in (_unknown_secrets(spans) if spans.message is None else _secrets(buffer, spans, spans.message))
     ]
+    is_redacted = np.zeros(len(records), bool)
     # In the order of the log: the short forms of a subject number its values as they come.
-    for _, position, length, is_text, subject in sorted(found):
+    for row, position, length, is_text, subject in sorted(found):
         redactor.overwrite(buffer, position, length, is_text=is_text, subject=subject)
+        is_redacted[row] = True
+    return is_redacted
 
 
 _Secret = tuple[int, int, int, bool, str]

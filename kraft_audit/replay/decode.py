@@ -97,8 +97,7 @@ class Decoder:
     def records(self, chunk: Chunk, rows: Rows) -> Records:
         """The records of a chunk's batches at `rows`; each batch may be asked for once, as its bytes change."""
         index = index_records(chunk.buffer, chunk.index, rows, self.dialect)
-        is_redacted = None if self.redactor is None else redact(index, self.redactor)
-        is_redacted = np.zeros(len(index), bool) if is_redacted is None else is_redacted
+        is_redacted = np.zeros(len(index), bool) if self.redactor is None else redact(index, self.redactor)
         return Records(
             index,
             chunk,

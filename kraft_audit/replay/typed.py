@@ -108,8 +108,11 @@ def _as_text(array: pa.Array, field: Field) -> pa.Array:
 
 def _uuid_text(array: pa.Array) -> pa.Array:
     """URL-safe base64 without padding, as `kraft_codec.uuids`, for all values at once. No value is null."""
-    start = int(np.asarray(array.offsets)[0]) if len(array) else 0
-    values = np.frombuffer(array.buffers()[2], np.uint8, len(array) * _UUID_BYTES, start)
+    if not len(array):
+        return pa.array([], pa.string())
+    _, offsets, content = array.buffers()
+    start = int(np.frombuffer(offsets, np.int32)[array.offset])
+    values = np.frombuffer(content, np.uint8, len(array) * _UUID_BYTES, start)
     return _encoded(values.reshape(-1, _UUID_BYTES))
 
 
