@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.replay.planning import LEFT_OUT, plan_cluster
 from kraft_audit.settings import ClusterSettings, FleetSettings, is_uri
@@ -23,7 +24,7 @@ from kraft_audit.spark.ledger import Archive, ClusterState, Ledger, LedgerFile, 
 from kraft_codec.discovery import ReplicaDir, discover
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
-from kraft_codec.storage import open_storage
+from kraft_codec.storage import StoragePool
 
 # Listing waits for disks and object stores, not for the processor.
 LISTING_THREADS: Final = 8
@@ -106,54 +107,73 @@ class Looked:
     failures: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """Which of a cluster's paths hold anything that the ledger does not."""
+
+    changed: list[str]
+    archives: dict[str, Archive]
+    cluster_id: str | None
+    failures: list[str]
+
+
 def look(settings: ClusterSettings, known: Known, number: int, now_ms: int) -> Looked:
     """List one cluster's paths and plan it where they hold anything that the ledger does not."""
+    with StoragePool() as pool:
+        news = find_news(settings, known, pool.open)
+        if not news.changed:
+            return Looked(news.cluster_id, is_unchanged=not news.failures, failures=tuple(news.failures))
+        try:
+            plan = plan_cluster(
+                news.changed,
+                open_storage=pool.open,
+                captured_at_ms=now_ms,
+                name=settings.name,
+                number=number,
+                cluster_id=news.cluster_id,
+                dialect=settings.dialect,
+                defaults=sorted(settings.defaults.items()),
+            )
+        except InputError as problem:
+            return Looked(news.cluster_id, failures=(*news.failures, str(problem)))
+    return _planned(plan, news, known)
+
+
+def find_news(settings: ClusterSettings, known: Known, open_storage: OpenStorage) -> News:
+    """Compare what lies below the cluster's paths with the ledger, by names, sizes and times."""
     expanded = {path: expand(path) for path in settings.paths}
     roots = [root for matches in expanded.values() for root in matches]
     archives = {root: archive for root in roots if (archive := _archive(root)) is not None}
-    cluster_id = settings.cluster_id or _cluster_id_in_ledger(roots, known)
-    failures: list[str] = []
-    changed: list[str] = []
+    news = News([], archives, settings.cluster_id or _cluster_id_in_ledger(roots, known), [])
     empty: set[str] = set()
     for root in roots:
         try:
-            news = (archives[root] not in known.archives) if root in archives else _has_news(root, known)
+            found = (archives[root] not in known.archives) if root in archives else _has_news(root, known, open_storage)
         except InputError as problem:
-            failures.append(str(problem))
+            news.failures.append(str(problem))
             continue
-        if news is None:
+        if found is None:
             empty.add(root)
-        elif news:
-            changed.append(root)
-    failures += [f"{path}: {NO_LOG}" for path, matches in expanded.items() if empty.issuperset(matches)]
-    if not changed:
-        return Looked(cluster_id, is_unchanged=not failures, failures=tuple(failures))
-    try:
-        plan = plan_cluster(
-            changed,
-            open_storage=open_storage,
-            captured_at_ms=now_ms,
-            name=settings.name,
-            number=number,
-            cluster_id=cluster_id,
-            dialect=settings.dialect,
-            defaults=sorted(settings.defaults.items()),
-        )
-    except InputError as problem:
-        return Looked(cluster_id, failures=(*failures, str(problem)))
+        elif found:
+            news.changed.append(root)
+    news.failures.extend(f"{path}: {NO_LOG}" for path, matches in expanded.items() if empty.issuperset(matches))
+    return news
+
+
+def _planned(plan: ClusterPlan, news: News, known: Known) -> Looked:
     if not plan.cluster_id:
-        why = f"{', '.join(changed)}: no replica says its cluster id: declare it in fleet.yaml as cluster_id"
-        return Looked(failures=(*failures, why))
+        why = f"{', '.join(news.changed)}: no replica says its cluster id: declare it in fleet.yaml as cluster_id"
+        return Looked(failures=(*news.failures, why))
     lost = {one.root: one.detail for one in plan.damages if not one.path and one.reason == Reason.UNREADABLE}
-    lost |= {root: NO_LOG for root in changed if root not in lost and not _holds_any(root, plan)}
-    failures += [f"{root}: {why}" for root, why in lost.items()]
+    lost |= {root: NO_LOG for root in news.changed if root not in lost and not _holds_any(root, plan)}
+    failures = (*news.failures, *(f"{root}: {why}" for root, why in lost.items()))
     state = known.states.get(plan.cluster_id, ClusterState())
-    news = with_ledger(plan, known, state)
-    if not news.replicas and not news.damages:
-        return Looked(plan.cluster_id, is_unchanged=not failures, failures=tuple(failures))
-    read = tuple(sorted(archive for root, archive in archives.items() if root not in lost))
+    resumed = with_ledger(plan, known, state)
+    if not resumed.replicas and not resumed.damages:
+        return Looked(plan.cluster_id, is_unchanged=not failures, failures=failures)
+    read = tuple(sorted(archive for root, archive in news.archives.items() if root not in lost))
     told = tuple(sorted({*state.damages, *(damage_key(damage) for damage in plan.damages)}))
-    return Looked(plan.cluster_id, PlannedCluster(news, read, told), failures=tuple(failures))
+    return Looked(plan.cluster_id, PlannedCluster(resumed, read, told), failures=failures)
 
 
 def expand(path: str) -> list[str]:
@@ -221,10 +241,10 @@ def _trusted_mtime_ms(file: LedgerFile) -> int:
 
 
 def _holds_any(root: str, plan: ClusterPlan) -> bool:
-    return any(one.root == root for one in (*plan.replicas, *plan.damages))
+    return any(one.root == root for one in plan.replicas) or any(one.root == root for one in plan.damages)
 
 
-def _has_news(root: str, known: Known) -> bool | None:
+def _has_news(root: str, known: Known, open_storage: OpenStorage) -> bool | None:
     """Whether a listing of `root` shows anything that the ledger does not have; None for no log. Raises InputError."""
     with open_storage(root) as storage:
         found = discover(storage)

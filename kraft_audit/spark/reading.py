@@ -11,14 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from kraft_audit.replay.analyze import analyze
+from kraft_audit.replay.analyze import analyze, analyze_record_type
 from kraft_audit.replay.plan import ClusterPlan, KnownBatches, Selection, from_json
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.spark.redaction_key import KEY_BYTES, load_key
 from kraft_audit.spark.stage import STAGED_TABLES, ReadCluster
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
-from kraft_codec.storage import open_storage
+from kraft_codec.storage import StoragePool
 from kraft_codec.tables import BATCHES
 
 
@@ -36,7 +36,8 @@ def redactor_of(plan: ClusterPlan, key: str) -> Redactor:
 def plan_of_path(path: str, dialect: Dialect, capture: str | None) -> list[ClusterPlan]:
     """Everything below a path, from the start."""
     now_ms = time.time_ns() // 1_000_000
-    return plan_path(path, open_storage=open_storage, captured_at_ms=now_ms, dialect=dialect, capture=capture)
+    with StoragePool() as pool:
+        return plan_path(path, open_storage=pool.open, captured_at_ms=now_ms, dialect=dialect, capture=capture)
 
 
 def read_table(
@@ -46,17 +47,14 @@ def read_table(
     plan = from_json(text)
     redactor = redactor_of(plan, key)
     wanted = selection or Selection()
-    if record_type is not None:
-        from kraft_audit.replay.analyze import analyze_record_type
-
-        yield from analyze_record_type(
-            plan, record_type, open_storage=open_storage, redactor=redactor, selection=wanted
-        )
-        return
-    for name, batch in analyze(
-        plan, frozenset({table}), open_storage=open_storage, redactor=redactor, selection=wanted
-    ):
-        if name == table:
+    with StoragePool() as pool:
+        if record_type is not None:
+            yield from analyze_record_type(
+                plan, record_type, open_storage=pool.open, redactor=redactor, selection=wanted
+            )
+            return
+        tables = frozenset({table})
+        for _, batch in analyze(plan, tables, open_storage=pool.open, redactor=redactor, selection=wanted):
             yield batch
 
 
@@ -69,14 +67,15 @@ class PipelineReading:
         self._known = known
 
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        yield from analyze(
-            self._plan,
-            STAGED_TABLES,
-            open_storage=open_storage,
-            redactor=self._redactor,
-            known=self._known,
-            stop_on_change=True,
-        )
+        with StoragePool() as pool:
+            yield from analyze(
+                self._plan,
+                STAGED_TABLES,
+                open_storage=pool.open,
+                redactor=self._redactor,
+                known=self._known,
+                stop_on_change=True,
+            )
 
     def redaction_state(self) -> str:
         return json.dumps(self._redactor.short_values(), separators=(",", ":"))
