@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,20 @@ from kraft_audit.rules.history import ClusterHistory
 Rows = npt.NDArray[np.int64]
 
 
+Identity = tuple[int | None, str]
+"""A replica over time: node id and directory id; the path of its folder where meta.properties does not tell."""
+FOR_EVER: Final = np.iinfo(np.int64).max
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LogBatches:
-    """Valid batches of logs as columns; `replica` numbers the captured log dirs in `replicas`."""
+    """Valid batches of logs as columns; `replica` numbers the replicas in `identities`.
 
-    replicas: tuple[Mapping[str, Any], ...]
+    A replica held a batch from the capture `since` on until the capture `until`: (captured_at_ms, capture_number) as
+    one number that `moment_number` gives; FOR_EVER where no later capture lacks it.
+    """
+
+    identities: tuple[Identity, ...]
     replica: Rows
     row: Rows
     base_offset: Rows
@@ -36,6 +45,37 @@ class LogBatches:
     is_canonical: npt.NDArray[np.bool_]
     size_bytes: Rows
     position: Rows
+    since: Rows
+    until: Rows
+
+    def held_by(self, capture: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+        """The batches that a captured replica held when it was captured; what retention deleted since included."""
+        identity = identity_of(capture)
+        if identity not in self.identities:
+            return np.zeros(len(self.replica), bool)
+        moment = moment_number(capture)
+        mine: npt.NDArray[np.bool_] = self.replica == self.identities.index(identity)
+        return mine & (self.since <= moment) & (moment < self.until)
+
+    def ever_held_by(self, capture: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+        """The batches that a captured replica held then or before."""
+        identity = identity_of(capture)
+        if identity not in self.identities:
+            return np.zeros(len(self.replica), bool)
+        mine: npt.NDArray[np.bool_] = self.replica == self.identities.index(identity)
+        return mine & (self.since <= moment_number(capture))
+
+
+def identity_of(row: Mapping[str, Any]) -> Identity:
+    """Which replica a row of `captures` or `batches` is about."""
+    if row["node_id"] is None:
+        return None, f"{row['root']}\0{row['path']}"
+    return row["node_id"], row["directory_id"] or ""
+
+
+def moment_number(row: Mapping[str, Any]) -> int:
+    """When a capture was taken, as a number that orders captures: time, then number within the plan."""
+    return (int(row["captured_at_ms"]) << 20) + int(row["capture_number"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +134,7 @@ def is_after(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
 
 
 def _number(row: Mapping[str, Any]) -> int:
-    return int(row.get("capture_number") or 0)
+    return int(row["capture_number"])
 
 
 def log_batches(history: ClusterHistory) -> LogBatches:
@@ -109,38 +149,49 @@ def canonical_log(history: ClusterHistory) -> CanonicalLog:
 
 def _log_batches(history: ClusterHistory) -> LogBatches:
     table = history.table("batches")
-    wanted = pc.and_(pc.equal(table["source"], "log"), pc.and_(table["valid"], pc.equal(table["status"], "present")))
-    rows = np.flatnonzero(_numpy(wanted))
-    table = table.take(pa.array(rows))
+    in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"])
+    is_present = pc.equal(table["status"], "present")
+    rows = np.flatnonzero(_numpy(pc.and_(in_log, is_present)))
+    gone = np.flatnonzero(_numpy(pc.and_(in_log, pc.invert(is_present))))
+    everything = np.concatenate([rows, gone])
+    table = table.take(pa.array(everything))
     columns = {
         name: _numpy(table[name]).astype(np.int64)
         for name in (
             *("base_offset", "last_offset", "leader_epoch", "crc"),
-            *("max_timestamp_ms", "size_bytes", "position", "record_count"),
+            *("max_timestamp_ms", "size_bytes", "position", "captured_at_ms", "capture_number"),
         )
     }
-    replica, replicas = _replicas(table)
-    is_canonical = _is_canonical(history, replica, columns)
+    replica, identities = _replicas(table)
+    moment = (columns["captured_at_ms"] << 20) + columns["capture_number"]
+    until = _until(replica, columns, moment, len(rows))
+    kept = {name: values[: len(rows)] for name, values in columns.items()}
+    is_canonical = _is_canonical(history, replica[: len(rows)], kept, until)
     return LogBatches(
-        replicas,
-        replica,
+        identities,
+        replica[: len(rows)],
         rows,
-        columns["base_offset"],
-        columns["last_offset"],
-        columns["leader_epoch"],
-        columns["crc"],
-        columns["max_timestamp_ms"],
-        _numpy(table["is_control"]).astype(bool),
+        kept["base_offset"],
+        kept["last_offset"],
+        kept["leader_epoch"],
+        kept["crc"],
+        kept["max_timestamp_ms"],
+        _numpy(table["is_control"])[: len(rows)].astype(bool),
         is_canonical,
-        columns["size_bytes"],
-        columns["position"],
+        kept["size_bytes"],
+        kept["position"],
+        moment[: len(rows)],
+        until,
     )
 
 
-def _replicas(table: pa.Table) -> tuple[Rows, tuple[Mapping[str, Any], ...]]:
-    """Numbers the log dirs (root, path) in order of appearance."""
-    names = ("node_id", "directory_id", "root", "path", "capture")
-    joined = pc.binary_join_element_wise(table["root"].cast("string"), table["path"].cast("string"), "\x00")
+def _replicas(table: pa.Table) -> tuple[Rows, tuple[Identity, ...]]:
+    """Numbers the replicas in order of appearance."""
+    names = ("node_id", "directory_id", "root", "path")
+    texts = [pc.fill_null(table[name].cast("string"), "") for name in names[:2]]
+    unknown = pc.is_null(table["node_id"])
+    where = pc.binary_join_element_wise(table["root"], table["path"], "\x00")
+    joined = pc.if_else(unknown, where, pc.binary_join_element_wise(*texts, "\x00"))
     if isinstance(joined, pa.ChunkedArray):
         joined = joined.combine_chunks()
     encoded = joined.dictionary_encode()
@@ -148,10 +199,31 @@ def _replicas(table: pa.Table) -> tuple[Rows, tuple[Mapping[str, Any], ...]]:
     if not len(numbers):
         return numbers, ()
     first = np.unique(numbers, return_index=True)[1]
-    return numbers, tuple(table.select(names).take(pa.array(first)).to_pylist())
+    firsts = table.select(names).take(pa.array(first)).to_pylist()
+    return numbers, tuple(identity_of(row) for row in firsts)
 
 
-def _is_canonical(history: ClusterHistory, replica: Rows, columns: Mapping[str, Rows]) -> npt.NDArray[np.bool_]:
+def _until(replica: Rows, columns: Mapping[str, Rows], moment: Rows, count: int) -> Rows:
+    """When each of the first `count` rows, which say present, was contradicted by a row that says truncated."""
+    until = np.full(count, FOR_EVER, np.int64)
+    if len(replica) == count:
+        return until
+    names = ("base_offset", "last_offset", "leader_epoch", "crc")
+    keys = np.stack([replica, *(columns[name] for name in names)], axis=1)
+    number = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    present_of: dict[int, list[int]] = {}
+    for row in np.flatnonzero(np.isin(number[:count], number[count:])).tolist():
+        present_of.setdefault(int(number[row]), []).append(row)
+    for row in range(count, len(replica)):
+        earlier = [one for one in present_of.get(int(number[row]), ()) if moment[one] < moment[row]]
+        for one in earlier:
+            until[one] = min(int(until[one]), int(moment[row]))
+    return until
+
+
+def _is_canonical(
+    history: ClusterHistory, replica: Rows, columns: Mapping[str, Rows], until: Rows
+) -> npt.NDArray[np.bool_]:
     newest = newest_watermark(history)
     if newest is None or newest["canonical_end_offset"] is None or not len(replica):
         return np.zeros(len(replica), bool)
@@ -162,31 +234,12 @@ def _is_canonical(history: ClusterHistory, replica: Rows, columns: Mapping[str, 
     if len(crcs) != 1:
         return np.zeros(len(replica), bool)
     holders = np.unique(replica[is_end])
-    from_holders = np.isin(replica, holders) & (columns["last_offset"] < newest["canonical_end_offset"])
-    keys = np.stack([columns[name] for name in ("base_offset", "last_offset", "leader_epoch", "crc")], axis=1)
+    lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"])
+    from_holders = np.isin(replica, holders) & lasts
+    names = ("base_offset", "last_offset", "leader_epoch", "crc")
+    keys = np.stack([columns[name] for name in names], axis=1)
     number = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
-    return np.isin(number, np.unique(number[from_holders & _is_last_version(replica, columns)]))
-
-
-def _is_last_version(replica: Rows, columns: Mapping[str, Rows]) -> npt.NDArray[np.bool_]:
-    """False for batches that the same log dir replaced later: those that a batch of a newer epoch overlaps."""
-    order = np.lexsort((columns["leader_epoch"], columns["base_offset"], replica))
-    is_last = np.ones(len(replica), bool)
-    if len(order) < 2:
-        return is_last
-    overlap = (replica[order][1:] == replica[order][:-1]) & (
-        columns["base_offset"][order][1:] <= columns["last_offset"][order][:-1]
-    )
-    if not overlap.any():
-        return is_last
-    # rare: a log dir with more than one version of an offset; keep what no batch of a higher epoch begins at or below
-    for number in np.unique(replica[order][1:][overlap]).tolist():
-        mine = np.flatnonzero(replica == number)
-        by_epoch = mine[np.lexsort((columns["base_offset"][mine], columns["leader_epoch"][mine]))]
-        lowest_above = np.minimum.accumulate(columns["base_offset"][by_epoch][::-1])[::-1]
-        following = np.append(lowest_above[1:], np.iinfo(np.int64).max)
-        is_last[by_epoch] = following > columns["last_offset"][by_epoch]
-    return is_last
+    return np.isin(number, np.unique(number[from_holders]))
 
 
 def _canonical_log(history: ClusterHistory) -> CanonicalLog:

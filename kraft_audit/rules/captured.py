@@ -19,7 +19,7 @@ def captures_in_order(history: ClusterHistory) -> list[Row]:
 
 def moment_of(row: Row) -> tuple[int, int, str]:
     """What orders captures: the plan's time, then the number of the capture within the plan."""
-    return row["captured_at_ms"], row.get("capture_number") or 0, row["capture"]
+    return row["captured_at_ms"], row["capture_number"], row["capture"]
 
 
 def moments(history: ClusterHistory) -> Iterator[tuple[list[Row], list[Row]]]:

@@ -104,13 +104,11 @@ def kq009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @rule("KQ013", "epoch-checkpoint-mismatch", Severity.MEDIUM, Scope.LOG, needs=("captures", "batches"))
 def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     batches = log_batches(history)
-    numbers = {(replica["root"], replica["path"]): n for n, replica in enumerate(batches.replicas)}
     for row in captures_in_order(history):
-        number = numbers.get((row["root"], row["path"]))
-        if number is None or row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
+        if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
             continue
         start, end = row["log_start_offset"] or 0, row["log_end_offset"]
-        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, number, end).items()}
+        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, row, start, end).items()}
         told = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
         wrong = {epoch: offset for epoch, offset in told.items() if start <= offset < end and held.get(epoch) != offset}
         missing = {epoch: offset for epoch, offset in held.items() if epoch not in told}
@@ -130,9 +128,9 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
 
 
-def _epochs_of(batches: LogBatches, number: int, end: int) -> dict[int, int]:
-    """The first offset of each epoch in one log dir, below its newest end."""
-    rows = np.flatnonzero((batches.replica == number) & (batches.last_offset < end))
+def _epochs_of(batches: LogBatches, capture: Row, start: int, end: int) -> dict[int, int]:
+    """The first offset of each epoch in one captured log [start, end)."""
+    rows = np.flatnonzero(batches.held_by(capture) & (batches.last_offset < end) & (batches.last_offset >= start))
     order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
     epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
     offsets = batches.base_offset[rows][order][first]

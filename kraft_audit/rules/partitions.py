@@ -92,10 +92,14 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = _last_row(states, episode)
         last = (states.lists["isr"].of(row) or states.lists["elr"].of(row))[0]
-        others = [broker for broker in states.lists["replicas"].of(row) if broker != last]
-        summary = f"{states.describe(row)}: one unclean crash of broker {last} loses acknowledged records"
+        is_down = states.leader[row] == -1
+        risk = "it must come back with its disk" if is_down else "one unclean crash of it loses acknowledged records"
+        summary = f"broker {last} alone holds what was acknowledged, {risk}: {states.describe(row)}"
         if episode.end is not None:
-            return summary, "over: look why it came to this, and whether records were lost meanwhile"
+            return summary, "it is over: find out why it came to this, and whether that broker crashed meanwhile"
+        if is_down:
+            return summary, f"bring broker {last} back with its disk first ({status_text(history, last)})"
+        others = [broker for broker in states.lists["replicas"].of(row) if broker != last]
         back = ", ".join(status_text(history, broker) for broker in others)
         return summary, f"bring another replica into the ISR before you touch broker {last}: {back}"
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from kraft_audit.rules.canonical import (
+    FOR_EVER,
     CanonicalLog,
     LogBatches,
     canonical_log,
+    identity_of,
     is_after,
     log_batches,
     newest_watermark,
@@ -36,54 +38,51 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     if not len(log.base_offset):
         return
     apart = ~batches.is_canonical & (batches.last_offset >= log.start_offset)
-    suffixes: dict[tuple[Any, ...], list[int]] = {}
     for number in np.unique(batches.replica[apart]).tolist():
         mine = np.flatnonzero(apart & (batches.replica == number))
-        first = int(mine[np.lexsort((batches.leader_epoch[mine], batches.base_offset[mine]))[0]])
-        replica = batches.replicas[number]
-        key = (
-            replica["node_id"],
-            replica["directory_id"],
-            int(batches.base_offset[first]),
-            int(batches.leader_epoch[first]),
-        )
-        suffixes.setdefault(key, []).append(first)
-    for (node_id, _directory, offset, epoch), rows in sorted(suffixes.items(), key=str):
-        end = max(_suffix_end(batches, apart, row) for row in rows)
-        name = (
-            f"node {node_id}"
-            if node_id is not None
-            else f"replica at {batches.replicas[int(batches.replica[rows[0]])]['path']}"
-        )
-        is_over = not any(_is_current(history, batches, row) for row in rows)
-        yield Case(
-            name,
-            f"holds [{offset}, {end}) of epoch {epoch}, which the canonical log does not"
-            + ("; it was cut off later" if is_over else ""),
-            from_offset=offset,
-            to_offset=None,
-            from_ms=int(batches.timestamp_ms[rows[0]]),
-            epoch=epoch,
-            evidence=(*_both_sides(batches, log, rows[0]), *_places(history, batches, rows)),
-            is_over=is_over,
-        )
+        for rows in _suffixes(batches, mine):
+            yield _suffix_case(history, batches, log, rows)
 
 
-def _suffix_end(batches: LogBatches, apart: Any, row: int) -> int:
-    mine = apart & (batches.replica == batches.replica[row])
-    return int(batches.last_offset[mine].max()) + 1
-
-
-def _is_current(history: ClusterHistory, batches: LogBatches, row: int) -> bool:
-    """Whether the node's newest capture is the log dir that holds this batch, and it holds it still."""
-    replica = batches.replicas[int(batches.replica[row])]
-    for capture in newest_captures(history):
-        if capture["node_id"] == replica["node_id"] and (capture["root"], capture["path"]) == (
-            replica["root"],
-            replica["path"],
+def _suffixes(batches: LogBatches, rows: Any) -> list[list[int]]:
+    """A replica's divergent batches by suffix: a run of offsets, seen in one capture or growing through several."""
+    ordered = rows[np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))].tolist()
+    found: list[list[int]] = []
+    for row in ordered:
+        before = found[-1][-1] if found else None
+        if before is not None and batches.last_offset[before] + 1 == batches.base_offset[row]:
+            found[-1].append(row)
+        elif before is None or (batches.base_offset[before], batches.crc[before]) != (
+            batches.base_offset[row],
+            batches.crc[row],
         ):
-            return bool((capture["log_end_offset"] or 0) > batches.base_offset[row])
-    return False
+            found.append([row])
+    return found
+
+
+def _suffix_case(history: ClusterHistory, batches: LogBatches, log: CanonicalLog, rows: list[int]) -> Case:
+    first = rows[0]
+    node_id, where = batches.identities[int(batches.replica[first])]
+    name = f"node {node_id}" if node_id is not None else f"replica at {where.split(chr(0))[-1]}"
+    offset, epoch = int(batches.base_offset[first]), int(batches.leader_epoch[first])
+    end = int(batches.last_offset[rows[-1]]) + 1
+    is_over = all(batches.until[row] != FOR_EVER for row in rows) or not _is_newest(history, batches, first)
+    return Case(
+        name,
+        f"holds [{offset}, {end}) of epoch {epoch}, which the canonical log does not"
+        + ("; it was cut off later" if is_over else ""),
+        from_offset=offset,
+        from_ms=int(batches.timestamp_ms[first]),
+        epoch=epoch,
+        evidence=(*_both_sides(batches, log, first), *_places(history, batches, rows)),
+        is_over=is_over,
+    )
+
+
+def _is_newest(history: ClusterHistory, batches: LogBatches, row: int) -> bool:
+    """Whether the replica that holds this batch is still what its node was captured with last."""
+    identity = batches.identities[int(batches.replica[row])]
+    return any(identity_of(capture) == identity for capture in newest_captures(history))
 
 
 def _both_sides(batches: LogBatches, log: CanonicalLog, row: int) -> Iterator[Evidence]:
@@ -104,13 +103,13 @@ def _batch_text(batches: LogBatches | CanonicalLog, row: int) -> str:
 def _places(history: ClusterHistory, batches: LogBatches, rows: list[int]) -> Iterator[Evidence]:
     table = history.table("batches")
     for row in rows[:5]:
-        replica = batches.replicas[int(batches.replica[row])]
+        told = table.slice(int(batches.row[row]), 1).to_pylist()[0]
         yield Evidence(
             "held there",
-            node_id=replica["node_id"],
-            path=replica["path"] or replica["root"],
-            file_name=table["file_name"][int(batches.row[row])].as_py(),
-            position=int(batches.position[row]),
+            node_id=told["node_id"],
+            path=told["path"] or told["root"],
+            file_name=told["file_name"],
+            position=told["position"],
         )
 
 

@@ -208,7 +208,7 @@ def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | 
     next_steps = [f"explain {raised[0].rule}", f"timeline {path}"] if raised else []
     holders = [f for f in raised if f.rule == "KP001" and not f.is_over]
     if holders:
-        last = holders[0].summary.split("crash of broker ", 1)[1].split(" ", 1)[0]
+        last = holders[0].summary.split(" ", 2)[1]
         next_steps.append(f"whatif {path} --lose {last}")
     tail = f"   {' · '.join(next_steps)}" if next_steps else ""
     return f"{', '.join(counts) if raised else 'nothing raised, ' + ', '.join(counts)}.{tail}"

@@ -99,7 +99,7 @@ def _of_moment(history: ClusterHistory, capture: Row) -> dict[str, Any] | None:
             for row in history.rows("watermarks")
             if row["read_from_ms"] <= capture["read_from_ms"]
             and capture["read_to_ms"] <= row["read_to_ms"]
-            and row.get("capture_number") in (None, capture.get("capture_number"))
+            and row["capture_number"] == capture["capture_number"]
         ),
         None,
     )

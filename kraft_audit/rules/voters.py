@@ -87,11 +87,10 @@ def _was_seen_open(history: ClusterHistory, row: dict[str, Any]) -> bool:
 
 
 def _holds_epoch(history: ClusterHistory, capture: dict[str, Any], offset: int, epoch: int) -> bool:
-    """Whether that log dir ever held the record at `offset` as written in `epoch`."""
+    """Whether that replica, as captured, held the record at `offset` as written in `epoch`."""
     batches = log_batches(history)
-    dirs = [n for n, r in enumerate(batches.replicas) if (r["root"], r["path"]) == (capture["root"], capture["path"])]
     mask = (batches.base_offset <= offset) & (batches.last_offset >= offset) & (batches.leader_epoch == epoch)
-    return bool(dirs) and bool((mask & (batches.replica == dirs[0])).any())
+    return bool((mask & batches.held_by(capture)).any())
 
 
 @rule("KV007", "fragile-voter-count", Severity.HIGH, Scope.VOTERS, needs=("voter_sets",))
@@ -134,7 +133,7 @@ def kv008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 phantoms[voter_id, directory_id] = mine[0]
         for key in [key for key in open_cases if key not in phantoms]:
             case = open_cases.pop(key)
-            yield _closed(case, taken[0]["captured_at_ms"])
+            yield replace(case, to_ms=_last_ms(taken), is_over=True)
         for (voter_id, directory_id), row in phantoms.items():
             if (voter_id, directory_id) not in open_cases and voter_set is not None:
                 open_cases[voter_id, directory_id] = Case(
@@ -156,8 +155,9 @@ def kv008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from open_cases.values()
 
 
-def _closed(case: Case, to_ms: int) -> Case:
-    return replace(case, to_ms=to_ms, is_over=True)
+def _last_ms(captures: list[dict[str, Any]]) -> int | None:
+    """The newest append time in some captures: copies are made later than what they show."""
+    return max((row["last_timestamp_ms"] for row in captures if row["last_timestamp_ms"] is not None), default=None)
 
 
 @rule("KV009", "endpoint-drift", Severity.MEDIUM, Scope.VOTERS, needs=("voter_sets", "controller_changes"))

@@ -173,7 +173,8 @@ def test_kq001_shows_both_batches_and_where_they_lie(build: HistoryBuilder) -> N
 
 def test_kq001_is_over_once_the_node_no_longer_holds_it(build: HistoryBuilder) -> None:
     _divergent(build)
-    build.log(1, to=30, path="later/node-1").batch(1, 30, 39, 2, path="later/node-1")
+    later = {"path": "later/node-1", "captured_at_ms": 60_000}
+    build.batch(1, 30, 39, 1, status="truncated", **later).batch(1, 30, 39, 2, **later)
     build.capture(1, 40, when=60_000, epoch=2, path="later/node-1")
     assert [finding.is_over for finding in build.raised("KQ001")] == [True]
 

@@ -35,8 +35,8 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
         f"{when(T0)} to {when(T0 + 552_000, T0)} UTC",
         "",
         f"CRITICAL  KP001 last-replica-standing   2 partitions, since {when(T0 + 300_000)} (4 min 12 s)",
-        "          orders-3    ISR [13]  ELR []  of replicas [11 12 13], leader 13: one unclean crash of broker 13 "
-        "loses acknowledged records   offset 300, leader epoch 4",
+        "          orders-3    broker 13 alone holds what was acknowledged, one unclean crash of it loses acknowledged "
+        "records: ISR [13]  ELR []  of replicas [11 12 13], leader 13   offset 300, leader epoch 4",
         "          1 more: --rule KP001",
         "    why   One crash from loss: if that broker's machine dies without flushing, acknowledged records are gone, "
         "whatever min.insync.replicas says",

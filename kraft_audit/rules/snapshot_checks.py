@@ -1,0 +1,152 @@
+"""Is a snapshot's state the replayed state at its offset? Both go through the same replay, so both have its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.replay import ClusterReplay
+from kraft_audit.replay.survey import SurveyedSnapshot
+from kraft_audit.rules.history import CONTRACTS, SnapshotCheck
+
+NEVER: Final = (1 << 62) - 1
+SUBJECTS: Final = {
+    "partition_changes": ("topic_id", "partition"),
+    "broker_changes": ("broker_id",),
+    "controller_changes": ("controller_id",),
+    "topic_changes": ("topic_id",),
+    "config_changes": ("resource_type", "resource_name", "name"),
+    "feature_changes": ("name",),
+    "security_changes": ("kind", "subject"),
+}
+NOT_STATE: Final = {
+    "cluster_id",
+    "plan",
+    "from_offset",
+    "from_epoch",
+    "timestamp_ms",
+    "cause",
+    "cause_broker_id",
+    "election",
+}
+NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr"}
+ELR_COLUMNS: Final = {"elr", "last_known_elr"}
+DIFFERENCES_MAX: Final = 50
+
+
+class StateComparison:
+    """A second replay beside the first, stopped at every snapshot's end."""
+
+    def __init__(self, plan: ClusterPlan) -> None:
+        self._plan = plan
+        self._replay = self._new()
+        self._done: set[str] = set()
+        self.checks: list[SnapshotCheck] = []
+
+    def _new(self) -> ClusterReplay:
+        return ClusterReplay(
+            cluster_id=self._plan.cluster_id, defaults=dict(self._plan.defaults), emit_from_offset=NEVER
+        )
+
+    def start(self, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
+        """Begins at a snapshot's state instead of an empty one."""
+        _drain(
+            self._replay.load_snapshot(windows, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0)
+        )
+
+    def feed(
+        self,
+        records: RecordColumns,
+        from_offset: int,
+        to_offset: int,
+        snapshots: Sequence[SurveyedSnapshot],
+        windows: Callable[[str], Iterator[RecordColumns]],
+    ) -> None:
+        """Applies a window and compares at each snapshot's end in it."""
+        position = from_offset
+        for snapshot in sorted(snapshots, key=lambda one: (one.end_offset, one.epoch)):
+            if snapshot.source in self._done or not position <= snapshot.end_offset <= to_offset:
+                continue
+            self._done.add(snapshot.source)
+            _drain(self._replay.replay(_between(records, position, snapshot.end_offset), snapshot.end_offset))
+            _drain(self._replay.finish(at_end=True))
+            position = snapshot.end_offset
+            other = self._new()
+            where = {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch, "timestamp_ms": 0}
+            _drain(other.load_snapshot(windows(snapshot.source), **where))
+            differences = tuple(_differences(self._replay, other))
+            self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
+        _drain(self._replay.replay(_between(records, position, to_offset), to_offset))
+
+
+def _drain(rows: Iterator[Any]) -> None:
+    for _ in rows:
+        pass
+
+
+def _between(records: RecordColumns, from_offset: int, to_offset: int) -> RecordColumns:
+    found = {}
+    for name, batch in records.items():
+        offsets = batch.column("offset").to_numpy()
+        start, end = np.searchsorted(offsets, [from_offset, to_offset])
+        if start < end:
+            found[name] = batch.slice(int(start), int(end - start))
+    return found
+
+
+def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str]:
+    """What differs, one line a subject; the ELR only while its feature is on, as snapshots leave it out otherwise."""
+    left, right = _state(replayed), _state(loaded)
+    count = 0
+    has_elr = any(
+        row["name"] == "eligible.leader.replicas.version" and row["feature_level"] > 0
+        for row in left["feature_changes"].to_pylist()
+    )
+    for name, subject in SUBJECTS.items():
+        columns = [
+            column.name
+            for column in CONTRACTS[name].columns
+            if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS and (has_elr or column.name not in ELR_COLUMNS)
+        ]
+        mine, theirs = (_sorted(side[name], columns, subject) for side in (left, right))
+        if mine.equals(theirs):
+            continue
+        for text in _rows_that_differ(name, subject, mine.to_pylist(), theirs.to_pylist()):
+            count += 1
+            if count > DIFFERENCES_MAX:
+                return
+            yield text
+
+
+def _state(replay: ClusterReplay) -> dict[str, pa.Table]:
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in SUBJECTS}
+    for name, batch in replay.state(0, 0, 0):
+        batches[name].append(batch)
+    return {name: pa.Table.from_batches(parts, CONTRACTS[name].schema) for name, parts in batches.items()}
+
+
+def _sorted(table: pa.Table, columns: Sequence[str], subject: Sequence[str]) -> pa.Table:
+    return table.select(columns).sort_by([(name, "ascending") for name in subject]).combine_chunks()
+
+
+def _rows_that_differ(
+    name: str, subject: Sequence[str], mine: list[dict[str, Any]], theirs: list[dict[str, Any]]
+) -> Iterator[str]:
+    left = {tuple(row[column] for column in subject): row for row in mine}
+    right = {tuple(row[column] for column in subject): row for row in theirs}
+    for key in sorted(left.keys() | right.keys()):
+        before, after = left.get(key), right.get(key)
+        if before == after:
+            continue
+        what = f"{name.removesuffix('_changes')} {' '.join(map(str, key))}"
+        if before is None or after is None:
+            yield f"{what}: {'only in the snapshot' if before is None else 'not in the snapshot'}"
+            continue
+        changed = [column for column in before if before[column] != after[column]]
+        shown = ", ".join(f"{column} {before[column]} → {after[column]}" for column in changed[:4])
+        yield f"{what}: replayed → snapshot: {shown}"
