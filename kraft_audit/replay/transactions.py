@@ -42,9 +42,12 @@ class Settler:
         return self._begin_offset
 
     def feed(self, records: RecordColumns, to_offset: int) -> RecordColumns:
-        """Adds the records of a window that ends at `to_offset`; returns what is settled now."""
+        """Adds the records of a window that ends at `to_offset`; returns what is settled now.
+
+        A batch may cross `to_offset`: its records count, and the next window goes on behind them.
+        """
         joined = _joined(self._waiting, records)
-        self._fed_to = to_offset
+        self._fed_to = max(self._fed_to, to_offset, *(_end(batch) for batch in records.values()))
         aborted = self._transactions(records)
         settled = self._begin_offset if self._begin_offset is not None else self._start_of_last_operation(joined)
         for begin, end in aborted:
@@ -92,6 +95,10 @@ class Settler:
         if len(offsets) - first > MAX_WAITING_CHANGES:
             return self._fed_to
         return int(offsets[first])
+
+
+def _end(batch: pa.RecordBatch) -> int:
+    return int(batch.column("offset")[-1].as_py()) + 1 if batch.num_rows else 0
 
 
 def _joined(first: RecordColumns, second: RecordColumns) -> RecordColumns:

@@ -73,6 +73,13 @@ def test_rest_gives_an_unfinished_operation_but_no_open_transaction() -> None:
     assert settler.open_transaction_offset == 1
 
 
+def test_batch_that_crosses_the_end_of_its_window_counts_whole() -> None:
+    settler = Settler()
+    assert offsets_of(settler.feed(columns("nnnn"), 2)) == {"ConfigRecord": [0, 1, 2, 3]}
+    assert settler.settled_offset == 4
+    assert offsets_of(settler.feed(columns("n", 4), 5)) == {"ConfigRecord": [4]}
+
+
 def test_endless_run_of_changes_is_not_held_back() -> None:
     settler = Settler()
     size = MAX_WAITING_CHANGES + 1

@@ -1,0 +1,209 @@
+"""The state of a cluster at an offset or a time: from the newest usable snapshot at or below it, then the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.replay.cluster import OpenStorage
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
+from kraft_audit.replay.rounds import branch_voters, static_voters
+from kraft_audit.replay.survey import (
+    RecordWindow,
+    Survey,
+    SurveyedSnapshot,
+    canonical_windows,
+    snapshot_windows,
+)
+from kraft_audit.replay.voters import in_effect, voter_set_rows
+from kraft_codec.redaction import Redactor
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Everything as after the record at `offset` (-1: before the first).
+
+    `tables`: rows of each `*_changes` table. `voter_set`: the row of `voter_sets` in effect. `is_complete` is False
+    where the log begins after offset 0 and no snapshot stands at or below its start.
+    """
+
+    cluster_id: str
+    offset: int
+    is_complete: bool
+    tables: dict[str, pa.Table]
+    voter_set: dict[str, Any] | None
+    problems: tuple[str, ...] = ()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of one table as plain values."""
+        found = self.tables.get(table)
+        return [] if found is None else list(found.to_pylist())
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the state is read from: a surveyed plan and the branch (`Survey.path` of its tip) to be replayed."""
+
+    plan: ClusterPlan
+    survey: Survey
+    branch: int | None
+    open_storage: OpenStorage
+    redactor: Redactor
+    tables: frozenset[str] = field(default=REPLAY_TABLES)
+
+
+def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None = None) -> ClusterState:
+    """The state as after the record at `offset`, or after the last record appended at or before `time_ms`.
+
+    Neither: at the branch's end. A transaction that is open there has not happened.
+    """
+    epochs = sources.survey.epochs_to(sources.branch)
+    end = epochs[-1].to_offset if epochs else 0
+    to_offset = end if offset is None else min(offset + 1, end)
+    replay = ClusterReplay(
+        cluster_id=sources.plan.cluster_id,
+        plan=sources.plan.number,
+        tables=sources.tables,
+        defaults=dict(sources.plan.defaults),
+        emit_from_offset=to_offset,
+    )
+    start = epochs[0].from_offset if epochs else 0
+    snapshot = _newest_usable(sources, to_offset, time_ms)
+    from_offset = start
+    if snapshot is not None:
+        from_offset = snapshot.end_offset
+        windows = (window.records for window in _snapshot_windows(sources, snapshot))
+        _drain(replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=0))
+    reached = from_offset
+    for window in _log_windows(sources, from_offset, to_offset):
+        records, reached, is_last = _up_to(window, to_offset, time_ms)
+        _drain(replay.replay(records, reached))
+        if is_last:
+            break
+    _drain(replay.finish(at_end=True))
+    at = (to_offset if time_ms is None else reached) - 1
+    return ClusterState(
+        cluster_id=sources.plan.cluster_id,
+        offset=at,
+        is_complete=start == 0 or snapshot is not None,
+        tables=_tables(replay, at),
+        voter_set=_voter_set(sources, at),
+        problems=tuple(f"{problem.problem} at {problem.offset}" for problem in replay.problems),
+    )
+
+
+def replay_branch(
+    sources: Sources, *, emit_from_offset: int = 0, to_offset: int | None = None, at_end: bool = True
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of every wanted `*_changes` table from `emit_from_offset` on, along one branch.
+
+    It begins at the newest snapshot at or below `emit_from_offset`, else at the earliest one, else with the log.
+    """
+    replay = ClusterReplay(
+        cluster_id=sources.plan.cluster_id,
+        plan=sources.plan.number,
+        tables=sources.tables,
+        defaults=dict(sources.plan.defaults),
+        emit_from_offset=emit_from_offset,
+    )
+    epochs = sources.survey.epochs_to(sources.branch)
+    start = epochs[0].from_offset if epochs else 0
+    snapshot = _newest_usable(sources, max(emit_from_offset, start), None)
+    from_offset = start
+    if snapshot is not None:
+        from_offset = snapshot.end_offset
+        header_ms = next((int(c.fields["last_contained_log_timestamp"]) for c in snapshot.controls if _is_header(c)), 0)
+        windows = (window.records for window in _snapshot_windows(sources, snapshot))
+        yield from replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=header_ms)
+    for window in _log_windows(sources, from_offset, to_offset):
+        yield from replay.replay(window.records, window.to_offset)
+    yield from replay.finish(at_end=at_end)
+
+
+def _is_header(record: Any) -> bool:
+    return bool(record.name == "SNAPSHOT_HEADER")
+
+
+def _newest_usable(sources: Sources, to_offset: int, time_ms: int | None) -> SurveyedSnapshot | None:
+    """The newest complete snapshot of the branch that ends at or below an offset (and was taken by a time)."""
+    epochs = sources.survey.epochs_to(sources.branch)
+    usable = [
+        one
+        for one in sources.survey.snapshots
+        if 0 < one.end_offset <= to_offset and one.replicas and _is_on_branch(one, epochs) and _is_by(one, time_ms)
+    ]
+    return max(usable, key=lambda one: (one.end_offset, one.epoch), default=None)
+
+
+def _is_on_branch(snapshot: SurveyedSnapshot, epochs: list[Any]) -> bool:
+    last = snapshot.end_offset - 1
+    known = [one.epoch for one in epochs if one.from_offset <= last < one.to_offset]
+    return snapshot.epoch in known if known else not epochs or last < epochs[0].from_offset
+
+
+def _is_by(snapshot: SurveyedSnapshot, time_ms: int | None) -> bool:
+    if time_ms is None:
+        return True
+    times = [int(record.fields["last_contained_log_timestamp"]) for record in snapshot.controls if _is_header(record)]
+    return bool(times) and times[0] <= time_ms
+
+
+def _snapshot_windows(sources: Sources, snapshot: SurveyedSnapshot) -> Iterator[RecordWindow]:
+    return snapshot_windows(sources.plan, snapshot.source, open_storage=sources.open_storage, redactor=sources.redactor)
+
+
+def _log_windows(sources: Sources, from_offset: int, to_offset: int | None) -> Iterator[RecordWindow]:
+    if sources.branch is None:
+        return iter(())
+    return canonical_windows(
+        sources.plan,
+        sources.survey.path(sources.branch),
+        open_storage=sources.open_storage,
+        redactor=sources.redactor,
+        from_offset=from_offset,
+        to_offset=to_offset,
+    )
+
+
+def _up_to(window: RecordWindow, to_offset: int, time_ms: int | None) -> tuple[RecordColumns, int, bool]:
+    """A window's records below an offset and up to a time; where that ends, and whether it is the last of them.
+
+    A batch may cross the window's end: it is kept whole, the next window goes on behind it.
+    """
+    cut = to_offset
+    if time_ms is not None:
+        for batch in window.records.values():
+            late = batch.column("offset").filter(pc.greater(batch.column("timestamp_ms"), time_ms))
+            if len(late):
+                cut = min(cut, int(pc.min(late).as_py()))
+    kept = {name: batch.filter(pc.less(batch.column("offset"), cut)) for name, batch in window.records.items()}
+    is_last = cut < to_offset or cut <= window.to_offset
+    return kept, cut if is_last else window.to_offset, is_last
+
+
+def _drain(batches: Iterator[tuple[str, pa.RecordBatch]]) -> None:
+    for _ in batches:
+        pass
+
+
+def _tables(replay: ClusterReplay, offset: int) -> dict[str, pa.Table]:
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for name, batch in replay.state(offset, -1, 0):
+        found.setdefault(name, []).append(batch)
+    return {name: pa.Table.from_batches(batches) for name, batches in found.items()}
+
+
+def _voter_set(sources: Sources, offset: int) -> dict[str, Any] | None:
+    survey, plan = sources.survey, sources.plan
+    epochs = survey.epochs_to(sources.branch)
+    start = epochs[0].from_offset if epochs else 0
+    controls = survey.controls_to(sources.branch)
+    history = branch_voters(survey, plan, controls, start, static_voters(survey, plan))
+    current = in_effect(history, offset)
+    return None if current is None else voter_set_rows(history)[history.index(current)]
