@@ -10,6 +10,7 @@ from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat,
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
 from kraft_audit.output import Column, Format, Output, time_text
+from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ def quorum(
     out = Output(output)
     with opened(path, dialect=dialect) as found:
         clusters = [
-            cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, path, capture)) is not None
+            cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None
         ]
     if not clusters:
-        raise UsageError(f"--capture: {path} has no capture {capture!r}")
+        names = sorted({replica.capture for plan in found.plans for replica in plan.replicas})
+        raise InputError(path, f"no capture {capture!r}: there are {', '.join(names)}")
     if status or replication:
         from kraft_audit.commands.quorum_text import replication_lines, status_lines
 
@@ -85,7 +87,7 @@ def quorum(
         out.rows([replica for cluster in clusters for replica in cluster["replicas"]], COLUMNS)
 
 
-def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, path: str, capture: str | None) -> dict[str, Any] | None:
+def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None) -> dict[str, Any] | None:
     """One cluster as of a capture, the newest by default; None where it has none of that name."""
     names = {replica.capture_number: replica.capture for replica in plan.replicas}
     numbers = [number for number, name in names.items() if capture in (None, name)]

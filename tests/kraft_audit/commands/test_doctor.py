@@ -1,0 +1,77 @@
+"""`doctor`: each thing that can be wrong is found, told in a row, and has its remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+def checks(ended) -> dict[str, dict[str, str]]:
+    return {row["what"]: row for row in json.loads(ended.out)}
+
+
+def test_a_machine_that_runs_these_tests_can_decode(kraft_audit) -> None:
+    found = checks(kraft_audit("doctor", "--output", "json"))
+    assert found["pyarrow"]["status"] == "ok"
+    assert found["numba"]["status"] == "ok"
+    assert {"kernel cache", "Java", "Delta jars", "working folder", "temporary files", "redaction key"} <= set(found)
+    assert all(row["remedy"] for row in found.values() if row["status"] != "ok")
+
+
+def test_a_cache_that_others_may_write_to_is_named(kraft_audit, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("KRAFT_AUDIT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir(mode=0o777)
+    (tmp_path / "cache").chmod(0o777)
+    row = checks(kraft_audit("doctor", "-o", "json"))["kernel cache"]
+    assert row["status"] == "warn"
+    assert str(tmp_path / "cache") in row["found"]
+    assert "0777" in row["found"]
+
+
+def test_no_java(kraft_audit, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    monkeypatch.setattr("kraft_audit.spark.session.shutil.which", lambda _: None)
+    monkeypatch.setattr("kraft_audit.spark.session.project_folder", lambda: tmp_path)
+    ended = kraft_audit("doctor", "-o", "json")
+    row = checks(ended)["Java"]
+    assert (ended.code, row["status"]) == (1, "fail")
+    assert "17 or 21" in row["remedy"]
+
+
+@pytest.mark.parametrize(("mode", "status"), [(0o600, "ok"), (0o644, "fail")])
+def test_a_key_file(kraft_audit, tmp_path: Path, monkeypatch, mode: int, status: str) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("ab" * 32)
+    key_file.chmod(mode)
+    monkeypatch.setenv("KRAFT_AUDIT_REDACTION_KEY_FILE", str(key_file))
+    ended = kraft_audit("doctor", "-o", "json")
+    row = checks(ended)["redaction key"]
+    assert (row["status"], str(key_file) in row["found"]) == (status, True)
+    assert "abab" not in ended.out
+    assert ended.code == (0 if status == "ok" else 1)
+
+
+def test_paths(kraft_audit, samples: Path, tmp_path: Path) -> None:
+    good = samples / "divergence"
+    found = checks(kraft_audit("doctor", good, tmp_path, tmp_path / "missing", "-o", "json"))
+    assert (found[str(good)]["status"], found[str(good)]["found"]) == ("ok", "12 replicas")
+    assert found[str(tmp_path)]["status"] == "fail"
+    assert found[str(tmp_path / "missing")]["status"] == "fail"
+
+
+def test_without_the_spark_extra(kraft_audit, monkeypatch) -> None:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
+    def version(name: str) -> str:
+        if name in ("pyspark", "delta-spark", "deltalake"):
+            raise PackageNotFoundError(name)
+        return installed_version(name)
+
+    monkeypatch.setattr("kraft_audit.commands.doctor_checks.version", version)
+    monkeypatch.setattr("kraft_audit.commands.doctor_checks.find_spec", lambda _: None)
+    ended = kraft_audit("doctor", "-o", "json")
+    assert ended.code == 0
+    assert checks(ended)["pyspark"]["remedy"] == "pip install 'kraft-audit[spark]'"

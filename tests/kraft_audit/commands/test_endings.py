@@ -1,0 +1,216 @@
+"""However a command ends: an exit code of the contract, one line on stderr that names what is wrong, no traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
+READERS = ["dump", "quorum"]
+
+
+def link_loop(folder: Path) -> Path:
+    (folder / "a").symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / "a")
+    return folder / "a"
+
+
+def hostile_archive(folder: Path) -> Path:
+    path = folder / "hostile.tar"
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo("../../__cluster_metadata-0/00000000000000000000.log")
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"evil"))
+    return path
+
+
+def fifo(folder: Path) -> Path:
+    os.mkfifo(folder / "fifo")
+    return folder / "fifo"
+
+
+def empty_file(folder: Path) -> Path:
+    (folder / "empty.tgz").touch()
+    return folder / "empty.tgz"
+
+
+def empty_folder(folder: Path) -> Path:
+    return folder
+
+
+def newline(folder: Path) -> Path:
+    (folder / "two\nlines").mkdir()
+    return folder / "two\nlines"
+
+
+def unreadable(folder: Path) -> Path:
+    path = folder / "unreadable.tgz"
+    path.write_bytes(b"x")
+    path.chmod(0)
+    return path
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing"
+
+
+def escapes(folder: Path) -> Path:
+    return folder / "\x1b[2J\u202e"
+
+
+def text_file(folder: Path) -> Path:
+    (folder / "notes.txt").write_text("no archive\n")
+    return folder / "notes.txt"
+
+
+HOSTILE = [
+    link_loop, hostile_archive, fifo, empty_file, empty_folder, newline, unreadable, missing, escapes, text_file,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+@pytest.mark.parametrize("command", READERS)
+def test_a_hostile_path_is_one_line_that_names_it(tmp_path: Path, kraft_audit, command: str, make) -> None:
+    path = make(tmp_path)
+    if make is unreadable and os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    ended = kraft_audit(command, path)
+    assert ended.code == 3
+    assert ended.out == ""
+    assert len(ended.error_lines) == 1, ended.err
+    assert ended.error_lines[0].startswith("kraft-audit: ")
+    shown = str(path).replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert shown in ended.error_lines[0]
+    assert "Traceback" not in ended.err
+
+
+def test_an_address_of_an_unknown_kind(kraft_audit) -> None:
+    ended = kraft_audit("dump", "ftp://host/path")
+    assert (ended.code, len(ended.error_lines)) == (3, 1)
+    assert "ftp://host/path" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["dump"], "PATH"),
+        (["nonsense"], "nonsense"),
+        (["dump", "samples/elr", "--outptu", "json"], "--outptu"),
+        (["dump", "samples/elr", "--output", "xml"], "xml"),
+        (["dump", "samples/elr", "--from", "x"], "--from"),
+        (["dump", "samples/elr", "--type", "PARTITION_CHANGED"], "PARTITION_CHANGE_RECORD"),
+        (["dump", "samples/elr", "--dialect", "kip1"], "kip1"),
+        (["quorum", "samples/divergence", "--status", "--output", "json"], "--status"),
+        (["run", "no-such-fleet.yaml"], "no-such-fleet.yaml"),
+        (["tables"], "LAKE"),
+    ],
+)
+def test_wrong_usage_is_one_line(kraft_audit, arguments: list[str], told: str) -> None:
+    ended = kraft_audit(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert len(ended.error_lines) == 1, ended.err
+    assert told in ended.err
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_an_unknown_capture_names_the_known_ones(kraft_audit, command: str) -> None:
+    ended = kraft_audit(command, "samples/divergence", "--capture", "nope")
+    assert (ended.code, len(ended.error_lines)) == (3, 1)
+    assert "10-uncommitted-suffix-live" in ended.err
+
+
+def test_no_lake_is_unreadable_input(kraft_audit, tmp_path: Path) -> None:
+    ended = kraft_audit("tables", tmp_path / "no-lake")
+    assert (ended.code, len(ended.error_lines)) == (3, 1)
+    assert str(tmp_path / "no-lake") in ended.err
+
+
+def test_a_reader_that_leaves_is_no_error(project_root: Path) -> None:
+    for arguments in (["dump", "samples/elr", "--format", "kafka"], ["dump", "samples", "-o", "jsonl"]):
+        with subprocess.Popen(
+            [*COMMAND, *arguments], cwd=project_root, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait(timeout=60) == 141
+
+
+def test_an_interrupt_is_130(project_root: Path) -> None:
+    # It waits for its output to be taken, and is interrupted there.
+    with subprocess.Popen(
+        [*COMMAND, "dump", "samples/elr", "--format", "kafka"],
+        cwd=project_root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read() == b""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\n"
+        "from kraft_audit.cli import run_command\n"
+        "code = run_command(['--help']) + run_command(['dump', '--help'])\n"
+        "heavy = {'pyarrow', 'numba', 'numpy', 'pyspark', 'yaml', 'deltalake', 'pandas', 'llvmlite'}\n"
+        "sys.stderr.write(','.join(sorted(heavy & set(sys.modules))) + str(code))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert ended.stderr == b"0"
+
+
+def test_commands_that_need_no_spark_import_none_of_it(program, project_root: Path) -> None:
+    script = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('pyspark', 'delta', 'deltalake', 'pandas'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from kraft_audit.cli import run_command\n"
+        "import os\n"
+        "codes = [run_command([*one.split(), 'samples/jbod']) for one in ('dump', 'quorum', 'dump --format kafka')]\n"
+        "sys.exit(max(codes))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, cwd=project_root, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_run_says_what_to_install(project_root: Path) -> None:
+    script = (
+        "import sys, importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name: None if name in ('pyspark', 'delta', 'deltalake') else found(name)\n"
+        "from kraft_audit.cli import run_command\n"
+        "sys.exit(run_command(['run', 'conf/fleet.yaml']) * 10 + run_command(['tables', '.demo/lake']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, cwd=project_root, check=False)
+    assert ended.returncode == 22
+    lines = ended.stderr.decode().splitlines()
+    assert len(lines) == 2
+    assert all("pip install 'kraft-audit[spark]'" in line for line in lines)
+
+
+def test_version_and_help(kraft_audit) -> None:
+    assert kraft_audit("--version").out.startswith("kraft-audit ")
+    for command in ("dump", "quorum", "run", "tables", "doctor"):
+        ended = kraft_audit(command, "--help")
+        assert ended.code == 0
+        assert ended.out.count(f"kraft-audit {command}") >= 2 + 1

@@ -1,0 +1,107 @@
+"""The one sink: text from bytes that anyone may have written, made harmless for each format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft_audit.output import Column, Format, Json, Output, json_objects, neutral, time_text, to_csv_cell, to_json
+
+ACTING = ["\x00", "\x07", "\x1b", "\x7f", "\x85", "\x9b", "\n", "\r", "\u200e", "\u2028", "\u202e", "\u2066", "\ufeff"]
+COLUMNS = [Column("name", "name"), Column("count", "count", is_number=True)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("character", ACTING)
+def test_acting_characters_are_shown_as_what_they_are(character: str) -> None:
+    assert neutral(f"a{character}b") == f"a{ascii(character)[1:-1]}b"
+    assert json.loads(to_json(f"a{character}b")) == f"a{character}b"
+    assert character not in to_json(f"a{character}b")
+
+
+@given(st.text())
+def test_no_text_ends_a_line_or_moves_a_cursor(text: str) -> None:
+    assert len(neutral(text).splitlines()) <= 1
+    assert not set(neutral(text)) & set(ACTING)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
+def test_json_means_what_was_given(value: object) -> None:
+    assert json.loads(to_json({"value": value})) == {"value": value}
+
+
+@given(st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1), st.none() | st.booleans()), max_size=5))
+def test_arrow_rows_are_the_json_of_their_values(rows: list[tuple[str, int, bool | None]]) -> None:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(columns[0], pa.string()), pa.array(columns[1], pa.int64()), pa.array(columns[2], pa.bool_())],
+        names=["text", "number", "flag"],
+    )
+    assert [json.loads(text) for text in json_objects(batch)] == batch.to_pylist()
+    assert list(json_objects(batch)) == [to_json(row) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+def test_no_text_is_a_formula(start: str) -> None:
+    assert to_csv_cell(f"{start}1+1") == f"'{start}1+1"
+    assert to_csv_cell(-1) == "-1"
+    assert to_csv_cell(f"\t{start}") in (f"'\\t{start}", f"\\t{start}")
+
+
+def test_formats_of_rows() -> None:
+    rows = [{"name": "a", "count": 1, "more": Json('{"b":[1]}')}, {"name": "bb", "count": None, "more": None}]
+    printed = {}
+    for format_ in Format:
+        stream = io.StringIO()
+        assert Output(format_, stream).rows(rows, COLUMNS) == 2
+        printed[format_] = stream.getvalue()
+    plain = [{"name": "a", "count": 1, "more": {"b": [1]}}, {"name": "bb", "count": None, "more": None}]
+    assert json.loads(printed[Format.JSON]) == plain
+    assert [json.loads(line) for line in printed[Format.JSONL].splitlines()] == plain
+    assert list(csv.reader(io.StringIO(printed[Format.CSV]))) == [
+        ["name", "count", "more"],
+        ["a", "1", '{"b":[1]}'],
+        ["bb", "", ""],
+    ]
+    assert printed[Format.TABLE] == "name  count\na         1\nbb\n"
+
+
+@pytest.mark.parametrize("format_", list(Format))
+def test_no_rows(format_: Format) -> None:
+    stream = io.StringIO()
+    Output(format_, stream).rows([], COLUMNS)
+    assert stream.getvalue() == {"table": "", "json": "[]\n", "jsonl": "", "csv": "name,count\n"}[format_]
+
+
+def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Output(stream=Terminal()).has_color
+    assert not Output(stream=io.StringIO()).has_color
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not Output(stream=Terminal()).has_color
+
+
+def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    Output(stream=stream).rows([{"name": "n" * 50, "count": 1}], COLUMNS)
+    assert [len(line) for line in stream.getvalue().splitlines()] == [20, 20]
+
+
+def test_times() -> None:
+    assert time_text(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert time_text(None) == ""
+    assert time_text(-1) == "-1"
+    assert time_text(2**62) == str(2**62)
