@@ -1,0 +1,141 @@
+"""A Spark standalone cluster of separate processes: a master, two workers, the job submitted with a zip of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pyspark
+import pytest
+
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.session import jar_settings, use_java
+
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(600)]
+
+CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
+PACKAGES = ("kraft_codec", "kraft_audit", "pyspark_kraft")
+SPARK_HOME = Path(pyspark.__file__).parent
+SECONDS_TO_START = 90
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise TimeoutError(f"nothing listens on port {port} after {SECONDS_TO_START} s")
+
+
+@contextmanager
+def started(folder: Path, environment: dict[str, str], name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One of Spark's daemons in a process group of its own, ended with all that it started."""
+    command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    with (folder / f"{name}-{time.monotonic_ns()}.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    return os.environ | {
+        "JAVA_HOME": str(use_java()),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
+    """The address of a cluster of two workers, each one core and one executor's memory."""
+    folder = tmp_path_factory.mktemp("cluster")
+    port, pages = free_port(), free_port()
+    address = f"spark://127.0.0.1:{port}"
+    own = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(pages))
+    with started(folder, environment, "master.Master", *own):
+        wait_for(port)
+        workers = [free_port(), free_port()]
+        limits = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(folder))
+        first = ("--port", str(workers[0]), "--webui-port", str(free_port()), *limits, address)
+        second = ("--port", str(workers[1]), "--webui-port", str(free_port()), *limits, address)
+        with (
+            started(folder, environment, "worker.Worker", *first),
+            started(folder, environment, "worker.Worker", *second),
+        ):
+            for worker in workers:
+                wait_for(worker)
+            yield address
+
+
+@pytest.fixture(scope="module")
+def project_zip(project_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("zip") / "kraft_audit.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        for package in PACKAGES:
+            for path in sorted((project_root / package).rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    archive.write(path, path.relative_to(project_root))
+    return file
+
+
+def submit(
+    master: str, environment: dict[str, str], project_root: Path, project_zip: Path, fleet_file: Path, *more: str
+) -> subprocess.CompletedProcess[str]:
+    jars = jar_settings()
+    where = ["--jars", jars["spark.jars"]] if "spark.jars" in jars else ["--packages", jars["spark.jars.packages"]]
+    command = [
+        str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *where, "--py-files", str(project_zip),
+        "--properties-file", str(project_root / "conf" / "spark" / "standalone.conf"),
+        "--conf", "spark.executor.memory=600m", "--conf", "spark.driver.memory=600m",
+        "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1",
+        str(project_root / "jobs" / "analyze.py"), str(fleet_file), "--output", "json", *more,
+    ]  # fmt: skip
+    # From another folder, so that the package is not found by chance in the working directory.
+    return subprocess.run(
+        command, env=environment, cwd=fleet_file.parent, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_the_job_on_a_cluster_of_processes(
+    master: str, environment: dict[str, str], project_root: Path, project_zip: Path, samples: Path, tmp_path: Path,
+    make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
+) -> None:  # fmt: skip
+    """Killed once between its steps, then run to the end: the tables are those of one process."""
+    clusters = {name: [samples / name] for name in CLUSTERS}
+    alone = make_fleet(clusters, lake="alone")
+    without_spark.run(alone)
+    fleet = make_fleet(clusters, lake="cluster", file="cluster.yaml")
+    file = tmp_path / "cluster.yaml"
+    killed = submit(master, environment | {"KRAFT_AUDIT_FAILPOINT": "after-stage"}, project_root, project_zip, file)
+    assert killed.returncode != 0
+    assert Ledger(DeltaLake(fleet.lake)).status().open_number == 1, killed.stderr[-2000:]
+    done = submit(master, environment, project_root, project_zip, file)
+    assert done.returncode == 0, done.stderr[-4000:]
+    # spark-submit joins a program's two outputs: the summary is the last line of both.
+    assert json.loads(done.stdout.splitlines()[-1])["plans"] == [1]
+    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
