@@ -1,9 +1,10 @@
 """`truth.jsonl`: what really happened, one JSON object a line, beside the log dirs of a run.
 
 Lines in order of time: `run` first, then events (`elected`, `voters`, `truncated`, `snapshot`, `capture`,
-`acknowledged`, `data_lost`, `broker_crash`, `damage`, `damage_effect`, `fault`), then `partition` lines: the state
-of a partition as after the committed record at `offset`, in log order; `end` last. Ids are Kafka's text form; times
-are `time_ms` of an unskewed clock.
+`acknowledged`, `data_lost`, `broker_crash`, `damage`, `damage_effect`, `fault`), then `committed_epoch` lines: which
+epoch's records stand where in the committed log, and `partition` lines: the state of a partition as after the
+committed record at `offset`, in log order; `end` last. Ids are Kafka's text form; times are `time_ms` of an unskewed
+clock.
 """
 
 from __future__ import annotations
@@ -93,6 +94,17 @@ def partition_lines(batches: list[Batch]) -> list[dict[str, Any]]:
     return lines
 
 
+def committed_epoch_lines(batches: list[Batch]) -> list[dict[str, Any]]:
+    """The epochs of the committed log, half-open offsets, ascending."""
+    lines: list[dict[str, Any]] = []
+    for batch in batches:
+        if not lines or lines[-1]["epoch"] != batch.epoch:
+            start = {"epoch": batch.epoch, "from_offset": batch.base_offset, "to_offset": batch.end_offset}
+            lines.append({"kind": "committed_epoch", **start})
+        lines[-1]["to_offset"] = batch.end_offset
+    return lines
+
+
 def _epochs(image: Image) -> dict[tuple[bytes, int], int]:
     return {(partition.topic_id, partition.index): partition.partition_epoch for partition in image.all_partitions()}
 
@@ -102,6 +114,7 @@ def write_truth(path: Path, head: dict[str, Any], cluster: Cluster, invariants: 
     lines: list[dict[str, Any]] = [{"kind": "run", "engine_version": ENGINE_VERSION, **head}]
     for time_us, kind, fields in invariants.events:
         lines.append({"time_ms": EPOCH_MS + time_us // MS, "kind": kind, **fields})
+    lines += committed_epoch_lines(invariants.ledger.batches)
     lines += partition_lines(invariants.ledger.batches)
     lines.append(
         {
