@@ -47,9 +47,7 @@ def main() -> None:
         started = time.perf_counter()
         simulation = simulate("random", 1, Path(folder) / "random")
         seconds = time.perf_counter() - started
-        print(
-            f"{'simulate':12} {seconds:>10.2f} s          {simulation.event_count:>10,} events, {len(simulation.captures)} captures"
-        )
+        print(f"{'simulate':12} {seconds:>10.2f} s          {simulation.event_count:>10,} events")
     if arguments.switches:
         print(table([catch for rule in RULES if (catch := hunt(rule)) is not None]))
 

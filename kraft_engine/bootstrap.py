@@ -11,7 +11,7 @@ from kraft_engine.image_records import config, feature
 class Bootstrap:
     """What a new cluster is formatted with: feature levels and the controllers' static min.insync.replicas."""
 
-    __slots__ = ("features", "release", "static_min_isr")
+    __slots__ = ("features", "release", "static_min_isr", "unclean_recovery")
 
     def __init__(self, metadata_version: int = 30, *, elr: int | None = None, static_min_isr: int = 1) -> None:
         level = (1 if metadata_version >= 26 else 0) if elr is None else elr
@@ -28,6 +28,8 @@ class Bootstrap:
                 self.features[name] = value
         self.static_min_isr = static_min_isr
         self.release: Release = LATEST
+        # KIP-966's unclean recovery, never shipped (kraft_engine.recovery).
+        self.unclean_recovery = False
 
     def feature_records(self) -> list[Record]:
         names = [METADATA_VERSION, *sorted(name for name in self.features if name != METADATA_VERSION)]

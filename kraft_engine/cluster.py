@@ -14,7 +14,7 @@ from kraft_engine.network import Network
 from kraft_engine.protocols import Membership, StateMachine, Witness
 from kraft_engine.raft import LEADER, RaftNode, Settings
 from kraft_engine.switches import ALL_ON, Switches
-from kraft_engine.voters import Voter, VoterSet
+from kraft_engine.voters import NO_DIRECTORY, Voter, VoterSet
 from kraft_engine.world import MS, World
 
 __all__ = ["Cluster", "IdleMachine", "Process"]
@@ -100,6 +100,8 @@ class Cluster:
         self._next_client_correlation = 0
         self.machine: StateMachine = IdleMachine()
         self.death_count = 0
+        # Endpoints other than `controller-<id>:9093`: fill before formatting.
+        self.endpoints: dict[int, tuple[str, int]] = {}
 
     # Formatting
 
@@ -110,7 +112,9 @@ class Cluster:
         disk = Disk(self.world.chance.uuid(), segment_limit_bytes=self.segment_limit_bytes)
         process = Process(len(self.processes), node_id, disk, static_voters)
         process.can_become_voter = can_become_voter
-        if not can_become_voter:
+        if can_become_voter:
+            process.endpoint = self.endpoint_of(node_id)
+        else:
             process.endpoint = (f"broker-{node_id}", 9092)
         self.processes.append(process)
         self.slots_by_id[node_id] = process.slot
@@ -120,7 +124,7 @@ class Cluster:
 
     def format_static(self, ids: tuple[int, ...]) -> list[Process]:
         """controller.quorum.voters: kraft.version 0, no directory ids, no bootstrap snapshot."""
-        voters = VoterSet(Voter(id, host=f"controller-{id}", port=CONTROLLER_PORT) for id in ids)  # noqa: A001
+        voters = VoterSet(Voter(id, NO_DIRECTORY, *self.endpoint_of(id)) for id in ids)  # noqa: A001
         return [self.add_process(id, static_voters=voters) for id in ids]  # noqa: A001
 
     def format_initial_controllers(self, ids: tuple[int, ...]) -> list[Process]:
@@ -259,6 +263,9 @@ class Cluster:
 
     def slot_of(self, node_id: int) -> int:
         return self.slots_by_id.get(node_id, -1)
+
+    def endpoint_of(self, node_id: int) -> tuple[str, int]:
+        return self.endpoints.get(node_id, (f"controller-{node_id}", CONTROLLER_PORT))
 
     def bootstrap_ids(self) -> tuple[int, ...]:
         return self.controller_ids

@@ -75,7 +75,8 @@ class Controller:
                 self.write([self._controller_registration(controller_id)])
 
     def _controller_registration(self, controller_id: int) -> Record:
-        endpoint = {"name": "CONTROLLER", "host": f"controller-{controller_id}", "port": 9093, "securityProtocol": 0}
+        host, port = self.node.addresses.endpoint_of(controller_id)
+        endpoint = {"name": "CONTROLLER", "host": host, "port": port, "securityProtocol": 0}
         features = [
             {"name": "kraft.version", "minSupportedVersion": 0, "maxSupportedVersion": 1},
             {"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30},
@@ -139,6 +140,7 @@ class Controller:
             elr_enabled=image.elr_enabled,
             release=self.bootstrap.release,
             switches=self.switches,
+            unclean_recovery=self.bootstrap.unclean_recovery,
         )
 
     def min_isr(self, topic_id: bytes) -> int:
@@ -149,7 +151,8 @@ class Controller:
         return ("PartitionChangeRecord", partition_version(level), partition_fields(fields, level))
 
     def election(self, topic_id: bytes) -> str:
-        return UNCLEAN if self.image.unclean_allowed(topic_id) else ONLINE
+        allowed = self.image.unclean_allowed(topic_id) and not self.bootstrap.unclean_recovery
+        return UNCLEAN if allowed else ONLINE
 
     def removals(self, broker: int, *, unclean: bool, from_elr: bool = False, leaving: bool = True) -> list[Record]:
         """Changes that take a broker out of every ISR (or every ELR) that has it."""

@@ -44,6 +44,7 @@ class ChangeBuilder:
         "removing",
         "replicas",
         "switches",
+        "unclean_recovery",
         "unclean_shutdown",
         "usable",
     )
@@ -58,6 +59,7 @@ class ChangeBuilder:
         elr_enabled: bool,
         release: Release = LATEST,
         switches: Switches = ALL_ON,
+        unclean_recovery: bool = False,
     ) -> None:
         self.partition = partition
         self.usable = usable
@@ -66,6 +68,7 @@ class ChangeBuilder:
         self.elr_enabled = elr_enabled
         self.release = release
         self.switches = switches
+        self.unclean_recovery = unclean_recovery
         self.isr = list(partition.isr)
         self.replicas = list(partition.replicas)
         self.removing = list(partition.removing)
@@ -159,7 +162,7 @@ class ChangeBuilder:
 
     def _last_known_leader(self, elr: list[int]) -> int:
         partition = self.partition
-        if not self.elr_enabled or self.isr or elr or len(partition.last_known_elr) != 1:
+        if self.unclean_recovery or not self.elr_enabled or self.isr or elr or len(partition.last_known_elr) != 1:
             return NO_LEADER
         broker = partition.last_known_elr[0]
         if not self.release.dead_last_known_leader and not self.usable(broker):
@@ -171,10 +174,13 @@ class ChangeBuilder:
             elr = []
         if elr != self.partition.elr:
             record["eligibleLeaderReplicas"] = elr
+        if self.unclean_recovery and self.elr_enabled and last_known != self.partition.last_known_elr:
+            # The KIP's own LastKnownElr: what the ELR lost, until the ISR is whole enough.
+            record["lastKnownElr"] = last_known
 
     def _set_last_known_leader(self, record: dict[str, Any]) -> None:
         partition = self.partition
-        if not self.elr_enabled:
+        if not self.elr_enabled or self.unclean_recovery:
             return
         if self.release.old_last_known_elr:
             if record.get("isr") == [] and partition.last_known_elr != [partition.leader]:

@@ -13,6 +13,13 @@ from kraft_engine.image import Image
 from kraft_engine.partition import Partition
 from kraft_engine.partition_invariants import PartitionInvariants
 from kraft_engine.raft import RaftNode
+from kraft_engine.recovery import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    RecoveryManager,
+    Strategy,
+    answer_log_info,
+)
 from kraft_engine.replicas import Replica, TopicPartition
 
 SESSION_CHECK_US = 250_000
@@ -42,6 +49,7 @@ class KafkaMachine:
         self.controllers: dict[int, Controller] = {}
         self.brokers: dict[int, Broker] = {}
         self.broker_by_id: dict[int, Broker] = {}
+        self.recovery: RecoveryManager | None = None
         cluster.machine = self
         self.world.after(SESSION_CHECK_US, self._check_sessions)
 
@@ -55,6 +63,12 @@ class KafkaMachine:
         self.brokers[process.slot] = broker
         self.broker_by_id[broker_id] = broker
         return broker
+
+    def recover_uncleanly(self, strategy: Strategy) -> None:
+        """Turns KIP-966's unclean recovery on, in place of the elections that ship."""
+        self.recovery = RecoveryManager(self, strategy)
+        self.bootstrap.unclean_recovery = True
+        self.invariants.strict_elr = False
 
     # Raft's state machine
 
@@ -149,6 +163,13 @@ class KafkaMachine:
         if isinstance(body, ToController):
             self._for_controller(node, source, body)
             return
+        if isinstance(body, GetReplicaLogInfoRequest):
+            answer_log_info(self, node, source, body)
+            return
+        if isinstance(body, GetReplicaLogInfoResponse):
+            if self.recovery is not None and node.slot in self.controllers:
+                self.recovery.answered(body)
+            return
         broker = self.brokers.get(node.slot)
         if broker is None or not broker.running:
             return
@@ -182,6 +203,8 @@ class KafkaMachine:
             controller = self.controllers.get(slot)
             if controller is not None and not self.is_paused(slot) and controller.node.leader is not None:
                 controller.check_sessions()
+                if self.recovery is not None and controller is self.active_controller():
+                    self.recovery.check(controller)
         self.world.after(SESSION_CHECK_US, self._check_sessions)
 
     # What brokers ask of their surroundings

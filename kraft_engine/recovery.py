@@ -1,0 +1,181 @@
+"""Unclean recovery as KIP-966 describes it, which never shipped: the replica with the most data leads, not a random
+one.
+
+A dialect of the controller: LastKnownElr then holds the members that the ELR lost to unclean shutdowns, and a
+leaderless partition is recovered by asking its replicas for their logs (GetReplicaLogInfo).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+from kraft_engine.elr import RECOVERING
+from kraft_engine.partition import NO_LEADER, Partition
+from kraft_engine.replicas import TopicPartition
+from kraft_engine.world import MS
+
+if TYPE_CHECKING:
+    from kraft_engine.controller import Controller
+    from kraft_engine.machine import KafkaMachine
+    from kraft_engine.raft import RaftNode
+
+TIMEOUT_US = 5_000 * MS
+
+
+class Strategy(enum.StrEnum):
+    """unclean.recovery.strategy."""
+
+    AGGRESSIVE = "Aggressive"
+    BALANCED = "Balanced"
+    NONE = "None"
+
+
+class GetReplicaLogInfoRequest:
+    __slots__ = ("broker_id", "key", "leader_epoch")
+
+    def __init__(self, broker_id: int, key: TopicPartition, leader_epoch: int) -> None:
+        self.broker_id = broker_id
+        self.key = key
+        self.leader_epoch = leader_epoch
+
+
+class GetReplicaLogInfoResponse:
+    """broker_epoch tells a reboot after the answer, current_leader_epoch a stale answer."""
+
+    __slots__ = ("broker_epoch", "broker_id", "current_leader_epoch", "key", "last_written_epoch", "log_end_offset")
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        key: TopicPartition,
+        last_written_epoch: int,
+        current_leader_epoch: int,
+        log_end_offset: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.key = key
+        self.last_written_epoch = last_written_epoch
+        self.current_leader_epoch = current_leader_epoch
+        self.log_end_offset = log_end_offset
+
+
+class Recovery:
+    """One partition's recovery under way."""
+
+    __slots__ = ("answers", "deadline_us", "leader_epoch", "strategy")
+
+    def __init__(self, strategy: Strategy, leader_epoch: int, deadline_us: int) -> None:
+        self.strategy = strategy
+        self.leader_epoch = leader_epoch
+        self.deadline_us = deadline_us
+        self.answers: dict[int, GetReplicaLogInfoResponse] = {}
+
+
+class RecoveryManager:
+    """The controller's unclean recovery manager. Nothing of it is in the log: a failover starts anew."""
+
+    def __init__(self, machine: KafkaMachine, strategy: Strategy) -> None:
+        self.machine = machine
+        self.strategy = strategy
+        self.under_way: dict[TopicPartition, Recovery] = {}
+        self.controller: Controller | None = None
+
+    def check(self, controller: Controller) -> None:
+        """Called now and then on the active controller: starts what must start, ends what can end."""
+        if controller is not self.controller:
+            self.controller = controller
+            self.under_way.clear()
+        for partition in controller.image.all_partitions():
+            key = (partition.topic_id, partition.index)
+            if partition.leader != NO_LEADER:
+                self.under_way.pop(key, None)
+            elif key in self.under_way:
+                self._finish(controller, key, partition)
+            elif self.should_recover(controller, partition):
+                self.start(controller, partition, self.strategy)
+
+    def should_recover(self, controller: Controller, partition: Partition) -> bool:
+        """The decision order of the KIP, from "if there are fenced ELR members" on."""
+        if self.strategy is Strategy.NONE:
+            return False
+        if self.strategy is Strategy.AGGRESSIVE:
+            return True
+        if partition.elr:
+            return False
+        known = partition.last_known_elr
+        return bool(known) and all(controller.image.is_active(broker) for broker in known)
+
+    def start(self, controller: Controller, partition: Partition, strategy: Strategy) -> None:
+        """Asks every live replica for its log."""
+        key = (partition.topic_id, partition.index)
+        node = controller.node
+        self.under_way[key] = Recovery(strategy, partition.leader_epoch, node.world.now_us + TIMEOUT_US)
+        self._ask(controller, key, partition)
+
+    def _ask(self, controller: Controller, key: TopicPartition, partition: Partition) -> None:
+        node = controller.node
+        answers = self.under_way[key].answers
+        for broker in partition.replicas:
+            if broker not in answers and controller.image.is_active(broker):
+                slot = node.addresses.slot_of(broker)
+                node.network.send(node.slot, slot, 1, GetReplicaLogInfoRequest(broker, key, partition.leader_epoch))
+
+    def answered(self, response: GetReplicaLogInfoResponse) -> None:
+        recovery = self.under_way.get(response.key)
+        if recovery is not None and response.current_leader_epoch == recovery.leader_epoch:
+            recovery.answers[response.broker_id] = response
+
+    def _finish(self, controller: Controller, key: TopicPartition, partition: Partition) -> None:
+        """Elects when the strategy has what it waits for: the highest epoch, then the longest log."""
+        recovery = self.under_way[key]
+        valid = [
+            answer for answer in recovery.answers.values()
+            if controller.image.is_active(answer.broker_id)
+            and controller.image.brokers[answer.broker_id]["brokerEpoch"] == answer.broker_epoch
+        ]  # fmt: skip
+        late = controller.node.world.now_us >= recovery.deadline_us
+        answered = {answer.broker_id for answer in valid}
+        if recovery.strategy is Strategy.BALANCED:
+            everyone = answered >= set(partition.replicas)
+            ready = answered >= set(partition.last_known_elr) and (late or everyone)
+        else:
+            ready = bool(valid) and (late or answered >= set(partition.replicas))
+        if not ready:
+            self._ask(controller, key, partition)
+            return
+        best = max(valid, key=lambda answer: (answer.last_written_epoch, answer.log_end_offset, -answer.broker_id))
+        del self.under_way[key]
+        self.designate(controller, partition, best.broker_id)
+
+    @staticmethod
+    def designate(controller: Controller, partition: Partition, broker_id: int) -> None:
+        """ElectLeaders with a designated leader: it leads alone, recovering, and ELR and LastKnownElr are emptied."""
+        fields: dict[str, Any] = {
+            "partitionId": partition.index,
+            "topicId": partition.topic_id,
+            "leader": broker_id,
+            "isr": [broker_id],
+            "leaderRecoveryState": RECOVERING,
+        }
+        if partition.elr:
+            fields["eligibleLeaderReplicas"] = []
+        if partition.last_known_elr:
+            fields["lastKnownElr"] = []
+        controller.write([controller.change(fields)])
+
+
+def answer_log_info(machine: KafkaMachine, node: RaftNode, source: int, request: GetReplicaLogInfoRequest) -> None:
+    """A broker's side: the end of its log, the epoch of its last record, and the leader epoch that it knows."""
+    broker = machine.brokers.get(node.slot)
+    if broker is None or not broker.running:
+        return
+    replica = broker.replicas.get(request.key)
+    if replica is None:
+        return
+    response = GetReplicaLogInfoResponse(
+        broker.id, broker.epoch, request.key, replica.last_epoch, replica.leader_epoch, replica.end_offset
+    )
+    node.network.send(node.slot, source, 1, response)

@@ -1,0 +1,39 @@
+"""What several tests ask of Kafka's classes, and what the engine says of the same."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from kraft_engine.cluster import Process
+from kraft_engine.image import Image
+
+
+def read_by_kafka(classpath: str, folders: list[Path]) -> list[list[str]]:
+    program = Path(__file__).parent / "java" / "ReadLogDirs.java"
+    command = ["java", "-Xmx400m", "-XX:+UseSerialGC", "-cp", classpath, str(program)]
+    run = subprocess.run(
+        command, input="\n".join(map(str, folders)), capture_output=True, text=True, timeout=280, check=True
+    )
+    return [line.split("\t") for line in run.stdout.splitlines()]
+
+
+def partition_rows(process: Process) -> list[list[str]]:
+    """What the engine says of every partition at the end of this node's log, as the Java program prints it."""
+    log = process.disk.log
+    image, start = Image(), 0
+    snapshot = log.latest_snapshot
+    if snapshot is not None and isinstance(snapshot.image, Image):
+        image, start = snapshot.image.copy(), snapshot.id[0]
+    for batch in log.batches:
+        if batch.base_offset >= start:
+            image.replay_batch(batch)
+    rows = []
+    for name in sorted(image.topic_ids):
+        for number, found in sorted(image.partitions[image.topic_ids[name]].items()):
+            rows.append([
+                "partition", name, str(number), str(found.replicas), str(found.isr), str(found.elr),
+                str(found.last_known_elr), str(found.leader), str(found.leader_epoch), str(found.partition_epoch),
+                str(found.recovering),
+            ])  # fmt: skip
+    return rows
