@@ -186,7 +186,10 @@ def run_fleet(
     def session() -> SparkSession:
         started = time.monotonic()
         spark = spark_session("kraft-audit", conf_file=spark_conf)
-        run.result.seconds["session"] = round(time.monotonic() - started, 3)
+        seconds = time.monotonic() - started
+        if "session" not in run.result.seconds:
+            run.result.seconds["session"] = round(seconds, 3)
+            progress(f"session  Spark {spark.version} on {spark.sparkContext.master}  ({seconds:.1f} s)")
         return spark
 
     lake = open_lake(fleet, session)

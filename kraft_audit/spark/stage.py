@@ -7,6 +7,7 @@ cluster that fails leaves nothing, whatever its neighbours in the task do; a lak
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from kraft_codec.tables import PLANS, TABLES
 
 # Rows of a cluster wait in memory until the cluster has been read to its end; one that has more gets files of its own.
 CLUSTER_BYTES: Final = 32 << 20
+OURS: Final = re.compile(r"[/\\](kraft_codec|kraft_audit)[/\\]")
 LARGEST_OFFSET: Final = (1 << 63) - 1
 STAGED_TABLES: Final = frozenset(TABLES) - {PLANS.name}
 # The rows that cross back to the driver.
@@ -159,9 +161,13 @@ def _guarded(plan: ClusterPlan, read_cluster: ReadCluster) -> Iterator[tuple[str
         yield Failure(one_line(str(problem)))
     except Exception as problem:
         # A fault of ours must not take the other clusters along either. Its message may hold bytes of a record.
-        frames = traceback.extract_tb(problem.__traceback__)
-        where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames[-3:]))
-        yield Failure(f"internal error: {type(problem).__name__} at {where}")
+        yield Failure(f"internal error: {type(problem).__name__} at {_where(problem)}")
+
+
+def _where(problem: Exception) -> str:
+    """The innermost places in our own packages, enough to find the fault by."""
+    ours = [frame for frame in traceback.extract_tb(problem.__traceback__) if OURS.search(frame.filename)]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(ours[-3:]))
 
 
 def one_line(text: str) -> str:
