@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.replay.kernels.native import kernel
-from kraft_codec.uuids import uuid_text
+from kraft_codec.uuids import UUID_TEXT_CHARACTERS, uuid_text
 
 UUID_BYTES: Final = 16
 _FEWEST_SLOTS: Final = 1 << 10
+_TEXT: Final = np.dtype(f"S{UUID_TEXT_CHARACTERS}")
 
 
 def uuid_values(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -37,7 +38,8 @@ class UuidNumbers:
         self.count = 0
         self._ids = np.zeros((0, 2), np.int64)
         self._slots = np.full(_FEWEST_SLOTS, -1, np.int32)
-        self._texts: list[str] = []
+        self._texts = np.zeros(0, _TEXT)
+        self._text_count = 0
 
     def numbers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The number of each uuid; `values` as `uuid_values` gives them."""
@@ -62,11 +64,18 @@ class UuidNumbers:
         """The number of one uuid."""
         return int(self.numbers(np.frombuffer(value, np.int64).reshape(1, 2))[0])
 
-    def texts(self) -> list[str]:
-        """The texts of all uuids by number."""
-        for number in range(len(self._texts), self.count):
-            self._texts.append(uuid_text(self._ids[number].tobytes()))
-        return self._texts
+    def texts(self, numbers: npt.NDArray[np.int32]) -> pa.StringArray:
+        """The texts of uuids by their numbers. All are of one length, so that no offsets need to be read."""
+        if self.count > len(self._texts):
+            larger = np.zeros(max(2 * len(self._texts), self.count), _TEXT)
+            larger[: self._text_count] = self._texts[: self._text_count]
+            self._texts = larger
+        for number in range(self._text_count, self.count):
+            self._texts[number] = uuid_text(self._ids[number].tobytes()).encode()
+        self._text_count = self.count
+        offsets = np.arange(0, (len(numbers) + 1) * UUID_TEXT_CHARACTERS, UUID_TEXT_CHARACTERS, dtype=np.int32)
+        chosen = self._texts.take(numbers)
+        return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(chosen))
 
     def _make_room(self, count: int) -> None:
         if self.count + count > len(self._ids):

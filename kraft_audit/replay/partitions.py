@@ -255,7 +255,7 @@ class PartitionReplay:
             "from_offset": events.offsets[event],
             "from_epoch": events.epochs[event],
             "timestamp_ms": events.times_ms[event],
-            "topic_id": pa.array(self._topics.texts()).take(topic),
+            "topic_id": self._topics.texts(cells[:, layout.TOPIC]),
             "partition": cells[:, layout.PARTITION],
             "cause": _CAUSES.take(pa.array(cells[:, layout.CAUSE])),
             "topic": pa.array(names).take(topic),
@@ -272,7 +272,7 @@ class PartitionReplay:
         for name, number in _LIST_COLUMNS.items():
             columns[name] = self._lists(layout.LISTS + 2 * number, count)
         directories = self._lists(layout.LISTS + 2 * layout.DIRECTORIES, count)
-        texts = pa.array(self._directories.texts()).take(directories.values)
+        texts = self._directories.texts(directories.values.to_numpy())
         columns["directories"] = pa.ListArray.from_arrays(directories.offsets, texts)
         return build_batch(PARTITION_CHANGES, columns, count)
 

@@ -8,11 +8,13 @@ for the record behind it, so that its cause is seen whole.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from kraft_audit.replay.kernels.layout import OPERATION_GAP_MS
 from kraft_audit.replay.records import RecordColumns
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
@@ -29,8 +31,10 @@ class Settler:
     """Takes windows of a log in order and gives them back as far as they are settled."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, pa.RecordBatch] = {}
+        self._waiting: list[RecordColumns] = []
         self._begin_offset: int | None = None
+        self._aborted: list[tuple[int, int]] = []
+        self._run: _Run | None = None
         self._fed_to = 0
         self.settled_offset = 0
         """Everything below has been given back: the end of what was fed, or where an unfinished transaction or
@@ -46,67 +50,87 @@ class Settler:
 
         A batch may cross `to_offset`: its records count, and the next window goes on behind them.
         """
-        joined = _joined(self._waiting, records)
-        self._fed_to = max(self._fed_to, to_offset, *(_end(batch) for batch in records.values()))
-        aborted = self._transactions(records)
-        settled = self._begin_offset if self._begin_offset is not None else self._start_of_last_operation(joined)
-        for begin, end in aborted:
-            joined = _without(joined, begin, end)
-        self.settled_offset = settled
-        self._waiting = _between(joined, settled, None)
-        return _between(joined, None, settled)
+        before = self._fed_to
+        self._fed_to = max(before, to_offset, *(_end(batch) for batch in records.values()))
+        self._follow_transactions(records)
+        self._run = _last_run(records, before, self._fed_to, self._run)
+        settled = self._fed_to if self._run is None else self._run.from_offset
+        if self._begin_offset is not None:
+            settled = self._begin_offset
+        self._waiting.append(records)
+        if settled == self.settled_offset:
+            return {}
+        return self._release(settled)
 
     def rest(self) -> RecordColumns:
         """The operation at the end although its last record may be missing; an open transaction stays out."""
-        end = self._fed_to if self._begin_offset is None else self._begin_offset
-        rest = _between(self._waiting, None, end)
-        self._waiting = _between(self._waiting, end, None)
-        self.settled_offset = end
-        return rest
+        return self._release(self._fed_to if self._begin_offset is None else self._begin_offset)
 
-    def _transactions(self, records: RecordColumns) -> list[tuple[int, int]]:
-        """Follows Begin, End and Abort; the offsets [begin, abort] of what was aborted."""
+    def _release(self, settled: int) -> RecordColumns:
+        joined = _joined(self._waiting)
+        for begin, end in self._aborted:
+            joined = _without(joined, begin, end)
+        self._aborted = []
+        self.settled_offset = settled
+        self._waiting = [_between(joined, settled, None)]
+        return _between(joined, None, settled)
+
+    def _follow_transactions(self, records: RecordColumns) -> None:
+        """Follows Begin, End and Abort; remembers the offsets [begin, abort] of what was aborted."""
         marks = [
             (offset, name)
             for name in _MARKS
             if (batch := records.get(name)) is not None
             for offset in batch.column("offset").to_pylist()
         ]
-        aborted = []
         for offset, name in sorted(marks):
             if name == "BeginTransactionRecord":
                 self._begin_offset = offset
             else:
                 if name == "AbortTransactionRecord" and self._begin_offset is not None:
-                    aborted.append((self._begin_offset, offset))
+                    self._aborted.append((self._begin_offset, offset))
                 self._begin_offset = None
-        return aborted
 
-    def _start_of_last_operation(self, records: RecordColumns) -> int:
-        """Where the run of partition changes begins that reaches the end of what was read; else that end."""
-        batch = records.get(CHANGE_RECORD)
-        if batch is None or batch.num_rows == 0:
-            return self._fed_to
-        offsets = batch.column("offset").to_numpy()
-        if offsets[-1] != self._fed_to - 1:
-            return self._fed_to
-        gaps = np.flatnonzero(np.diff(offsets) != 1)
-        first = int(gaps[-1]) + 1 if len(gaps) else 0
-        if len(offsets) - first > MAX_WAITING_CHANGES:
-            return self._fed_to
-        return int(offsets[first])
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Changes without a gap, in what may be one operation, that reach the end of what was read."""
+
+    from_offset: int
+    count: int
+    last_time_ms: int
+
+
+def _last_run(records: RecordColumns, from_offset: int, to_offset: int, before: _Run | None) -> _Run | None:
+    """The run at the end of a window; `before` is that at the end of the window before it, which it may go on."""
+    batch = records.get(CHANGE_RECORD)
+    if batch is None or batch.num_rows == 0:
+        return None
+    offsets = batch.column("offset").to_numpy()
+    times = batch.column("timestamp_ms").to_numpy()
+    if offsets[-1] != to_offset - 1:
+        return None
+    gaps = np.flatnonzero((np.diff(offsets) != 1) | (np.abs(np.diff(times)) > OPERATION_GAP_MS))
+    first = int(gaps[-1]) + 1 if len(gaps) else 0
+    start, count = int(offsets[first]), len(offsets) - first
+    goes_on = first == 0 and before is not None and start == from_offset
+    if before is not None and goes_on and abs(int(times[0]) - before.last_time_ms) <= OPERATION_GAP_MS:
+        start, count = before.from_offset, before.count + count
+    return None if count > MAX_WAITING_CHANGES else _Run(start, count, int(times[-1]))
 
 
 def _end(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[-1].as_py()) + 1 if batch.num_rows else 0
 
 
-def _joined(first: RecordColumns, second: RecordColumns) -> RecordColumns:
-    joined = dict(first)
-    for name, batch in second.items():
-        before = joined.get(name)
-        joined[name] = pa.concat_batches([before, batch]) if before is not None and before.num_rows else batch
-    return joined
+def _joined(parts: list[RecordColumns]) -> RecordColumns:
+    if len(parts) == 1:
+        return parts[0]
+    batches: dict[str, list[pa.RecordBatch]] = {}
+    for part in parts:
+        for name, batch in part.items():
+            batches.setdefault(name, []).append(batch)
+    return {name: some[0] if len(some) == 1 else pa.concat_batches(some) for name, some in batches.items()}
 
 
 def _between(records: RecordColumns, from_offset: int | None, to_offset: int | None) -> dict[str, pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,14 @@ def columns(text: str, first_offset: int = 0) -> dict[str, pa.RecordBatch]:
     for at, letter in enumerate(text):
         if letter != ".":
             offsets.setdefault(TYPES[letter], []).append(first_offset + at)
-    return {name: pa.RecordBatch.from_pydict({"offset": pa.array(o, pa.int64())}) for name, o in offsets.items()}
+    return {name: batch_of(some) for name, some in offsets.items()}
+
+
+def batch_of(offsets: Iterable[int]) -> pa.RecordBatch:
+    column = pa.array(offsets, pa.int64())
+    return pa.RecordBatch.from_pydict(
+        {"offset": column, "timestamp_ms": pa.nulls(len(column), pa.int64()).fill_null(5)}
+    )
 
 
 def offsets_of(records: Any) -> dict[str, list[int]]:
@@ -83,7 +91,7 @@ def test_batch_that_crosses_the_end_of_its_window_counts_whole() -> None:
 def test_endless_run_of_changes_is_not_held_back() -> None:
     settler = Settler()
     size = MAX_WAITING_CHANGES + 1
-    batch = {"PartitionChangeRecord": pa.RecordBatch.from_pydict({"offset": pa.array(range(size), pa.int64())})}
+    batch = {"PartitionChangeRecord": batch_of(range(size))}
     assert settler.feed(batch, size)["PartitionChangeRecord"].num_rows == size
 
 
