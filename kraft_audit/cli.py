@@ -13,17 +13,27 @@ from typing import Annotated, Final
 
 import typer
 
+from kraft_audit.commands.check import check
 from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
 from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, complain, guarded, use_utf8
+from kraft_audit.commands.partitions import partitions
+from kraft_audit.commands.planning import recover_plan, whatif
 from kraft_audit.commands.quorum import quorum
+from kraft_audit.commands.rules import explain, rules
 from kraft_audit.commands.run import run
+from kraft_audit.commands.state import diff, state
 from kraft_audit.commands.tables import tables
+from kraft_audit.commands.voters import voters
 
 WITHOUT_SPARK: Final = "Any log dir, no Spark, no Java"
 WITH_SPARK: Final = "Fleets and lakes: pip install 'kraft-audit\\[spark]'"
 
-LAPTOP_COMMANDS: Final = (dump, quorum)
+LAPTOP_COMMANDS: Final = (
+    *(check, explain, rules, whatif, recover_plan),
+    *(quorum, voters, state, diff, partitions, dump),
+)
+FAULT_CHARACTERS_MAX: Final = 200
 
 app = typer.Typer(
     name="kraft-audit",
@@ -41,9 +51,16 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(p if p.startswith("\b") else " ".join(p.split()) for p in paragraphs)
 
 
+def command_name(command: Callable[..., int | None]) -> str:
+    """What is typed: `recover-plan` for recover_plan."""
+    return command.__name__.replace("_", "-")
+
+
 def _add(panel: str, *commands: Callable[..., int | None]) -> None:
     for command in commands:
-        app.command(rich_help_panel=panel, help=_unwrapped(command.__doc__ or ""))(guarded(command))
+        app.command(command_name(command), rich_help_panel=panel, help=_unwrapped(command.__doc__ or ""))(
+            guarded(command)
+        )
 
 
 _add(WITHOUT_SPARK, *LAPTOP_COMMANDS)
@@ -75,7 +92,7 @@ def main() -> None:
     """The program: runs a command, and leaves with its exit code."""
     use_utf8()
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in {command.__name__ for command in LAPTOP_COMMANDS}:
+    if arguments and arguments[0] in {command_name(command) for command in LAPTOP_COMMANDS}:
         sys.meta_path.insert(0, _NoPandas())
     sys.exit(run_command(arguments))
 
@@ -100,7 +117,8 @@ def run_command(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             if os.environ.get("KRAFT_AUDIT_TRACEBACK"):
                 raise
-            complain(f"a fault of kraft-audit itself: {type(error).__name__}: {error} (KRAFT_AUDIT_TRACEBACK=1 tells)")
+            what = f"{type(error).__name__}: {error}".splitlines()[0][:FAULT_CHARACTERS_MAX]
+            complain(f"a fault of kraft-audit itself: {what} (KRAFT_AUDIT_TRACEBACK=1 tells more)")
             return EXIT_BUG
         complain(error.format_message())
         return EXIT_USAGE

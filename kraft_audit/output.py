@@ -216,6 +216,11 @@ class Output:
         """Prints one line of text that came from data."""
         self.line(neutral(text))
 
+    def colored(self, text: str, sgr: str, rest: str = "") -> None:
+        """Prints a line that begins with a coloured word; `sgr` are the codes of ECMA-48."""
+        shown = f"\x1b[{sgr}m{neutral(text)}\x1b[0m" if self.has_color else neutral(text)
+        self.line(shown + neutral(rest))
+
     def title(self, text: str) -> None:
         """Prints a heading."""
         self.line(f"\x1b[1m{neutral(text)}\x1b[0m" if self.has_color else neutral(text))

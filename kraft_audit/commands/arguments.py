@@ -20,3 +20,12 @@ Capture = Annotated[
 DialectOption = Annotated[
     Dialect, typer.Option("--dialect", help="Membership protocol that wrote the log, as its owner knows.")
 ]
+Defaults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--default",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="Static broker config that no log holds, as min.insync.replicas=2.",
+    ),
+]

@@ -61,9 +61,7 @@ def quorum(
     key = redaction_key()
     out = Output(output)
     with opened(path, dialect=dialect) as found:
-        clusters = [
-            cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None
-        ]
+        clusters = [cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None]
     if not clusters:
         names = sorted({replica.capture for plan in found.plans for replica in plan.replicas})
         raise InputError(path, f"no capture {capture!r}: there are {', '.join(names)}")

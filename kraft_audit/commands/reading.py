@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kraft_audit.commands.ending import remark
+from kraft_audit.commands.ending import UsageError, remark
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
 
@@ -46,8 +46,10 @@ def opened(
     capture: str | None = None,
     node_ids: list[int] | None = None,
     file: str | None = None,
+    defaults: list[str] | None = None,
 ) -> Iterator[Input]:
-    """Plans everything below `path`, or the part of it that the options name. Raises InputError."""
+    """Plans everything below `path`, or the part of it that the options name. Raises InputError, UsageError."""
+    static = static_defaults(defaults)
     from kraft_audit.replay.planning import plan_path
     from kraft_codec.storage import open_storage
 
@@ -59,11 +61,25 @@ def opened(
         now_ms = time.time_ns() // 1_000_000
         plans = plan_path(path, open_storage=kept, captured_at_ms=now_ms, dialect=dialect, capture=capture)
         plans = [plan for plan in (_narrowed(plan, node_ids, file) for plan in plans) if plan.replicas]
+        plans = [replace(plan, defaults=static) for plan in plans]
         if not plans:
             wanted = [f"node {', '.join(map(str, node_ids))}"] if node_ids else []
             wanted += [f"file {file}"] if file else []
             raise InputError(path, f"nothing there of {' and '.join(wanted)}")
         yield Input(path, storage, plans)
+
+
+def static_defaults(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """`NAME=VALUE` texts as pairs, by name. Raises UsageError."""
+    pairs: dict[str, str] = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--default: {text!r}: expected NAME=VALUE")
+        if name == "min.insync.replicas" and not (value.isdecimal() and int(value) > 0):
+            raise UsageError(f"--default: {text!r}: expected a number of replicas, 1 or more")
+        pairs[name] = value
+    return tuple(sorted(pairs.items()))
 
 
 def _narrowed(plan: ClusterPlan, node_ids: list[int] | None, file: str | None) -> ClusterPlan:

@@ -1,0 +1,24 @@
+"""Whole histories of the clusters below PATH, for the commands that judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kraft_audit.commands.reading import opened, redaction_key, redactor
+from kraft_codec.schemas import Dialect
+
+if TYPE_CHECKING:
+    from kraft_audit.rules.history import ClusterHistory
+
+
+def histories(
+    path: str, *, dialect: Dialect, capture: str | None = None, defaults: list[str] | None = None
+) -> Iterator[ClusterHistory]:
+    """One history for each cluster below `path`, in the order of their ids. Raises InputError."""
+    from kraft_audit.rules.collect import read_history
+
+    key = redaction_key()
+    with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
+        for plan in found.plans:
+            yield read_history(plan, open_storage=found.open_storage, redactor=redactor(key))

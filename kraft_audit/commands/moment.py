@@ -1,0 +1,113 @@
+"""One cluster at one moment: the capture that was asked for, its canonical log, how far that is proven."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.reading import Input, redactor
+from kraft_codec.errors import InputError
+
+if TYPE_CHECKING:
+    from kraft_audit.replay.plan import ClusterPlan
+    from kraft_audit.replay.rounds import RoundInterval
+    from kraft_audit.replay.state import ClusterState, Sources
+
+COMMITTED: Final = "committed"
+_OFFSET: Final = re.compile(r"-?[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A cluster as of a capture. `end_offset` is the end of its canonical log, `low` how far that is proven."""
+
+    plan: ClusterPlan
+    sources: Sources
+    capture: str
+    other_captures: tuple[str, ...]
+    end_offset: int
+    low: int
+    low_epoch: int
+
+    def proof_text(self, offset: int) -> str:
+        """How far the state as after `offset` is proven, in one line."""
+        upto = f"proven to offset {self.low} of {self.end_offset}"
+        if offset < self.low:
+            return upto
+        return f"{upto}: what records {self.low} to {offset} say is not proven committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a log: after a record, at a time, or neither: the end."""
+
+    offset: int | None = None
+    time_ms: int | None = None
+    is_committed: bool = False
+
+
+def place(option: str, text: str | None) -> Place:
+    """An offset, a time (ISO 8601, UTC where it names no zone), `committed`, or None for the end. Raises UsageError."""
+    if text is None:
+        return Place()
+    if text == COMMITTED:
+        return Place(is_committed=True)
+    if _OFFSET.fullmatch(text):
+        if int(text) < 0:
+            raise UsageError(f"{option}: {text}: expected an offset of 0 or more")
+        return Place(offset=int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        expected = f"an offset, a time such as 2026-11-21T03:00:00Z, or {COMMITTED}"
+        raise UsageError(f"{option}: {text!r}: expected {expected}") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return Place(time_ms=int(moment.timestamp() * 1000))
+
+
+def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, tables: frozenset[str]) -> Moment:
+    """The newest capture of a cluster, or the one of that name. Raises InputError where it has no canonical log."""
+    from kraft_audit.replay.rounds import committed_intervals
+    from kraft_audit.replay.state import Sources
+    from kraft_audit.replay.survey import survey
+
+    shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
+    intervals = committed_intervals(shape, plan)
+    chosen = _chosen(intervals, capture)
+    if chosen is None:
+        names = ", ".join(sorted({one.round.capture for one in intervals})) or "none"
+        raise InputError(found.root, f"no capture {capture!r} of cluster {plan.cluster_id}: there are {names}")
+    canonical = chosen.interval.canonical
+    if canonical is None:
+        why = chosen.interval.undecided or "its logs contradict each other"
+        raise InputError(found.root, f"cluster {plan.cluster_id} has no canonical log: {why}")
+    return Moment(
+        plan,
+        Sources(plan, shape, canonical.number, found.open_storage, redactor(key), tables),
+        chosen.round.capture,
+        tuple(one.round.capture for one in intervals if one is not chosen),
+        canonical.end[1],
+        chosen.interval.low,
+        chosen.interval.low_epoch,
+    )
+
+
+def state_at_place(moment: Moment, where: Place) -> ClusterState:
+    """The state there; beyond the end of the capture's log, the state at its end."""
+    from kraft_audit.replay.state import state_at
+
+    last = moment.end_offset - 1
+    if where.is_committed:
+        return state_at(moment.sources, offset=min(moment.low - 1, last))
+    if where.time_ms is None:
+        return state_at(moment.sources, offset=last if where.offset is None else min(where.offset, last))
+    found = state_at(moment.sources, time_ms=where.time_ms)
+    return found if found.offset <= last else state_at(moment.sources, offset=last)
+
+
+def _chosen(intervals: list[RoundInterval], capture: str | None) -> RoundInterval | None:
+    named = [one for one in intervals if capture in (None, one.round.capture)]
+    return named[-1] if named else None

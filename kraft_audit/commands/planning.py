@@ -1,0 +1,89 @@
+"""`whatif` and `recover-plan`: what a crash would do, and what can be done once it has."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.histories import histories
+from kraft_audit.output import Format, Output
+from kraft_codec.schemas import Dialect
+
+
+def whatif(
+    path: Path,
+    lose: Annotated[
+        list[int] | None,
+        typer.Option("--lose", metavar="BROKER", show_default=False, help="This broker crashes; repeat for several."),
+    ] = None,
+    lose_rack: Annotated[
+        list[str] | None,
+        typer.Option("--lose-rack", metavar="RACK", show_default=False, help="All brokers of this rack crash."),
+    ] = None,
+    in_full: Annotated[bool, typer.Option("--full", help="Every partition that something happens to.")] = False,
+    output: OutputFormat = Format.TABLE,
+    capture: Capture = None,
+    default: Defaults = None,
+    dialect: DialectOption = Dialect.KIP853,
+) -> None:
+    """Say which partitions go offline or lose data if those brokers crash uncleanly, together, now.
+
+    \b
+    Examples:
+      kraft-audit whatif samples/elr --lose 13
+      kraft-audit whatif samples/elr-06-kill-13-last-replica.tgz --lose 11 --lose 12 --output json
+    """
+    if not lose and not lose_rack:
+        raise UsageError("whatif needs --lose BROKER or --lose-rack RACK")
+    from kraft_audit.rules.plan_lines import whatif_lines
+    from kraft_audit.rules.whatif import brokers_of_racks, smallest_loss
+    from kraft_audit.rules.whatif import lose as crash
+
+    out = Output(output)
+    documents: list[dict[str, Any]] = []
+    for history in histories(path, dialect=dialect, capture=capture, defaults=default):
+        brokers = {*(lose or ()), *brokers_of_racks(history, lose_rack or ())}
+        found, smallest = crash(history, brokers), smallest_loss(history)
+        if out.format is Format.TABLE:
+            out.title(history.cluster_id or "(no cluster id)")
+            for line in whatif_lines(found, smallest, in_full=in_full):
+                out.text(line)
+        documents.append({"cluster_id": history.cluster_id, **asdict(found), "smallest_loss": asdict(smallest)})
+    if out.format is Format.JSON:
+        out.document(documents[0] if len(documents) == 1 else documents)
+    elif out.format is not Format.TABLE:
+        out.rows([{"cluster_id": one["cluster_id"], **row} for one in documents for row in one["outcomes"]], [])
+
+
+def recover_plan(
+    path: Path,
+    output: OutputFormat = Format.TABLE,
+    capture: Capture = None,
+    default: Defaults = None,
+    dialect: DialectOption = Dialect.KIP853,
+) -> None:
+    """Say for each partition without a leader what Kafka will do, and what KIP-966's Balanced and Aggressive would.
+
+    \b
+    Examples:
+      kraft-audit recover-plan samples/elr
+      kraft-audit recover-plan samples/elr-06-kill-13-last-replica.tgz --output json
+    """
+    from kraft_audit.rules.plan_lines import recovery_lines
+    from kraft_audit.rules.recovery import recover_plan as plans_of
+
+    out = Output(output)
+    rows: list[dict[str, Any]] = []
+    for history in histories(path, dialect=dialect, capture=capture, defaults=default):
+        plans = plans_of(history)
+        if out.format is Format.TABLE:
+            out.title(history.cluster_id or "(no cluster id)")
+            for line in recovery_lines(plans):
+                out.text(line)
+        rows += [{"cluster_id": history.cluster_id, **asdict(plan)} for plan in plans]
+    if out.format is not Format.TABLE:
+        out.rows(rows, [])
