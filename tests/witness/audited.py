@@ -1,0 +1,69 @@
+"""What the audit tells of an engine run, through the doors that the command uses, and nothing of the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
+from kraft_audit.replay.survey import Survey, survey
+from kraft_audit.replay.watermarks import CommittedInterval, committed_interval
+from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.history import ClusterHistory
+from kraft_codec.redaction import Redactor
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage import open_storage
+
+KEY = bytes(32)
+
+
+@dataclass
+class Audited:
+    """One plan over an engine's captures, read as often as is asked."""
+
+    plan: ClusterPlan
+
+    @classmethod
+    def of(cls, out: Path, dialect: str, *, capture: str | None = None) -> Audited:
+        plans = plan_path(
+            str(out), open_storage=open_storage, captured_at_ms=0, dialect=Dialect(dialect), capture=capture
+        )
+        (plan,) = plans
+        return cls(plan)
+
+    def keeping(self, numbers: tuple[int, ...]) -> Audited:
+        """Only these replicas, in this order."""
+        return Audited(replace(self.plan, replicas=tuple(self.plan.replicas[number] for number in numbers)))
+
+    @cached_property
+    def survey(self) -> Survey:
+        return survey(self.plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: 0)
+
+    @cached_property
+    def rounds(self) -> list[RoundInterval]:
+        return committed_intervals(self.survey, self.plan)
+
+    @cached_property
+    def quorum(self) -> dict[str, list[dict[str, Any]]]:
+        return quorum_rows(self.survey, self.plan)
+
+    @cached_property
+    def history(self) -> ClusterHistory:
+        return read_history(self.plan, open_storage=open_storage, redactor=Redactor(KEY))
+
+    def interval_of(self, numbers: tuple[int, ...]) -> CommittedInterval:
+        """What these replicas alone prove, without earlier captures."""
+        return committed_interval(round_evidence(self.survey, self.plan, numbers))
+
+    def plan_node(self, number: int) -> int | None:
+        """The node id of a replica by its number in the survey."""
+        return self.survey.replicas[number].plan.node_id
+
+    @property
+    def canonical_end(self) -> int:
+        newest = next((one for one in reversed(self.rounds) if one.interval.canonical is not None), None)
+        return 0 if newest is None or newest.interval.canonical is None else newest.interval.canonical.end[1]

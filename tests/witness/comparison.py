@@ -1,0 +1,236 @@
+"""Replay against truth: every disagreement between what the audit tells of an engine run and what happened in it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from tests.witness.audited import Audited
+from tests.witness.truth import STATE_COLUMNS, CaptureTruth, Subject, Truth, VoterKeys, voter_keys
+
+DISAGREEMENTS_MAX = 20
+
+
+@dataclass
+class Comparison:
+    """`disagreements` of one run (at most the first few of a kind), and how much was compared."""
+
+    disagreements: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, found: Iterator[str]) -> None:
+        for text in found:
+            if len(self.disagreements) < DISAGREEMENTS_MAX:
+                self.disagreements.append(text)
+
+
+def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison:
+    """Compares one run within the model, all captures together and each alone. `chance` draws orders and subsets."""
+    truth = Truth.of(out)
+    drawn = chance or random.Random(0)  # noqa: S311  # not a secret
+    result = Comparison()
+    together = Audited.of(out, truth.run["dialect"])
+    result.add(bounds(truth, together, result.counts))
+    result.add(subsets(truth, together, result.counts))
+    result.add(epochs(truth, together, result.counts))
+    result.add(voters(truth, together, result.counts))
+    result.add(partitions(truth, together, result.counts))
+    result.add(order(together, drawn, result.counts))
+    for name in truth.captures:
+        alone = Audited.of(out, truth.run["dialect"], capture=name)
+        result.add(f"{name} alone: {text}" for text in bounds(truth, alone, result.counts))
+    last = Audited.of(out, truth.run["dialect"], capture=truth.run["captures"][-1])
+    for name, found in (("last capture", last), ("part of all", _part(together, drawn))):
+        result.add(f"{name}: {text}" for text in bounds(truth, found, result.counts))
+        result.add(f"{name}: {text}" for text in epochs(truth, found, result.counts))
+        result.add(f"{name}: {text}" for text in voters(truth, found, result.counts))
+        result.add(f"{name}: {text}" for text in partitions(truth, found, result.counts))
+    return result
+
+
+def _part(together: Audited, drawn: random.Random) -> Audited:
+    numbers = [number for number in range(len(together.plan.replicas)) if drawn.random() < 0.5]
+    return together.keeping(tuple(numbers or [0]))
+
+
+def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """low ≤ committed at the end of reading; committed at the start of reading ≤ high; low's epoch is the record's."""
+    for one in audited.rounds:
+        capture = truth.captures[one.round.capture]
+        counts["rounds"] += 1
+        counts["points"] += one.interval.low == one.interval.high
+        yield from _interval(truth, capture, one.interval, f"{capture.name}")
+
+
+def _interval(truth: Truth, capture: CaptureTruth, interval: Any, where: str) -> Iterator[str]:
+    if interval.low > capture.committed_at_end:
+        yield (
+            f"{where}: low {interval.low} > committed {capture.committed_at_end} at the end: {interval.low_evidence[:2]}"
+        )
+    elif interval.low and truth.committed_epoch(interval.low - 1) != interval.low_epoch:
+        yield f"{where}: low epoch {interval.low_epoch}, committed is {truth.committed_epoch(interval.low - 1)}"
+    if interval.high is not None and interval.high < capture.committed_at_start:
+        yield (
+            f"{where}: high {interval.high} < committed {capture.committed_at_start} at the start: "
+            f"{interval.high_evidence[:2]}"
+        )
+
+
+def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """One disk alone, and all but one: the bounds hold, and are no narrower than those of all."""
+    for one in audited.rounds:
+        members = one.round.replicas
+        whole = audited.interval_of(members)
+        sizes = {1, len(members) - 1} - {0, len(members)}
+        for chosen in (chosen for size in sorted(sizes) for chosen in combinations(members, size)):
+            part = audited.interval_of(chosen)
+            counts["subsets"] += 1
+            where = f"{one.round.capture}, nodes {[audited.plan_node(number) for number in chosen]}"
+            yield from _interval(truth, truth.captures[one.round.capture], part, where)
+            if part.low > whole.low:
+                yield f"{where}: low {part.low} above {whole.low}, which all of them prove"
+            if part.high is not None and (whole.high is None or part.high < whole.high):
+                yield f"{where}: high {part.high} below {whole.high}, which all of them prove"
+
+
+def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """Every committed epoch as far as the canonical log reaches: who led it, where it begins and ends."""
+    reached = min(audited.canonical_end, truth.committed_offset)
+    rows = {row["epoch"]: row for row in audited.quorum["leader_epochs"] if row["canonical"]}
+    for line in truth.lines["committed_epoch"]:
+        if line["from_offset"] >= reached:
+            continue
+        row = rows.get(line["epoch"])
+        log_start = min(
+            (row["from_offset"] for row in rows.values() if row["from_offset"] is not None), default=reached
+        )
+        if line["to_offset"] <= log_start:
+            continue
+        counts["epochs"] += 1
+        if row is None or row["from_offset"] is None:
+            yield f"epoch {line['epoch']} is committed from {line['from_offset']} and is not told"
+        elif row["from_offset"] != max(line["from_offset"], log_start):
+            yield f"epoch {line['epoch']} begins at {line['from_offset']}, told {row['from_offset']}"
+        elif row["to_offset"] is not None and row["to_offset"] < min(line["to_offset"], reached):
+            yield f"epoch {line['epoch']} ends at {line['to_offset']}, told {row['to_offset']}"
+        elif row["leader_id"] not in (truth.leader_of(line["epoch"]), None if line["from_offset"] < log_start else -2):
+            yield f"epoch {line['epoch']} was led by {truth.leader_of(line['epoch'])}, told {row['leader_id']}"
+
+
+def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """The set in effect at every committed change of it; every set on another branch was appended there."""
+    reached = min(audited.canonical_end, truth.committed_offset)
+    rows = audited.quorum["voter_sets"]
+    told = sorted((row["from_offset"], row_voters(row)) for row in rows if row["canonical"])
+    happened = truth.committed_voters()
+    log_start = told[0][0] if told else reached
+    for offset in sorted({offset for offset, _ in told + happened if max(log_start, 0) <= offset < reached}):
+        wanted, given = _in_effect(happened, offset), _in_effect(told, offset)
+        if wanted is not None:
+            counts["voter sets"] += 1
+            if wanted != given:
+                yield f"voters from {offset} on were {wanted}, told {given}"
+    for line in truth.lines["elected"]:
+        if truth.committed_epoch(line["start_offset"]) == line["epoch"] and log_start < line["start_offset"] < reached:
+            given = _in_effect(told, line["start_offset"] - 1)
+            if given is not None and given != voter_keys(line["voters"]):
+                yield f"epoch {line['epoch']} was elected by {voter_keys(line['voters'])}, told {given}"
+    for row in rows:
+        if not row["canonical"] and row["from_offset"] >= 0 and row["source"] == "log":
+            wanted = truth.appended_voters(row["from_offset"], row["from_epoch"])
+            counts["voter sets elsewhere"] += 1
+            if wanted != row_voters(row):
+                yield f"reverted voters at {row['from_offset']} were {wanted}, told {row_voters(row)}"
+
+
+def row_voters(row: dict[str, Any]) -> VoterKeys:
+    return tuple((voter["voter_id"], voter["directory_id"]) for voter in row["voters"])
+
+
+def _in_effect(sets: list[tuple[int, VoterKeys]], offset: int) -> VoterKeys | None:
+    return next((keys for from_offset, keys in reversed(sets) if from_offset <= offset), None)
+
+
+def partitions(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """The state of every partition after every committed change; no contradiction, no snapshot that differs."""
+    history = audited.history
+    for problem in history.contradictions or ():
+        yield f"contradiction at {problem.offset}: {problem.problem}"
+    for check in history.snapshot_checks or ():
+        counts["snapshots"] += 1
+        if check.differences:
+            yield f"snapshot {check.end_offset}-{check.epoch} differs: {check.differences[:3]}"
+    if not history.is_complete:
+        counts["incomplete"] += 1
+        return
+    yield from _partition_rows(truth, audited, counts)
+
+
+def _partition_rows(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    reached = min(audited.canonical_end, truth.committed_offset)
+    state: dict[Subject, dict[str, Any]] = {}
+    told: set[tuple[Subject, int]] = set()
+    start = -1
+    rows = sorted(enumerate(audited.history.rows("partition_changes")), key=lambda row: (row[1]["from_offset"], row[0]))
+    for _, row in rows:
+        subject, offset = (row["topic_id"], row["partition"]), row["from_offset"]
+        if offset >= reached:
+            break
+        now = {column: row[column] for column in STATE_COLUMNS}
+        if row["cause"] == "snapshot":
+            start = max(start, offset)
+        elif not row["exists"]:
+            if truth.removals.get(subject[0]) != offset:
+                yield f"{subject} is told to be removed at {offset}"
+            state.pop(subject, None)
+            continue
+        elif (subject, offset) in truth.partitions:
+            told.add((subject, offset))
+            counts["partition states"] += 1
+            if now != truth.partitions[(subject, offset)]:
+                yield f"{subject} at {offset}: {_difference(truth.partitions[(subject, offset)], now)}"
+        elif now != state.get(subject):
+            yield f"{subject} is told to change at {offset} ({row['cause']}): {_difference(state.get(subject), now)}"
+        state[subject] = now
+        if row["cause"] == "snapshot" and truth.partitions_at(offset).get(subject) != now:
+            yield f"{subject} in the snapshot at {offset}: {_difference(truth.partitions_at(offset).get(subject), now)}"
+    for subject, offset in truth.partitions:
+        if start < offset < reached and (subject, offset) not in told:
+            yield f"{subject} changed at {offset}, which is not told"
+    wanted = truth.partitions_at(reached - 1)
+    for subject in wanted.keys() | state.keys():
+        if wanted.get(subject) != state.get(subject):
+            yield f"{subject} at the end: {_difference(wanted.get(subject), state.get(subject))}"
+
+
+def _difference(wanted: dict[str, Any] | None, given: dict[str, Any] | None) -> str:
+    if wanted is None or given is None:
+        return f"was {wanted}, told {given}"
+    return "; ".join(
+        f"{column} was {wanted[column]}, told {given[column]}"
+        for column in STATE_COLUMNS
+        if wanted[column] != given[column]
+    )
+
+
+def order(audited: Audited, drawn: random.Random, counts: Counter[str]) -> Iterator[str]:
+    """Any order of the replicas in a plan gives the same tables."""
+    numbers = list(range(len(audited.plan.replicas)))
+    drawn.shuffle(numbers)
+    other = audited.keeping(tuple(numbers))
+    counts["orders"] += 1
+    for name, rows in audited.quorum.items():
+        if rows != other.quorum[name]:
+            yield f"another order of the replicas gives other rows of {name}"
+    for name, table in audited.history.tables.items():
+        mine, theirs = (
+            found.drop_columns([c for c in ("read_from_ms", "read_to_ms") if c in found.column_names])
+            for found in (table, other.history.tables[name])
+        )
+        if not mine.equals(theirs):
+            yield f"another order of the replicas gives another table {name}"
