@@ -19,7 +19,7 @@ from kraft_codec.random_access import Buffer, FileChange, RandomAccess, Storage
 
 CHUNK_BYTES_MAX: Final = 8 << 20
 CHUNK_BYTES_MIN: Final = 256 << 10
-CHUNKS_BYTES: Final = 32 << 20
+CHUNKS_BYTES: Final = 40 << 20
 ValueHash = Callable[[memoryview], str]
 
 
@@ -37,7 +37,8 @@ class Chunk:
     """Some bytes of one file, private to their reader, and the batches in them that are kept.
 
     `rows` are those batches' rows in `index`; the columns below are theirs. `refused` tells of the others.
-    `file_position` is where the buffer's first byte stands in the file.
+    `file_position` is where the buffer's first byte stands in the file. The buffer is filled anew when the next chunk
+    is taken: fresh memory for each would cost more than its CRC.
     """
 
     tally: FileTally
@@ -101,6 +102,7 @@ class Scanner:
         self.state = state
         self.reachable_end_offset: int | None = None
         self.is_lossy = False
+        self._memory: Buffer = np.empty(0, np.uint8)
 
     def scan(self, path: str, tally: FileTally, following: Neighbour | None = None) -> Iterator[Chunk]:
         """The kept batches from `tally.scanned_to` on; `following` is the header that the next file begins with."""
@@ -115,7 +117,7 @@ class Scanner:
         position, wanted = tally.scanned_to, self.settings.chunk_bytes
         while position < file.size_bytes:
             length = min(wanted, file.size_bytes - position)
-            buffer = file.read_at(position, length)
+            buffer = self._read(file, position, length)
             index = index_batches(buffer, is_last=position + length == file.size_bytes)
             is_stopped = index.stop is not None and index.stop.reason is not None
             if not is_stopped and not len(index):
@@ -131,6 +133,13 @@ class Scanner:
                 if found is None:
                     return
                 tally.scanned_to = position = found
+
+    def _read(self, file: RandomAccess, position: int, length: int) -> Buffer:
+        if len(self._memory) < length:
+            self._memory = np.empty(length, np.uint8)
+        buffer = self._memory[:length]
+        file.read_into(position, buffer)
+        return buffer
 
     def _judged(
         self, tally: FileTally, buffer: Buffer, position: int, index: BatchIndex, after: Neighbour | None

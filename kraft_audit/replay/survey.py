@@ -285,7 +285,9 @@ def _record_window(window: Window, wanted: npt.NDArray[np.bool_], decoder: Decod
     for _, numbers, records in decoder.window(window, wanted):
         judge(decoded, numbers, records)
         parts.append(records)
-    return _typed(window.from_offset, window.to_offset, parts, decoded)
+    # A window's end bounds where batches begin; the last one's records may lie behind it.
+    to_offset = max(window.to_offset, int(window.batches.last_offset[wanted].max()) + 1)
+    return _typed(window.from_offset, to_offset, parts, decoded)
 
 
 def _typed(from_offset: int, to_offset: int, parts: Sequence[Records], decoded: DecodedBatches) -> RecordWindow:
