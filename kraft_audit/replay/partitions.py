@@ -267,6 +267,7 @@ class PartitionReplay:
             "leader_epoch": cells[:, layout.LEADER_EPOCH],
             "partition_epoch": cells[:, layout.PARTITION_EPOCH],
             "effective_min_isr": cells[:, layout.EFFECTIVE_MIN_ISR],
+            "high_watermark_can_advance": _can_advance(cells),
             "expected_elr": self._lists(layout.EXPECTED_ELR, count, cells[:, layout.EXPECTED_ELR + 1] < 0),
         }
         for name, number in _LIST_COLUMNS.items():
@@ -284,6 +285,13 @@ class PartitionReplay:
         kernel("gather_list")(block, cell, offsets.ctypes.data, values.ctypes.data)
         mask = None if nulls is None else pa.array(nulls)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=mask)
+
+
+def _can_advance(cells: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Whether a write with acks=all can be committed: enough replicas in sync, and a leader among them."""
+    in_sync = cells[:, layout.LISTS + 2 * layout.ISR + 1]
+    ready = (in_sync >= cells[:, layout.EFFECTIVE_MIN_ISR]) & (cells[:, layout.LEADER] >= 0)
+    return np.asarray(ready & (cells[:, layout.EXISTS] != 0))
 
 
 def _larger(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

@@ -78,10 +78,10 @@ def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None
     from_offset = start
     if snapshot is not None:
         from_offset = snapshot.end_offset
-        windows = (window.records for window in _snapshot_windows(sources, snapshot))
+        windows = snapshot_batches(sources, snapshot)
         _drain(replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=0))
     reached = from_offset
-    for window in _log_windows(sources, from_offset, to_offset):
+    for window in log_windows(sources, from_offset, to_offset):
         records, reached, is_last = _up_to(window, to_offset, time_ms)
         _drain(replay.replay(records, reached))
         if is_last:
@@ -119,9 +119,9 @@ def replay_branch(
     if snapshot is not None:
         from_offset = snapshot.end_offset
         header_ms = next((int(c.fields["last_contained_log_timestamp"]) for c in snapshot.controls if _is_header(c)), 0)
-        windows = (window.records for window in _snapshot_windows(sources, snapshot))
+        windows = snapshot_batches(sources, snapshot)
         yield from replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=header_ms)
-    for window in _log_windows(sources, from_offset, to_offset):
+    for window in log_windows(sources, from_offset, to_offset):
         yield from replay.replay(window.records, window.to_offset)
     yield from replay.finish(at_end=at_end)
 
@@ -130,15 +130,20 @@ def _is_header(record: Any) -> bool:
     return bool(record.name == "SNAPSHOT_HEADER")
 
 
-def _newest_usable(sources: Sources, to_offset: int, time_ms: int | None) -> SurveyedSnapshot | None:
-    """The newest complete snapshot of the branch that ends at or below an offset (and was taken by a time)."""
+def usable_snapshots(sources: Sources, to_offset: int, time_ms: int | None = None) -> list[SurveyedSnapshot]:
+    """The complete snapshots of the branch that end at or below an offset (and were taken by a time), ascending."""
     epochs = sources.survey.epochs_to(sources.branch)
     usable = [
         one
         for one in sources.survey.snapshots
         if 0 < one.end_offset <= to_offset and one.replicas and _is_on_branch(one, epochs) and _is_by(one, time_ms)
     ]
-    return max(usable, key=lambda one: (one.end_offset, one.epoch), default=None)
+    return sorted(usable, key=lambda one: (one.end_offset, one.epoch, one.source))
+
+
+def _newest_usable(sources: Sources, to_offset: int, time_ms: int | None) -> SurveyedSnapshot | None:
+    usable = usable_snapshots(sources, to_offset, time_ms)
+    return usable[-1] if usable else None
 
 
 def _is_on_branch(snapshot: SurveyedSnapshot, epochs: list[Any]) -> bool:
@@ -154,11 +159,16 @@ def _is_by(snapshot: SurveyedSnapshot, time_ms: int | None) -> bool:
     return bool(times) and times[0] <= time_ms
 
 
-def _snapshot_windows(sources: Sources, snapshot: SurveyedSnapshot) -> Iterator[RecordWindow]:
-    return snapshot_windows(sources.plan, snapshot.source, open_storage=sources.open_storage, redactor=sources.redactor)
+def snapshot_batches(sources: Sources, snapshot: SurveyedSnapshot) -> Iterator[RecordColumns]:
+    """The records of a snapshot, window by window."""
+    windows = snapshot_windows(
+        sources.plan, snapshot.source, open_storage=sources.open_storage, redactor=sources.redactor
+    )
+    return (window.records for window in windows)
 
 
-def _log_windows(sources: Sources, from_offset: int, to_offset: int | None) -> Iterator[RecordWindow]:
+def log_windows(sources: Sources, from_offset: int, to_offset: int | None) -> Iterator[RecordWindow]:
+    """The records of the branch, window by window."""
     if sources.branch is None:
         return iter(())
     return canonical_windows(

@@ -145,6 +145,7 @@ PARTITION_CHANGES: Final = _changes(
     _column("leader_epoch", pa.int32(), "leader epoch of the partition"),
     _column("partition_epoch", pa.int32(), "partition epoch"),
     _column("effective_min_isr", pa.int32(), "min.insync.replicas in effect, capped by the replicas of partition 0"),
+    _column("high_watermark_can_advance", pa.bool_(), "it has a leader and an ISR of at least effective_min_isr"),
     _column("expected_elr", NODE_IDS, "the ELR that the shipped rules give; null: do not apply", nullable=True),
 )
 _SUBJECT_EXISTS: Final = _column("exists", pa.bool_(), "false once it was removed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kraft_audit.replay.describe import describe_partition, describe_topics
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
 from kraft_audit.replay.rounds import committed_intervals
+from kraft_audit.replay.snapshot_checks import snapshot_comparisons
 from kraft_audit.replay.state import ClusterState, Sources, replay_branch, state_at
 from kraft_audit.replay.survey import survey
 from kraft_codec.redaction import Redactor
@@ -122,3 +124,24 @@ def test_leaderless_partition_in_a_reassignment() -> None:
         "\tTopic: t\tPartition: 3\tLeader: none\tReplicas: 1,2\tIsr: \tAdding Replicas: 4\tRemoving Replicas: "
         "\tElr: 2\tLastKnownElr: 1"
     )
+
+
+def test_every_snapshot_is_the_replay_up_to_it(oracles: list[Any]) -> None:
+    compared = 0
+    for oracle in oracles:
+        if oracle.folder.name == "crafted":
+            continue
+        for comparison in snapshot_comparisons(sources_of(oracle.folder)):
+            assert comparison.differences == (), (oracle.folder.name, comparison.source)
+            compared += 1
+    assert compared >= 2
+
+
+def test_another_state_in_a_snapshot_is_told(elr: Sources) -> None:
+    """The two snapshots under each other's offset: what happened between them is what differs."""
+    first, second = sorted((s for s in elr.survey.snapshots if s.end_offset), key=lambda s: s.end_offset)[:2]
+    swapped = [replace(first, end_offset=second.end_offset), replace(second, end_offset=first.end_offset)]
+    wrong = replace(elr, survey=replace(elr.survey, snapshots=swapped))
+    told = [line for comparison in snapshot_comparisons(wrong) for line in comparison.differences]
+    assert told
+    assert all(" is " in line or "snapshot" in line for line in told)
