@@ -109,7 +109,7 @@ def _replay(
         _add(found, replay.replay(window.records, window.to_offset))
         found.tables["records"].append(_transaction_marks(plan, window.records))
         if comparison is not None and cuts:
-            comparison.feed(window.records, window.from_offset, window.to_offset, later, windows)
+            comparison.feed(window.records, window.to_offset, later, windows)
     _add(found, replay.finish(at_end=True))
     found.contradictions = tuple(Contradiction(one.offset, one.problem) for one in replay.problems)
     found.snapshot_checks = tuple(comparison.checks) if comparison is not None else ()

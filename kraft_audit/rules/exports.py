@@ -119,3 +119,9 @@ def _location(finding: Finding, fact: Evidence | None) -> dict[str, Any]:
     path = "/".join(part for part in (fact.path, fact.file_name) if part)
     region = {} if fact.position is None else {"region": {"byteOffset": fact.position}}
     return {"physicalLocation": {"artifactLocation": {"uri": quote(path)}, **region}, **logical}
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The highest severity raised and not waived; None where nothing is: what `--fail-on` is compared with."""
+    raised = [f.severity for f in findings if f.status is Status.RAISED and f.waiver is None]
+    return max(raised, key=lambda severity: severity.rank, default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,3 +89,12 @@ def index() -> str:
 def pages() -> Mapping[str, str]:
     """File name → Markdown of every page."""
     return {"index.md": index(), **{f"{rule.id}.md": page(rule) for rule in rules().values()}}
+
+
+def near(text: str) -> str | None:
+    """The id of the rule that was most likely meant."""
+    names = {name: rule.id for rule in rules().values() for name in (rule.id, rule.name)}
+    found = difflib.get_close_matches(text.strip(), names, 1) or difflib.get_close_matches(
+        text.strip().upper(), names, 1
+    )
+    return names[found[0]] if found else None

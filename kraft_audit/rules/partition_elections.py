@@ -31,7 +31,7 @@ def _stake(states: PartitionStates, row: int) -> tuple[Evidence, ...]:
             f"last state with a leader: {states.describe(led)}, {seconds:.1f} s before; what was acknowledged "
             "until then and did not reach the new leader is lost",
             offset=int(states.from_offset[led]),
-            epoch=int(states.value("leader_epoch", led)),
+            epoch=int(states.leader_epoch[led]),
             timestamp_ms=int(states.timestamp_ms[led]),
         ),
     )
@@ -138,7 +138,9 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for (broker, registration), rows in sorted(by_return.items()):
         rows.sort(key=lambda row: int(states.from_offset[row]))
         first = rows[0]
-        shown = ", ".join(states.name(row) for row in rows[:SHOWN])
+        names = list(dict.fromkeys(states.name(row) for row in rows))
+        shown = ", ".join(names[:SHOWN]) + ("" if len(names) <= SHOWN else " …")
+        noun = "partition" if len(names) == 1 else "partitions"
         facts = [
             Evidence(
                 f"{states.name(row)}: {states.describe(row)}",
@@ -151,7 +153,7 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield Case(
             f"broker {broker}",
             f"came back uncleanly (registration at offset {registration}): "
-            f"out of ISR or ELR of {len(rows)} partitions: {shown}",
+            f"out of ISR or ELR of {len(names)} {noun}: {shown}",
             from_offset=int(states.from_offset[first]),
             from_ms=int(states.timestamp_ms[first]),
             evidence=tuple(facts),

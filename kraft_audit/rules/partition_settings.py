@@ -114,8 +114,10 @@ def kp012(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
         states.timestamp_ms[rows[later]] - states.timestamp_ms[rows[earlier]] <= HOUR_MS
     )
     hits = np.flatnonzero(is_storm)
-    for number in np.unique(group[later[hits]]).tolist():
-        mine = hits[group[later[hits]] == number]
+    groups, starts = np.unique(group[later[hits]], return_index=True)
+    for number, start in enumerate(starts.tolist()):
+        end_of_group = starts[number + 1] if number + 1 < len(groups) else len(hits)
+        mine = hits[start:end_of_group]
         first, last = int(rows[earlier[mine[0]]]), int(rows[later[mine[-1]]])
         count = int(later[mine[-1]] - earlier[mine[0]]) + 1
         end = last + 1 if last < states.newest_row(last) else None

@@ -65,6 +65,11 @@ class PartitionStates:
     timestamp_ms: Rows
     partition: Rows
     leader: Rows
+    leader_epoch: Rows
+    topic_codes: Rows
+    topic_names: list[str]
+    cause_codes: Rows
+    cause_names: list[str]
     effective_min_isr: Rows
     exists: Mask
     recovering: Mask
@@ -104,7 +109,13 @@ class PartitionStates:
         return _is_in(self.table["election"], kinds)
 
     def name(self, row: int) -> str:
-        return f"{self.value('topic', row)}-{int(self.partition[row])}"
+        return f"{self.topic(row)}-{int(self.partition[row])}"
+
+    def topic(self, row: int) -> str:
+        return self.topic_names[int(self.topic_codes[row])]
+
+    def cause(self, row: int) -> str:
+        return self.cause_names[int(self.cause_codes[row])]
 
     def describe(self, row: int) -> str:
         """A state as people read it."""
@@ -162,6 +173,9 @@ def _partition_states(history: ClusterHistory) -> PartitionStates:
         table["timestamp_ms"].to_numpy(),
         partition[order],
         table["leader"].to_numpy().astype(np.int64),
+        table["leader_epoch"].to_numpy().astype(np.int64),
+        *_coded(table["topic"]),
+        *_coded(table["cause"]),
         table["effective_min_isr"].to_numpy().astype(np.int64),
         table["exists"].to_numpy().astype(bool),
         pc.equal(table["leader_recovery_state"], "RECOVERING").to_numpy().astype(bool),
@@ -172,6 +186,14 @@ def _partition_states(history: ClusterHistory) -> PartitionStates:
         pc.is_valid(expected).to_numpy().astype(bool),
         _lists(expected),
     )
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[Rows, list[str]]:
+    """A text column as numbers and the texts that they stand for."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if not len(encoded):
+        return np.zeros(0, np.int64), []
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 
 
 def _lists(column: pa.ChunkedArray) -> NodeLists:

@@ -21,6 +21,7 @@ from kraft_audit.rules.partition_states import (
     shares,
 )
 from kraft_audit.rules.registry import rule
+from kraft_audit.rules.times import duration
 
 CAUSES_THAT_RECOMPUTE_NOTHING = ("min_isr_edited", "replicas_of_partition_0", "controller_changed", "snapshot")
 
@@ -35,10 +36,10 @@ def partition_case(
         Evidence(
             states.describe(start),
             offset=int(states.from_offset[start]),
-            epoch=int(states.value("leader_epoch", start)),
+            epoch=int(states.leader_epoch[start]),
             timestamp_ms=int(states.timestamp_ms[start]),
             before=None if before is None else states.describe(before),
-            after=f"{states.describe(start)} ({states.value('cause', start)})",
+            after=f"{states.describe(start)} ({states.cause(start)})",
         ),
         *facts,
     ]
@@ -46,7 +47,7 @@ def partition_case(
         text = states.describe(end) if states.exists[end] else "the topic was removed"
         evidence.append(
             Evidence(
-                f"over: {text} ({states.value('cause', end)})",
+                f"over: {text} ({states.cause(end)})",
                 offset=int(states.from_offset[end]),
                 timestamp_ms=int(states.timestamp_ms[end]),
             )
@@ -58,7 +59,7 @@ def partition_case(
         to_offset=None if end is None else int(states.from_offset[end]),
         from_ms=int(states.timestamp_ms[start]),
         to_ms=None if end is None else int(states.timestamp_ms[end]),
-        epoch=int(states.value("leader_epoch", start)),
+        epoch=int(states.leader_epoch[start]),
         evidence=tuple(evidence),
         what_to_do=do,
     )
@@ -141,9 +142,9 @@ def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = _last_row(states, episode)
         end_ms = history.end_ms if episode.end is None else int(states.timestamp_ms[episode.end])
-        minutes = max(0, (end_ms or 0) - int(states.timestamp_ms[episode.start])) / 60_000
+        lasted = duration((end_ms or 0) - int(states.timestamp_ms[episode.start]))
         isr, wanted = int(states.size("isr")[row]), int(states.effective_min_isr[row])
-        return f"{isr} in sync of {wanted} wanted: the high watermark stood still for {minutes:.1f} min", None
+        return f"{isr} in sync of {wanted} wanted: the high watermark stood still for {lasted}", None
 
     yield from _cases(states, states.exists & (states.size("isr") < states.effective_min_isr), describe)
 

@@ -94,7 +94,7 @@ def _outcome(
     if not isr_left and new_leader in elr_left:
         isr_left, elr_left = (new_leader,), tuple(broker for broker in elr_left if broker != new_leader)
     return PartitionOutcome(
-        topic=states.value("topic", row),
+        topic=states.topic(row),
         partition=int(states.partition[row]),
         replicas=replicas,
         isr=isr,

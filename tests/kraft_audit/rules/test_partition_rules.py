@@ -230,7 +230,7 @@ def test_kp003_in_a_snapshot_is_undecided(build: HistoryBuilder) -> None:
 
 def test_kp005_minutes(build: HistoryBuilder) -> None:
     _then({"isr": [11]}, {"isr": [11, 12]})(build)
-    assert build.raised("KP005")[0].summary == "1 in sync of 2 wanted: the high watermark stood still for 0.2 min"
+    assert build.raised("KP005")[0].summary == "1 in sync of 2 wanted: the high watermark stood still for 10 s"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from kraft_audit.rules import pages
 from kraft_audit.rules.exports import check_document, csv_rows, sarif
 from kraft_audit.rules.registry import check, find_rule, rules
-from kraft_audit.rules.render import check_lines, duration, when
+from kraft_audit.rules.render import check_lines
+from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.waivers import apply_waivers, parse_waivers
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder
 

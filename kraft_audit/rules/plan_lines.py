@@ -1,0 +1,86 @@
+"""What `whatif` and `recover-plan` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kraft_audit.rules.recovery import Choice, RecoveryPlan
+from kraft_audit.rules.times import when
+from kraft_audit.rules.whatif import PartitionOutcome, SmallestLoss, WhatIf
+
+LISTED = 20
+
+
+def whatif_lines(found: WhatIf, smallest: SmallestLoss, *, in_full: bool = False) -> Iterator[str]:
+    """What a crash would do, the worst first."""
+    lost = " ".join(map(str, found.lost_brokers))
+    noun = "brokers" if len(found.lost_brokers) > 1 else "broker"
+    yield f"if {noun} {lost} crashed uncleanly now, of {found.partition_count} partitions"
+    if found.unknown_brokers:
+        yield f"  not registered: {' '.join(map(str, found.unknown_brokers))}"
+    yield f"  {found.loss_count} lose acknowledged records unless the disks come back whole"
+    yield f"  {found.offline_count} go offline"
+    yield f"  {found.under_min_isr_count} fall under min ISR: acks=all producers are refused"
+    outcomes = found.outcomes if in_full else found.outcomes[:LISTED]
+    for outcome in outcomes:
+        yield f"    {_outcome_text(outcome)}"
+    if len(outcomes) < len(found.outcomes):
+        yield f"    {len(found.outcomes) - len(outcomes)} more"
+    yield smallest_line(smallest)
+
+
+def smallest_line(smallest: SmallestLoss) -> str:
+    """The weakest place of the cluster in one line."""
+    if smallest.brokers is None:
+        return "no partition holds acknowledged records"
+    count = len(smallest.brokers)
+    who = f"broker {smallest.brokers[0]}" if count == 1 else f"brokers {' '.join(map(str, smallest.brokers))} together"
+    noun = "partition" if smallest.partition_count == 1 else "partitions"
+    return f"the smallest crash that loses data: {who} ({smallest.partition_count} {noun}, such as {smallest.example})"
+
+
+def _outcome_text(outcome: PartitionOutcome) -> str:
+    effects = [
+        text
+        for text, holds in (
+            ("loses data", outcome.loses_data),
+            ("offline", outcome.goes_offline),
+            ("under min ISR", outcome.falls_under_min_isr),
+        )
+        if holds
+    ]
+    after = f"ISR {_ids(outcome.isr_after)}  ELR {_ids(outcome.elr_after)}, leader {outcome.leader}"
+    before = f"ISR {_ids(outcome.isr)}  ELR {_ids(outcome.elr)}"
+    return f"{outcome.topic}-{outcome.partition}   {', '.join(effects)}   {before} → {after}"
+
+
+def recovery_lines(plans: Sequence[RecoveryPlan]) -> Iterator[str]:
+    """Each leaderless partition with its three choices."""
+    if not plans:
+        yield "every partition has a leader"
+        return
+    yield f"{len(plans)} partition{'s' if len(plans) > 1 else ''} without a leader; this is a plan, nothing is changed"
+    for plan in plans:
+        state = f"ISR {_ids(plan.isr)}  ELR {_ids(plan.elr)}  last known {_ids(plan.last_known_elr)}"
+        unclean = "on" if plan.unclean_election_enabled else "off"
+        yield ""
+        more = f"of replicas {_ids(plan.replicas)}, since {when(plan.since_ms)}, unclean election {unclean}"
+        yield f"{plan.topic}-{plan.partition}   {state}  {more}"
+        for name, choice in (("Kafka", plan.shipped), ("Balanced", plan.balanced), ("Aggressive", plan.aggressive)):
+            yield f"  {name:<11}{_choice_text(choice)}"
+
+
+def _choice_text(choice: Choice) -> str:
+    if choice.leader is None:
+        return choice.text
+    if choice.lost_records is None:
+        return f"{choice.text}; what is lost is not known"
+    return (
+        f"{choice.text}; loses {choice.lost_records} records"
+        if choice.lost_records
+        else f"{choice.text}; loses nothing"
+    )
+
+
+def _ids(nodes: Sequence[int]) -> str:
+    return "[" + " ".join(map(str, nodes)) + "]"

@@ -1,0 +1,104 @@
+"""The evidence pack: complete, the same bytes for the same evidence, and every change of it noticed."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.evidence import ClusterEvidence, verify_pack, wanted_offsets, write_pack
+from kraft_audit.rules.evidence_source import gather
+from kraft_audit.rules.registry import check
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+from tests.kraft_audit.rules.conftest import HistoryBuilder
+
+KEY = b"k" * 32
+
+
+def _evidence(folder: Path) -> ClusterEvidence:
+    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1)
+    history = read_history(plan, open_storage=open_storage, redactor=Redactor(KEY))
+    findings = list(check(history))
+    return gather(plan, history, findings, open_storage=open_storage, redactor=Redactor(KEY))
+
+
+def _rewritten(pack: Path, out: Path, changes: dict[str, bytes | None]) -> Path:
+    with zipfile.ZipFile(pack) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            content = changes.get(name, source.read(name))
+            if content is not None:
+                target.writestr(name, content)
+        for name in changes.keys() - set(source.namelist()):
+            target.writestr(name, changes[name] or b"")
+    return out
+
+
+@pytest.fixture
+def pack(build: HistoryBuilder, tmp_path: Path) -> Path:
+    build.three_nodes().damage(2, "BAD_CRC")
+    history = build.history()
+    write_pack(tmp_path / "out.zip", [ClusterEvidence(history, list(check(history)))], tool_version="1", made_at_ms=5)
+    return tmp_path / "out.zip"
+
+
+def test_records_and_headers_behind_the_findings(samples: Path, tmp_path: Path) -> None:
+    evidence = _evidence(samples / "divergence")
+    (suffix,) = {f.from_offset for f in evidence.findings if f.rule == "KQ001" and f.status == "raised"}
+    of_suffix = [row for row in evidence.headers if row["base_offset"] == suffix]
+    assert {row["leader_epoch"] for row in of_suffix} == {2, 3}  # the ex-leader's batch and the canonical one
+    assert {row["offset"] for row in evidence.records} <= set(wanted_offsets(evidence.findings))
+    write_pack(tmp_path / "a.zip", [evidence], tool_version="1", made_at_ms=5)
+    with zipfile.ZipFile(tmp_path / "a.zip") as zipped:
+        (name,) = [name for name in zipped.namelist() if name.endswith("headers.jsonl")]
+        headers = [json.loads(line) for line in zipped.read(name).splitlines()]
+    assert headers
+    for row in headers:
+        content = (samples / "divergence" / row["path"] / row["file_name"]).read_bytes()
+        assert bytes.fromhex(row["header"]) == content[row["position"] : row["position"] + 61]
+    assert verify_pack(tmp_path / "a.zip").is_whole
+
+
+def test_same_evidence_same_bytes(build: HistoryBuilder, tmp_path: Path) -> None:
+    history = build.three_nodes().history()
+    evidence = ClusterEvidence(history, list(check(history)))
+    digests = [write_pack(tmp_path / name, [evidence], tool_version="1", made_at_ms=5) for name in ("a.zip", "b.zip")]
+    assert digests[0] == digests[1]
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_a_whole_pack(pack: Path) -> None:
+    verdict = verify_pack(pack)
+    assert (verdict.problems, verdict.file_count) == ((), 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [(b"[]\n", "SHA-256 differs"), (None, "missing")],
+)
+def test_a_changed_or_missing_file_is_named(pack: Path, tmp_path: Path, change: bytes | None, problem: str) -> None:
+    with zipfile.ZipFile(pack) as zipped:
+        (name,) = [name for name in zipped.namelist() if name.endswith("findings.json")]
+    verdict = verify_pack(_rewritten(pack, tmp_path / "changed.zip", {name: change}))
+    assert verdict.problems == (f"{name}: {problem}",)
+
+
+def test_an_added_file_is_named(pack: Path, tmp_path: Path) -> None:
+    verdict = verify_pack(_rewritten(pack, tmp_path / "changed.zip", {"extra.txt": b"x"}))
+    assert verdict.problems == ("extra.txt: not in the manifest",)
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip at all", b"PK\x03\x04" + b"\x00" * 40])
+def test_what_is_no_pack_is_said_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.zip").write_bytes(content)
+    (problem,) = verify_pack(tmp_path / "x.zip").problems
+    assert problem.startswith("cannot be read as an evidence pack")
+
+
+def test_a_manifest_of_another_shape(pack: Path, tmp_path: Path) -> None:
+    verdict = verify_pack(_rewritten(pack, tmp_path / "changed.zip", {"manifest.json": b"[1]"}))
+    assert not verdict.is_whole
