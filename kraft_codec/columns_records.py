@@ -15,6 +15,7 @@ from kraft_codec.compression import Codec
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import (
     BATCH_HEADER_BYTES,
+    NO_SPACE,
     OK,
     REASONS,
     RECORD_BYTES_MIN,
@@ -106,6 +107,8 @@ _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
     np.int64, np.int32, np.int16,
 )  # fmt: skip
+_USUAL_RECORD_BYTES: Final = 24
+"""Few records are smaller; where they are, the kernel runs again with more room."""
 RECORD_COLUMNS: Final = (
     "batch_row", "offset", "timestamp_ms", "is_control", "status", "api_key", "version", "key_position", "key_length",
     "value_position", "value_length", "body_position", "unknown_tag_count",
@@ -131,18 +134,32 @@ def index_records(
     unpacked = unpack(data, positions, sizes, batches.attributes[selected], batches.record_count[selected])
     data, places, place_sizes = (data, positions, sizes) if unpacked is None else unpacked.places
     counts = np.clip(batches.record_count[selected], 0, (place_sizes - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
-    columns = [np.empty(int(counts.sum()), kind) for kind in _COLUMN_TYPES]
-    verdicts = np.zeros((len(selected), 2), np.int64)
+    room = int(counts.sum(dtype=np.int64))
+    # A batch that lies about its count gets no memory for it before its records were seen.
+    usual_room = int(place_sizes.sum(dtype=np.int64)) // _USUAL_RECORD_BYTES
+    columns, row_count, verdicts = _fill(data, places, place_sizes, min(room, usual_room), dialect)
+    while row_count == NO_SPACE:
+        usual_room = min(room, 2 * usual_room + 1)
+        columns, row_count, verdicts = _fill(data, places, place_sizes, usual_room, dialect)
+    if unpacked is not None:
+        unpacked.restore(verdicts)
+    return _index(data, batches, dialect, selected, [column[:row_count] for column in columns], verdicts, unpacked)
+
+
+def _fill(
+    data: Bytes, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], room: int, dialect: Dialect
+) -> tuple[list[npt.NDArray[np.generic]], int, npt.NDArray[np.int64]]:
+    """Runs the kernel over the batches with room for so many records: (columns, row count or NO_SPACE, verdicts)."""
+    columns = [np.empty(room, kind) for kind in _COLUMN_TYPES]
+    verdicts = np.zeros((len(places), 2), np.int64)
     table = addresses(columns)
     program, directory = walk_programs(dialect)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     row_count = kernels()["index_records"](
-        address(data), address(places), address(place_sizes), len(selected), address(table), address(directory),
-        address(program), address(scratch), address(verdicts),
+        address(data), address(places), address(sizes), len(places), address(table), address(directory),
+        address(program), address(scratch), address(verdicts), room,
     )  # fmt: skip
-    if unpacked is not None:
-        unpacked.restore(verdicts)
-    return _index(data, batches, dialect, selected, [column[:row_count] for column in columns], verdicts, unpacked)
+    return columns, row_count, verdicts
 
 
 def _index(

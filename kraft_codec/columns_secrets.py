@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from kraft_codec.columns_batches import address, addresses, kernels
 from kraft_codec.columns_records import RecordIndex
+from kraft_codec.config_allow_list import is_public_config
 from kraft_codec.kernels.codes import OK, SCRATCH_BYTES
 from kraft_codec.kernels.programs import MARKS_MAX, WIDTH_BYTES, WalkAssembler, versions_of, walk_programs
 from kraft_codec.redaction import Redactor, is_secret, secret_subject
@@ -88,21 +89,40 @@ def _unknown_secrets(spans: SecretSpans) -> Iterator[_Secret]:
 
 
 def _secrets(buffer: memoryview, spans: SecretSpans, message: Message) -> Iterator[_Secret]:
+    chosen = np.arange(len(spans.rows))
+    if message.name == "ConfigRecord":
+        chosen = _secret_configs(buffer, spans)
     plain = [field for field in message.fields if field.name in spans.fields]
-    places = {
-        field.name: list(
-            zip(spans.fields[field.name].position.tolist(), spans.fields[field.name].length.tolist(), strict=True)
-        )
-        for field in plain
-    }
     about = [field for field in plain if not field.secret]
-    for number, row in enumerate(spans.rows.tolist()):
+    places = {field.name: _places(spans.fields[field.name], chosen) for field in plain}
+    for number, row in enumerate(spans.rows[chosen].tolist()):
         values = {field.json_name: _value(buffer, field, *places[field.name][number]) for field in about}
         for field in plain:
             position, length = places[field.name][number]
             if field.secret and length > 0 and is_secret(message.name, field, values):
                 is_text = field.type is Type.STRING
                 yield row, position, length, is_text, secret_subject(message.name, field, values)
+
+
+def _places(spans: FieldSpans, chosen: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    return list(zip(spans.position[chosen].tolist(), spans.length[chosen].tolist(), strict=True))
+
+
+def _secret_configs(buffer: memoryview, spans: SecretSpans) -> npt.NDArray[np.int64]:
+    """Which of the configs are not public. Most are, and their names are few: each name is asked about once."""
+    known: dict[tuple[int, bytes], bool] = {}
+    secret = []
+    types = spans.fields["ResourceType"].position.tolist()
+    names = zip(spans.fields["Name"].position.tolist(), spans.fields["Name"].length.tolist(), strict=True)
+    for number, (type_position, (position, length)) in enumerate(zip(types, names, strict=True)):
+        key = (buffer[type_position], bytes(buffer[position : position + length]))
+        is_public = known.get(key)
+        if is_public is None:
+            resource_type = int.from_bytes(buffer[type_position : type_position + 1], "big", signed=True)
+            is_public = known[key] = is_public_config(resource_type, key[1].decode())
+        if not is_public:
+            secret.append(number)
+    return np.array(secret, np.int64)
 
 
 def _value(buffer: memoryview, field: Field, position: int, length: int) -> Any:

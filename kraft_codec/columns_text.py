@@ -21,7 +21,7 @@ from kraft_codec.kernels.text_programs import text_programs
 _SPARE_BYTES: Final = 256
 _FIRST_GUESS: Final = 4
 """Bytes of text per byte of value, before any was written."""
-_GUESS_PER_RECORD: Final = 256
+_GUESS_PER_RECORD: Final = 32
 TEXT_BYTES_MAX: Final = 0x7FFF0000
 """What the int32 offsets of a StringArray reach."""
 
@@ -33,12 +33,14 @@ def json_text(records: RecordIndex) -> pa.StringArray:
     2 GiB: index fewer batches at a time. Raises ValueError where `records.buffer` is no longer what was indexed.
     """
     writer = _Writer(records)
-    text, offsets = writer.write(_Floats.collecting(len(records)))
+    floats = _Floats.collecting(len(records))
+    text, offsets = writer.write(floats)
+    if writer.float_count > len(records):
+        floats = _Floats.collecting(writer.float_count)
+        writer.write(floats)
     if writer.float_count:
         # Java's text of a float is made in Python: no record that a cluster writes often has one.
-        bits = _Floats.collecting(writer.float_count)
-        writer.write(bits)
-        text, offsets = writer.write(_Floats.texts(bits.bits.view(np.float64)))
+        text, offsets = writer.write(_Floats.texts(floats.bits[: writer.float_count].view(np.float64)))
     is_known = records.status == OK
     validity = None if is_known.all() else pa.py_buffer(np.packbits(is_known, bitorder="little"))
     return pa.StringArray.from_buffers(len(records), pa.py_buffer(offsets), pa.py_buffer(text), validity)

@@ -8,6 +8,7 @@ from kraft_codec.kernels.codes import (
     BATCH_HEADER_BYTES,
     FIELD_MARKS,
     MARKS_BYTES,
+    NO_SPACE,
     OK,
     RECORD_BYTES_MIN,
     UNKNOWN_CONTROL_TYPE,
@@ -208,8 +209,10 @@ def index_records(
     program: int,
     scratch: int,
     verdicts: int,
+    room: int,
 ) -> int:
-    """Fills a row of `columns` (addresses, see `columns.RECORD_COLUMNS`) per record; returns the row count.
+    """Fills a row of `columns` (addresses, see `columns.RECORD_COLUMNS`) per record; returns the row count, or NO_SPACE
+    where there are more rows than `room`.
 
     `verdicts` gets two int64 a batch: its status (its rows are left out where it is not OK) and the error's position.
     """
@@ -230,6 +233,8 @@ def index_records(
             status, at, count = BAD_RECORD, start + 57, 0
         first_row = row
         for _ in range(count):
+            if row == room:
+                return NO_SPACE
             status, record_end = _frame(base, position, limit, row, header, columns)
             at = record_end
             if status == OK:

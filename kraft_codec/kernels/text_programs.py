@@ -66,6 +66,7 @@ _KINDS: Final[dict[Type, int]] = {
     Type.STRING: TEXT_STRING,
     Type.BYTES: TEXT_BYTES,
 }
+_UNUSED_SLOT: Final = 0
 _LONGEST_VALUE_TEXT: Final = 32
 """Of any fixed-width value: "-Infinity" in quotes, 24 digits of a float, a uuid in quotes; and a comma."""
 
@@ -81,7 +82,7 @@ class TextAssembler(Assembler):
 
     def message(self, message: Message, version: int) -> int:
         self._program_bytes = 0
-        self._tags.begin()
+        self._tags.begin(_UNUSED_SLOT + 1)
         start = self.next_row
         self._struct(TEXT_BEGIN, "", message.fields, version)
         self.emit(END)
@@ -106,6 +107,7 @@ class TextAssembler(Assembler):
                 self._field(field, version)
             else:
                 hole = self._tags.new_slot()
+                self._tags.new_slot()  # the next one notes where the text that goes into the hole starts
                 self.emit(TEXT_HOLE, hole)
                 holes.append((field, hole))
         slots, end_slot = self._tags.find(fields, version)
@@ -121,9 +123,10 @@ class TextAssembler(Assembler):
         test, width, default = _default_test(field)
         row = self.emit(TEXT_TAGGED, slot, 0, test, width)
         self.point_at(row, 5, default)
+        self.patch(row, 6, _UNUSED_SLOT if hole is None else hole + 1)
         self._field(field, version)
         if hole is not None:
-            self.emit(TEXT_ROTATE, hole)
+            self.emit(TEXT_ROTATE, hole, hole + 1)
         self.patch(row, 2, self.next_row)
 
     def _field(self, field: Field, version: int) -> None:

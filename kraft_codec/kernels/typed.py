@@ -186,6 +186,35 @@ def _next_tag(base: int, position: int, end: int, instruction: int, program: int
     return position, 0
 
 
+@inlined
+def _enter_loop(
+    base: int, position: int, end: int, instruction: int, column: int, row: int, index: int, frames: int
+) -> tuple[int, int, int, int]:
+    """The position, row, index and frame to go on with: the first element's, or behind a list of none."""
+    raw, after = unsigned_varint(base, position, end)
+    count = length_of(raw)
+    if after < 0 or count > end - after:
+        return _BROKEN, row, index, frames
+    start = _start(instruction, column, index)
+    _put_end(column, index, start, count)
+    if count <= 0:
+        return after, load_int32(instruction + 8), index, frames
+    store_int64(frames + 32, count)
+    store_int64(frames + 40, row)
+    store_int64(frames + 48, index)
+    return after, row, start, frames + 32
+
+
+@inlined
+def _next_element(row: int, index: int, frames: int) -> tuple[int, int, int]:
+    """The row, index and frame to go on with behind an element."""
+    remaining = load_int64(frames) - 1
+    store_int64(frames, remaining)
+    if remaining > 0:
+        return load_int64(frames + 8), index + 1, frames
+    return row, load_int64(frames + 16), frames - 32
+
+
 @shared
 def _put_body(base: int, position: int, end: int, row: int, index: int, program: int, frames: int, table: int) -> int:
     """Puts one body's fields into the columns at an index; returns the position behind it, -1 where it is broken."""
@@ -200,69 +229,34 @@ def _put_body(base: int, position: int, end: int, row: int, index: int, program:
                 _put_fixed(op, program + default, DEFAULT_BYTES, load_int64(column), index)
                 continue
             width = _put_fixed(op, base + position, end - position, load_int64(column), index)
-            if width < 0:
-                return _BROKEN
-            position += width
-        elif op == PUT_LIST:
+            position = position + width if width > 0 else _BROKEN
+        elif op in (PUT_LIST, PUT_TEXT):
             column = table + COLUMN_BYTES * load_int32(instruction + 4)
             default = load_int32(instruction + 28)
             if default != 0:
                 _put_end(column, index, _start(instruction, column, index), load_uint8(program + default) - 1)
-                continue
-            position = _put_list(base, position, end, instruction, column, index, table)
-            if position < 0:
-                return _BROKEN
+            elif op == PUT_LIST:
+                position = _put_list(base, position, end, instruction, column, index, table)
+            else:
+                position = _put_text(base, position, end, instruction, column, index)
         elif op in (PUT_TAGS, PUT_NEXT_TAG):
             if op == PUT_TAGS:
                 count, position = unsigned_varint(base, position, end)
                 frames += 32
-                store_int64(frames, count)
-                if position < 0:
-                    return _BROKEN
+                store_int64(frames, count if position >= 0 else 0)
             position, row = _next_tag(base, position, end, instruction, program, frames)
-            if position < 0:
-                return _BROKEN
             if row == 0:
                 row = load_int32(instruction + 4)
                 frames -= 32
-        elif op in (PUT_TEXT, PUT_LOOP):
+        elif op == PUT_LOOP:
             column = table + COLUMN_BYTES * load_int32(instruction + 4)
-            default = load_int32(instruction + 28)
-            if default != 0:
-                _put_end(column, index, _start(instruction, column, index), load_uint8(program + default) - 1)
-                if op == PUT_LOOP:
-                    row = load_int32(instruction + 8)
-                continue
-            if op == PUT_TEXT:
-                position = _put_text(base, position, end, instruction, column, index)
-                if position < 0:
-                    return _BROKEN
-                continue
-            raw, position = unsigned_varint(base, position, end)
-            count = length_of(raw)
-            if position < 0 or count > end - position:
-                return _BROKEN
-            start = _start(instruction, column, index)
-            _put_end(column, index, start, count)
-            if count > 0:
-                frames += 32
-                store_int64(frames, count)
-                store_int64(frames + 8, row)
-                store_int64(frames + 16, index)
-                index = start
-            else:
-                row = load_int32(instruction + 8)
+            position, row, index, frames = _enter_loop(base, position, end, instruction, column, row, index, frames)
         elif op == PUT_NEXT:
-            remaining = load_int64(frames) - 1
-            store_int64(frames, remaining)
-            index += 1
-            if remaining > 0:
-                row = load_int64(frames + 8)
-            else:
-                index = load_int64(frames + 16)
-                frames -= 32
+            row, index, frames = _next_element(row, index, frames)
         else:
             return position
+        if position < 0:
+            return _BROKEN
 
 
 @inlined

@@ -137,6 +137,27 @@ def _next_tag(
     return OK, position, 0
 
 
+@inlined
+def _enter_loop(base: int, position: int, end: int, instruction: int, row: int, frames: int) -> tuple[int, int]:
+    """The row and the frame to go on with: the first element's, or behind a list of none."""
+    count = length_of(unsigned_varint(base, position, end)[0])
+    if count <= 0:
+        return load_int32(instruction + 8), frames
+    store_int64(frames + 16, count)
+    store_int64(frames + 24, row)
+    return row, frames + 16
+
+
+@inlined
+def _next_element(row: int, frames: int) -> tuple[int, int]:
+    """The row and the frame to go on with behind an element."""
+    remaining = load_int64(frames) - 1
+    store_int64(frames, remaining)
+    if remaining > 0:
+        return load_int64(frames + 8), frames
+    return row, frames - 16
+
+
 @shared
 def walk(base: int, position: int, end: int, start: int, program: int, frames: int, marks: int) -> tuple[int, int]:
     """Runs the program from row `start`: (OK, position behind the body) or (status, position of the error).
@@ -176,20 +197,9 @@ def walk(base: int, position: int, end: int, start: int, program: int, frames: i
             status, at = skip_text(base, position, end, load_int32(instruction + 4))
         elif op == LOOP:
             status, at = skip_array(base, position, end, 0, load_int32(instruction + 4))
-            count = length_of(unsigned_varint(base, position, end)[0])
-            if count > 0:
-                frames += 16
-                store_int64(frames, count)
-                store_int64(frames + 8, row)
-            else:
-                row = load_int32(instruction + 8)
+            row, frames = _enter_loop(base, position, end, instruction, row, frames)
         elif op == NEXT:
-            remaining = load_int64(frames) - 1
-            store_int64(frames, remaining)
-            if remaining > 0:
-                row = load_int64(frames + 8)
-            else:
-                frames -= 16
+            row, frames = _next_element(row, frames)
         elif op == SKIP_BYTES:
             status, at = skip_array(base, position, end, 1, load_int32(instruction + 4))
         elif op == MARK:
