@@ -15,7 +15,6 @@ from kraft_codec.verdicts import kafka_verdict
 class DamageRow:
     """One row of `decode_errors` but for the columns that every row of the replica shares."""
 
-    replica: int
     file_name: str | None
     position: int
     length_bytes: int
@@ -69,8 +68,7 @@ class FileTally:
 class DamageLog:
     """What is wrong with one replica, in the order in which it was found; drained by whoever writes the rows."""
 
-    def __init__(self, replica: int) -> None:
-        self.replica = replica
+    def __init__(self) -> None:
         self.count = 0
         self._rows: list[DamageRow] = []
 
@@ -95,9 +93,7 @@ class DamageLog:
         name = None if tally is None else printable(tally.plan.name)
         verdict = f"Kafka {verdict or kafka_verdict(reason, kind)}"
         self._rows.append(
-            DamageRow(
-                self.replica, name, position, length_bytes, base_offset, reason, printable(detail), verdict, value_hash
-            )
+            DamageRow(name, position, length_bytes, base_offset, reason, printable(detail), verdict, value_hash)
         )
 
     def drain(self) -> list[DamageRow]:

@@ -56,27 +56,20 @@ class Emitter:
         """What the plan itself could not list."""
         if DECODE_ERRORS.name not in self.tables or not self.plan.damages or self.selection.node_ids is not None:
             return
-        rows, shared = [], []
-        for number, damage in enumerate(self.plan.damages):
+        for damage in self.plan.damages:
             reason = Reason(damage.reason)
             verdict = f"Kafka {kafka_verdict(reason, None)}"
-            rows.append(
-                DamageRow(number, None, damage.position, damage.length_bytes, None, reason, damage.detail, verdict)
-            )
+            row = DamageRow(None, damage.position, damage.length_bytes, None, reason, damage.detail, verdict)
             nobody = ReplicaPlan(damage.root, damage.path, "", 0, self.plan.captured_at_ms, None, None, None, files=())
-            shared.append(replica_columns(self.plan.cluster_id, nobody, self.plan.number))
-        yield DECODE_ERRORS.name, damage_batch(rows, shared)
+            shared = replica_columns(self.plan.cluster_id, nobody, self.plan.number)
+            yield DECODE_ERRORS.name, damage_batch([row], shared)
 
     def damages(self) -> Iterator[TableRows]:
         """The damage noted since the last call, replica by replica."""
-        rows = [
-            row
-            for replica in self.replicas
-            for row in replica.damage.drain()
-            if self.is_selected(replica) and DECODE_ERRORS.name in self.tables
-        ]
-        if rows:
-            yield DECODE_ERRORS.name, damage_batch(rows, self.shared)
+        for replica, shared in zip(self.replicas, self.shared, strict=True):
+            rows = replica.damage.drain()
+            if rows and self.is_selected(replica) and DECODE_ERRORS.name in self.tables:
+                yield DECODE_ERRORS.name, damage_batch(rows, shared)
 
     def take_refused(self, replica: Replica, chunk: Chunk, source: str = LOG) -> None:
         """Keeps the batches of a chunk that framing or continuity refused, for `refused`."""

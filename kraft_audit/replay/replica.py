@@ -47,7 +47,7 @@ class Replica:
         self.plan = plan
         self.storage = storage
         self.dialect = Dialect(cluster.dialect)
-        self.damage = DamageLog(number)
+        self.damage = DamageLog()
         self.tallies = {file.name: FileTally.resumed(file) for file in plan.files}
         self.snapshots = SnapshotEnd()
         self.meta: MetaProperties | None = None

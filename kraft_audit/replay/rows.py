@@ -19,7 +19,7 @@ from kraft_codec.compression import Codec
 from kraft_codec.file_names import printable
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import CONTROL_TYPES
-from kraft_codec.tables import BATCHES, DECODE_ERRORS, RECORDS, build_batch, build_rows
+from kraft_codec.tables import BATCHES, DECODE_ERRORS, RECORDS, build_batch
 
 LOG: Final = "log"
 PRESENT: Final = "present"
@@ -172,22 +172,20 @@ def reasons_of(decoded: DecodedBatches, numbers: Rows) -> tuple[Masks, pa.Array]
     return valid, pa.array([None if one == OK else str(reason_of(one)) for one in status.tolist()], pa.string())
 
 
-def damage_batch(rows: Sequence[DamageRow], shared: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows of `decode_errors`; `shared` are the columns of each replica, by its number."""
-    return build_rows(
+def damage_batch(rows: Sequence[DamageRow], shared: dict[str, Any]) -> pa.RecordBatch:
+    """Rows of `decode_errors` about one replica; `shared` are its columns."""
+    return build_batch(
         DECODE_ERRORS,
-        [
-            {
-                **shared[row.replica],
-                "file_name": row.file_name,
-                "position": row.position,
-                "length_bytes": row.length_bytes,
-                "base_offset": row.base_offset,
-                "reason": str(row.reason),
-                "detail": row.detail,
-                "kafka_verdict": row.kafka_verdict,
-                "value_hash": row.value_hash,
-            }
-            for row in rows
-        ],
+        {
+            **shared,
+            "file_name": [row.file_name for row in rows],
+            "position": [row.position for row in rows],
+            "length_bytes": [row.length_bytes for row in rows],
+            "base_offset": [row.base_offset for row in rows],
+            "reason": [str(row.reason) for row in rows],
+            "detail": [row.detail for row in rows],
+            "kafka_verdict": [row.kafka_verdict for row in rows],
+            "value_hash": [row.value_hash for row in rows],
+        },
+        len(rows),
     )

@@ -90,7 +90,7 @@ def check_copies(snapshot: Snapshot, settings: ScanSettings, known_sources: Sequ
 
 def chunks_of(copy: SnapshotCopy, settings: ScanSettings) -> Iterator[Chunk]:
     """The kept batches of a copy that has been checked: nothing is counted or reported again."""
-    scanner = Scanner(copy.replica.storage, DamageLog(-1), settings, LogState(0))
+    scanner = Scanner(copy.replica.storage, DamageLog(), settings, LogState(0))
     path = join(copy.replica.plan.path, copy.file.name)
     yield from (chunk for chunk in scanner.scan(path, FileTally(copy.file)) if len(chunk))
 
