@@ -37,6 +37,16 @@ def _stake(states: PartitionStates, row: int) -> tuple[Evidence, ...]:
     )
 
 
+def _until_enough_in_sync(states: PartitionStates, row: int) -> Episode:
+    """From a row to the one from which on enough replicas are in sync again, or the topic is gone."""
+    end = row + 1
+    while end <= states.newest_row(row):
+        if not states.exists[end] or states.size_of("isr", end) >= states.effective_min_isr[end]:
+            return Episode(row, end)
+        end += 1
+    return Episode(row, None)
+
+
 def _recovery(states: PartitionStates, row: int) -> Episode:
     """From the election to the record that says RECOVERED."""
     end = row + 1
@@ -108,17 +118,18 @@ def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         lost = states.lists["elr"].of(row - 1)
         if by_directory[row]:
             summary = f"a directory assignment wiped ELR {lost} (4.0.0 to 4.2.0)"
-            yield partition_case(states, Episode(row, None), summary)
+            yield partition_case(states, _until_enough_in_sync(states, row), summary)
             continue
         place = int(np.searchsorted(offsets, states.from_offset[row])) - 1
         if place < 0:
-            yield partition_case(states, Episode(row, None), f"ELR {lost} was cleared")
+            yield partition_case(states, _until_enough_in_sync(states, row), f"ELR {lost} was cleared")
             continue
         write = writes[place]
         where = f"{write['resource_type']} {write['resource_name'] or '(all brokers)'}"
         text = f"min.insync.replicas of {where} := {write['value']}"
         fact = Evidence(text, offset=write["from_offset"], timestamp_ms=write["timestamp_ms"])
-        yield partition_case(states, Episode(row, None), f"{text} cleared ELR {lost}", facts=(fact,))
+        episode = _until_enough_in_sync(states, row)
+        yield partition_case(states, episode, f"{text} cleared ELR {lost}", facts=(fact,))
 
 
 @rule("KP008", "unclean-shutdown", Severity.MEDIUM, Scope.BROKER, needs=("partition_changes", "broker_changes"))
@@ -157,7 +168,18 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             from_offset=int(states.from_offset[first]),
             from_ms=int(states.timestamp_ms[first]),
             evidence=tuple(facts),
+            is_over=all(_is_back(states, row, broker) for row in rows),
         )
+
+
+def _is_back(states: PartitionStates, row: int, broker: int) -> bool:
+    """Whether the broker is in sync again where it fell out, or the partition is gone or no longer its own."""
+    newest = states.newest_row(row)
+    return (
+        not states.exists[newest]
+        or broker in states.lists["isr"].of(newest)
+        or broker not in states.lists["replicas"].of(newest)
+    )
 
 
 @rule("KP014", "reassignment-below-min-isr", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes",))
@@ -167,4 +189,4 @@ def kp014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in np.flatnonzero(is_completed & (states.size("isr") < states.effective_min_isr)).tolist():
         wanted = int(states.effective_min_isr[row])
         summary = f"a reassignment completed with {int(states.size('isr')[row])} in sync of {wanted} wanted"
-        yield partition_case(states, Episode(row, None), summary)
+        yield partition_case(states, _until_enough_in_sync(states, row), summary)

@@ -96,6 +96,10 @@ class PartitionStates:
     def size(self, name: str) -> Rows:
         return self.lists[name].lengths
 
+    def size_of(self, name: str, row: int) -> int:
+        offsets = self.lists[name].offsets
+        return int(offsets[row + 1] - offsets[row])
+
     def previous(self, row: int) -> int | None:
         return None if self.is_first[row] else row - 1
 

@@ -50,11 +50,11 @@ def kv005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in log_sets:
         if row["canonical"] and (row is not last or not (row["added"] or row["removed"])):
             continue
+        place = (row["from_offset"], row["from_epoch"])
         holders = [
             capture
             for capture in captures_in_order(history)
-            if (capture["log_end_offset"] or 0) > row["from_offset"]
-            and _holds_epoch(history, capture, row["from_offset"], row["from_epoch"])
+            if (capture["log_end_offset"] or 0) > row["from_offset"] and _holds_epoch(history, capture, *place)
         ]
         if not holders:
             continue
@@ -72,7 +72,7 @@ def kv005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                     _set_evidence(row),
                     *(capture_evidence(c, f"{replica_name(c)} held it") for c in holders[:5]),
                 ),
-                is_over=not row["canonical"],
+                is_over=not any(_holds_epoch(history, c, *place) for c in newest_captures(history)),
                 **where,
             )
         elif is_uncommitted is None and row["canonical"]:
