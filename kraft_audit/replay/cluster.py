@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from typing import Final
 
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.replica import Replica
 from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, ScanSettings, ValueHash, chunk_bytes
 from kraft_codec.random_access import Storage
 
+FILES_BESIDE: Final = 512
 OpenStorage = Callable[[str], AbstractContextManager[Storage]]
 Clock = Callable[[], int]
 
@@ -35,6 +39,7 @@ def open_replicas(
     Raises InputError where a storage cannot be opened any more.
     """
     planned = sorted(plan.replicas, key=lambda replica: replica.sort_key)
+    _allow_open_files(len(planned))
     settings = ScanSettings(chunk_bytes(len(planned), chunk_bytes_max), value_hash, stop_on_change)
     storages: dict[str, Storage] = {}
     replicas = []
@@ -45,3 +50,13 @@ def open_replicas(
         replica.open(clock_ms)
         replicas.append(replica)
     return replicas, settings
+
+
+def _allow_open_files(replica_count: int) -> None:
+    """Each replica has a file open while the others are read: hundreds of captures need more than the usual 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = replica_count + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
