@@ -101,7 +101,7 @@ class CommitLedger:
             last = self.batches[-1] if self.batches else None
             if batch.base_offset != self.committed_offset:
                 return f"committed {batch!r} does not follow the committed end {self.committed_offset}"
-            if batch.previous is not last and last is not None:
+            if batch.previous is not last and last is not None and batch.previous is not None:
                 return f"committed {batch!r} follows {batch.previous!r}, but {last!r} was committed before it"
             self.batches.append(batch)
             self.by_base[batch.base_offset] = batch

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from kraft_engine import controller_admin as admin
+from kraft_engine.batches import Record
 from kraft_engine.bootstrap import Bootstrap
 from kraft_engine.brokers import Broker
 from kraft_engine.cluster import Cluster
 from kraft_engine.controller import Controller
 from kraft_engine.elr import PREFERRED, UNCLEAN, Release
-from kraft_engine.image import ELR_FEATURE, METADATA_VERSION, MIN_ISR
+from kraft_engine.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR
+from kraft_engine.image_records import config
 from kraft_engine.invariants import RaftInvariants
 from kraft_engine.machine import KafkaMachine
 from kraft_engine.membership import Kip853
+from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.partition_invariants import PartitionInvariants
 from kraft_engine.raft import Settings
 from kraft_engine.schedule import CLUSTER_ID, clean, make_snapshot
@@ -53,6 +56,8 @@ class KafkaRun:
         ids = tuple(range(3000, 3000 + count))
         if level >= 21 and chance.happens(0.8):
             self.cluster.format_initial_controllers(ids)
+            for extra in range(chance.below(3)):
+                self.cluster.add_process(3000 + count + extra)
         else:
             self.cluster.format_static(ids)
         broker_count = brokers if brokers is not None else chance.between(3, 6)
@@ -128,10 +133,54 @@ class KafkaRun:
             self._features(controller)
         elif kind == 9 and image.brokers:
             admin.allocate_producer_ids(controller, chance.choose(sorted(image.brokers)))
-        elif kind == 10 and image.metadata_version >= 5:
-            controller.write([("NoOpRecord", 0, {})])
+        elif kind == 10 and image.metadata_version >= 13:
+            self._transaction(controller)
+        elif kind == 11 and chance.happens(0.3):
+            self._unregister(controller)
+        elif kind == 12:
+            self._change_voters(controller)
         else:
             admin.security_change(controller)
+
+    def _transaction(self, controller: Controller) -> None:
+        """A metadata transaction over several batches; a controller that dies in it leaves the abort to the next."""
+        name = f"transaction-{self.world.chance.below(1000)}"
+        done = controller.write([("BeginTransactionRecord", 0, {"name": name})])
+        for _ in range(self.world.chance.between(1, 4)):
+            value = str(self.world.chance.between(1, 9))
+            done = done and controller.write([config(BROKER, "", "log.cleaner.threads", value)])
+        end: Record = ("EndTransactionRecord", 0, {})
+        if self.world.chance.happens(0.4):
+            end = ("AbortTransactionRecord", 0, {"reason": "given up"})
+        if done:
+            controller.write([end])
+
+    def _unregister(self, controller: Controller) -> None:
+        gone = [
+            broker.id
+            for broker in self.machine.brokers.values()
+            if not broker.running
+            and broker.id in controller.image.brokers
+            and not controller.image.is_active(broker.id)
+        ]
+        if gone:
+            controller.unregister(self.world.chance.choose(gone))
+
+    def _change_voters(self, controller: Controller) -> None:
+        """Adds a spare controller, or removes a voter, as an administrator would."""
+        chance, cluster = self.world.chance, self.cluster
+        voters = controller.node.voters
+        if voters is None or controller.node.history.version == 0:
+            return
+        spare = [
+            process for process in cluster.processes
+            if process.can_become_voter and not voters.contains((process.id, process.disk.directory))
+        ]  # fmt: skip
+        if spare and (len(voters) < 4 or chance.happens(0.4)):
+            voter = cluster.voter_of(chance.choose(spare))
+            cluster.ask(controller.node.slot, AddRaftVoterRequest(CLUSTER_ID, voter))
+        elif len(voters) > 1:
+            cluster.ask(controller.node.slot, RemoveRaftVoterRequest(CLUSTER_ID, chance.choose(voters.keys)))
 
     def _create(self, controller: Controller) -> None:
         chance = self.world.chance

@@ -102,7 +102,10 @@ class KafkaMachine:
     def snapshot_image(self, node: RaftNode, offset: int) -> Image | None:
         """None inside a metadata transaction: no snapshot is emitted there (facts 5.7)."""
         image = self.image_at(node, offset)
-        return None if image.before_transaction is not None else image.copy()
+        if image.before_transaction is not None:
+            return None
+        self.invariants.snapshot(image, offset)
+        return image.copy()
 
     def _entry(self, node: RaftNode, offset: int) -> NodeImage:
         entry = self.images.get(node.slot)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kraft_engine.batches import Record
 from kraft_engine.controller import Controller
 from kraft_engine.image import Image
+from kraft_engine.image_records import snapshot_records
 from kraft_engine.invariants import RaftInvariants
 from kraft_engine.partition import NO_LEADER, Partition
 from kraft_engine.replicas import Replica, TopicPartition
@@ -27,6 +28,7 @@ class PartitionInvariants:
         self.leaders: dict[tuple[TopicPartition, int], int] = {}
         self.newest_epochs: dict[TopicPartition, int] = {}
         self.reassigned: set[bytes] = set()
+        self.epochs: dict[TopicPartition, tuple[int, int, int]] = {}
         self.acknowledged_count = 0
         self.lost_count = 0
         self.data_beyond_model = False
@@ -42,13 +44,17 @@ class PartitionInvariants:
         self.raft.check_count += 1
         image = controller.image
         brokers_changed = False
+        touched: dict[TopicPartition, bool] = {}
         for name, _, fields in records:
             if name in ("PartitionRecord", "PartitionChangeRecord"):
-                partition = image.partitions.get(fields["topicId"], {}).get(fields["partitionId"])
-                if partition is not None:
-                    self._partition(controller, partition, reassigned="replicas" in fields)
+                key = (fields["topicId"], fields["partitionId"])
+                touched[key] = touched.get(key, False) or "replicas" in fields
             elif name in ("BrokerRegistrationChangeRecord", "RegisterBrokerRecord", "FenceBrokerRecord"):
                 brokers_changed = True
+        for (topic_id, index), reassigned in touched.items():
+            partition = image.partitions.get(topic_id, {}).get(index)
+            if partition is not None:
+                self._partition(controller, partition, reassigned=reassigned)
         if brokers_changed:
             for partition in image.all_partitions():
                 self._membership(image, partition)
@@ -57,6 +63,7 @@ class PartitionInvariants:
         image = controller.image
         name = f"{image.topics[partition.topic_id]}-{partition.index}"
         isr, elr = set(partition.isr), set(partition.elr)
+        self._epochs(controller, partition)
         if not isr <= set(partition.replicas):
             self.fail("IsrWithinReplicas", f"{name}: ISR {partition.isr}, replicas {partition.replicas}")
         if isr & elr:
@@ -91,6 +98,26 @@ class PartitionInvariants:
                 name = f"{image.topics[partition.topic_id]}-{partition.index}"
                 self.fail("NoFencedInIsr", f"{name}: broker {broker} is not active, ISR {partition.isr}")
 
+    def snapshot(self, image: Image, offset: int) -> None:
+        """A snapshot is the replay of everything committed below its end."""
+        replayed = Image()
+        for batch in self.raft.ledger.batches:
+            if batch.end_offset > offset:
+                break
+            replayed.replay_batch(batch)
+        if snapshot_records(image) != snapshot_records(replayed):
+            self.fail("SnapshotEqualsReplay", f"the snapshot at {offset} is not the replay of the log below it")
+
+    def _epochs(self, controller: Controller, partition: Partition) -> None:
+        """Within one controller's reign a partition's epochs only grow, and each change counts."""
+        key = (partition.topic_id, partition.index)
+        reign, leader_epoch, partition_epoch = self.epochs.get(key, (-1, -1, -1))
+        same_reign = reign == controller.node.epoch
+        went_back = partition.leader_epoch < leader_epoch or partition.partition_epoch <= partition_epoch
+        if same_reign and went_back:
+            self.fail("PartitionEpochsGrow", f"partition {partition.index}: {partition_epoch} after itself")
+        self.epochs[key] = (controller.node.epoch, partition.leader_epoch, partition.partition_epoch)
+
     def altered(self, partition: Partition, request: dict[str, Any]) -> None:
         """An accepted AlterPartition was based on the partition as it is."""
         asked = request["leader_epoch"], request["partition_epoch"]
@@ -120,7 +147,7 @@ class PartitionInvariants:
         lost = len(committed) - common
         self.lost_count += lost
         self.raft.record(
-            "data_lost", topic_id=key[0].hex(), partition=key[1], from_offset=common, to_offset=len(committed),
+            "data_lost", topic_id=key[0], partition=key[1], from_offset=common, to_offset=len(committed),
             leader=broker.id, leader_epoch=partition.leader_epoch, unclean=bool(partition.recovering),
         )  # fmt: skip
         if not partition.recovering and not self.data_beyond_model:
@@ -164,5 +191,5 @@ class PartitionInvariants:
         if offset >= len(committed) or committed[offset] != value:
             self.fail("AckedIsCommitted", f"broker {broker.id} acknowledges {value} at {offset} of partition {key[1]}")
         self.raft.record(
-            "acknowledged", topic_id=key[0].hex(), partition=key[1], offset=offset, value=value, leader=broker.id
+            "acknowledged", topic_id=key[0], partition=key[1], offset=offset, value=value, leader=broker.id
         )

@@ -3,8 +3,8 @@
 Lines in order of time: `run` first, then events (`elected`, `voters`, `truncated`, `snapshot`, `capture`,
 `acknowledged`, `data_lost`, `broker_crash`, `damage`, `damage_effect`, `fault`), then `committed_epoch` lines: which
 epoch's records stand where in the committed log, and `partition` lines: the state of a partition as after the
-committed record at `offset`, in log order; `end` last. Ids are Kafka's text form; times are `time_ms` of an unskewed
-clock.
+committed record at `offset`, in log order (`replay_error` where the log contradicts itself); `end` last. Ids are
+Kafka's text form; times are `time_ms` of an unskewed clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kraft_codec.uuids import uuid_text
 from kraft_engine.batches import Batch
 from kraft_engine.cluster import Cluster
-from kraft_engine.image import Image
+from kraft_engine.image import Image, ReplayError
 from kraft_engine.invariants import RaftInvariants
 from kraft_engine.partition import Partition
 from kraft_engine.world import EPOCH_MS, MS
@@ -79,7 +79,11 @@ def partition_lines(batches: list[Batch]) -> list[dict[str, Any]]:
         for index, (name, _, fields) in enumerate(batch.records):
             offset = batch.base_offset + index
             before = _epochs(image) if name == "ClearElrRecord" else {}
-            image.replay(name, fields)
+            try:
+                image.replay(name, fields)
+            except ReplayError as error:
+                lines.append({"kind": "replay_error", "offset": offset, "type": name, "detail": str(error)})
+                continue
             if name in ("PartitionRecord", "PartitionChangeRecord"):
                 partition = image.partitions[fields["topicId"]][fields["partitionId"]]
                 lines.append(partition_line(image, offset, partition))
@@ -105,6 +109,32 @@ def committed_epoch_lines(batches: list[Batch]) -> list[dict[str, Any]]:
     return lines
 
 
+def membership_lines(batches: list[Batch]) -> list[dict[str, Any]]:
+    """Committed epochs and voter records, in log order: `leader_epoch`, `voter_record`, `kraft_version`."""
+    lines: list[dict[str, Any]] = []
+    for batch in batches:
+        if not batch.is_control:
+            continue
+        for index, (name, _, fields) in enumerate(batch.records):
+            offset = batch.base_offset + index
+            if name == "LEADER_CHANGE":
+                lines.append(
+                    {
+                        "kind": "leader_epoch",
+                        "offset": offset,
+                        "epoch": batch.epoch,
+                        "leader": fields["leaderId"],
+                        "voters": [voter["voterId"] for voter in fields["voters"]],
+                        "granting_voters": [voter["voterId"] for voter in fields["grantingVoters"]],
+                    }
+                )
+            elif name == "KRAFT_VERSION":
+                lines.append({"kind": "kraft_version", "offset": offset, "version": fields["kRaftVersion"]})
+            else:
+                lines.append({"kind": "voter_record", "offset": offset, "epoch": batch.epoch, "type": name, **fields})
+    return lines
+
+
 def _epochs(image: Image) -> dict[tuple[bytes, int], int]:
     return {(partition.topic_id, partition.index): partition.partition_epoch for partition in image.all_partitions()}
 
@@ -115,6 +145,7 @@ def write_truth(path: Path, head: dict[str, Any], cluster: Cluster, invariants: 
     for time_us, kind, fields in invariants.events:
         lines.append({"time_ms": EPOCH_MS + time_us // MS, "kind": kind, **fields})
     lines += committed_epoch_lines(invariants.ledger.batches)
+    lines += membership_lines(invariants.ledger.batches)
     lines += partition_lines(invariants.ledger.batches)
     lines.append(
         {

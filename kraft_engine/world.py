@@ -44,6 +44,11 @@ class World:
         self._sequence += 1
         heappush(self._queue, (self.now_us + delay_us, self._sequence, action, first, second))
 
+    def leap(self, duration_us: int) -> None:
+        """The clock leaps ahead, as when every machine was suspended: what was scheduled comes that much later."""
+        self.now_us += duration_us
+        self._queue = [(time_us + duration_us, *rest) for time_us, *rest in self._queue]
+
     def step(self) -> bool:
         """Runs the next event; false where none is left."""
         if not self._queue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kraft_codec.schemas import Dialect
 from kraft_engine.drafts.kip642 import Kip642, ReassignRequest
 from kraft_engine.drafts.kip856 import Kip856, voter_record
+from kraft_engine.encoding import assignment_fields
 from kraft_engine.leader import append
 from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.scenarios.model import scenario
@@ -114,3 +115,42 @@ def kip642_changed(stage: Stage) -> None:
 def _voters(stage: Stage) -> tuple[int, ...]:
     voters = stage.leader().voters
     return voters.ids if voters is not None and voters.target is None else ()
+
+
+@scenario(
+    "kip856-bootstrap-split",
+    "The bootstrapping AddVoter records stand in two batches.",
+    raises=("KV803",),
+    rules=Kip856(),
+    dialect=Dialect.KIP856,
+)
+def kip856_split(stage: Stage) -> None:
+    stage.invariants.one_voter_per_id = False
+    stage.settings.pre_vote = False
+    stage.cluster.format_static((1, 2, 3))
+    stage.invariants.damage("bootstrapping in two batches")
+    started = [stage.cluster.start(process) for process in stage.cluster.processes[:2]]
+    leader = stage.leader()
+    keys = [node.key for node in started]
+    append(leader, (voter_record("ADD_VOTER", keys[0]),), is_control=True)
+    append(leader, tuple(voter_record("ADD_VOTER", key) for key in keys[1:]), is_control=True)
+    stage.run_ms(1_000)
+    stage.capture("split")
+
+
+@scenario(
+    "kip642-two-voters-a-step",
+    "One assignment adds two voters at once.",
+    raises=("KV602",),
+    rules=Kip642(),
+    dialect=Dialect.KIP642,
+)
+def kip642_two(stage: Stage) -> None:
+    stage.settings.pre_vote = False
+    stage.controllers(1, 2, 3, static=True)
+    stage.settle()
+    stage.invariants.damage("two voters in one step")
+    fields = assignment_fields(stage.settings.cluster_id, (1, 2, 3, 4, 5), frozenset((1, 2, 3, 4, 5)))
+    append(stage.leader(), (("VOTER_ASSIGNMENT", 0, fields),), is_control=True)
+    stage.run_ms(500)
+    stage.capture("two")

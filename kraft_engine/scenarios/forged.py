@@ -1,0 +1,170 @@
+"""Logs that no healthy cluster writes: edited, mixed up, restored from the wrong place. Every one is beyond the
+model.
+"""
+
+from __future__ import annotations
+
+from kraft_engine.batches import Batch
+from kraft_engine.image import BROKER, ELR_FEATURE, MIN_ISR
+from kraft_engine.image_records import config, feature
+from kraft_engine.leader import append
+from kraft_engine.raft import RaftNode
+from kraft_engine.scenarios.model import scenario
+from kraft_engine.schedule import make_snapshot
+from kraft_engine.stage import Stage
+from kraft_engine.switches import ALL_ON
+from kraft_engine.world import MS
+
+
+def stopped_follower(stage: Stage) -> RaftNode:
+    """A settled cluster with some records, and a follower of it that has just been stopped."""
+    stage.controllers(1, 2, 3)
+    for _ in range(10):
+        append(stage.leader(), (("NoOpRecord", 0, {}),), is_control=False)
+        stage.run_ms(10)
+    stage.settle()
+    follower = next(node for node in stage.cluster.nodes() if node.leader is None)
+    stage.stop(follower.id)
+    return follower
+
+
+@scenario("epoch-went-back", "A follower's log holds a batch of an epoch below the one before it.", raises=("KQ004",))
+def epoch_went_back(stage: Stage) -> None:
+    follower = stopped_follower(stage)
+    stage.invariants.damage("a forged batch of an old epoch", node=follower.id)
+    log = follower.disk.log
+    last = log.batches[-1]
+    log.append(Batch(log.end_offset, last.epoch - 1, last.timestamp_ms, False, (("NoOpRecord", 0, {}),), last))
+    stage.capture("forged")
+
+
+@scenario("offset-gap", "A batch is missing from the middle of a follower's log.", raises=("KQ007",))
+def offset_gap(stage: Stage) -> None:
+    follower = stopped_follower(stage)
+    stage.invariants.damage("a batch cut out of the log", node=follower.id)
+    log = follower.disk.log
+    del log.batches[-3], log.bases[-3]
+    stage.capture("gap")
+
+
+@scenario("foreign-replica", "One of the dirs belongs to another cluster.", raises=("KQ010",))
+def foreign_replica(stage: Stage) -> None:
+    stage.controllers(1, 2)
+    stage.settle()
+    stage.invariants.damage("a dir of another cluster")
+    other = Stage(stage.world.seed + 1_000_003, stage.recorder.out)
+    other.controllers(3)
+    other.capture("mixed")
+    stage.capture("mixed")
+
+
+@scenario("bad-snapshot", "A snapshot does not hold what the log below it says.", raises=("KQ011",))
+def bad_snapshot(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13])
+    stage.settle()
+    stage.invariants.damage("a snapshot with another state")
+    leader = stage.leader()
+    snapshot = make_snapshot(leader)
+    if snapshot is None:
+        raise AssertionError("there is something to snapshot")
+    snapshot.image.replay("ConfigRecord", config(2, "orders", MIN_ISR, "3")[2])
+    stage.capture("bad")
+
+
+@scenario("good-snapshot", "The same snapshot, unedited.", near_miss_of=("KQ011", "KQ012"))
+def good_snapshot(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13])
+    stage.settle()
+    make_snapshot(stage.leader())
+    stage.capture("good")
+
+
+@scenario("stale-snapshot", "The newest snapshot is days old while the log has grown.", raises=("KQ019",))
+def stale_snapshot(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.settle()
+    make_snapshot(stage.leader())
+    stage.world.leap(3 * 24 * 3_600_000 * MS)
+    for _ in range(200):
+        append(stage.leader(), (("NoOpRecord", 0, {}),), is_control=False)
+        stage.run_ms(50)
+    stage.settle()
+    stage.capture("stale")
+
+
+@scenario(
+    "epoch-without-leader-change",
+    "A leader writes a record before its LeaderChange, as 3.5.2 once did.",
+    raises=("KQ005",),
+    switches=ALL_ON.without("leader_change_is_first"),
+)
+def late_leader_change(stage: Stage) -> None:
+    stage.cluster.format_static((1, 2, 3))
+    stage.invariants.damage("data before the LeaderChange")
+    for process in stage.cluster.processes:
+        stage.cluster.start(process)
+    stage.leader()
+    stage.settle()
+    stage.capture("late")
+
+
+@scenario("replay-mismatch", "A change names a topic that was never created.", raises=("KP013",))
+def replay_mismatch(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.settle()
+    stage.invariants.damage("a change of a topic that is not there")
+    fields = {"partitionId": 0, "topicId": stage.world.chance.uuid(), "isr": [11]}
+    append(stage.leader(), (("PartitionChangeRecord", 2, fields),), is_control=False)
+    stage.run_ms(500)
+    stage.capture("mismatch")
+
+
+@scenario(
+    "isr-on-dead-broker",
+    "A controller fences a broker and forgets to take it out of the ISR.",
+    raises=("KP016",),
+    switches=ALL_ON.without("fenced_broker_leaves_isr"),
+)
+def isr_on_dead_broker(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13], configs={MIN_ISR: "2"})
+    stage.invariants.damage("fenced brokers stay in the ISR")
+    stage.kill_broker(11, power_cut=False)
+    stage.run_ms(500)
+    stage.capture("fenced-leader")
+
+
+@scenario(
+    "loose-min-isr-scope",
+    "A node-level min.insync.replicas was left behind while ELR is on, and the cluster has no value of its own.",
+    raises=("KB005",),
+    elr=0,
+)
+def loose_min_isr(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    controller = stage.controller()
+    controller.write([config(BROKER, "11", MIN_ISR, "2")])
+    stage.invariants.damage("ELR switched on without its configs")
+    controller.write([feature(ELR_FEATURE, 1)])
+    stage.settle()
+    stage.capture("loose")
+
+
+@scenario("endpoint-drift", "A controller moved: the voter set follows, its registration does not.", raises=("KV009",))
+def endpoint_drift(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.settle()
+    follower = next(node for node in stage.cluster.nodes() if node.leader is None)
+    stage.stop(follower.id)
+    stage.cluster.processes[follower.slot].endpoint = ("127.0.0.1", 9093)
+    stage.start(follower.id)
+    voters_before = stage.leader().history.last_offset
+    stage.until(lambda: stage.leader().history.last_offset != voters_before, "the voter set following")
+    stage.settle()
+    stage.capture("moved")
