@@ -169,6 +169,8 @@ class _Reading:
     def _window(self, window: Window, presence: Presence) -> Iterator[TableRows]:
         known = presence.known(window.batches, window.to_offset)
         decoded = DecodedBatches.unknown(len(window.batches))
+        if known is not None:
+            known.fill_noop_counts(decoded.noop_count)
         for part, numbers, records in self.decoder.window(window, self._wanted(window, known)):
             judge(decoded, numbers, records)
             self.emitter.undecodable(part.replica, records)

@@ -45,6 +45,12 @@ class KnownWindow:
         known[self.numbers[self.numbers >= 0]] = True
         return known
 
+    def fill_noop_counts(self, noop_count: Rows) -> None:
+        """What earlier plans counted in batches that are not decoded again."""
+        counted = self.table.column("noop_count")
+        rows = np.flatnonzero((self.numbers >= 0) & counted.is_valid().to_numpy())
+        noop_count[self.numbers[rows]] = counted.take(pa.array(rows)).to_numpy()
+
     def of(self, identity: Identity) -> Rows:
         """The rows that say that a replica has a batch."""
         mine = np.array([one == identity for one in self.identities], bool)

@@ -155,6 +155,8 @@ def test_a_lagging_replica_is_not_decoded_again(tmp_path: Path, reading: Any, no
     assert again["records"] == []
     assert len(again["batches"]) == len(usual_log.batches) - 5
     assert held(lake.rows["batches"], 1) == held(lake.rows["batches"], 2)
+    counts = {(row["node_id"], row["base_offset"]): row["noop_count"] for row in lake.rows["batches"]}
+    assert sum(count for (number, _), count in counts.items() if number == 2) == 6
     # A replica that nobody knew.
     node(tmp_path, 3, usual_log.content)
     third = lake.run(tmp_path)
@@ -291,5 +293,12 @@ def test_any_split_into_runs_gives_the_same_rows(
         assert decoded[row["offset"], row["leader_epoch"], row["batch_crc"]] == row["record"]
     for number in lengths:
         assert held(lake.rows["batches"], number) == held(whole["batches"], number)
+    counted = {counted_row(row) for row in lake.rows["batches"]}
+    assert counted >= {counted_row(row) for row in whole["batches"]}
     for row in lake.captures:
         assert row["bytes_seen"] == row["bytes_decoded"]
+
+
+def counted_row(row: dict[str, Any]) -> tuple[Any, ...]:
+    names = (*KEY_COLUMNS, "node_id", "noop_count", "record_count", "position", "size_bytes", "valid", "reason")
+    return tuple(row[name] for name in names)
