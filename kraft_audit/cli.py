@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft_audit.commands.check import check
+from kraft_audit.commands.diverge import diverge
 from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
 from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, complain, guarded, use_utf8
@@ -24,6 +25,7 @@ from kraft_audit.commands.rules import explain, rules
 from kraft_audit.commands.run import run
 from kraft_audit.commands.state import diff, state
 from kraft_audit.commands.tables import tables
+from kraft_audit.commands.timeline import timeline
 from kraft_audit.commands.voters import voters
 
 WITHOUT_SPARK: Final = "Any log dir, no Spark, no Java"
@@ -31,7 +33,7 @@ WITH_SPARK: Final = "Fleets and lakes: pip install 'kraft-audit\\[spark]'"
 
 LAPTOP_COMMANDS: Final = (
     *(check, explain, rules, whatif, recover_plan),
-    *(quorum, voters, state, diff, partitions, dump),
+    *(timeline, quorum, voters, state, diff, partitions, diverge, dump),
 )
 FAULT_CHARACTERS_MAX: Final = 200
 

@@ -1,0 +1,109 @@
+"""`timeline`: one line an event, one column a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
+from kraft_audit.commands.histories import histories
+from kraft_audit.output import Column, Format, Output, time_text
+from kraft_codec.schemas import Dialect
+
+if TYPE_CHECKING:
+    from kraft_audit.commands.timeline_events import Event
+
+LEGEND: Final = "L leads the metadata log  V voter  o voter no more   + broker in service  F fenced  S shutting down"
+NODE_COLUMNS_MAX: Final = 40
+
+
+def timeline(
+    path: Path,
+    from_offset: Annotated[
+        int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset on.")
+    ] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")
+    ] = None,
+    output: OutputFormat = Format.TABLE,
+    capture: Capture = None,
+    default: Defaults = None,
+    dialect: DialectOption = Dialect.KIP853,
+) -> None:
+    """Tell what happened, an event a line, with the state of every node then: leaders, voters, brokers, partitions.
+
+    \b
+    Examples:
+      kraft-audit timeline samples/divergence
+      kraft-audit timeline samples/elr-06-kill-13-last-replica.tgz --from 130
+    """
+    from kraft_audit.commands.timeline_events import events
+
+    out = Output(output)
+    rows: list[dict[str, Any]] = []
+    for number, history in enumerate(histories(path, dialect=dialect, capture=capture, defaults=default)):
+        told = [
+            row
+            for row in with_nodes(events(history))
+            if (from_offset is None or row["offset"] >= from_offset)
+            and (to_offset is None or row["offset"] < to_offset)
+        ]
+        if out.format is Format.TABLE:
+            if number:
+                out.line("")
+            out.title(history.cluster_id or "(no cluster id)")
+            _print(out, told)
+        rows += [{"cluster_id": history.cluster_id, **row} for row in told]
+    if out.format is not Format.TABLE:
+        out.rows(rows, [])
+
+
+def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:
+    """Each told event as a row, with the state of every node after it under `nodes`."""
+    controllers: dict[int, str] = {}
+    brokers: dict[int, str] = {}
+    voters: set[int] = set()
+    leader: int | None = None
+    for event in found:
+        if event.canonical:
+            if event.kind == "voters":
+                voters = {node for node, mark in event.controllers.items() if mark == "V"}
+            leaders = [node for node, mark in event.controllers.items() if mark == "L"]
+            leader = leaders[0] if leaders else leader
+            for node in {*controllers, *event.controllers}:
+                controllers[node] = "L" if node == leader else "V" if node in voters else "o"
+            brokers.update(event.brokers)
+        if event.is_told:
+            nodes = sorted(controllers.keys() | brokers.keys())
+            yield {
+                "offset": event.offset,
+                "epoch": event.epoch,
+                "timestamp_ms": event.timestamp_ms,
+                "event": event.kind,
+                "text": event.text,
+                "canonical": event.canonical,
+                "nodes": {str(node): controllers.get(node, "") + brokers.get(node, "") for node in nodes},
+            }
+
+
+def _print(out: Output, rows: list[dict[str, Any]]) -> None:
+    nodes = sorted({int(node) for row in rows for node in row["nodes"]})
+    hidden = len(nodes) - NODE_COLUMNS_MAX
+    if hidden > 0:
+        out.text(f"{hidden} nodes have no column here: --output json has all")
+    columns = [Column("offset", "offset", is_number=True), Column("time", "time (UTC)")]
+    columns += [Column(f"node {node}", str(node)) for node in nodes[:NODE_COLUMNS_MAX]]
+    columns += [Column("told", "event", is_wide=True)]
+    shown = (
+        {
+            "offset": row["offset"],
+            "time": time_text(row["timestamp_ms"]),
+            "told": row["text"] if row["canonical"] else f"(not on the canonical log) {row['text']}",
+            **{f"node {node}": mark for node, mark in row["nodes"].items()},
+        }
+        for row in rows
+    )
+    out.rows(shown, columns)
+    out.text(LEGEND)

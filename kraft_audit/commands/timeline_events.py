@@ -1,0 +1,184 @@
+"""The events of a cluster's history, in the order of the log, from the tables that the rules read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kraft_audit.rules.history import ClusterHistory
+
+SNAPSHOT: Final = "snapshot"
+PAUSE_MS: Final = 1000
+"""Partition changes of one cause that follow each other within this time are one event."""
+NAMED_PARTITIONS: Final = 3
+PARTITION_COLUMNS: Final = (
+    "from_offset",
+    "from_epoch",
+    "timestamp_ms",
+    "cause",
+    "cause_broker_id",
+    "topic",
+    "partition",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line: what happened at an offset. `marks` are the nodes whose state changed, "" for a node that is gone.
+
+    `is_told` is False for what a snapshot tells of the time before the log: it sets marks and is no line.
+    """
+
+    offset: int
+    epoch: int
+    timestamp_ms: int | None
+    kind: str
+    text: str
+    controllers: dict[int, str] = field(default_factory=dict)
+    brokers: dict[int, str] = field(default_factory=dict)
+    canonical: bool = True
+    is_told: bool = True
+
+
+def events(history: ClusterHistory) -> list[Event]:
+    """All events, by offset; those at one offset in the order of the tables."""
+    found = [
+        *_voter_sets(history),
+        *_leaders(history),
+        *_brokers(history),
+        *_controllers(history),
+        *_features(history),
+        *_topics(history),
+        *_configs(history),
+        *_partitions(history),
+        *_captures(history),
+    ]
+    return sorted(found, key=lambda event: event.offset)
+
+
+def _leaders(history: ClusterHistory) -> Iterator[Event]:
+    burnt: list[int] = []
+    for row in sorted(history.rows("leader_epochs"), key=lambda row: int(row["epoch"])):
+        if row["from_offset"] is None:
+            burnt.append(row["epoch"])
+            continue
+        leader = row["leader_id"]
+        who = "somebody" if leader is None else f"node {leader}"
+        votes = "" if row["granting_voters"] is None else f", votes of {_ids(row['granting_voters'])}"
+        nobody = f"; epoch {_ids(burnt)} elected nobody" if burnt else ""
+        marks = {} if leader is None else {leader: "L"}
+        offset = row["from_offset"] if row["leader_change_offset"] is None else row["leader_change_offset"]
+        text = f"{who} leads epoch {row['epoch']}{votes}{nobody}"
+        canonical = row["canonical"]
+        yield Event(offset, row["epoch"], row["timestamp_ms"], "leader", text, marks, {}, canonical)
+        burnt = []
+
+
+def _voter_sets(history: ClusterHistory) -> Iterator[Event]:
+    known: set[int] = set()
+    for row in sorted(history.rows("voter_sets"), key=lambda row: (row["from_offset"], row["from_epoch"])):
+        ids = {voter["voter_id"] for voter in row["voters"]}
+        gone = dict.fromkeys(known - ids, "o") if row["canonical"] else {}
+        text = f"voters {_ids(sorted(ids))} ({row['source']})"
+        if row["source"] == "log":
+            changes = [f"+{one['voter_id']}" for one in row["added"]] + [
+                f"-{one['voter_id']}" for one in row["removed"]
+            ]
+            text = f"voters {_ids(sorted(ids))} {' '.join(changes)}".rstrip()
+        if row["ended_by"] == "truncated":
+            text += ", reverted"
+        marks = gone | dict.fromkeys(sorted(ids), "V") if row["canonical"] else {}
+        yield Event(
+            row["from_offset"], row["from_epoch"], row["timestamp_ms"], "voters", text, marks, {}, row["canonical"]
+        )
+        known = ids if row["canonical"] else known
+
+
+def _brokers(history: ClusterHistory) -> Iterator[Event]:
+    for row in history.rows("broker_changes"):
+        mark = "S" if row["in_controlled_shutdown"] else "F" if row["fenced"] else "+"
+        marks = {row["broker_id"]: mark if row["exists"] else ""}
+        yield _event(row, "broker", f"broker {row['broker_id']} {_words(row['cause'])}", brokers=marks)
+
+
+def _controllers(history: ClusterHistory) -> Iterator[Event]:
+    for row in history.rows("controller_changes"):
+        yield _event(row, "controller", f"controller {row['controller_id']} {_words(row['cause'])}")
+
+
+def _features(history: ClusterHistory) -> Iterator[Event]:
+    for row in history.rows("feature_changes"):
+        yield _event(row, "feature", f"{row['name']} level {row['feature_level']}")
+
+
+def _topics(history: ClusterHistory) -> Iterator[Event]:
+    for row in history.rows("topic_changes"):
+        yield _event(row, "topic", f"topic {row['topic']} {_words(row['cause'])}")
+
+
+def _configs(history: ClusterHistory) -> Iterator[Event]:
+    for row in history.rows("config_changes"):
+        what = f"{row['resource_type'].lower()} {row['resource_name'] or '(default)'}"
+        value = f"= {row['value']}" if row["exists"] else "deleted"
+        yield _event(row, "config", f"{what}: {row['name']} {value}")
+
+
+def _partitions(history: ClusterHistory) -> Iterator[Event]:
+    """Neighbours of one cause are one event; columns, as there may be very many."""
+    table = history.table("partition_changes").select([*PARTITION_COLUMNS, "leader"]).sort_by("from_offset")
+    rows: list[dict[str, Any]] = []
+    for batch in table.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            if rows and not _is_one(rows[-1], row):
+                yield _partition_event(rows)
+                rows = []
+            rows.append(row)
+    if rows:
+        yield _partition_event(rows)
+
+
+def _is_one(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    same = (before["cause"], before["cause_broker_id"]) == (after["cause"], after["cause_broker_id"])
+    return bool(same and after["timestamp_ms"] - before["timestamp_ms"] <= PAUSE_MS)
+
+
+def _partition_event(rows: list[dict[str, Any]]) -> Event:
+    subjects = list(dict.fromkeys((row["topic"], row["partition"]) for row in rows))
+    named = " ".join(f"{topic}-{partition}" for topic, partition in subjects[:NAMED_PARTITIONS])
+    more = f" and {len(subjects) - NAMED_PARTITIONS} more" if len(subjects) > NAMED_PARTITIONS else ""
+    first = rows[0]
+    broker = f" (broker {first['cause_broker_id']})" if first["cause_broker_id"] is not None else ""
+    leaderless = len({(row["topic"], row["partition"]) for row in rows if row["leader"] == -1})
+    lost = f", {leaderless} without a leader" if leaderless else ""
+    text = f"{len(subjects)} partition{'s'[: len(subjects) > 1]} {_words(first['cause'])}{broker}{lost}: {named}{more}"
+    return _event(first, "partition", text)
+
+
+def _captures(history: ClusterHistory) -> Iterator[Event]:
+    rows = sorted(history.rows("watermarks"), key=lambda row: int(row["capture_number"]))
+    for _, group in groupby(rows, key=lambda row: row["capture_number"]):
+        row = list(group)[-1]
+        if row["canonical_end_offset"] is not None:
+            name = f"capture {row['capture']}" if row["capture"] else "captured"
+            high = "unknown" if row["high"] is None else row["high"]
+            proven = f"committed {row['low']}" if row["low"] == row["high"] else f"committed {row['low']} to {high}"
+            end = row["canonical_end_offset"]
+            yield Event(end, row["canonical_epoch"], None, "capture", f"{name}: log end {end}, {proven}")
+
+
+def _event(row: dict[str, Any], kind: str, text: str, *, brokers: dict[int, str] | None = None) -> Event:
+    is_told = row["cause"] != SNAPSHOT
+    return Event(
+        row["from_offset"], row["from_epoch"], row["timestamp_ms"], kind, text, {}, brokers or {}, is_told=is_told
+    )
+
+
+def _words(cause: str) -> str:
+    return cause.replace("_", " ")
+
+
+def _ids(nodes: list[int]) -> str:
+    return " ".join(map(str, nodes))

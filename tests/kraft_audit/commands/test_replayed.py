@@ -1,0 +1,228 @@
+"""Commands that replay: against what Kafka's own tools and image said of the same captures."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ELR = "samples/elr-06-kill-13-last-replica.tgz"
+
+
+def described(root: Path) -> Iterator[tuple[Path, str]]:
+    """Captures of which kafka-topics said the same before and after the cut."""
+    for after in sorted(root.glob("*/*/oracle/topics.after.txt")):
+        told = after.read_text()
+        if "Topic:" in told and told == after.with_name("topics.before.txt").read_text():
+            yield after.parents[1], told
+
+
+def topics(text: str) -> dict[str, list[str]]:
+    """The lines of each topic; the order of topics, and of the configs of one, is the tool's own."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        cells = line.strip().split("\t")
+        if len(cells) > 1:
+            # A release without the ELR has an API that cannot tell it.
+            cells = [cell.replace("N/A", "") if cell.startswith(("Elr:", "LastKnownElr:")) else cell for cell in cells]
+            cells = [",".join(sorted(cell.split(","))) if cell.startswith("Configs:") else cell for cell in cells]
+            found.setdefault(cells[0], []).append("\t".join(cell.strip() for cell in cells))
+    return found
+
+
+def test_partitions_are_described_as_the_tool_does(samples: Path, kraft_audit) -> None:
+    count = 0
+    for capture, told in described(samples):
+        ours, theirs = topics(kraft_audit("partitions", capture, "--describe").out), topics(told)
+        assert ours.keys() == theirs.keys(), capture
+        assert {name: [line.split("Configs:")[0] for line in lines] for name, lines in ours.items()} == {
+            name: [line.split("Configs:")[0] for line in lines] for name, lines in theirs.items()
+        }, capture
+        count += 1
+    assert count >= 6
+
+
+def image_of(samples: Path, capture: str) -> dict[str, object]:
+    index = json.loads((samples / "elr/oracle-files/index.json").read_text())
+    key = index[f"{capture}/__cluster_metadata-0"]
+    return json.loads(gzip.decompress((samples / f"elr/oracle-files/{key}.image.json.gz").read_bytes()))["wholeLog"]
+
+
+def test_state_is_kafkas_image(samples: Path, kraft_audit) -> None:
+    told = json.loads(kraft_audit("state", ELR, "--output", "json").out)
+    whole = image_of(samples, "06-kill-13-last-replica/node-1")
+    image = whole["image"]
+    assert (told["offset"], told["proven_to"], told["is_complete"]) == (whole["lastOffset"], 189, True)
+    ours = {(row["topic"], row["partition"]): row for row in told["partitions"]}
+    theirs = {(row["topic"], row["partition"]): row for row in image["partitions"]}
+    assert ours.keys() == theirs.keys()
+    for subject, row in theirs.items():
+        mine = ours[subject]
+        assert mine["topic_id"] == row["topicId"]
+        assert (mine["isr"], mine["elr"], mine["last_known_elr"]) == (row["isr"], row["elr"], row["lastKnownElr"])
+        assert (mine["leader"], mine["leader_epoch"], mine["partition_epoch"]) == (
+            row["leader"],
+            row["leaderEpoch"],
+            row["partitionEpoch"],
+        )
+    assert {row["broker_id"]: row["fenced"] for row in told["brokers"]} == {
+        row["id"]: row["fenced"] for row in image["brokers"]
+    }
+    configs = {(row["resource_type"], row["resource_name"], row["name"]): row["value"] for row in told["configs"]}
+    assert configs == {(c["type"], c["name"], name): v for c in image["configs"] for name, v in c["data"].items()}
+    assert next(iter(told)) == "cluster_id"
+    assert [voter["voter_id"] for voter in told["voters"]] == [1]
+
+
+def test_state_at_offsets_and_times(kraft_audit) -> None:
+    def offset(*options: str) -> int:
+        return json.loads(kraft_audit("state", ELR, "--only", "features", "-o", "json", *options).out)["offset"]
+
+    assert offset("--at", "100") == 100
+    assert offset("--at", "999999") == 188
+    assert offset("--at", "committed") == 188
+    assert offset("--at", "1999-01-01") == -1
+    assert offset("--at", "2999-01-01T00:00:00Z") == 188
+    for wrong in ("-5", "yesterday", "12x"):
+        ended = kraft_audit("state", ELR, f"--at={wrong}")
+        assert (ended.code, len(ended.error_lines)) == (2, 1)
+        assert wrong in ended.err
+
+
+def test_state_in_other_formats(kraft_audit) -> None:
+    rows = [json.loads(x) for x in kraft_audit("state", ELR, "--only", "topics", "-o", "jsonl").out.splitlines()]
+    assert len(rows) == 8
+    assert len(kraft_audit("state", ELR, "--only", "topics", "-o", "csv").out.splitlines()) == 9
+    assert kraft_audit("state", ELR, "-o", "csv").code == 2
+    table = kraft_audit("state", ELR).out
+    assert "proven to offset 189 of 189" in table
+    assert "partitions: 13" in table
+
+
+def test_what_is_not_proven_is_said(kraft_audit) -> None:
+    told = kraft_audit("state", "samples/divergence/10-uncommitted-suffix-live", "--only", "topics").out
+    assert "proven to offset 27 of 36: what records 27 to 35 say is not proven committed" in told
+    proven = kraft_audit("state", "samples/divergence/10-uncommitted-suffix-live", "--at", "committed", "-o", "json")
+    assert json.loads(proven.out)["offset"] == 26
+
+
+def test_diff_is_what_the_ledger_has_between(kraft_audit) -> None:
+    rows = [
+        json.loads(line)
+        for line in kraft_audit(
+            "diff", ELR, "--from", "150", "--to", "188", "--only", "partitions", "-o", "jsonl"
+        ).out.splitlines()
+    ]
+    ledger = [json.loads(line) for line in kraft_audit("partitions", ELR, "-o", "jsonl").out.splitlines()]
+    between = [row for row in ledger if 150 < row["from_offset"] <= 188]
+    changed = {row["subject"].split(" ")[0] for row in rows if row["field"] == "partition_epoch"}
+    assert changed == {f"{row['topic']}-{row['partition']}" for row in between}
+    for row in rows:
+        assert row["change"] == "changed"
+        newest = [one for one in between if row["subject"].startswith(f"{one['topic']}-{one['partition']} ")][-1]
+        assert newest[row["field"]] == row["after"]
+    assert kraft_audit("diff", ELR, "--from", "188", "--to", "188", "-o", "json").out == "[]\n"
+
+
+def test_the_ledger_is_kafkas_registration_after_every_record(samples: Path, kraft_audit) -> None:
+    index = json.loads((samples / "elr/oracle-files/index.json").read_text())
+    key = index["06-kill-13-last-replica/node-1/__cluster_metadata-0"]
+    lines = gzip.decompress((samples / f"elr/oracle-files/{key}.parts.jsonl.gz").read_bytes()).decode().splitlines()
+    theirs = {}
+    for row in map(json.loads, lines):
+        if row.get("src") == "log" and row["state"] is not None:
+            state = row["state"]
+            theirs[row["offset"], row["topicId"], row["partition"]] = (state["isr"], state["elr"], state["leader"])
+    ours = {}
+    for row in map(json.loads, kraft_audit("partitions", ELR, "-o", "jsonl").out.splitlines()):
+        ours[row["from_offset"], row["topic_id"], row["partition"]] = (row["isr"], row["elr"], row["leader"])
+    assert len(theirs) > 50
+    assert {place: ours.get(place) for place in theirs} == theirs
+
+
+def test_partitions_of_one_topic(kraft_audit) -> None:
+    rows = [json.loads(x) for x in kraft_audit("partitions", ELR, "--topic", "elr-u", "-o", "jsonl").out.splitlines()]
+    assert {row["topic"] for row in rows} == {"elr-u"}
+    assert rows[0]["cause"] == "created"
+    text = kraft_audit("partitions", ELR, "--describe", "--topic", "elr-u").out
+    assert [line.split("\t")[0] or line.split("\t")[1] for line in text.splitlines()] == ["Topic: elr-u"] * 2
+    assert kraft_audit("partitions", ELR, "--describe", "-o", "json").code == 2
+    assert kraft_audit("partitions", ELR, "--at", "5").code == 2
+
+
+def test_voters_tell_the_reverted_change(kraft_audit) -> None:
+    rows = json.loads(kraft_audit("voters", "samples/uncommitted-voter-change", "-o", "json").out)
+    told = [
+        (row["from_offset"], [v["voter_id"] for v in row["voters"]], row["ended_by"], row["committed"]) for row in rows
+    ]
+    assert told == [
+        (-1, [1, 2, 3], "superseded", True),
+        (23, [1, 2, 3, 4], "truncated", False),
+        (29, [1, 2, 3, 4], "superseded", True),
+        (33, [2, 3, 4], "in_effect", True),
+    ]
+    assert "+4-" in kraft_audit("voters", "samples/uncommitted-voter-change").out
+
+
+def test_diverge_shows_both_records_and_who_holds_them(kraft_audit) -> None:
+    (row,) = json.loads(kraft_audit("diverge", "samples/divergence", "-o", "json").out)
+    assert (row["offset"], row["epochs"], row["canonical"]) == (27, [2, 3], [False, True])
+    assert row["to_offsets"] == [36, 58]
+    assert {(one["node_id"], one["capture"]) for one in row["held_by"][0]} >= {(2, "11-dead-node-diverged")}
+    assert {(one["node_id"], one["capture"]) for one in row["held_by"][1]} >= {
+        (1, "11-dead-node-diverged"),
+        (2, "12-after-truncation"),
+    }
+    assert [record["leader_epoch"] for record in row["records"]] == [2, 3]
+    assert row["records"][1]["record_type"] == "LEADER_CHANGE"
+    text = kraft_audit("diverge", "samples/divergence").out
+    assert "offset 27: 2 histories" in text
+    assert "node 2 (10-uncommitted-suffix-live, 11-dead-node-diverged)" in text
+
+
+def test_a_lagging_replica_does_not_differ(kraft_audit) -> None:
+    ended = kraft_audit("diverge", "samples/divergence/10-uncommitted-suffix-live")
+    assert "no two captured logs differ" in ended.out
+    assert kraft_audit("diverge", "samples/elr", "-o", "json").out == "[]\n"
+
+
+def test_the_timeline_has_who_leads_and_who_is_in_service(kraft_audit) -> None:
+    rows = json.loads(kraft_audit("timeline", ELR, "-o", "json").out)
+    assert [row["offset"] for row in rows] == sorted(row["offset"] for row in rows)
+    assert rows[-1]["nodes"] == {"1": "L", "11": "F", "12": "F", "13": "F", "14": "+"}
+    (lost,) = [row for row in rows if "without a leader" in row["text"]]
+    assert lost["text"].startswith("13 partitions fenced (broker 13), 10 without a leader")
+    assert (lost["offset"], lost["nodes"]["13"]) == (174, "+")
+    cut = json.loads(kraft_audit("timeline", ELR, "--from", "100", "--to", "120", "-o", "json").out)
+    assert cut == [row for row in rows if 100 <= row["offset"] < 120]
+
+
+def test_the_timeline_tells_a_removed_leader_from_a_voter(kraft_audit) -> None:
+    rows = json.loads(kraft_audit("timeline", "samples/dynamic-quorum", "-o", "json").out)
+    voters = json.loads(kraft_audit("voters", "samples/dynamic-quorum", "-o", "json").out)[-1]
+    at_the_end = {int(node) for node, mark in rows[-1]["nodes"].items() if mark in ("L", "V")}
+    assert at_the_end == {voter["voter_id"] for voter in voters["voters"]}
+    reverted = [
+        row
+        for row in json.loads(kraft_audit("timeline", "samples/uncommitted-voter-change", "-o", "json").out)
+        if not row["canonical"]
+    ]
+    assert [row["text"] for row in reverted] == ["voters 1 2 3 4 +4, reverted"]
+
+
+@pytest.mark.parametrize(
+    "command", ["state", "partitions", "voters", "diverge", "timeline", "check", "whatif", "recover-plan"]
+)
+def test_every_sample_is_told(kraft_audit, samples: Path, command: str) -> None:
+    options = {"check": ["--fail-on", "never"], "whatif": ["--lose", "11"]}.get(command, [])
+    clusters = [path for path in sorted(samples.iterdir()) if path.is_dir() and path.name != "crafted"]
+    for path in [*clusters, samples / "elr-06-kill-13-last-replica.tgz"]:
+        for output in ("table", "json"):
+            ended = kraft_audit(command, path, *options, "-o", output)
+            assert (ended.code, ended.err) == (0, ""), path
+            assert ended.out
+            if output == "json":
+                json.loads(ended.out)
