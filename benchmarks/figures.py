@@ -1,7 +1,9 @@
 """How figures are measured and printed.
 
 A figure is one ratio: ours over a peer's, both taken in turns in the same run, so that what else the machine does hits
-both. Of the pairs the median ratio is kept. Absolute rates are printed beside it, for reading, not for comparing.
+both. Of the pairs the median ratio is kept. Work of one thread in this process is measured by its processor time, for
+others that run beside it do not count; other processes by the clock. Absolute rates are printed for reading, not for
+comparing.
 """
 
 from __future__ import annotations
@@ -31,18 +33,35 @@ class Skipped:
     reason: str
 
 
+LEAST_SECONDS = 0.1
+"""Shorter work is repeated: a switch to another process in the middle must not decide."""
+
+
 def seconds(work: Callable[[], object]) -> float:
-    """The time of one call."""
+    """The time of one call by the clock."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
+def processor_seconds(work: Callable[[], object]) -> float:
+    """The processor time that one call takes, of as many as fill LEAST_SECONDS."""
+    calls = 0
+    started = time.process_time()
+    while (took := time.process_time() - started) < LEAST_SECONDS:
+        work()
+        calls += 1
+    return took / calls
+
+
 def paired(ours: Callable[[], object], peer: Callable[[], object], pairs: int) -> tuple[float, float, float]:
-    """(median of peer's time over ours, our best time, the peer's best time) of calls in turns, after one of each."""
+    """(median of peer's time over ours, our best time, the peer's best time) of calls in turns, after one of each.
+
+    Both must be work of one thread in this process.
+    """
     ours()
     peer()
-    times = [(seconds(ours), seconds(peer)) for _ in range(pairs)]
+    times = [(processor_seconds(ours), processor_seconds(peer)) for _ in range(pairs)]
     ratio = statistics.median(theirs / mine for mine, theirs in times)
     return ratio, min(mine for mine, _ in times), min(theirs for _, theirs in times)
 

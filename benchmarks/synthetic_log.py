@@ -31,11 +31,15 @@ def synthetic_log(size_bytes: int, *, seed: int = 1) -> npt.NDArray[np.uint8]:
         topic = position + _PARTITION_ID_BYTES
         batches[:, topic - 1] = generator.integers(0, 128, count, np.uint8)
         batches[:, topic : topic + _UUID_BYTES] = generator.integers(0, 256, (count, _UUID_BYTES), np.uint8)
-    offsets = np.arange(count, dtype=">i8") * RECORDS_PER_BATCH
+    offsets = (np.arange(count) * RECORDS_PER_BATCH).astype(">i8")
     batches[:, :8] = offsets.view(np.uint8).reshape(count, 8)
     crcs = np.array([google_crc32c.value(batch[_CRC_FROM:].tobytes()) for batch in batches], dtype=">u4")
     batches[:, 17:21] = crcs.view(np.uint8).reshape(count, 4)
-    return batches.reshape(-1)
+    log = batches.reshape(-1)
+    made = index_batches(log)
+    assert made.crc_ok.all()
+    assert (made.base_offset == np.arange(count) * RECORDS_PER_BATCH).all()
+    return log
 
 
 def _template() -> bytes:
