@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -97,6 +98,17 @@ def _batch(message: Message, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
+@functools.cache
+def _index(folder: Path) -> dict[str, str]:
+    return dict(json.loads((folder / "oracle-files" / "index.json").read_text()))
+
+
+@functools.lru_cache(maxsize=40)
+def _records(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") as text:
+        return [line for line in map(json.loads, text) if "offset" in line]
+
+
 @dataclass(frozen=True)
 class Oracle:
     """One scenario of captures."""
@@ -105,7 +117,7 @@ class Oracle:
 
     @property
     def index(self) -> dict[str, str]:
-        return dict(json.loads((self.folder / "oracle-files" / "index.json").read_text()))
+        return _index(self.folder)
 
     def _lines(self, key: str, kind: str) -> Iterator[dict[str, Any]]:
         path = self.folder / "oracle-files" / f"{key}.{kind}.gz"
@@ -125,9 +137,17 @@ class Oracle:
                 found.setdefault(key, path)
         return list(found.values())
 
+    def distinct_logs(self) -> list[str]:
+        """One log dir for each distinct log: the nodes of a quorum mostly hold the same one."""
+        found: dict[tuple[str, ...], str] = {}
+        for log_dir in self.log_dirs():
+            segments = sorted(p for p in self.index if p.startswith(log_dir + "/") and p.endswith(".log"))
+            found.setdefault(tuple(self.index[segment] for segment in segments), log_dir)
+        return list(found.values())
+
     def records(self, path: str) -> list[dict[str, Any]]:
         """The record lines of one .log or .checkpoint file."""
-        return [line for line in self._lines(self.index[path], "records.jsonl") if "offset" in line]
+        return _records(self.folder / "oracle-files" / f"{self.index[path]}.records.jsonl.gz")
 
     def log_records(self, log_dir: str) -> list[dict[str, Any]]:
         segments = sorted(p for p in self.index if p.startswith(log_dir + "/") and p.endswith(".log"))

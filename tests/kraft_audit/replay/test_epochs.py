@@ -22,7 +22,7 @@ def runs_of(lines: list[dict[str, Any]]) -> list[EpochRun]:
 def test_epochs_are_those_of_the_leader_epoch_checkpoint(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:
-        for log_dir in oracle.log_dirs():
+        for log_dir in oracle.distinct_logs():
             checkpoint = oracle.folder / log_dir / "leader-epoch-checkpoint"
             lines = oracle.log_records(log_dir)
             if not checkpoint.exists() or not lines or oracle.folder.name in ("crafted", "torn-write"):

@@ -43,7 +43,7 @@ def test_last_set_is_the_one_that_kafka_read(oracles: list[Any], to_columns: Any
     for oracle in oracles:
         if oracle.folder.name == "crafted":
             continue  # every record type in every version: no history
-        for log_dir in oracle.log_dirs():
+        for log_dir in oracle.distinct_logs():
             image = oracle.image(log_dir)
             source = image.get("wholeLog") or image.get("snapshotPlusTail")
             if not source:
