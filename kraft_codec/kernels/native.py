@@ -35,6 +35,8 @@ def library(
     whose modules the kernels are made of: a change in any of them makes new code. `seconds` is what a person is told
     that compiling takes.
     """
+    if sys.byteorder != "little":
+        raise RuntimeError("the decoder's kernels are written for little-endian processors")
     return _load(_code(name, kernels, packages, seconds))
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import struct
+import tracemalloc
 
 import google_crc32c
 import pytest
 
 from kraft_codec import columns
 from kraft_codec.batch import write_batch
+from kraft_codec.kernels.codes import REASONS
 from kraft_codec.record import write_metadata_value
 
 CASES = int(os.environ.get("KRAFT_AUDIT_DAMAGE_CASES", "1500"))
@@ -141,6 +143,27 @@ def test_record_counts_that_are_wrong(agree, small_log: bytes, count: int) -> No
         changed = bytearray(small_log)
         struct.pack_into(">i", changed, batch + 57, count)
         assert agree(with_right_crcs(changed)).quarantined == ("BAD_RECORD",)
+
+
+@pytest.mark.parametrize("claimed", [2**31 - 1, 149_000])
+def test_a_count_gets_no_memory_before_its_records_are_seen(claimed: int) -> None:
+    """A record count that fits the bytes, and list counts that do not: memory stays a few times the bytes."""
+    no_op = write_metadata_value("NoOpRecord", 0, {})
+    batch = bytearray(one_batch(no_op) + bytes(1 << 20))
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">i", batch, 57, claimed)
+    log = with_right_crcs(batch) + one_batch(b"\x01\x05\x02" + bytes(20) + b"\x01\x00\x06\xff\xff\xff\xff\x07")
+    columns.index_batches(log)  # loads what it needs once
+    tracemalloc.start()
+    try:
+        records = columns.index_records(log, columns.index_batches(log))
+        columns.json_text(records)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(records) == 0
+    assert {str(REASONS[status]) for status in records.batch_status} == {"BAD_RECORD"}
+    assert peak_bytes < 5 * len(log)
 
 
 def test_text_that_is_not_utf8(agree) -> None:

@@ -162,6 +162,20 @@ def test_sixteen_processes_with_an_empty_cache_compile_once(folder: Path, projec
     assert len(list(folder.glob("*.o"))) == 1
 
 
+@pytest.mark.slow
+def test_a_processor_without_the_instruction(small_log: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole decoder, compiled with tables in the place of the instruction."""
+    from kraft_codec import columns_batches
+
+    expected = columns_batches.index_batches(small_log)
+    tables = native._load(native.compile_library(FACTORY.replace("instruction", "tables")))
+    monkeypatch.setattr(columns_batches, "kernels", lambda: tables)
+    monkeypatch.setattr(columns_batches, "crc_tables", byte_tables)
+    found = columns_batches.index_batches(small_log)
+    assert found.crc_ok.all()
+    assert found.crc.tolist() == expected.crc.tolist()
+
+
 def test_importing_the_decoder_neither_compiles_nor_imports_the_compiler(project_root: Path, folder: Path) -> None:
     program = "import sys, kraft_codec.columns; print(sorted({'numba', 'llvmlite', 'pandas'} & set(sys.modules)))"
     printed = subprocess.run(
