@@ -18,6 +18,7 @@ from kraft_audit.commands.diverge import diverge
 from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
 from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, complain, guarded, use_utf8
+from kraft_audit.commands.evidence import evidence
 from kraft_audit.commands.partitions import partitions
 from kraft_audit.commands.planning import recover_plan, whatif
 from kraft_audit.commands.quorum import quorum
@@ -32,7 +33,7 @@ WITHOUT_SPARK: Final = "Any log dir, no Spark, no Java"
 WITH_SPARK: Final = "Fleets and lakes: pip install 'kraft-audit\\[spark]'"
 
 LAPTOP_COMMANDS: Final = (
-    *(check, explain, rules, whatif, recover_plan),
+    *(check, explain, rules, whatif, recover_plan, evidence),
     *(timeline, quorum, voters, state, diff, partitions, diverge, dump),
 )
 FAULT_CHARACTERS_MAX: Final = 200
