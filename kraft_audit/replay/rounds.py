@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from kraft_audit.replay.branches import LogEnd
@@ -86,19 +87,24 @@ def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:
     """The configured voters of a quorum without a voter set in log or snapshot.
 
     From the plan's defaults (controller.quorum.voters as ids or id@host:port), a quorum-state of version 0, else the
-    voters that the first LeaderChange lists.
+    voters that the first LeaderChange lists. In the drafts, whose sets begin with a configured one and change, a
+    quorum-state names the set of its own time: there the first LeaderChange comes first.
     """
     declared = dict(plan.defaults).get("controller.quorum.voters")
     if declared:
         return tuple(sorted(int(voter.split("@")[0]) for voter in declared.split(",")))
-    for replica in survey.replicas:
-        state = replica.quorum_state
-        if replica.is_accepted and state is not None and state.current_voters:
-            return tuple(sorted(state.current_voters))
-    for _, record in survey.controls:
-        if record.name == "LEADER_CHANGE":
-            return tuple(sorted(voter["voter_id"] for voter in record.fields["voters"]))
-    return ()
+    by_state = (
+        tuple(sorted(state.current_voters))
+        for replica in survey.replicas
+        if replica.is_accepted and (state := replica.quorum_state) is not None and state.current_voters
+    )
+    by_log = (
+        tuple(sorted(voter["voter_id"] for voter in record.fields["voters"]))
+        for _, record in survey.controls
+        if record.name == "LEADER_CHANGE"
+    )
+    told = (by_state, by_log) if Dialect(plan.dialect) is Dialect.KIP853 else (by_log, by_state)
+    return next(chain(*told), ())
 
 
 def branch_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, ...]) -> Branch | None:
@@ -192,23 +198,27 @@ def quorum_rows(survey: Survey, plan: ClusterPlan) -> dict[str, list[dict[str, A
     voter_sets: dict[tuple[Any, ...], dict[str, Any]] = {}
     epochs: dict[tuple[Any, ...], dict[str, Any]] = {}
     for end in _tips(survey, path):
-        # Up to where a branch leaves the canonical log its rows are those of the canonical log.
+        # Up to where a branch leaves the canonical log its rows are those of the canonical log. One that ends before
+        # the canonical log begins is not contradicted by it: nobody holds what lies between.
         fork = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
+        is_earlier = bool(path) and fork is not None and end.end_offset <= survey.branches[path[0]].from_offset
         controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
         runs = survey.epochs_to(end.branch, end.end_offset)
         sets = branch_voters(survey, plan, controls, runs[0].from_offset if runs else 0, static)
-        for row in voter_set_rows(sets, canonical_to=fork):
-            voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
+        for row in voter_set_rows(sets, canonical_to=end.end_offset if is_earlier else fork):
+            told_once = {**row, "ended_by": "superseded"} if is_earlier else row
+            voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), told_once)
         told = leader_epoch_rows(
             [EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in runs],
             controls,
-            canonical_to=fork,
+            canonical_to=end.end_offset if is_earlier else fork,
             persisted_leaders=_persisted_leaders(survey),
         )
         for row in told:
-            if row["canonical"] and fork is not None:
+            if row["canonical"] and fork is not None and not is_earlier:
                 continue
-            epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), row)
+            told_once = {**row, "ended_by": "next_epoch"} if is_earlier else row
+            epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), told_once)
     return {
         "watermarks": [
             watermark_row(one.interval, capture_number=one.round.number, capture=one.round.capture) for one in intervals

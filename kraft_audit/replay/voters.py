@@ -17,6 +17,8 @@ from kraft_codec.uuids import uuid_text
 
 BOOTSTRAP_OFFSET: Final = -1
 """Kafka files the records of the 0-0 checkpoint, and so the first voters, under offset -1."""
+WHOLE_SETS: Final = frozenset({"KRAFT_VOTERS", "VOTER_ASSIGNMENT"})
+"""Records that bring a whole voter set: two of them in a row are two changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ def _batches() -> Callable[[ControlRecord], int]:
             record.offset - last.offset == 1
             and record.leader_epoch == last.leader_epoch
             and record.timestamp_ms == last.timestamp_ms
-            and last.name != "KRAFT_VOTERS"
+            and last.name not in WHOLE_SETS
         )
         group += not same
         last = record

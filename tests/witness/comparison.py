@@ -14,6 +14,8 @@ from tests.witness.audited import Audited
 from tests.witness.truth import STATE_COLUMNS, CaptureTruth, Subject, Truth, VoterKeys, voter_keys
 
 DISAGREEMENTS_MAX = 20
+COSTLY_SHARE = 0.25
+"""Of so many seeds the whole history is read once more for another order, and for a part, of the replicas."""
 
 
 @dataclass
@@ -46,10 +48,12 @@ def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison
         result.add(f"{name} alone: {text}" for text in bounds(truth, alone, result.counts))
     last = Audited.of(out, truth.run["dialect"], capture=truth.run["captures"][-1])
     for name, found in (("last capture", last), ("part of all", _part(together, drawn))):
+        if name == "part of all" and drawn.random() < COSTLY_SHARE:
+            result.add(f"{name}: {text}" for text in partitions(truth, found, result.counts))
         result.add(f"{name}: {text}" for text in bounds(truth, found, result.counts))
         result.add(f"{name}: {text}" for text in epochs(truth, found, result.counts))
         result.add(f"{name}: {text}" for text in voters(truth, found, result.counts))
-        result.add(f"{name}: {text}" for text in partitions(truth, found, result.counts))
+    result.add(f"last capture: {text}" for text in partitions(truth, last, result.counts))
     return result
 
 
@@ -69,9 +73,8 @@ def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
 
 def _interval(truth: Truth, capture: CaptureTruth, interval: Any, where: str) -> Iterator[str]:
     if interval.low > capture.committed_at_end:
-        yield (
-            f"{where}: low {interval.low} > committed {capture.committed_at_end} at the end: {interval.low_evidence[:2]}"
-        )
+        evidence = interval.low_evidence[:2]
+        yield f"{where}: low {interval.low} > committed {capture.committed_at_end} at the end: {evidence}"
     elif interval.low and truth.committed_epoch(interval.low - 1) != interval.low_epoch:
         yield f"{where}: low epoch {interval.low_epoch}, committed is {truth.committed_epoch(interval.low - 1)}"
     if interval.high is not None and interval.high < capture.committed_at_start:
@@ -102,6 +105,7 @@ def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     """Every committed epoch as far as the canonical log reaches: who led it, where it begins and ends."""
     reached = min(audited.canonical_end, truth.committed_offset)
     rows = {row["epoch"]: row for row in audited.quorum["leader_epochs"] if row["canonical"]}
+    log_start = min((row["from_offset"] for row in rows.values() if row["from_offset"] is not None), default=reached)
     for line in truth.lines["committed_epoch"]:
         if line["from_offset"] >= reached:
             continue
@@ -138,7 +142,7 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     for line in truth.lines["elected"]:
         if truth.committed_epoch(line["start_offset"]) == line["epoch"] and log_start < line["start_offset"] < reached:
             given = _in_effect(told, line["start_offset"] - 1)
-            if given is not None and given != voter_keys(line["voters"]):
+            if given is not None and not _same_voters(given, voter_keys(line["voters"])):
                 yield f"epoch {line['epoch']} was elected by {voter_keys(line['voters'])}, told {given}"
     for row in rows:
         if not row["canonical"] and row["from_offset"] >= 0 and row["source"] == "log":
@@ -150,6 +154,12 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
 
 def row_voters(row: dict[str, Any]) -> VoterKeys:
     return tuple((voter["voter_id"], voter["directory_id"]) for voter in row["voters"])
+
+
+def _same_voters(told: VoterKeys, wanted: VoterKeys) -> bool:
+    """Where the first checkpoint is gone, only ids are known of those who voted first."""
+    ids_alone = all(directory is None for _, directory in told)
+    return told == wanted or (ids_alone and [key[0] for key in told] == [key[0] for key in wanted])
 
 
 def _in_effect(sets: list[tuple[int, VoterKeys]], offset: int) -> VoterKeys | None:
@@ -227,6 +237,8 @@ def order(audited: Audited, drawn: random.Random, counts: Counter[str]) -> Itera
     for name, rows in audited.quorum.items():
         if rows != other.quorum[name]:
             yield f"another order of the replicas gives other rows of {name}"
+    if drawn.random() >= COSTLY_SHARE:
+        return
     for name, table in audited.history.tables.items():
         mine, theirs = (
             found.drop_columns([c for c in ("read_from_ms", "read_to_ms") if c in found.column_names])
