@@ -25,6 +25,7 @@ from kraft_codec.verdicts import kafka_verdict
 
 REFUSED_REMEMBERED: Final = 100_000
 """Refused batches are told once a replica, not once a capture, as far as this many are remembered."""
+_SKIPS: Final = "skips control records of types that it does not know"
 TableRows = tuple[str, pa.RecordBatch]
 
 
@@ -114,6 +115,7 @@ class Emitter:
                 length_bytes=max(int(index.value_length[row]), 0),
                 base_offset=int(index.offset[row]),
                 value_hash=value_hash(index, row, self.keyed_hash),
+                verdict=_SKIPS if records.reason(row) is Reason.UNKNOWN_CONTROL_TYPE else None,
             )
 
     def unsound(self, slices: Sequence[Slice], decoded: DecodedBatches) -> None:

@@ -44,7 +44,8 @@ class LogReader:
         self.last_crc = start.last_crc
         self.scanner = Scanner(storage, damage, settings, start.state)
         self.epoch_starts: list[tuple[int, int]] = []
-        """(epoch, first offset of it) as far as this reading has seen them, at most EPOCH_STARTS_MAX."""
+        """(epoch, first offset of it) of the epochs that this reading saw begin, at most EPOCH_STARTS_MAX."""
+        self._read_epoch = start.state.epoch if start.is_resumed else None
 
     @property
     def end_offset(self) -> int | None:
@@ -81,9 +82,9 @@ class LogReader:
                 yield chunk
 
     def _add_epochs(self, chunk: Chunk) -> None:
-        last = self.epoch_starts[-1][0] if self.epoch_starts else None
         epoch = chunk.leader_epoch
-        starts = np.flatnonzero(np.concatenate(([epoch[0] != last], epoch[1:] != epoch[:-1])))
+        starts = np.flatnonzero(np.concatenate(([epoch[0] != self._read_epoch], epoch[1:] != epoch[:-1])))
+        self._read_epoch = int(epoch[-1])
         room = EPOCH_STARTS_MAX - len(self.epoch_starts)
         self.epoch_starts += [(int(epoch[row]), int(chunk.base_offset[row])) for row in starts[:room].tolist()]
 

@@ -77,10 +77,11 @@ class Replica:
         if not self.is_accepted:
             return
         self._refuse_renamed()
-        for damage in structure_damages(self._directory):
-            name = self._by_path.get(damage.path)
-            if name is None or not self.tallies[name].plan.is_unchanged:
-                self._take_damage(damage)
+        if not self._is_structure_known():
+            for damage in structure_damages(self._directory):
+                name = self._by_path.get(damage.path)
+                if name is None or not self.tallies[name].plan.is_unchanged:
+                    self._take_damage(damage)
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings)
 
     def close(self, now_ms: Callable[[], int]) -> None:
@@ -101,11 +102,19 @@ class Replica:
     def files_of(self, *kinds: FileKind) -> list[FilePlan]:
         return [file for file in self.plan.files if file.kind in kinds]
 
+    def _is_structure_known(self) -> bool:
+        """Whether an earlier plan saw just these segments and snapshots, and said what is wrong with them."""
+        kinds = (FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.SNAPSHOT_UNFINISHED)
+        is_news = any(file.earlier is None for file in self.files_of(*kinds))
+        return not is_news and not any(file.kind in kinds for file in self.plan.gone_files)
+
     def _refuse_foreign(self, cluster_id: str | None, name: str) -> None:
         if not cluster_id or not self.cluster.cluster_id or cluster_id == self.cluster.cluster_id:
             return
         if self.is_accepted:
             self.is_accepted = False
+            if self.is_unchanged:
+                return
             detail = f"{name} says cluster {cluster_id}, the others belong to {self.cluster.cluster_id}"
             tally = next((tally for tally in self.tallies.values() if tally.plan.name.endswith(name)), None)
             self.damage.add(tally, Reason.CLUSTER_MISMATCH, detail)
@@ -148,18 +157,16 @@ class Replica:
         """
         file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)), None)
         log = self.log
-        if log is None or not self.leader_epochs or not log.epoch_starts or file is None or self._has_changed():
+        if log is None or log.end_offset is None or not self.leader_epochs or file is None:
             return
-        end_offset = log.end_offset or 0
-        entries = [(entry.epoch, entry.start_offset) for entry in self.leader_epochs if entry.start_offset < end_offset]
-        first_epoch, first_offset = log.epoch_starts[0]
-        # Cleaning moves the first entry up to the log's start, which can lie inside a segment.
-        begun = [epoch for epoch, start in entries if start <= first_offset]
-        seen = log.epoch_starts[1:] if begun else [one for one in log.epoch_starts if one[1] > entries[0][1]]
-        told = [one for one in entries if one[1] > (first_offset if begun else entries[0][1])] if entries else []
-        if entries and (seen != told or (begun and begun[-1] != first_epoch)):
-            odd = sorted(set(seen) ^ set(told)) or [(first_epoch, first_offset)]
-            epoch, start = min(odd, key=lambda one: one[1])
+        if not log.epoch_starts or self._has_changed():
+            return
+        told = [
+            (entry.epoch, entry.start_offset) for entry in self.leader_epochs if entry.start_offset < log.end_offset
+        ]
+        odd = odd_epoch_start(log.epoch_starts, told, log.reads_from_offset if log.is_resumed else None)
+        if odd is not None:
+            epoch, start = odd
             detail = f"this file and the log differ from offset {start} on, where epoch {epoch} begins in one of them"
             self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, detail)
 
@@ -173,6 +180,29 @@ class Replica:
                 return (file.size_bytes, file.mtime_ms) != (plan.size_bytes, plan.mtime_ms)
         except CodecError:
             return True
+
+
+EpochStart = tuple[int, int]
+
+
+def odd_epoch_start(
+    seen: Sequence[EpochStart], told: Sequence[EpochStart], resumed_at: int | None = None
+) -> EpochStart | None:
+    """The first (epoch, start offset) that only one of log and leader-epoch-checkpoint has, None where they agree.
+
+    `seen` are the epochs that the log was seen to begin, the first one at its first batch, unless reading resumed at
+    `resumed_at`, in the middle of an epoch. `told` are the file's entries below the log's end. Cleaning moves the first
+    entry up to the log's start, which can lie inside a segment, behind batches that are still there.
+    """
+    from_offset = seen[0][1] if resumed_at is None else resumed_at
+    begun = [epoch for epoch, start in told if start <= from_offset]
+    inside = [entry for entry in told if entry[1] > from_offset or (resumed_at is not None and entry[1] == from_offset)]
+    if resumed_at is None and begun:
+        inside.insert(0, (begun[-1], from_offset))
+    elif resumed_at is None or not begun:
+        cleaned_to = inside.pop(0)[1] if inside else from_offset
+        seen = [one for one in seen if one[1] > cleaned_to]
+    return min(set(seen) ^ set(inside), key=lambda one: (one[1], one[0]), default=None)
 
 
 def shown_name(file: FilePlan) -> str:

@@ -115,6 +115,19 @@ def test_unchanged_gives_nothing(tmp_path: Path, reading: Any, node: Any, usual_
     assert lake.asked == []
 
 
+def test_what_was_said_is_not_said_again(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    part = "00000000000000000005-0000000001-123456.checkpoint.part"
+    tail = b"".join(usual_log.batches[5:])
+    node(tmp_path, 1, {5: tail}, files={part: b"half", "leader-epoch-checkpoint": b"0\n1\n1 5\n"})
+    lake = Lake(reading)
+    first = lake.run(tmp_path)
+    told = ["EPOCH_WENT_BACK", "SNAPSHOT_MISSING", "SNAPSHOT_UNFINISHED"]
+    assert sorted(row["reason"] for row in first["decode_errors"]) == told
+    tail += usual_log.topic("new")
+    node(tmp_path, 1, {5: tail})
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == []
+
+
 def test_an_appended_batch_alone_is_read(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     node(tmp_path, 1, usual_log.content)
     lake = Lake(reading)

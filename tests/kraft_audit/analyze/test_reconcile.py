@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kraft_audit.replay.plan import Selection, from_json, to_json
 from kraft_audit.replay.planning import plan_cluster
+from kraft_audit.replay.replica import odd_epoch_start
 from kraft_audit.replay.survey import canonical_windows, snapshot_windows, survey
 from kraft_codec.errors import InputError
 from kraft_codec.file_names import snapshot_name
@@ -291,6 +292,30 @@ def test_segments_in_the_wrong_names(tmp_path: Path, reading: Any, node: Any, us
     assert len(wrong["decode_errors"]) == 3
     missing = reading.of(node(tmp_path / "missing", 1, {0: parts[0], 10: parts[2]}))
     assert [(row["reason"], row["base_offset"]) for row in missing["decode_errors"]] == [("GAP", 10)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "told", "resumed_at", "odd"),
+    [
+        ([(1, 0), (2, 13)], [(1, 0), (2, 13)], None, None),
+        ([(1, 0), (3, 13)], [(1, 0), (2, 13)], None, (2, 13)),
+        ([(1, 0)], [(1, 0), (2, 13)], None, (2, 13)),
+        ([(0, 0), (1, 1)], [(1, 0)], None, (0, 0)),
+        ([(2, 50), (3, 60)], [(1, 0), (2, 13), (3, 60)], None, None),
+        ([(2, 50), (3, 60)], [(1, 0), (3, 60)], None, (1, 50)),
+        # Cleaned to offset 55, inside the first segment, or to 65.
+        ([(2, 50), (3, 60)], [(2, 55), (3, 60)], None, None),
+        ([(2, 50), (3, 60)], [(3, 65)], None, None),
+        ([(2, 50), (4, 70)], [(2, 55), (5, 70)], None, (4, 70)),
+        # Read on from offset 20, in the middle of epoch 2.
+        ([(3, 60)], [(1, 0), (2, 13), (3, 60)], 20, None),
+        ([(3, 60)], [(1, 0), (2, 13)], 20, (3, 60)),
+        ([(3, 20)], [(2, 13), (3, 20)], 20, None),
+        ([(3, 60)], [(2, 30), (3, 60)], 20, None),
+    ],
+)
+def test_epochs_of_log_and_checkpoint(seen: Any, told: Any, resumed_at: Any, odd: Any) -> None:
+    assert odd_epoch_start(seen, told, resumed_at) == odd
 
 
 def test_a_selection_gives_the_rows_that_match(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
