@@ -82,7 +82,7 @@ class TableWriter:
         if self._open is None:
             name = f"{self._label}-{uuid.uuid4().hex}.zstd.parquet"
             sink = self._folder.open_output_stream(name)
-            self._open = (name, sink, pq.ParquetWriter(sink, self._schema, **_parquet_options(self._schema)))
+            self._open = (name, sink, pq.ParquetWriter(sink, self._schema, **parquet_options(self._schema)))
         _, sink, writer = self._open
         writer.write_table(rows, row_group_size=rows.num_rows)
         if sink.tell() >= FILE_BYTES:
@@ -135,13 +135,14 @@ def write_rows(lake_uri: str, table: str, rows: pa.Table, label: str) -> DataFil
     """A few rows as one data file, even if there are none."""
     folder = table_folder(lake_uri, table)
     name = f"{label}-{uuid.uuid4().hex}.zstd.parquet"
-    options = _parquet_options(rows.schema)
+    options = parquet_options(rows.schema)
     with folder.open_output_stream(name) as sink, pq.ParquetWriter(sink, rows.schema, **options) as writer:
         writer.write_table(rows)
     return finished_file(lake_uri, table, folder, name, rows.schema)
 
 
-def _parquet_options(schema: pa.Schema) -> dict[str, Any]:
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How data files are written: compressed, with dictionaries and bounds where they serve."""
     return {
         "compression": "zstd",
         "use_dictionary": [name for name in _text_leaves(schema) if name not in FREE_TEXT],

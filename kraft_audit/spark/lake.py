@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -98,12 +98,20 @@ class DeltaLake:
         return str(self.open(table).metadata().id)
 
     def query(self, sql: str, *tables: str) -> pa.Table:
+        return self.at_once(*tables)(sql)
+
+    def at_once(self, *tables: str) -> Callable[[str], pa.Table]:
+        """Several queries over the tables as they are now, opened once."""
         builder = QueryBuilder()
         for table in tables:
             builder.register(table, self.open(table))
-        result = pa.table(builder.execute(sql).read_all())
-        plain = [field.with_type(_PLAIN.get(field.type, field.type)) for field in result.schema]
-        return result.cast(pa.schema(plain))
+
+        def query(sql: str) -> pa.Table:
+            result = pa.table(builder.execute(sql).read_all())
+            plain = [field.with_type(_PLAIN.get(field.type, field.type)) for field in result.schema]
+            return result.cast(pa.schema(plain))
+
+        return query
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
         if self._is_done(self.open(table), application, version):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,12 +97,15 @@ class LakeBatches:
     def __init__(self, lake_uri: str, plan_number: int) -> None:
         self._lake_uri = lake_uri
         self._plan_number = plan_number
+        self._query: Callable[[str], pa.Table] | None = None
 
     def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
         from kraft_audit.spark.lake import DeltaLake, sql_text
 
+        if self._query is None:
+            self._query = DeltaLake(self._lake_uri).at_once(BATCHES.name)
         where = f"cluster_id = {sql_text(cluster_id)} AND base_offset >= {from_offset} AND base_offset < {to_offset}"
-        found = DeltaLake(self._lake_uri).query(known_batches_sql(self._plan_number, where), BATCHES.name)
+        found = self._query(known_batches_sql(self._plan_number, where))
         return found.select(list(BATCHES.column_names)).cast(BATCHES.schema)
 
 

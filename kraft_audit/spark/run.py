@@ -122,7 +122,7 @@ class Run:
         # Whatever others open and close from here on takes this number, and this plan is refused then.
         number = status.closed + 1
         planned = plan_fleet(self.fleet, self.ledger, number)
-        self.result.failed.update(planned.failed)
+        self.result.unreachable = dict(planned.failed)
         self.result.unchanged = planned.unchanged_count
         for name, why in planned.failed.items():
             self.progress(f"plan     {name}: {why}")
@@ -165,7 +165,7 @@ class Run:
         started = time.monotonic()
         summary = plan_summary(manifest)
         brought = self.ledger.close_plan(number, summary)
-        self.result.add_plan(number, summary)
+        self.result.add_plan(number, summary, [one.cluster_name for one in manifest.outcomes])
         for name, why in summary["failed"].items():
             self.progress(f"close    {name}: {why}")
         self._tell(Step.CLOSE, f"plan {number}" + ("" if brought else " was closed by another run"), started)

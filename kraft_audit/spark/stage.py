@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.replay.plan import ClusterPlan, from_json
 from kraft_audit.spark.data_files import BUFFERED_BYTES, DataFile, TableWriter
+from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.ledger import ClusterOutcome, ClusterState
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.tables import PLANS, TABLES
@@ -110,6 +111,7 @@ def stage_clusters(
         plan = from_json(text)
         outcome, own_files = stage_cluster(lake_uri, number, plan, read_cluster, shared, f"{label}-{number}")
         yield _manifest_batch([outcome], own_files)
+        failpoint("in-stage")
     yield _manifest_batch([], shared.close())
 
 

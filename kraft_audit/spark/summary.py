@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -25,14 +25,23 @@ class RunResult:
     rows: Counter[str] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, str] = field(default_factory=dict)
+    unreachable: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why of each cluster: a path of it could not be reached, or the last plan that tried could not read it."""
+        names = {**self.unreachable, **self.unread}
+        told = ((self.unreachable.get(name), self.unread.get(name)) for name in names)
+        return {name: "; ".join(filter(None, why)) for name, why in zip(names, told, strict=True)}
 
     @property
     def exit_code(self) -> int:
         return EXIT_UNREADABLE if self.failed else EXIT_FINE
 
-    def add_plan(self, number: int, summary: Mapping[str, Any]) -> None:
+    def add_plan(self, number: int, summary: Mapping[str, Any], clusters: Iterable[str]) -> None:
+        """Add what one plan did; `clusters` names all that it tried to read."""
         self.plans.append(number)
         self.clusters += summary["clusters"]
         self.replicas += summary["replicas"]
@@ -40,11 +49,16 @@ class RunResult:
         self.rows.update(summary["rows"])
         self.records.update(summary["records"])
         self.damage.update(summary["damage"])
-        self.failed.update(summary["failed"])
+        for name in clusters:
+            self.unread.pop(name, None)
+        self.unread.update(summary["failed"])
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON holds it."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("unreachable", "unread")
+        }
+        values["failed"] = self.failed
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
 
 

@@ -1,0 +1,187 @@
+"""The pipeline against its own floors: `python -m benchmarks.pipeline [--mib 256] [--large-mib 2048] [--without-java]`.
+
+What is asked: an unchanged re-run costs at most 3 % of a full run, net of session start; five replicas of one log at
+most 1.3 times one; a worker stays below 512 MB however large the log; rows reach Delta at 0.7 of what pyarrow alone
+needs to write the same Parquet, and five times as fast as through the data source and Spark's Delta writer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
+from benchmarks.synthetic_log import synthetic_log
+from kraft_audit.replay.analyze import analyze
+from kraft_audit.replay.plan import to_json
+from kraft_audit.replay.planning import plan_cluster
+from kraft_audit.settings import FleetSettings, load_fleet
+from kraft_audit.spark.data_files import ROW_GROUP_BYTES, parquet_options
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.reading import pipeline_reading
+from kraft_audit.spark.run import Run
+from kraft_audit.spark.spark_stage import SparkStager
+from kraft_audit.spark.stage import stage_clusters
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+from kraft_codec.tables import RECORDS
+
+CLUSTER_ID = "SyntheticSyntheticSynA"
+KEY = "00" * 32
+WORKER_BYTES = 512 << 20
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=256, help="size of the log")
+    parser.add_argument("--large-mib", type=int, default=2048, help="size of the log that memory is measured on")
+    parser.add_argument("--pairs", type=int, default=3, help="how often each pair is timed")
+    parser.add_argument("--without-java", action="store_true", help="leave out what needs Spark")
+    parser.add_argument("--peak-of", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.peak_of is not None:
+        print(json.dumps(peak_bytes_here(given.peak_of)))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        log = synthetic_log(given.mib << 20)
+        one, five = write_nodes(folder / "one", log, 1), write_nodes(folder / "five", log, 5)
+        figures = [replicas_figure(one, five, folder, given.pairs), parquet_figure(one, folder, given.pairs)]
+        figures += memory_figures(folder, given.mib, given.large_mib)
+        if given.without_java:
+            names = ("full run against an unchanged re-run", "staged rows against Spark's Delta writer")
+            print_figures([*figures, *(Skipped(name, "--without-java") for name in names)])
+            return 0
+        print_figures([*figures, *spark_figures(one, folder, log.nbytes)])
+    return 0
+
+
+def write_nodes(folder: Path, log: npt.NDArray, count: int) -> Path:
+    """Node dirs that all hold the same log."""
+    for node in range(1, count + 1):
+        log_dir = folder / f"node-{node}" / "__cluster_metadata-0"
+        log_dir.mkdir(parents=True)
+        (log_dir / "00000000000000000000.log").write_bytes(log.data)
+        directory = f"Node{node}Node{node}Node{node}Node{node}Q"[:21] + "A"
+        properties = f"#\nnode.id={node}\ndirectory.id={directory}\nversion=1\ncluster.id={CLUSTER_ID}\n"
+        (log_dir.parent / "meta.properties").write_text(properties)
+    return folder
+
+
+def stage(path: Path, lake: Path) -> Callable[[], None]:
+    """Reading a cluster and writing its rows, in this process and on one core, as a Spark task does."""
+    plan = plan_cluster([str(path)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
+
+    def work() -> None:
+        for _ in stage_clusters(str(lake), [(0, to_json(plan))], pipeline_reading(str(lake), KEY, None), "bench"):
+            pass
+
+    return work
+
+
+def replicas_figure(one: Path, five: Path, folder: Path, pairs: int) -> Figure:
+    ratio, ours, peer = paired(stage(five, folder / "lake-5"), stage(one, folder / "lake-1"), pairs)
+    return Figure("five replicas against one", ratio, 1 / 1.3, f"{ours:.2f} s for five", f"{peer:.2f} s for one")
+
+
+def parquet_figure(one: Path, folder: Path, pairs: int) -> Figure:
+    """The same rows of `records`, held in memory, written by pyarrow alone with the same options."""
+    plan = plan_cluster([str(one)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
+    rows = analyze(plan, frozenset({"records"}), open_storage=open_storage, redactor=Redactor(bytes(32)))
+    table = pa.Table.from_batches([batch for _, batch in rows])
+    rows_a_group = max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)
+
+    def alone() -> None:
+        with pq.ParquetWriter(folder / "alone.parquet", RECORDS.schema, **parquet_options(RECORDS.schema)) as writer:
+            writer.write_table(table, row_group_size=rows_a_group)
+
+    ratio, ours, peer = paired(stage(one, folder / "lake-parquet"), alone, pairs)
+    size = sum(file.size_bytes for replica in plan.replicas for file in replica.files)
+    return Figure(
+        "log to data files against pyarrow writing them", ratio, 0.7,
+        rate(size, table.num_rows, ours), rate(size, table.num_rows, peer),
+    )  # fmt: skip
+
+
+def memory_figures(folder: Path, small_mib: int, large_mib: int) -> list[Figure]:
+    """Peak memory of a process that stages a log, whatever its size; the whole process counts."""
+    peaks = []
+    for mib in (small_mib, large_mib):
+        nodes = write_nodes(folder / f"log-{mib}", synthetic_log(mib << 20), 1)
+        command = [sys.executable, "-m", "benchmarks.pipeline", "--peak-of", str(nodes)]
+        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    small, large = (
+        f"{peak / 1e6:.0f} MB at {mib} MiB" for peak, mib in zip(peaks, (small_mib, large_mib), strict=True)
+    )
+    return [
+        Figure("512 MiB against a worker's peak", WORKER_BYTES / peaks[1], 1, large, "512 MiB"),
+        Figure("peak on a small log against a large one", peaks[0] / peaks[1], 1 / 1.15, large, small),
+    ]
+
+
+def peak_bytes_here(nodes: Path) -> int:
+    """Linux's high-water mark of this program; getrusage's would count the parent before the exec too."""
+    with tempfile.TemporaryDirectory() as lake:
+        stage(nodes, Path(lake))()
+    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return int(peak) * 1024
+
+
+def spark_figures(nodes: Path, folder: Path, size_bytes: int) -> list[Figure]:
+    from kraft_audit.spark.session import spark_session
+
+    spark = spark_session("kraft-audit benchmark", settings={"spark.master": "local[1]"})
+    spark.range(1).write.format("delta").save(str(folder / "warm"))
+    spark.read.format("kraft").load(str(nodes)).limit(1).collect()
+    full, unchanged = [], []
+    for number in range(2):
+        fleet = fleet_of(folder, nodes, f"lake-run-{number}")
+        for times in (full, unchanged):
+            started = time.perf_counter()
+            lake = DeltaLake(fleet.lake)
+            result = Run(fleet, lake, SparkStager(fleet, lake, lambda: spark), lambda _: None).all_steps()
+            times.append(time.perf_counter() - started)
+            assert result.failed == {}
+        assert Ledger(lake).status().closed == 1
+    records = lake.query("SELECT count(*) AS n FROM records", "records").column("n")[0].as_py()
+    reader = spark.read.format("kraft").option("table", "records").load(str(nodes))
+    started = time.perf_counter()
+    reader.write.format("delta").save(str(folder / "by-spark"))
+    by_spark = time.perf_counter() - started
+    spark.stop()
+    return [
+        Figure(
+            "full run against an unchanged re-run", min(full) / min(unchanged), 1 / 0.03,
+            f"{min(unchanged):.3f} s unchanged", f"{min(full):.2f} s full, {rate(size_bytes, 0, min(full))}",
+        ),
+        Figure(
+            "a whole run against Spark's Delta writer", by_spark / min(full), 5,
+            rate(size_bytes, records, min(full)), rate(size_bytes, records, by_spark),
+        ),
+    ]  # fmt: skip
+
+
+def fleet_of(folder: Path, nodes: Path, lake: str) -> FleetSettings:
+    file = folder / f"{lake}.yaml"
+    file.write_text(yaml.safe_dump({"lake": lake, "clusters": [{"name": "synthetic", "paths": [str(nodes)]}]}))
+    for node in nodes.rglob("*"):
+        os.utime(node, (1_700_000_000.5, 1_700_000_000.5))
+    return load_fleet(file, environment={})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
