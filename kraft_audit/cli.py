@@ -5,7 +5,6 @@ Only what `--help` needs is imported here; each command imports the rest when it
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -29,12 +28,28 @@ from kraft_audit.commands.tables import tables
 from kraft_audit.commands.timeline import timeline
 from kraft_audit.commands.voters import voters
 
-WITHOUT_SPARK: Final = "Any log dir, no Spark, no Java"
-WITH_SPARK: Final = "Fleets and lakes: pip install 'kraft-audit\\[spark]'"
-
-LAPTOP_COMMANDS: Final = (
-    *(check, explain, rules, whatif, recover_plan, evidence),
-    *(timeline, quorum, voters, state, diff, partitions, diverge, dump),
+Command = Callable[..., int | None]
+# Each command and what the list of commands says of it. The first need neither Spark nor Java.
+LAPTOP_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
+    (check, "What was unsafe, when, why, and what to do"),
+    (explain, "One rule: when it is raised, why it matters"),
+    (rules, "All rules"),
+    (whatif, "What a crash of these brokers would do now"),
+    (recover_plan, "What can be done for partitions without a leader"),
+    (evidence, "Findings and what is behind them, redacted and hashed"),
+    (timeline, "What happened: a line an event, a column a node"),
+    (quorum, "Captures side by side, and what they prove committed"),
+    (voters, "History of the voter set, reverted changes too"),
+    (state, "Everything as after an offset or time"),
+    (diff, "What changed between two offsets or times"),
+    (partitions, "Every change of leader, ISR and ELR with its cause"),
+    (diverge, "Where logs part, and who holds what there"),
+    (dump, "Every batch and record, as rows or as Kafka's tool"),
+)
+LAKE_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
+    (run, "A fleet's log dirs into Delta tables, on Spark"),
+    (tables, "What lies in a lake's tables"),
+    (doctor, "Whether this machine can do it, and the remedies"),
 )
 FAULT_CHARACTERS_MAX: Final = 200
 
@@ -43,31 +58,18 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # plain help is there in half the time, and its examples can be copied
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
 
-def _unwrapped(text: str) -> str:
-    """Paragraphs as one line each, for the terminal to break; those that begin with a backspace stay as they are."""
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(p if p.startswith("\b") else " ".join(p.split()) for p in paragraphs)
-
-
-def command_name(command: Callable[..., int | None]) -> str:
+def command_name(command: Command) -> str:
     """What is typed: `recover-plan` for recover_plan."""
     return command.__name__.replace("_", "-")
 
 
-def _add(panel: str, *commands: Callable[..., int | None]) -> None:
-    for command in commands:
-        app.command(command_name(command), rich_help_panel=panel, help=_unwrapped(command.__doc__ or ""))(
-            guarded(command)
-        )
-
-
-_add(WITHOUT_SPARK, *LAPTOP_COMMANDS)
-_add(WITH_SPARK, run, tables, doctor)
+for _command, _summary in (*LAPTOP_COMMANDS, *LAKE_COMMANDS):
+    app.command(command_name(_command), short_help=_summary)(guarded(_command))
 
 
 def _version(is_asked: bool) -> None:
@@ -85,9 +87,15 @@ def kraft_audit(
     """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
 
     PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, or an archive (tar, tgz, zip) of any of
-    these, here or in an object store. Nothing is ever written there, and no live cluster is asked.
+    these, here or in an object store. Nothing is ever written there, and no live cluster is asked. run and tables need
+    the extra: pip install 'kraft-audit[spark]'.
 
-    Exit codes: 0 fine, 1 findings, 2 usage, 3 unreadable input.
+    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input.
+
+    \b
+    Examples:
+      kraft-audit check samples/elr-06-kill-13-last-replica.tgz
+      kraft-audit timeline samples/divergence
     """
 
 
@@ -95,7 +103,7 @@ def main() -> None:
     """The program: runs a command, and leaves with its exit code."""
     use_utf8()
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in {command_name(command) for command in LAPTOP_COMMANDS}:
+    if arguments and arguments[0] in {command_name(command) for command, _ in LAPTOP_COMMANDS}:
         sys.meta_path.insert(0, _NoPandas())
     sys.exit(run_command(arguments))
 
