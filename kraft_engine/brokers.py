@@ -230,10 +230,6 @@ class Broker:
             for broker in partition.replicas:
                 if broker != self.id and broker not in replica.followers:
                     replica.followers[broker] = FollowerState(self.machine.world.now_us)
-            if replica.recovering and replica.end_offset >= 0:
-                node = self.machine.node_of(self.slot)
-                if node is not None:
-                    self._alter(node, key, replica, [self.id])
             self._advance(key, replica)
 
     # Leading
@@ -286,7 +282,7 @@ class Broker:
         caught_up = offset >= max(replica.high_watermark, replica.epoch_start)
         if not self.machine.switches.isr_expansion_needs_caught_up:
             caught_up = True
-        may_join = request.broker_id not in replica.isr and replica.pending_isr is None and not replica.recovering
+        may_join = request.broker_id not in replica.isr and replica.pending_isr is None
         if caught_up and may_join and self.machine.sees_active(self.slot, request.broker_id):
             self._alter(node, key, replica, sorted([*replica.isr, request.broker_id]))
 
@@ -294,9 +290,6 @@ class Broker:
         if replica.pending_isr is not None:
             if self.tick_count % 20 == 0:
                 self._alter(node, key, replica, replica.pending_isr)
-            return
-        if replica.recovering:
-            self._alter(node, key, replica, [self.id])
             return
         now_us = self.machine.world.now_us
         late = [

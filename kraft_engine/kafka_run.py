@@ -263,7 +263,7 @@ class KafkaRun:
     def _may_lose(self, broker: Broker) -> bool:
         """Another power cut is within KIP-966's promise while fewer than min ISR replicas are in doubt."""
         if self.beyond_model:
-            self.partition_invariants.data_beyond_model = True
+            self.partition_invariants.allow_data_loss("power cuts without limit", broker=broker.id)
             return True
         controller = self.machine.active_controller()
         if controller is None or not controller.image.elr_enabled:

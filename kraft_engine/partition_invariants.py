@@ -35,7 +35,18 @@ class PartitionInvariants:
         self.strict_elr = True
 
     def fail(self, name: str, detail: str) -> None:
-        self.raft.fail(name, detail)
+        """Stops the run; once more power cuts came than KIP-966 allows for, what happens to data is their effect."""
+        if self.data_beyond_model and name in ABOUT_DATA:
+            self.raft.damage_effects.append((name, detail))
+            self.raft.record("damage_effect", invariant=name, detail=detail)
+        else:
+            self.raft.fail(name, detail)
+
+    def allow_data_loss(self, label: str, **fields: Any) -> None:
+        """Labels, once, what goes beyond KIP-966's promise about data; Raft's own invariants stay strict."""
+        if not self.data_beyond_model:
+            self.data_beyond_model = True
+            self.raft.record("damage", label=label, **fields)
 
     # The controller's operations
 
@@ -162,6 +173,7 @@ class PartitionInvariants:
         shared = min(mark, len(committed))
         if replica.values[:shared] != committed[:shared]:
             self.fail("ConsistentRead", f"leader {broker.id} of partition {key[1]} contradicts what was committed")
+            del committed[:]
         if mark > len(committed):
             committed.extend(replica.values[len(committed) : mark])
         controller = machine.active_controller()
@@ -193,3 +205,6 @@ class PartitionInvariants:
         self.raft.record(
             "acknowledged", topic_id=key[0], partition=key[1], offset=offset, value=value, leader=broker.id
         )
+
+
+ABOUT_DATA = frozenset(("AckedIsCommitted", "AckedIsNotLost", "CandidateCompleteness", "ConsistentRead"))

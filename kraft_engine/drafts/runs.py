@@ -27,16 +27,17 @@ class Kip856Run(RandomRun):
         if node is None or node.leader is None:
             return
         cluster_id = cluster.settings.cluster_id
-        observers = sorted(node.leader.observers)
+        configured = node.static_voters.ids if node.static_voters is not None else ()
+        observers = sorted(key for key in node.leader.observers if key[0] in configured)
         outdated = [
             key for key in node.leader.voters.keys
             if any(other[0] == key[0] and other != key for other in node.leader.voters.keys)
         ]  # fmt: skip
-        if outdated and chance.happens(0.6):
+        if outdated and chance.happens(0.9):
             alive = {(process.id, process.disk.directory) for process in cluster.processes}
             dead = [key for key in outdated if key not in alive] or outdated
             cluster.ask(node.slot, RemoveRaftVoterRequest(cluster_id, chance.choose(dead)))
-        elif observers and chance.happens(0.6):
+        elif observers and chance.happens(0.9):
             key = chance.choose(observers)
             process = cluster.processes[cluster.slot_of(key[0])]
             cluster.ask(node.slot, AddRaftVoterRequest(cluster_id, cluster.voter_of(process)))
