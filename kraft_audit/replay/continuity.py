@@ -16,7 +16,6 @@ import numpy.typing as npt
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import REASONS
 
-MAX_OFFSET: Final = 2**63 - 1
 Rows = npt.NDArray[np.int64]
 
 

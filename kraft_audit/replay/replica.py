@@ -12,14 +12,12 @@ from kraft_audit.replay.reader import LogReader
 from kraft_audit.replay.scanner import ScanSettings
 from kraft_audit.replay.segments import replica_dir
 from kraft_codec.errors import CodecError, Damage, Reason
-from kraft_codec.file_names import FileKind, printable
+from kraft_codec.file_names import FileKind
 from kraft_codec.files import EpochEntry, QuorumState
 from kraft_codec.logdir import read_checkpoints, read_meta, read_quorum_state, structure_damages
 from kraft_codec.properties import MetaProperties
 from kraft_codec.random_access import Storage, join
 from kraft_codec.schemas import Dialect
-
-BATCH_FILES = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT})
 
 
 @dataclass(slots=True)
@@ -203,8 +201,3 @@ def odd_epoch_start(
         cleaned_to = inside.pop(0)[1] if inside else from_offset
         seen = [one for one in seen if one[1] > cleaned_to]
     return min(set(seen) ^ set(inside), key=lambda one: (one[1], one[0]), default=None)
-
-
-def shown_name(file: FilePlan) -> str:
-    """The file's name as rows show it."""
-    return printable(file.name)

@@ -63,6 +63,7 @@ class Survey:
 
     `replicas` have been read to their ends; `ends` are in their order. `epochs` and `controls` are in the order of
     offsets, each with its branch. `unsound_offsets` are base offsets of control batches that could not be decoded.
+    `is_overflowing` is set where the logs part more often than is followed: the last branch then stands for several.
     """
 
     replicas: list[Replica]
@@ -72,6 +73,7 @@ class Survey:
     controls: list[tuple[int, ControlRecord]] = field(default_factory=list)
     snapshots: list[SurveyedSnapshot] = field(default_factory=list)
     unsound_offsets: list[int] = field(default_factory=list)
+    is_overflowing: bool = False
 
     def path(self, branch: int | None) -> list[int]:
         """The branches from the first one to `branch`, each the parent of the next."""
@@ -121,6 +123,7 @@ def survey(
             if replica.log is None:
                 replica.close(clock_ms)
         found.ends = tree.ends()
+        found.is_overflowing = tree.is_overflowing
         for snapshot in find_snapshots(readable):
             check_copies(snapshot, settings, ())
             found.snapshots.append(_surveyed(snapshot, settings, decoder))

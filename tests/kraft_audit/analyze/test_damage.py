@@ -74,6 +74,7 @@ def reasons(tables: dict[str, Any]) -> list[tuple[str, int, int]]:
     return [(row["reason"], row["position"], row["length_bytes"]) for row in tables["decode_errors"]]
 
 
+@pytest.mark.slow
 def test_truncation_at_every_length(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     content = usual_log.content
     ends, position = [0], 0
@@ -140,6 +141,9 @@ def test_every_bit_that_the_crc_does_not_cover(tmp_path: Path, reading: Any, nod
     intact = reading.of(node(tmp_path / "intact", 1, content))["records"]
     position = 0
     for number, batch in enumerate(usual_log.batches):
+        if number not in (0, 1, 11, 12, 13, 14, len(usual_log.batches) - 1):  # first, last, and where epochs meet
+            position += len(batch)
+            continue
         for bit in [*range(64), *range(96, 128)]:
             mutated = bytearray(content)
             mutated[position + bit // 8] ^= 128 >> bit % 8

@@ -268,6 +268,7 @@ def test_planned_bytes_or_nothing(tmp_path: Path, reading: Any, node: Any, usual
     assert len(reading.tables(plan, stop_on_change=True)["batches"]) == len(usual_log.batches) - 1
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_split_into_runs_gives_the_same_rows(

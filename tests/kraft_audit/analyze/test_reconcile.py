@@ -100,6 +100,7 @@ def test_two_leaders_of_one_epoch(tmp_path: Path, reading: Any, node: Any, usual
     assert len(reading_of(reading.plan(tmp_path)).branches) == 3
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_who_holds_what_by_brute_force(
