@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.numbering import numbered
 
 Rows = npt.NDArray[np.int64]
 
 
 Identity = tuple[int | None, str]
 """A replica over time: node id and directory id; the path of its folder where meta.properties does not tell."""
+KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 FOR_EVER: Final = np.iinfo(np.int64).max
 
 
@@ -208,9 +210,7 @@ def _until(replica: Rows, columns: Mapping[str, Rows], moment: Rows, count: int)
     until = np.full(count, FOR_EVER, np.int64)
     if len(replica) == count:
         return until
-    names = ("base_offset", "last_offset", "leader_epoch", "crc")
-    keys = np.stack([replica, *(columns[name] for name in names)], axis=1)
-    number = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    number = numbered(replica, *(columns[name] for name in KEY))
     present_of: dict[int, list[int]] = {}
     for row in np.flatnonzero(np.isin(number[:count], number[count:])).tolist():
         present_of.setdefault(int(number[row]), []).append(row)
@@ -236,9 +236,7 @@ def _is_canonical(
     holders = np.unique(replica[is_end])
     lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"])
     from_holders = np.isin(replica, holders) & lasts
-    names = ("base_offset", "last_offset", "leader_epoch", "crc")
-    keys = np.stack([columns[name] for name in names], axis=1)
-    number = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    number = numbered(*(columns[name] for name in KEY))
     return np.isin(number, np.unique(number[from_holders]))
 
 

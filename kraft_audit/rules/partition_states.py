@@ -214,16 +214,27 @@ def rows_with(row_count: int, rows: Rows) -> Mask:
     return mask
 
 
+def in_both(left: NodeLists, right: NodeLists) -> Mask:
+    """The values of the left lists that are in the right list of the same row.
+
+    Most rows have one of the two empty, so that only a few are compared.
+    """
+    mask = np.zeros(len(left.values), bool)
+    used = (left.lengths > 0) & (right.lengths > 0)
+    mine = np.flatnonzero(used[left.row_of_value])
+    theirs = np.flatnonzero(used[right.row_of_value])
+    mask[mine] = np.isin(left.keys[mine], right.keys[theirs])
+    return mask
+
+
 def shares(left: NodeLists, right: NodeLists) -> Mask:
     """Rows in which two lists have a node in common."""
-    both = np.isin(left.keys, right.keys)
-    return rows_with(len(left.offsets) - 1, left.row_of_value[both])
+    return rows_with(len(left.offsets) - 1, left.row_of_value[in_both(left, right)])
 
 
 def exceeds(left: NodeLists, right: NodeLists) -> Mask:
     """Rows in which the left list has a node that the right one lacks."""
-    outside = ~np.isin(left.keys, right.keys)
-    return rows_with(len(left.offsets) - 1, left.row_of_value[outside])
+    return rows_with(len(left.offsets) - 1, left.row_of_value[~in_both(left, right)])
 
 
 def differs(left: NodeLists, right: NodeLists) -> Mask:

@@ -16,6 +16,7 @@ from kraft_audit.rules.partition_states import (
     PartitionStates,
     differs,
     exceeds,
+    in_both,
     partition_states,
     rows_with,
     shares,
@@ -76,9 +77,7 @@ def _cases(
 def in_sync_or_eligible(states: PartitionStates) -> Mask:
     """Rows in which exactly one replica is in the union of ISR and ELR."""
     isr, elr = states.lists["isr"], states.lists["elr"]
-    common = np.zeros(len(states), np.int64)
-    both = np.isin(isr.keys, elr.keys)
-    np.add.at(common, isr.row_of_value[both], 1)
+    common = np.bincount(isr.row_of_value[in_both(isr, elr)], minlength=len(states))
     only_one: Mask = isr.lengths + elr.lengths - common == 1
     return only_one
 
@@ -143,7 +142,7 @@ def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         row = _last_row(states, episode)
         end_ms = history.end_ms if episode.end is None else int(states.timestamp_ms[episode.end])
         lasted = duration((end_ms or 0) - int(states.timestamp_ms[episode.start]))
-        isr, wanted = int(states.size("isr")[row]), int(states.effective_min_isr[row])
+        isr, wanted = states.size_of("isr", row), int(states.effective_min_isr[row])
         return f"{isr} in sync of {wanted} wanted: the high watermark stood still for {lasted}", None
 
     yield from _cases(states, states.exists & (states.size("isr") < states.effective_min_isr), describe)

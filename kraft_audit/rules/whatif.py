@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,10 @@ import numpy.typing as npt
 from kraft_audit.rules.broker_states import broker_states, racks
 from kraft_audit.rules.features import elr_level
 from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.numbering import numbered
 from kraft_audit.rules.partition_states import Mask, NodeLists, PartitionStates, partition_states
+
+_SPREAD: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,39 +154,28 @@ def smallest_loss(history: ClusterHistory) -> SmallestLoss:
     Among sets of that size the one that loses most partitions is given.
     """
     states = partition_states(history)
-    rows = np.flatnonzero(states.is_last & states.exists)
-    holders = _holders(states, rows)
-    if not holders:
+    keys = _holder_keys(states)
+    if not len(keys):
         return SmallestLoss(None, 0, None)
-    size = min(len(members) for members in holders)
-    counted: dict[tuple[int, ...], list[int]] = {}
-    for members, (count, row) in holders.items():
-        if len(members) == size:
-            counted[members] = [count, row]
-    best = min(counted, key=lambda members: (-counted[members][0], members))
-    return SmallestLoss(best, counted[best][0], states.name(counted[best][1]))
+    row_of_key = keys // _SPREAD
+    starts = np.flatnonzero(np.append(True, row_of_key[1:] != row_of_key[:-1]))
+    lengths = np.diff(np.append(starts, len(keys)))
+    size = int(lengths.min())
+    smallest = starts[lengths == size]
+    members = keys[smallest[:, None] + np.arange(size)] % _SPREAD
+    number = numbered(*members.T)
+    _, first, counts = np.unique(number, return_index=True, return_counts=True)
+    best = min(range(len(first)), key=lambda place: (-int(counts[place]), members[first[place]].tolist()))
+    brokers = tuple(members[first[best]].tolist())
+    return SmallestLoss(brokers, int(counts[best]), states.name(int(row_of_key[smallest[first[best]]])))
 
 
-def _holders(states: PartitionStates, rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], tuple[int, int]]:
-    """Distinct non-empty ISR ∪ ELR sets of some rows → (how many rows, the first of them); columns, not objects."""
-    wanted = np.zeros(len(states), bool)
-    wanted[rows] = True
+def _holder_keys(states: PartitionStates) -> npt.NDArray[np.int64]:
+    """(row, broker) of every member of ISR or ELR in the newest rows as one number each, sorted, each once."""
+    wanted = states.is_last & states.exists
     parts = []
     for name in ("isr", "elr"):
         lists = states.lists[name]
-        keep = wanted[lists.row_of_value]
-        parts.append(np.stack([lists.row_of_value[keep], lists.values[keep]], axis=1))
-    pairs = np.unique(np.concatenate(parts), axis=0)
-    if not len(pairs):
-        return {}
-    starts = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))
-    lengths = np.diff(np.append(starts, len(pairs)))
-    found: dict[tuple[int, ...], tuple[int, int]] = {}
-    for length in np.unique(lengths).tolist():
-        mine = starts[lengths == length]
-        members = pairs[mine[:, None] + np.arange(length), 1]
-        distinct, first, counts = np.unique(members, axis=0, return_index=True, return_counts=True)
-        for number in range(len(distinct)):
-            row = int(pairs[mine[first[number]], 0])
-            found[tuple(distinct[number].tolist())] = (int(counts[number]), row)
-    return found
+        parts.append(lists.keys[wanted[lists.row_of_value]])
+    keys = np.sort(np.concatenate(parts))
+    return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
