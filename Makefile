@@ -61,6 +61,10 @@ check: setup ## style, types, import contracts, unit tests: a minute, before eve
 ci: setup ## tests that start another real part: a Spark cluster, an object store, a controller
 	@$(PYTEST) -m ci || test $$? -eq 5
 
+.PHONY: bench
+bench: setup ## ratios to peers and floors, each measured in one run; wants a quiet machine
+	@$(RUN)/python -m benchmarks
+
 .PHONY: clean
 clean: ## remove what runs and tests made; keep .venv and .jars
 	@rm -rf .demo .cache build dist site spark-warehouse metastore_db derby.log htmlcov .coverage* \
