@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cmp_to_key
 
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
@@ -198,13 +199,30 @@ def _in_time(found: Sequence[_Found]) -> tuple[ReplicaPlan, ...]:
             del by_capture[(capture, "")]
             for member in members:
                 by_capture[(capture, member.plan.root)].append(member)
-    ordered = sorted(by_capture, key=lambda key: (_moment(by_capture[key]), _natural(key[0]), _natural(key[1])))
+    ordered = sorted(by_capture, key=lambda key: (_natural(key[0]), _natural(key[1])))
+    ordered.sort(key=cmp_to_key(lambda first, second: _in_which_order(by_capture[first], by_capture[second])))
     plans = [replace(one.plan, capture_number=number) for number, key in enumerate(ordered) for one in by_capture[key]]
     return tuple(sorted(plans, key=lambda plan: plan.sort_key))
 
 
-def _moment(members: Sequence[_Found]) -> tuple[int, tuple[int, int]]:
-    return (max(member.epoch for member in members), max(member.end_estimate for member in members))
+def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
+    """Negative where the first capture is the earlier one, 0 where epochs and ends do not tell.
+
+    No replica's epoch goes back; the end of its log may, where it held what an older leader wrote.
+    """
+    newest = max(one.epoch for one in first), max(one.epoch for one in second)
+    if newest[0] != newest[1]:
+        return newest[0] - newest[1]
+    epochs = {one.plan.identity: one.epoch for one in first}
+    steps = sum(epochs[one.plan.identity] - one.epoch for one in second if one.plan.identity in epochs)
+    if steps:
+        return steps
+    ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
+    return (ends[0] > ends[1]) - (ends[0] < ends[1])
+
+
+def _end_in(members: Sequence[_Found], epoch: int) -> tuple[int, int]:
+    return max(member.end_estimate for member in members if member.epoch == epoch)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

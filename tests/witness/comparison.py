@@ -37,6 +37,7 @@ def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison
     drawn = chance or random.Random(0)  # noqa: S311  # not a secret
     result = Comparison()
     together = Audited.of(out, truth.run["dialect"])
+    result.add(captures(truth, together, result.counts))
     result.add(bounds(truth, together, result.counts))
     result.add(subsets(truth, together, result.counts))
     result.add(epochs(truth, together, result.counts))
@@ -60,6 +61,14 @@ def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison
 def _part(together: Audited, drawn: random.Random) -> Audited:
     numbers = [number for number in range(len(together.plan.replicas)) if drawn.random() < 0.5]
     return together.keeping(tuple(numbers or [0]))
+
+
+def captures(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """The captures of one cluster are put in the order in which they were taken."""
+    told = [one.round.capture for one in audited.rounds]
+    counts["captures"] += len(told)
+    if told != truth.run["captures"]:
+        yield f"captures were taken in the order {truth.run['captures']}, told {told}"
 
 
 def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
