@@ -69,6 +69,20 @@ def in_order(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: (row[0], str(row[1]), row[3]))
 
 
+def assert_image(oracle: Any, log_dir: str, replay: PartitionReplay) -> None:
+    """The state at the end is Kafka's MetadataImage."""
+    image = oracle.image(log_dir)
+    source = image.get("wholeLog") or image.get("snapshotPlusTail")
+    if source:
+        rows = [row for batch in replay.state(0, 0, 0) for row in batch.to_pylist()]
+        fields = {**LISTS, **SCALARS}
+        expected = [
+            (p["topic"], p["topicId"], p["partition"], {field: p[field] for field in fields})
+            for p in source["image"]["partitions"]
+        ]
+        assert sorted((told(row)[1:] for row in rows), key=str) == sorted(expected, key=str), log_dir
+
+
 @pytest.mark.parametrize("window", [1_000, pytest.param(23, marks=pytest.mark.slow)])
 def test_state_after_every_record_is_kafkas(oracles: list[Any], to_columns: Any, window: int) -> None:
     compared = 0
@@ -83,50 +97,6 @@ def test_state_after_every_record_is_kafkas(oracles: list[Any], to_columns: Any,
             ours = [(-1 if offset == snapshot[0] - 1 else offset, *rest) for offset, *rest in ours]
         assert in_order(ours) == in_order(expected), log_dir
         assert not replay.problems
+        assert_image(oracle, log_dir, replay)
         compared += len(expected)
     assert compared >= 1_000
-
-
-def test_state_at_the_end_is_kafkas_image(oracles: list[Any], to_columns: Any) -> None:
-    compared = 0
-    for oracle, log_dir in replayable(oracles):
-        image = oracle.image(log_dir)
-        source = image.get("wholeLog") or image.get("snapshotPlusTail")
-        if not source:
-            continue
-        replay, _ = replayed(oracle, log_dir, to_columns)
-        rows = [row for batch in replay.state(0, 0, 0) for row in batch.to_pylist()]
-        ours = sorted((told(row)[1:] for row in rows), key=str)
-        expected = sorted(
-            ((p["topic"], p["topicId"], p["partition"], {k: p[k] for k in {**LISTS, **SCALARS}})
-             for p in source["image"]["partitions"]),
-            key=str,
-        )  # fmt: skip
-        assert ours == expected, log_dir
-        compared += len(expected)
-    assert compared >= 50
-
-
-def test_replay_up_to_a_snapshot_is_the_snapshot(oracles: list[Any], to_columns: Any) -> None:
-    compared = 0
-    for oracle, log_dir in replayable(oracles):
-        lines = oracle.log_records(log_dir)
-        if not lines or lines[0]["offset"] != 0:
-            continue
-        for end_offset, epoch, path in oracle.snapshots(log_dir):
-            if not 0 < end_offset <= lines[-1]["offset"] + 1:
-                continue
-            whole, loaded = PartitionReplay(cluster_id="c"), PartitionReplay(cluster_id="c")
-            for _ in whole.replay(to_columns(line for line in lines if line["offset"] < end_offset)):
-                pass
-            windows = [to_columns(oracle.records(path))]
-            rows = [
-                row
-                for batch in loaded.load_snapshot(windows, end_offset=end_offset, epoch=epoch, timestamp_ms=0)
-                for row in batch.to_pylist()
-            ]
-            mine = [row for batch in whole.state(end_offset - 1, epoch, 0) for row in batch.to_pylist()]
-            key = lambda row: (row["topic"], row["partition"])  # noqa: E731
-            assert sorted(mine, key=key) == sorted(rows, key=key), path
-            compared += 1
-    assert compared >= 1
