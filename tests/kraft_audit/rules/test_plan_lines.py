@@ -1,0 +1,48 @@
+"""What whatif and recover-plan print."""
+
+from __future__ import annotations
+
+from kraft_audit.rules.plan_lines import recovery_lines, smallest_line, whatif_lines
+from kraft_audit.rules.recovery import ReplicaLog, recover_plan
+from kraft_audit.rules.times import when
+from kraft_audit.rules.whatif import SmallestLoss, lose, smallest_loss
+from tests.kraft_audit.rules.conftest import T0, HistoryBuilder
+
+
+def test_whatif(build: HistoryBuilder) -> None:
+    build.three_nodes().feature("eligible.leader.replicas.version", 1).brokers(11, 12, 13)
+    build.partition("t-0", 10, isr=[13], leader=13).partition("t-1", 11)
+    history = build.history()
+    assert list(whatif_lines(lose(history, [13, 99]), smallest_loss(history))) == [
+        "if brokers 13 99 crashed uncleanly now, of 2 partitions",
+        "  not registered: 99",
+        "  1 lose acknowledged records unless the disks come back whole",
+        "  1 go offline",
+        "  0 fall under min ISR: acks=all producers are refused",
+        "    t-0   loses data, offline   ISR [13]  ELR [] → ISR []  ELR [13], leader -1",
+        "the smallest crash that loses data: broker 13 (1 partition, such as t-0)",
+    ]
+
+
+def test_the_smallest_crash_of_several() -> None:
+    assert smallest_line(SmallestLoss((1, 2), 4, "t-0")).startswith("the smallest crash that loses data: brokers 1 2")
+    assert smallest_line(SmallestLoss(None, 0, None)) == "no partition holds acknowledged records"
+
+
+def test_recovery(build: HistoryBuilder) -> None:
+    build.three_nodes().feature("eligible.leader.replicas.version", 1).brokers(12)
+    build.partition("t-0", 20, isr=[], leader=-1, last_known_elr=[12])
+    logs = {("t", 0): (ReplicaLog(12, 80, 3, high_watermark=90),)}
+    assert list(recovery_lines(recover_plan(build.history(), logs))) == [
+        "1 partition without a leader; this is a plan, nothing is changed",
+        "",
+        "t-0   ISR []  ELR []  last known [12]  of replicas [11 12 13], "
+        f"since {when(T0 + 20_000)}, unclean election off",
+        "  Kafka      elects broker 12, the last known leader, though it came back uncleanly; loses 10 records",
+        "  Balanced   elects broker 12, the longest log among the last known; loses 10 records",
+        "  Aggressive elects broker 12, the longest log among those up; loses 10 records",
+    ]
+
+
+def test_nothing_to_recover(build: HistoryBuilder) -> None:
+    assert list(recovery_lines(recover_plan(build.history()))) == ["every partition has a leader"]
