@@ -111,28 +111,29 @@ def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[st
 
 
 def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
-    """Every committed epoch as far as the canonical log reaches: who led it, where it begins and ends."""
+    """Every committed epoch of which a log was captured: who led it, where what was captured of it begins and ends."""
     reached = min(audited.canonical_end, truth.committed_offset)
-    rows = {row["epoch"]: row for row in audited.quorum["leader_epochs"] if row["canonical"]}
-    log_start = min((row["from_offset"] for row in rows.values() if row["from_offset"] is not None), default=reached)
+    rows = {(row["epoch"], row["from_offset"]): row for row in audited.quorum["leader_epochs"] if row["canonical"]}
     for line in truth.lines["committed_epoch"]:
-        if line["from_offset"] >= reached:
-            continue
-        row = rows.get(line["epoch"])
-        log_start = min(
-            (row["from_offset"] for row in rows.values() if row["from_offset"] is not None), default=reached
-        )
-        if line["to_offset"] <= log_start:
+        epoch, to_offset = line["epoch"], min(line["to_offset"], reached)
+        pieces = [
+            (max(branch.from_offset, line["from_offset"]), min(branch.to_offset, to_offset))
+            for branch in audited.survey.branches
+            if max(branch.from_offset, line["from_offset"]) < min(branch.to_offset, to_offset)
+        ]
+        if not pieces:
             continue
         counts["epochs"] += 1
-        if row is None or row["from_offset"] is None:
-            yield f"epoch {line['epoch']} is committed from {line['from_offset']} and is not told"
-        elif row["from_offset"] != max(line["from_offset"], log_start):
-            yield f"epoch {line['epoch']} begins at {line['from_offset']}, told {row['from_offset']}"
-        elif row["to_offset"] is not None and row["to_offset"] < min(line["to_offset"], reached):
-            yield f"epoch {line['epoch']} ends at {line['to_offset']}, told {row['to_offset']}"
-        elif row["leader_id"] not in (truth.leader_of(line["epoch"]), None if line["from_offset"] < log_start else -2):
-            yield f"epoch {line['epoch']} was led by {truth.leader_of(line['epoch'])}, told {row['leader_id']}"
+        from_offset, end = min(pieces)
+        row = rows.get((epoch, from_offset))
+        if row is None:
+            yield f"epoch {epoch} is committed and captured from {from_offset}, and is not told"
+        elif row["to_offset"] is not None and row["to_offset"] < end:
+            yield f"epoch {epoch} was captured to {end}, told {row['to_offset']}"
+        elif row["leader_id"] != truth.leader_of(epoch) and not (
+            row["leader_id"] is None and from_offset > line["from_offset"]
+        ):
+            yield f"epoch {epoch} was led by {truth.leader_of(epoch)}, told {row['leader_id']}"
 
 
 def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:

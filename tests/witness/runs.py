@@ -1,0 +1,68 @@
+"""Engine runs one after another: simulated to a folder, compared, removed."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kraft_engine import simulate
+from tests.witness.comparison import compare_run
+
+WITHIN_MODEL = ("random", "random-raft", "random-kip856", "random-kip642")
+REGRESSIONS = Path(__file__).with_name("regressions.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One seed: what was compared, what did not agree, how long it took."""
+
+    scenario: str
+    seed: int
+    counts: Counter[str]
+    disagreements: tuple[str, ...]
+    seconds: float
+
+
+def seed_count(default: int) -> int:
+    """How many seeds each kind of run gets: KRAFT_SEEDS, else the default."""
+    return int(os.environ.get("KRAFT_SEEDS", default))
+
+
+def compare_seed(scenario: str, seed: int) -> RunResult:
+    """Plays one seed of a random scenario within the model, and compares it."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kraft-witness-") as folder:
+        out = Path(folder) / "run"
+        simulate(scenario, seed, out)
+        found = compare_run(out, chance=random.Random(seed))  # noqa: S311  # not a secret
+    return RunResult(scenario, seed, found.counts, tuple(found.disagreements), time.monotonic() - start)
+
+
+def compare_seeds(scenario: str, seeds: Iterable[int]) -> Iterator[RunResult]:
+    for seed in seeds:
+        yield compare_seed(scenario, seed)
+
+
+def told(results: Iterable[RunResult]) -> list[str]:
+    """Every disagreement as one line, with what reproduces it."""
+    return [f"{one.scenario} seed {one.seed}: {text}" for one in results for text in one.disagreements]
+
+
+def regressions(kind: str) -> list[dict[str, Any]]:
+    """Kept seeds of one kind (`seeds`, `open_findings`)."""
+    return list(yaml.safe_load(REGRESSIONS.read_text(encoding="utf-8"))[kind])
+
+
+def shape_of(disagreement: str) -> str:
+    """A disagreement without its numbers and names, to count the same ones together."""
+    return re.sub(r"[0-9A-Za-z_-]{22}|\d+", "#", disagreement)[:80]
