@@ -123,7 +123,11 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             return summary, None
         if isr or elr:
             names = "; ".join(status_text(history, broker) for broker in (isr or elr))
-            return summary, f"one of {isr or elr} can lead without loss: bring it back first ({names})"
+            first = f"broker {last_known[0]}, which led last," if last_known else f"one of {isr or elr}"
+            return summary, (
+                f"bring {first} back first: a member that stopped cleanly leads without loss, one that crashed leaves "
+                f"the ELR when it registers ({names})"
+            )
         if last_known:
             return summary, (
                 f"nobody is eligible: broker {last_known[0]} was the last leader and is elected when it returns, "

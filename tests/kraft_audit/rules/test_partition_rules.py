@@ -332,3 +332,12 @@ def test_identity_does_not_change_when_an_episode_ends(build: HistoryBuilder) ->
     after = build.raised("KP001")[0]
     assert after.is_over
     assert after.finding_id == before
+
+
+def test_kp002_names_who_must_come_back_first(build: HistoryBuilder) -> None:
+    """A member that crashed loses its place when it registers, so the one that led last comes first."""
+    _state(isr=[], leader=-1, elr=[12, 13], last_known_elr=[13])(build)
+    build.broker(13, at=19, fenced=True)
+    (finding,) = build.raised("KP002")
+    assert finding.what_to_do.startswith("bring broker 13, which led last, back first")
+    assert finding.what_to_do.endswith("(broker 12 up; broker 13 fenced)")
