@@ -1,0 +1,121 @@
+"""The effective min.insync.replicas at every offset: which scope wins, what caps it, which partitions it moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.partitions import PartitionReplay
+
+TOPIC, CONFIG, PARTITION, CHANGE, LEADER = 2, 4, 3, 5, 2
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAABA"
+OTHER_ID = "AAAAAAAAAAAAAAAAAAAACA"
+
+
+class Log:
+    """Writes records one by one and replays each at once."""
+
+    def __init__(self, to_columns: Any, **options: Any) -> None:
+        self.to_columns = to_columns
+        self.offset = 0
+        self.replay = PartitionReplay(cluster_id="c", **options)
+
+    def write(self, api_key: int, *, is_control: bool = False, **data: Any) -> list[dict[str, Any]]:
+        line = {
+            "offset": self.offset,
+            "partitionLeaderEpoch": 1,
+            "timestamp": 1_000 * self.offset,
+            "isControl": is_control,
+            "controlTypeId" if is_control else "apiKey": api_key,
+            "data": data,
+        }
+        self.offset += 1
+        return [row for batch in self.replay.replay(self.to_columns([line])) for row in batch.to_pylist()]
+
+    def topic(self, name: str, topic_id: str, replica_counts: list[int]) -> list[int]:
+        self.write(TOPIC, name=name, topicId=topic_id)
+        found = []
+        for partition, count in enumerate(replica_counts):
+            replicas = list(range(1, count + 1))
+            rows = self.write(
+                PARTITION, partitionId=partition, topicId=topic_id, replicas=replicas, isr=replicas, leader=1
+            )
+            found += [row["effective_min_isr"] for row in rows]
+        return found
+
+    def config(self, type_: int, resource: str, value: str | None) -> list[tuple[str, int, int]]:
+        rows = self.write(CONFIG, resourceType=type_, resourceName=resource, name="min.insync.replicas", value=value)
+        assert {row["cause"] for row in rows} <= {"min_isr_edited"}
+        return sorted((row["topic"], row["partition"], row["effective_min_isr"]) for row in rows)
+
+    def controller(self, leader_id: int) -> list[tuple[str, int]]:
+        rows = self.write(LEADER, is_control=True, version=0, leaderId=leader_id, voters=[], grantingVoters=[])
+        assert {row["cause"] for row in rows} <= {"controller_changed"}
+        return [(row["topic"], row["effective_min_isr"]) for row in rows]
+
+
+def test_topic_then_controllers_node_then_cluster_then_static(to_columns: Any) -> None:
+    """KafkaConfigSchema of Kafka 4.3.0: the node that is asked is the active controller, not the partition's leader."""
+    log = Log(to_columns, default_min_isr=2)
+    log.controller(7)
+    assert log.topic("t", TOPIC_ID, [5]) == [2]
+    assert log.config(4, "", "3") == [("t", 0, 3)]
+    assert log.config(4, "1", "5") == []  # the leader's own node says nothing
+    assert log.config(4, "7", "4") == [("t", 0, 4)]
+    assert log.config(2, "t", "1") == [("t", 0, 1)]
+    assert log.config(4, "", "2") == []
+    assert log.config(2, "t", None) == [("t", 0, 4)]
+    assert log.controller(1) == [("t", 5)]
+    assert log.config(4, "1", None) == [("t", 0, 2)]
+    assert log.config(4, "", None) == []  # the static default happens to be the same
+
+
+def test_replicas_of_partition_0_cap_all_partitions(to_columns: Any) -> None:
+    log = Log(to_columns, default_min_isr=3)
+    assert log.topic("t", TOPIC_ID, [2, 4]) == [2, 2]
+    assert log.topic("other", OTHER_ID, [4]) == [3]
+    rows = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, replicas=[1, 2, 3, 4])
+    told = sorted((row["partition"], row["effective_min_isr"], row["cause"]) for row in rows)
+    assert told == [(0, 3, "reassignment_completed"), (1, 3, "replicas_of_partition_0")]
+    assert log.write(CHANGE, partitionId=1, topicId=TOPIC_ID, replicas=[4])[0]["effective_min_isr"] == 3
+
+
+@pytest.mark.parametrize(("isr", "leader", "can_advance"), [([1, 2], 1, True), ([1], 1, False), ([1, 2], -1, False)])
+def test_high_watermark_advances_with_enough_in_sync(
+    to_columns: Any, isr: list[int], leader: int, can_advance: bool
+) -> None:
+    log = Log(to_columns, default_min_isr=2)
+    log.topic("t", TOPIC_ID, [3])
+    (row,) = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, isr=isr, leader=leader)
+    assert row["high_watermark_can_advance"] is can_advance
+
+
+def test_change_of_an_unknown_partition_is_a_problem_and_no_row(to_columns: Any) -> None:
+    log = Log(to_columns)
+    log.topic("t", TOPIC_ID, [1])
+    assert log.write(CHANGE, partitionId=9, topicId=TOPIC_ID, isr=[1]) == []
+    assert [(problem.offset, problem.problem) for problem in log.replay.problems] == [(2, "unknown_partition")]
+
+
+def test_directories_follow_a_reassignment_while_all_are_migrating(to_columns: Any) -> None:
+    """PartitionRegistration.merge, defaultToMigrating: one MIGRATING a replica, however many there are now."""
+    log = Log(to_columns)
+    log.topic("t", TOPIC_ID, [2])
+    (row,) = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, replicas=[1, 2, 3])
+    assert row["directories"] == ["AAAAAAAAAAAAAAAAAAAAAA"] * 3
+    assert (row["leader_epoch"], row["partition_epoch"]) == (-1, 0)  # from the defaults -1 and -1: no leader was set
+
+
+def test_many_partitions_fill_many_batches(to_columns: Any) -> None:
+    """A change of the default touches all partitions: output goes on where a full batch stopped."""
+    from kraft_audit.replay import partitions
+
+    log = Log(to_columns, default_min_isr=1)
+    log.topic("t", TOPIC_ID, [3] * 40)
+    original, partitions.MAX_BATCH_ROWS = partitions.MAX_BATCH_ROWS, 7
+    try:
+        rows = log.config(4, "", "2")
+    finally:
+        partitions.MAX_BATCH_ROWS = original
+    assert rows == [("t", partition, 2) for partition in range(40)]
