@@ -6,7 +6,9 @@ Everything that people read about a rule (`rules`, `explain RULE`, its page, con
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -115,7 +117,10 @@ def check(
 
 
 def check_rule(each: Rule, history: ClusterHistory, thresholds: Thresholds) -> Iterator[Finding]:
-    """What one rule says: its cases, or one finding that it is clear."""
+    """What one rule says: its cases, or one finding that it is clear.
+
+    Two cases of one subject with one beginning are told apart by their order, which is the same in every run.
+    """
     if history.dialect not in each.dialects:
         yield clear_finding(each, history.cluster_id, f"does not apply to a log of dialect {history.dialect}")
         return
@@ -124,11 +129,14 @@ def check_rule(each: Rule, history: ClusterHistory, thresholds: Thresholds) -> I
         reason = f"not captured: {', '.join(missing)}"
         yield finding_of(each, history.cluster_id, Case("", reason, undecided=reason))
         return
-    is_clear = True
+    seen: Counter[tuple[str, int | None]] = Counter()
     for case in each.function(history, {**each.defaults, **thresholds}):
-        is_clear = False
-        yield finding_of(each, history.cluster_id, case)
-    if is_clear:
+        began = case.from_offset if case.from_offset is not None else case.from_ms
+        seen[case.subject, began] += 1
+        count = seen[case.subject, began]
+        told = case if count == 1 else replace(case, subject=f"{case.subject} #{count}")
+        yield finding_of(each, history.cluster_id, told)
+    if not seen:
         yield clear_finding(each, history.cluster_id)
 
 

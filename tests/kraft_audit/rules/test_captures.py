@@ -77,7 +77,9 @@ def _told(scenario: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("scenario", "capture"), _cases())
 def test_findings_of_a_capture(corpus: Path, scenario: str, capture: str) -> None:
-    found = summarised(findings_of(corpus / scenario, None if capture == TOGETHER else capture))
+    findings = findings_of(corpus / scenario, None if capture == TOGETHER else capture)
+    assert len({finding.finding_id for finding in findings}) == len(findings)
+    found = summarised(findings)
     assert found == _told(scenario)["captures"][capture]
 
 

@@ -103,3 +103,12 @@ def test_worst_first_and_what_lasts_before_what_is_over(build: HistoryBuilder) -
         ("KP005", "b-0"),
         ("KP005", "a-0"),
     ]
+
+
+def test_two_cases_of_one_subject_have_two_ids(build: HistoryBuilder) -> None:
+    endpoints = [{"name": name, "host": "c1.example", "port": 9093} for name in ("CONTROLLER", "INSIDE")]
+    build.voters(1, endpoints={1: endpoints})
+    build.controller(1, end_points=[{**each, "port": 1, "security_protocol": 1} for each in endpoints])
+    found = build.raised("KV009")
+    assert [finding.subject for finding in found] == ["voter 1", "voter 1 #2"]
+    assert len({finding.finding_id for finding in found}) == 2
