@@ -81,13 +81,18 @@ def proofs_of_commitment(evidence: ClusterEvidence) -> Iterator[Proof]:
         for offset, epoch in replica.snapshots:
             yield Proof(offset, epoch, f"{replica.name} has a snapshot that ends at {offset}")
     for branch in evidence.branches:
-        for epoch, end in branch.first_batch_ends.items():
+        if branch.first_batch_ends:
+            end, epoch = max((end, epoch) for epoch, end in branch.first_batch_ends.items())
             yield Proof(
                 end, epoch, f"metadata was written in epoch {epoch} behind its first batch, which ends at {end}"
             )
-        for epoch in branch.leaders:
-            if epoch not in evidence.split_epochs:
-                yield from _acknowledged_proofs(evidence, branch, epoch)
+        # What an earlier epoch proves lies below what a later one does: logs of 10,000 epochs exist.
+        epochs = branch.leaders.keys() & branch.run_of_epoch.keys() - evidence.split_epochs
+        for epoch in sorted(epochs, reverse=True):
+            proofs = list(_acknowledged_proofs(evidence, branch, epoch))
+            yield from proofs
+            if proofs:
+                break
 
 
 def _acknowledged_proofs(evidence: ClusterEvidence, branch: Branch, epoch: int) -> Iterator[Proof]:
