@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -16,7 +18,7 @@ from kraft_audit.commands.check import check
 from kraft_audit.commands.diverge import diverge
 from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
-from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, complain, guarded, use_utf8
+from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, UsageError, complain, guarded, use_utf8
 from kraft_audit.commands.evidence import evidence
 from kraft_audit.commands.partitions import partitions
 from kraft_audit.commands.planning import recover_plan, whatif
@@ -28,7 +30,60 @@ from kraft_audit.commands.tables import tables
 from kraft_audit.commands.timeline import timeline
 from kraft_audit.commands.voters import voters
 
+FAULT_CHARACTERS_MAX: Final = 200
+FLEET_CHANGES: Final = 1000
 Command = Callable[..., int | None]
+
+
+def simulate(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", show_default=False, help="An incident, `random`, `fleet` or `list`.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", show_default=False, help="A new or empty folder.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")] = 1,
+    clusters: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 10,
+    partitions: Annotated[int, typer.Option(min=1, help="Of each cluster of a fleet.")] = 100,
+) -> None:
+    """Play an incident on simulated controllers and brokers, and write the log dirs that they leave.
+
+    DIR gets a folder a capture, truth.jsonl (what was committed, who led, every partition) and timeline.txt.
+
+    \b
+    Examples:
+      kraft-audit simulate list
+      kraft-audit simulate last-replica-standing --seed 7 --out incident
+    """
+    from kraft_audit.output import Output
+    from kraft_engine import scenario_names
+    from kraft_engine import simulate as play
+    from kraft_engine.fleet import simulate_fleet
+
+    lines = Output()
+    if scenario == "list":
+        for name in [*scenario_names(), "fleet"]:
+            lines.text(name)
+        return
+    if scenario not in (*scenario_names(), "fleet"):
+        near = get_close_matches(scenario, scenario_names(), n=1)
+        hint = f", perhaps {near[0]}" if near else ""
+        raise UsageError(f"no scenario {scenario!r}{hint}: `kraft-audit simulate list` names them")
+    if out is None:
+        raise UsageError("simulate needs --out DIR")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"--out: {out}: expected a new or empty folder")
+    if scenario == "fleet":
+        fleet = simulate_fleet(out, clusters=clusters, partitions=partitions, changes=FLEET_CHANGES, seed=seed)
+        lines.text(f"{fleet.cluster_count} clusters, {fleet.record_count} records, {fleet.log_bytes} bytes below {out}")
+        return
+    told = play(scenario, seed, out)
+    lines.text(f"{scenario}, seed {seed}: {told.event_count} events, committed to {told.committed_offset}, below {out}")
+    lines.text(f"captures: {', '.join(told.captures)}")
+    if told.raises:
+        lines.text(f"check raises: {', '.join(told.raises)}")
+
+
 # Each command and what the list of commands says of it. The first need neither Spark nor Java.
 LAPTOP_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (check, "What was unsafe, when, why, and what to do"),
@@ -45,13 +100,13 @@ LAPTOP_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (partitions, "Every change of leader, ISR and ELR with its cause"),
     (diverge, "Where logs part, and who holds what there"),
     (dump, "Every batch and record, as rows or as Kafka's tool"),
+    (simulate, "Log dirs of a simulated incident, and its truth"),
 )
 LAKE_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (run, "A fleet's log dirs into Delta tables, on Spark"),
     (tables, "What lies in a lake's tables"),
     (doctor, "Whether this machine can do it, and the remedies"),
 )
-FAULT_CHARACTERS_MAX: Final = 200
 
 app = typer.Typer(
     name="kraft-audit",

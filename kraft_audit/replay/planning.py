@@ -200,7 +200,11 @@ def _in_time(found: Sequence[_Found]) -> tuple[ReplicaPlan, ...]:
             for member in members:
                 by_capture[(capture, member.plan.root)].append(member)
     ordered = sorted(by_capture, key=lambda key: (_natural(key[0]), _natural(key[1])))
-    ordered.sort(key=cmp_to_key(lambda first, second: _in_which_order(by_capture[first], by_capture[second])))
+
+    def in_order(first: tuple[str, str], second: tuple[str, str]) -> int:
+        return _in_which_order(by_capture[first], by_capture[second])
+
+    ordered.sort(key=cmp_to_key(in_order))
     plans = [replace(one.plan, capture_number=number) for number, key in enumerate(ordered) for one in by_capture[key]]
     return tuple(sorted(plans, key=lambda plan: plan.sort_key))
 

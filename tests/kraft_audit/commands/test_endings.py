@@ -216,6 +216,7 @@ def test_version(kraft_audit) -> None:
     assert kraft_audit("--version").out.startswith("kraft-audit ")
 
 
+@pytest.mark.slow
 def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> None:
     """Of the commands that need no lake: each example of each help runs, on the samples."""
     for command, _ in LAPTOP_COMMANDS:
@@ -224,7 +225,8 @@ def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> N
         examples = re.findall(rf"^    kraft-audit ({name}.*)$", ended.out, re.MULTILINE)
         assert (ended.code, len(examples)) == (0, 2), name
         for example in examples:
-            arguments = shlex.split(example.replace("divergence.zip", str(tmp_path / "divergence.zip")))
+            arguments = shlex.split(example)
+            arguments = [str(tmp_path / one) if one in ("divergence.zip", "incident") else one for one in arguments]
             found = kraft_audit(*arguments)
             assert (found.code, found.err) in ((0, ""), (1, "")), example
             assert found.out, example
