@@ -258,11 +258,20 @@ class RaftInvariants:
         end = truth.ends.get(node.key, -1) if truth is not None else -1
         if node.disk.log.end_offset < end:
             self.fail("AcknowledgedIsDurable", f"node {node.id} acknowledged {end}, holds {node.disk.log.end_offset}")
+        self._survived(node)
         records = self.voter_records.get(node.slot)
         if records:
             self.voter_records[node.slot] = [at for at in records if at < node.disk.log.end_offset]
         self.marks.pop(node.slot, None)
         self.seen_epochs.pop(node.slot, None)
+
+    def _survived(self, node: RaftNode) -> None:
+        """What a crash has left on the disk is persisted, synced or not, in the epoch that the disk names."""
+        state, log = node.disk.visible_state, node.disk.log
+        if state is not None and log.last_epoch == state.epoch:
+            contradiction = self.ledger.held(node.key, state.epoch, log.end_offset, log)
+            if contradiction:
+                self.fail("StateMachineSafety", contradiction)
 
     def forget(self, slot: int, *, replaced: ReplicaKey | None = None, end_offset: int = 0) -> None:
         """The slot's disk holds another log now; `replaced` is the replica that is gone for good."""
