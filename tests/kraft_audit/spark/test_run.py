@@ -102,7 +102,7 @@ def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, la
     assert stepped == lake_hash(whole.lake)
 
 
-@pytest.fixture(params=["samples", "corpus"])
+@pytest.fixture(params=["samples", pytest.param("corpus", marks=pytest.mark.slow)])
 def sequence(request: pytest.FixtureRequest) -> Callable[[str], list[Path]]:
     """The captures of a scenario in the order in which they were taken: a few, and all where they are at hand."""
     scenarios: Path = request.getfixturevalue(request.param)

@@ -1,0 +1,91 @@
+"""Logs and lake in an object store: a local S3 server, addressed as a real one is, by the usual environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kraft_audit.settings import FleetSettings
+
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(180)]
+
+NAME = "divergence"
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """In a process of its own: deltalake's file handles keep the interpreter to themselves while they wait."""
+    pytest.importorskip("moto.server")
+    boto3 = pytest.importorskip("boto3")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    usual = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    for name, value in usual.items():
+        monkeypatch.setenv(name, value)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    try:
+        wait_for(port)
+        boto3.client("s3").create_bucket(Bucket="kraft")
+        yield "kraft"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def wait_for(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens on port {port}")
+
+
+@pytest.fixture
+def uploaded(bucket: str, samples: Path) -> str:
+    """The captures of one cluster as objects."""
+    import boto3
+
+    client = boto3.client("s3")
+    for file in sorted((samples / NAME).rglob("*")):
+        if file.is_file():
+            client.upload_file(str(file), bucket, f"logs/{file.relative_to(samples / NAME)}")
+    # Objects have whole seconds: what was written in the second of the plan would not be trusted to be unchanged.
+    time.sleep(3)
+    return f"s3://{bucket}/logs"
+
+
+def test_logs_and_lake_in_a_bucket(
+    uploaded: str, bucket: str, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
+    rows_of: Callable[..., list[str]], tmp_path: Path,
+) -> None:  # fmt: skip
+    local = make_fleet({NAME: [samples / NAME]}, lake="local")
+    without_spark.run(local)
+    remote = make_fleet({NAME: [uploaded]}, lake="remote").model_copy(update={"lake": f"s3://{bucket}/lake"})
+    assert without_spark.run(remote).failed == {}
+    places = frozenset({"root", "path", "capture", "mtime_ms", "medium"})
+    for table in ("captures", "files", "batches", "records", "decode_errors"):
+        assert rows_of(remote.lake, table, places) == rows_of(local.lake, table, places), table
+    again = without_spark.run(remote)
+    assert (again.plans, again.failed, again.unchanged) == ([], {}, 1)
