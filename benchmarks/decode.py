@@ -75,7 +75,7 @@ def figures(label: str, log: Log, pairs: int, *, with_java: bool) -> Iterator[Fi
     yield from _against_c(label, log, count, pairs)
     for name, asked, start in (
         ("kafka-python's framing alone", 10, kafka_python_framing),
-        ("aiokafka's framing alone (compiled)", 1, aiokafka_framing),
+        ("aiokafka's framing alone (compiled; a stretch)", 1, aiokafka_framing),
     ):
         title = f"{label}: typed columns / {name}"
         try:
