@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -139,7 +139,19 @@ def branch_voters(
             found = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=dialect)
             before = found or before
     later = [record for record in controls if before is None or record.offset > before.from_offset]
-    return voter_history(later, dialect=dialect, static_voters=static, before=before)
+    history = voter_history(later, dialect=dialect, static_voters=static, before=before)
+    if before is None and start > 0 and history and history[0].is_static and _has_voter_records(survey, dialect):
+        # Not configured: what stood in the part of the log that is gone. Another set may have stood there too.
+        history[0] = replace(history[0], kraft_version=1)
+    return history
+
+
+def _has_voter_records(survey: Survey, dialect: Dialect) -> bool:
+    """Whether any checkpoint holds a voter set: then voters are not a matter of configuration."""
+    return any(
+        checkpoint_voters(one.controls, one.end_offset, one.epoch, dialect=dialect) is not None
+        for one in survey.snapshots
+    )
 
 
 def _proves_first(one: BranchEpoch, leaders: dict[int, LeaderStart], controls: Sequence[ControlRecord]) -> bool:

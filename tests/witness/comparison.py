@@ -94,7 +94,11 @@ def _interval(truth: Truth, capture: CaptureTruth, interval: Any, where: str) ->
 
 
 def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
-    """One disk alone, and all but one: the bounds hold, and are no narrower than those of all."""
+    """One disk alone, and all but one: the bounds hold, and low is no higher than all of them prove.
+
+    `high` may be lower: it is taken on the branch of the newest leader that was captured, and another one's branch may
+    bound more closely. Such cases are counted.
+    """
     for one in audited.rounds:
         members = one.round.replicas
         whole = audited.interval_of(members)
@@ -106,8 +110,10 @@ def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[st
             yield from _interval(truth, truth.captures[one.round.capture], part, where)
             if part.low > whole.low:
                 yield f"{where}: low {part.low} above {whole.low}, which all of them prove"
-            if part.high is not None and (whole.high is None or part.high < whole.high):
-                yield f"{where}: high {part.high} below {whole.high}, which all of them prove"
+            if part.high is not None and whole.high is None:
+                yield f"{where}: high {part.high}, where all of them bound nothing"
+            elif part.high is not None and whole.high is not None:
+                counts["closer with fewer"] += part.high < whole.high
 
 
 def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
@@ -117,9 +123,9 @@ def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     for line in truth.lines["committed_epoch"]:
         epoch, to_offset = line["epoch"], min(line["to_offset"], reached)
         pieces = [
-            (max(branch.from_offset, line["from_offset"]), min(branch.to_offset, to_offset))
-            for branch in audited.survey.branches
-            if max(branch.from_offset, line["from_offset"]) < min(branch.to_offset, to_offset)
+            (one.from_offset, min(one.to_offset, to_offset))
+            for one in audited.survey.epochs
+            if one.epoch == epoch and one.from_offset < to_offset
         ]
         if not pieces:
             continue
@@ -147,7 +153,8 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
         wanted, given = _in_effect(happened, offset), _in_effect(told, offset)
         if wanted is not None:
             counts["voter sets"] += 1
-            if wanted != given:
+            unseen = offset < min((branch.from_offset for branch in audited.survey.branches), default=0)
+            if given is None or (wanted != given and not (unseen and _same_voters(given, wanted))):
                 yield f"voters from {offset} on were {wanted}, told {given}"
     for line in truth.lines["elected"]:
         if truth.committed_epoch(line["start_offset"]) == line["epoch"] and log_start < line["start_offset"] < reached:

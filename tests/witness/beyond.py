@@ -1,0 +1,74 @@
+"""Runs beyond Raft's model: bounds and states hold up to the damage, and damage that shows is raised or undecided."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from kraft_audit.rules.model import Status
+from kraft_audit.rules.registry import check
+from kraft_engine import simulate
+from tests.witness.audited import Audited
+from tests.witness.comparison import Comparison, bounds, epochs, partitions, voters
+from tests.witness.runs import RunResult
+from tests.witness.truth import Truth
+
+BEYOND_MODEL = ("random-beyond", "random-raft-beyond")
+DAMAGE_RULES = frozenset(
+    {
+        "KQ001",
+        "KQ002",
+        "KQ003",
+        "KQ004",
+        "KQ006",
+        "KQ007",
+        "KQ008",
+        "KQ010",
+        "KQ011",
+        "KQ012",
+        "KQ014",
+        "KQ015",
+        "KQ020",
+    }
+)
+"""Rules that tell of a log that lost, changed or forked what it held."""
+
+
+def compare_beyond(scenario: str, seed: int) -> RunResult:
+    """Plays one seed with damage; a disagreement counts unless the audit says that the log is damaged."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kraft-witness-") as folder:
+        out = Path(folder) / "run"
+        simulate(scenario, seed, out)
+        found = _compare(out)
+    return RunResult(scenario, seed, found.counts, tuple(found.disagreements), time.monotonic() - start)
+
+
+def _compare(out: Path) -> Comparison:
+    truth = Truth.of(out)
+    audited = Audited.of(out, truth.run["dialect"])
+    found, result = Comparison(), Comparison()
+    for compared in (bounds, epochs, voters, partitions):
+        found.add(compared(truth, audited, result.counts))
+    said = {
+        finding.rule
+        for finding in check(audited.history, only=DAMAGE_RULES)
+        if finding.status in (Status.RAISED, Status.UNDECIDED)
+    }
+    result.counts["damaged"] += bool(truth.damage)
+    result.counts["told apart"] += bool(found.disagreements)
+    undecided = any(one.interval.canonical is None or one.interval.high is None for one in audited.rounds)
+    if found.disagreements and not said and not undecided:
+        result.add(f"nothing is raised, but {text}" for text in found.disagreements)
+    if found.disagreements and not truth.damage:
+        result.add(f"no damage, but {text}" for text in found.disagreements)
+    return result
+
+
+def total(results: list[RunResult]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for one in results:
+        counts.update(one.counts)
+    return counts
