@@ -178,7 +178,8 @@ def run_command(arguments: list[str]) -> int:
     except typer.Abort:
         return 130
     except Exception as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
+        if type(error).__name__ == "NoArgsIsHelpError" and hasattr(error, "ctx"):
+            sys.stderr.write(f"{error.ctx.get_help()}\n")
             return EXIT_USAGE
         if not hasattr(error, "format_message"):
             if os.environ.get("KRAFT_AUDIT_TRACEBACK"):

@@ -212,6 +212,13 @@ def test_run_says_what_to_install(project_root: Path) -> None:
     assert all("pip install 'kraft-audit[spark]'" in line for line in lines)
 
 
+def test_no_command_is_help(kraft_audit) -> None:
+    ended = kraft_audit()
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("Usage: kraft-audit")
+    assert "  check " in ended.err
+
+
 def test_version(kraft_audit) -> None:
     assert kraft_audit("--version").out.startswith("kraft-audit ")
 

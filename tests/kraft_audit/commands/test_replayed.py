@@ -232,6 +232,12 @@ def test_a_sample_is_told(kraft_audit, samples: Path, command: str) -> None:
     tell(kraft_audit, command, samples / "static-to-dynamic-upgrade")
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_damaged_logs_are_told(kraft_audit, samples: Path, command: str) -> None:
+    """A broken checksum, a gap, a torn batch, zeros: four logs below one path."""
+    tell(kraft_audit, command, samples / "crafted" / "damaged")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_sample_is_told(kraft_audit, samples: Path, command: str) -> None:

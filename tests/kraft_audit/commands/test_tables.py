@@ -1,0 +1,38 @@
+"""`tables`: what a lake holds, as `dump` tells it of the same logs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, project_root: Path) -> Path:
+    """A lake of one sample, made without Spark by the steps of a run."""
+    folder = tmp_path_factory.mktemp("lake")
+    fleet = folder / "fleet.yaml"
+    torn = project_root / "samples" / "torn-write"
+    fleet.write_text(f"lake: lake\nclusters:\n  - name: torn\n    paths: [{torn}/*]\n")
+    program = project_root / "tests" / "kraft_audit" / "spark" / "without_spark.py"
+    subprocess.run([sys.executable, program, fleet], capture_output=True, check=True, cwd=project_root)
+    return folder / "lake"
+
+
+def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
+    told = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
+    assert told["records"]["rows"] == len(kraft_audit("dump", "samples/torn-write", "-o", "jsonl").out.splitlines())
+    assert told["decode_errors"]["rows"] == 1
+    assert told["decode_errors"]["sample"][0]["reason"] == "TORN_TAIL"
+    assert all(len(row["sample"]) <= 3 for row in told.values())
+    text = kraft_audit("tables", lake, "--rows", "1").out
+    assert f"records: {told['records']['rows']:,} rows" in text
+    assert "TORN_TAIL" in text
+
+
+def test_rows_are_bounded(kraft_audit, lake: Path) -> None:
+    assert kraft_audit("tables", lake, "--rows", "-1").code == 2
+    assert kraft_audit("tables", lake, "--rows", "0").code == 0
