@@ -208,6 +208,9 @@ class Broker:
         if replica is None:
             replica = self.replicas[key] = Replica()
         is_leader = partition.leader == self.id and self.running
+        if replica.partition_epoch == partition.partition_epoch and replica.is_leader == is_leader:
+            # Nothing new of this partition: an AlterPartition under way stays so.
+            return
         if is_leader and (not replica.is_leader or partition.leader_epoch > replica.leader_epoch):
             if not replica.is_leader:
                 now_us = self.machine.world.now_us

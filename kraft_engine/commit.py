@@ -8,6 +8,8 @@ observers never count). It can lie above the leader's own high watermark: the la
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from kraft_engine.batches import Batch
 from kraft_engine.log import MetadataLog
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, VoterSet
@@ -51,7 +53,7 @@ class EpochTruth:
 class CommitLedger:
     """The committed log: each batch once, in order, and the offset that it reaches."""
 
-    __slots__ = ("_first_snapshot_end", "batches", "by_base", "committed_epoch", "committed_offset", "epochs")
+    __slots__ = ("batches", "by_base", "commits", "committed_epoch", "committed_offset", "epochs")
 
     def __init__(self) -> None:
         self.committed_offset = 0
@@ -59,7 +61,8 @@ class CommitLedger:
         self.batches: list[Batch] = []
         self.by_base: dict[int, Batch] = {}
         self.epochs: dict[int, EpochTruth] = {}
-        self._first_snapshot_end = 0
+        # (epoch whose leader's majority it was, end offset), ascending.
+        self.commits: list[tuple[int, int]] = []
 
     def elected(self, epoch: int, leader: ReplicaKey, start_offset: int, voters: VoterSet) -> None:
         self.epochs[epoch] = EpochTruth(epoch, leader, start_offset, voters)
@@ -84,7 +87,7 @@ class CommitLedger:
         end = truth.committed_end()
         if end <= self.committed_offset:
             return ""
-        return self._advance(log, end)
+        return self._advance(log, end, epoch)
 
     def recheck(self, epoch: int, log: MetadataLog) -> str:
         """A new voter set may commit what was already held."""
@@ -92,9 +95,9 @@ class CommitLedger:
         if truth is None:
             return ""
         end = truth.committed_end()
-        return self._advance(log, min(end, log.end_offset)) if end > self.committed_offset else ""
+        return self._advance(log, min(end, log.end_offset), epoch) if end > self.committed_offset else ""
 
-    def _advance(self, log: MetadataLog, end: int) -> str:
+    def _advance(self, log: MetadataLog, end: int, epoch: int) -> str:
         for batch in log.read_from(self.committed_offset, 1 << 30):
             if batch.end_offset > end:
                 break
@@ -107,7 +110,18 @@ class CommitLedger:
             self.by_base[batch.base_offset] = batch
             self.committed_offset = batch.end_offset
             self.committed_epoch = batch.epoch
+        self.commits.append((epoch, self.committed_offset))
         return ""
+
+    def committed_before(self, epoch: int) -> int:
+        """How many of the committed batches were committed in an epoch below `epoch`: its leader must have those.
+
+        A leader that learns late that it won an old epoch need not have what a later one committed.
+        """
+        for commit_epoch, end_offset in reversed(self.commits):
+            if commit_epoch < epoch:
+                return bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset) + 1
+        return 0
 
     def agrees(self, batch: Batch) -> bool:
         """Whether a batch below the committed end is the committed one."""

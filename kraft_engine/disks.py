@@ -44,10 +44,10 @@ class Disk:
         "clean_shutdown_epoch",
         "dies_before_sync",
         "directory",
-        "flips",
         "log",
         "quorum_state",
         "read_only",
+        "rotten_offset",
         "slow_us",
         "torn_batch",
         "torn_octets",
@@ -63,7 +63,9 @@ class Disk:
         self.bootstrap: Snapshot | None = None
         self.torn_octets = 0
         self.torn_batch: Batch | None = None
-        self.flips: list[tuple[int, int]] = []
+        # The batch that starts here has a flipped bit; recovery cuts the log there (facts 1.1).
+        self.rotten_offset = -1
+        # Writes fail, which ends the process.
         self.read_only = False
         self.slow_us = 0
         # The next append reaches the page cache only: the process dies before its sync.
@@ -113,6 +115,10 @@ class Disk:
         """What a start does: the torn tail is cut, snapshots below the log start go (facts 1.1)."""
         self.torn_octets = 0
         log = self.log
+        if log.start_offset <= self.rotten_offset < log.end_offset:
+            log.truncate(self.rotten_offset)
+            log.synced_end = log.end_offset
+        self.rotten_offset = -1
         log.snapshots = [snapshot for snapshot in log.snapshots if snapshot.id[0] >= log.start_offset]
         latest = log.latest_snapshot
         if latest is not None and (latest.id[1], latest.id[0]) > (log.last_epoch, log.end_offset):
@@ -127,7 +133,7 @@ class Disk:
         self.unsynced_state = None
         self.bootstrap = None
         self.torn_octets = 0
-        self.flips.clear()
+        self.rotten_offset = -1
 
     def lose_synced_tail(self, chance: Chance, batch_count: int) -> int:
         """A disk that lied about a sync: the last batches are gone although they were acknowledged. Beyond the

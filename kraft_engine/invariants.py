@@ -148,13 +148,14 @@ class RaftInvariants:
         self.elections[epoch] = node.key
         self._check_grants(node, voters, grants)
         ledger = self.ledger
-        end = ledger.committed_offset
-        if node.log.end_offset < end:
-            self.fail("LeaderCompleteness", f"leader {node.id} ends at {node.log.end_offset}, committed is {end}")
-        elif end:
-            last = ledger.batches[-1]
+        count = ledger.committed_before(epoch)
+        if count:
+            last = ledger.batches[count - 1]
             mine = node.log.batch_at(last.base_offset)
-            if mine is not None and mine is not last and last.base_offset >= node.log.start_offset:
+            if node.log.end_offset < last.end_offset:
+                detail = f"leader {node.id} of epoch {epoch} ends at {node.log.end_offset}, committed is {last!r}"
+                self.fail("LeaderCompleteness", detail)
+            elif mine is not None and mine is not last and last.base_offset >= node.log.start_offset:
                 self.fail("LeaderCompleteness", f"leader {node.id} has {mine!r} where {last!r} is committed")
         self._check_history(node)
         ledger.elected(epoch, node.key, node.log.end_offset, voters)

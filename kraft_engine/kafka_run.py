@@ -242,6 +242,8 @@ class KafkaRun:
             self._lose_directory(chance.choose(list(self.machine.brokers.values())))
         elif kind == 9:
             self._sync()
+        elif kind == 10:
+            self._slow_metadata(chance.choose(list(self.machine.brokers.values())))
         else:
             network.heal()
         self.world.after(chance.between(500 * MS, 3_000 * MS), self._fault)
@@ -308,6 +310,12 @@ class KafkaRun:
             broker.offline_dirs.append(online[-1])
         elif broker.offline_dirs and not broker.running:
             broker.offline_dirs.clear()
+
+    def _slow_metadata(self, broker: Broker) -> None:
+        """A broker hears from the controllers late: it acts on old metadata while data flows as ever."""
+        for process in self.cluster.processes:
+            if process.can_become_voter:
+                self.cluster.network.slow_links[(process.slot, broker.slot)] = self.world.chance.below(1_500 * MS)
 
     def _sync(self) -> None:
         for broker in self.machine.brokers.values():

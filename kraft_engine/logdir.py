@@ -109,6 +109,8 @@ class NodeDir:
         newest = (-1, base)
         for batch in batches:
             encoded = batch_octets(batch, self.dialect)
+            if batch.base_offset == disk.rotten_offset:
+                encoded = encoded[:-1] + bytes((encoded[-1] ^ 1,))
             if batch.timestamp_ms > newest[0]:
                 newest = (batch.timestamp_ms, batch.end_offset - 1)
             if since_entry > INDEX_INTERVAL_BYTES:
@@ -123,9 +125,6 @@ class NodeDir:
         if active and disk.torn_octets:
             # The start of the batch that was being written: recovery will cut it.
             octets += _torn(disk, self.dialect)
-        for segment_base, position in disk.flips:
-            if segment_base == base and position < len(octets) * 8:
-                octets[position // 8] ^= 1 << (position % 8)
         (folder / segment_name(base)).write_bytes(bytes(octets))
         full = active and live and self.preallocated
         self._write_indexes(folder, base, offsets, times, full=full)

@@ -200,6 +200,16 @@ class RandomRun:
         disk = self.cluster.processes[self._slot()].disk
         disk.slow_us = 0 if disk.slow_us else self.world.chance.below(60 * MS)
 
+    def _read_only(self) -> None:
+        """A disk that refuses writes for a while: the next append ends the process."""
+        slot = self._slot()
+        self.cluster.processes[slot].disk.read_only = True
+        self.world.after(self.world.chance.below(4_000 * MS), self._writable, slot)
+
+    def _writable(self, slot: int, _: Any) -> None:
+        self.cluster.processes[slot].disk.read_only = False
+        self.cluster.restart(slot)
+
     def _skew(self) -> None:
         process = self.cluster.processes[self._slot()]
         process.skew_ms = self.world.chance.between(-60_000, 60_000)
@@ -259,15 +269,21 @@ class RandomRun:
         slot = self._slot()
         process = self.cluster.processes[slot]
         self.cluster.crash(slot)
-        if chance.happens(0.5):
+        kind = chance.below(3)
+        log = process.disk.log
+        if kind == 0:
             self.invariants.damage("wiped disk, same directory id", node=process.id)
             bootstrap = process.disk.bootstrap
             process.disk.wipe(process.disk.directory)
             process.disk.bootstrap = bootstrap
-        else:
-            before = process.disk.log.end_offset
+        elif kind == 1:
+            before = log.end_offset
             after = process.disk.lose_synced_tail(chance, 5)
             self.invariants.damage("lost a synced tail", node=process.id, from_offset=after, to_offset=before)
+        elif log.batches and log.batches[-1].base_offset >= log.start_offset:
+            last = log.batches[max(len(log.batches) - 1 - chance.below(10), 0)]
+            process.disk.rotten_offset = max(last.base_offset, log.start_offset)
+            self.invariants.damage("bit rot", node=process.id, from_offset=process.disk.rotten_offset)
         self.invariants.forget(slot)
         self._later_start(slot)
 
@@ -275,6 +291,7 @@ class RandomRun:
 FAULTS = (
     "crash", "crash", "crash_leader", "crash_leader", "crash_all", "die_in_write", "die_in_write", "stop", "pause",
     "split", "split", "isolate_leader", "one_way", "heal", "heal", "heal", "noise", "slow_link", "slow_disk", "skew",
+    "read_only",
 )  # fmt: skip
 
 

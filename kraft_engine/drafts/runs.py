@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraft_codec.schemas import Dialect
 from kraft_engine.drafts.kip642 import Kip642, ReassignRequest
 from kraft_engine.drafts.kip856 import Kip856
@@ -9,6 +11,7 @@ from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.raft import LEADER, RaftNode
 from kraft_engine.schedule import RandomRun
 from kraft_engine.switches import ALL_ON, Switches
+from kraft_engine.world import MS
 
 
 class Kip856Run(RandomRun):
@@ -63,6 +66,25 @@ class Kip642Run(RandomRun):
             seed, switches=switches, rules=Kip642(), beyond_model=beyond_model, static=True, pre_vote=False
         )
         self.plan.change_voters = True
+        self.world.after(500 * MS, self._hasty)
+
+    def _hasty(self, _: Any, __: Any) -> None:
+        """Leaders die in the middle of reassignments: the next one finds a target and begins with it at once."""
+        busy = False
+        for node in self.cluster.nodes():
+            if node.leader is None or node.leader.voters.target is None:
+                continue
+            busy = True
+            if self.world.chance.happens(0.08):
+                self.cluster.crash(node.slot)
+                self._later_start(node.slot)
+        delay_us = self.world.chance.between(1 * MS, 6 * MS) if busy else self.world.chance.between(20 * MS, 120 * MS)
+        self.world.after(delay_us, self._hasty)
+
+    def _target(self) -> frozenset[int]:
+        chance = self.world.chance
+        ids = [process.id for process in self.cluster.processes if process.can_become_voter]
+        return frozenset(chance.shuffled(ids)[: chance.between(1, len(ids) + 1)])
 
     def _build(self) -> None:
         super()._build()
@@ -77,9 +99,7 @@ class Kip642Run(RandomRun):
         if not leaders:
             return
         node = chance.choose(leaders)
-        ids = [process.id for process in cluster.processes if process.can_become_voter]
-        target = frozenset(chance.shuffled(ids)[: chance.between(1, len(ids) + 1)])
-        wanted = None if chance.happens(0.15) else target
+        wanted = None if chance.happens(0.15) else self._target()
         cluster.ask(node.slot, ReassignRequest(cluster.settings.cluster_id, wanted))
 
 

@@ -144,7 +144,7 @@ def bit_rot(stage: Stage) -> None:
     stage.settle()
     follower = next(node for node in stage.cluster.nodes() if node.leader is None)
     stage.invariants.damage("bit rot", node=follower.id)
-    follower.disk.flips.append((0, 8 * 420))
+    follower.disk.rotten_offset = follower.log.batches[-2].base_offset
     stage.run_ms(500)
     stage.capture("rotten")
 
