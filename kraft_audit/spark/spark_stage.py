@@ -15,17 +15,24 @@ if TYPE_CHECKING:
 
 # Clusters differ in size: a few tasks a core even that out, many would make many small files.
 TASKS_A_CORE: Final = 3
+ERROR: Final = re.compile(r"(?:Caused by: )?(?P<name>[\w.]*(?:Error|Exception))(?:: (?P<why>.+))")
 
 
 class StageError(Exception):
     """The Spark job of a plan failed: the lake cannot be written, or workers were lost. The plan stays open."""
 
     def __init__(self, number: int, problem: Exception) -> None:
-        told = [
-            line.strip() for line in str(problem).splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b.*: ", line)
-        ]
-        why = told[-1] if told else str(problem).strip().splitlines()[0]
-        super().__init__(f"plan {number} could not be staged and stays open for the next run: {why}")
+        super().__init__(f"plan {number} could not be staged and stays open for the next run: {reason(str(problem))}")
+
+
+def reason(told: str) -> str:
+    """The line that says why, out of all that Spark says: a Python error, else that a worker was lost."""
+    errors = [match for line in told.splitlines() if (match := ERROR.fullmatch(line.strip()))]
+    python = [match for match in errors if "." not in match["name"]]
+    lost = [match for match in errors if "worker" in match["why"].lower()]
+    best = (python or lost[:1] or errors)[-1:]
+    text = f"{best[0]['name'].rpartition('.')[2]}: {best[0]['why']}" if best else told.strip().partition("\n")[0]
+    return " ".join(text.split())[:500]
 
 
 class SparkStager:
@@ -37,6 +44,7 @@ class SparkStager:
         self._session = session
 
     def __call__(self, number: int) -> Manifest:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         from kraft_audit.spark import register
@@ -49,5 +57,5 @@ class SparkStager:
         reader = reader.options(**self._lake.share_plan(number, Ledger(self._lake).planned(number)))
         try:
             return manifest_of(reader.load().collect())
-        except PySparkException as problem:
+        except (PySparkException, Py4JError) as problem:
             raise StageError(number, problem) from problem
