@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,35 @@ def test_secrets_stay_inside_unless_they_are_asked_for(tmp_path: Path, kraft_aud
     revealed = kraft_audit("dump", path, "--reveal-secrets", *options)
     assert PLANTED in revealed.out
     assert PLANTED_SHORT in revealed.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["check", "--fail-on", "never"], ["timeline"], ["state"], ["diff", "--from", "0"], ["quorum"], ["voters"]),
+        *(["diverge"], ["partitions", "--describe"], ["dump", "--table", "batches"]),
+    ],
+)
+def test_no_other_command_lets_a_secret_out(tmp_path: Path, kraft_audit, command: list[str]) -> None:
+    secrets = [config("ssl.keystore.password", PLANTED), config("sasl.jaas.config", PLANTED_SHORT)]
+    path = node_dir(tmp_path, [("TopicRecord", {"name": "orders", "topicId": bytes(range(16))}), *secrets])
+    for output in [[]] if "--describe" in command else [[], ["-o", "json"]]:
+        told = kraft_audit(*command, path, *output)
+        assert told.code == 0, told.err
+        assert PLANTED not in told.out + told.err
+        assert PLANTED_SHORT not in told.out + told.err
+    assert kraft_audit(command[0], path, "--reveal-secrets").code == (0 if command[0] == "dump" else 2)
+
+
+def test_an_evidence_pack_holds_no_secret(tmp_path: Path, kraft_audit) -> None:
+    secrets = [config("ssl.keystore.password", PLANTED), config("sasl.jaas.config", PLANTED_SHORT)]
+    path = node_dir(tmp_path, secrets)
+    assert kraft_audit("evidence", path, "--out", tmp_path / "pack.zip").code == 0
+    with zipfile.ZipFile(tmp_path / "pack.zip") as pack:
+        content = b"".join(pack.read(name) for name in pack.namelist())
+    assert len(content) > 1000
+    assert PLANTED.encode() not in content
+    assert PLANTED_SHORT.encode() not in content
 
 
 def test_secrets_of_the_samples_stay_inside(kraft_audit, samples: Path) -> None:
