@@ -58,8 +58,8 @@ def test_kafka_reads_quorums_whose_voters_change(kafka_classpath: str, tmp_path:
 
 
 def test_kafka_dump_log_finds_every_batch_valid(kafka_classpath: str, tmp_path: Path) -> None:
-    simulate("random", 5, tmp_path / "run")
-    files = sorted((tmp_path / "run").glob("capture-3/node-*/__cluster_metadata-0/*.log"))
+    simulate("every-record-type", 5, tmp_path / "run")
+    files = sorted((tmp_path / "run").glob("all/node-[123]/__cluster_metadata-0/*.log"))
     command = ["java", "-Xmx400m", "-XX:+UseSerialGC", "-cp", kafka_classpath, "org.apache.kafka.tools.DumpLogSegments"]
     run = subprocess.run(
         [*command, "--cluster-metadata-decoder", "--files", ",".join(map(str, files))],
