@@ -65,6 +65,10 @@ ci: setup ## tests that start another real part: a Spark cluster, an object stor
 bench: setup ## ratios to peers and floors, each measured in one run; wants a quiet machine
 	@$(RUN)/python -m benchmarks
 
+.PHONY: soak
+soak: setup ## simulate and compare for SOAK_SECONDS (an hour) on two processes, then print what was done
+	@$(RUN)/python scripts/soak.py
+
 .PHONY: clean
 clean: ## remove what runs and tests made; keep .venv and .jars
 	@rm -rf .demo .cache build dist site spark-warehouse metastore_db derby.log htmlcov .coverage* \

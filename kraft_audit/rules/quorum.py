@@ -160,20 +160,23 @@ def _contradicted(history: ClusterHistory, log: CanonicalLog) -> Iterator[Case]:
 
 def _too_few_hold(history: ClusterHistory, newest: dict[str, Any]) -> Iterator[Case]:
     voters = {(v["voter_id"], v["directory_id"]) for v in newest["voters"]}
-    if not voters or newest["low"] == 0 or len(newest["captured_voters"]) < len(voters):
+    # What this round itself proves may be newer than the copies that were read first.
+    earlier = [row for row in watermarks_in_order(history) if is_after(newest, row)]
+    proven = max(earlier, key=lambda row: int(row["low"]), default=None)
+    if not voters or proven is None or proven["low"] == 0 or len(newest["captured_voters"]) < len(voters):
         return
     holders: list[dict[str, Any]] = []
     lacking: list[dict[str, Any]] = []
     for row in newest_captures(history):
         is_voter = any(row["node_id"] == id_ and directory in (None, row["directory_id"]) for id_, directory in voters)
         if is_voter or (row["directory_id"] is None and row["node_id"] in {id_ for id_, _ in voters}):
-            (holders if replica_end(row) >= newest["low"] else lacking).append(row)
+            (holders if replica_end(row) >= proven["low"] else lacking).append(row)
     if len(holders) + len(lacking) == len(voters) and len(holders) < majority_size(len(voters)):
         yield Case(
             "log",
-            f"only {len(holders)} of {len(voters)} voters still hold offset {newest['low'] - 1}, which was committed",
-            from_offset=newest["low"] - 1,
-            epoch=newest["low_epoch"],
+            f"only {len(holders)} of {len(voters)} voters still hold offset {proven['low'] - 1}, which was committed",
+            from_offset=proven["low"] - 1,
+            epoch=proven["low_epoch"],
             evidence=tuple(capture_evidence(row, f"{replica_name(row)} ends at {replica_end(row)}") for row in lacking),
         )
 

@@ -1,0 +1,43 @@
+"""A scenario's own claim, which findings it must raise and which it nearly raises, against what the rules say."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kraft_audit.rules.model import Status
+from kraft_audit.rules.registry import check
+from kraft_engine import simulate
+from kraft_engine.scenarios.model import load
+from tests.witness.audited import Audited
+from tests.witness.truth import Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Rules by what became of them. `missing` were claimed and not raised, `false` are near misses that were raised."""
+
+    scenario: str
+    claimed: frozenset[str]
+    raised: frozenset[str]
+    undecided: frozenset[str]
+    missing: frozenset[str]
+    false: frozenset[str]
+
+
+def names() -> list[str]:
+    return sorted(load())
+
+
+def verdict(name: str, seed: int) -> Verdict:
+    """Plays a scenario, reads all of its captures as one cluster, and runs every rule."""
+    scenario = load()[name]
+    with tempfile.TemporaryDirectory(prefix="kraft-witness-") as folder:
+        out = Path(folder) / "run"
+        simulate(name, seed, out)
+        findings = list(check(Audited.of(out, Truth.of(out).run["dialect"]).history))
+    raised = frozenset(finding.rule for finding in findings if finding.status is Status.RAISED)
+    undecided = frozenset(finding.rule for finding in findings if finding.status is Status.UNDECIDED)
+    claimed = frozenset(scenario.raises)
+    return Verdict(name, claimed, raised, undecided, claimed - raised, frozenset(scenario.near_miss_of) & raised)

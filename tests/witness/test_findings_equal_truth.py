@@ -1,0 +1,61 @@
+"""Scenarios raise the findings that they claim and not what they nearly do; random runs raise only what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.witness.confusion import DECIDED, Confusion, confusion_of
+from tests.witness.runs import regressions, seed_count
+from tests.witness.scenarios import Verdict, names, verdict
+
+FEW = ("healthy", "last-replica-standing", "last-replica-standing-elr", "elr-wiped-by-config", "single-server-bug")
+OPEN = {(entry["scenario"], entry["rule"]): entry["why"] for entry in regressions("open_findings")}
+
+
+def check_scenario(found: Verdict) -> None:
+    open_rules = {rule for scenario, rule in OPEN if scenario == found.scenario}
+    assert found.false == frozenset()
+    assert found.missing == open_rules, f"of {found.scenario}; an open one that is raised now leaves regressions.yaml"
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_scenario_raises_what_it_claims(name: str) -> None:
+    check_scenario(verdict(name, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(names()) - set(FEW)))
+def test_every_scenario_raises_what_it_claims(name: str) -> None:
+    check_scenario(verdict(name, 1))
+
+
+def table(sums: dict[str, Counter[str]]) -> str:
+    kinds = ("right", "clear", "false", "missed")
+    lines = [f"{'rule':8}" + "".join(f"{kind:>8}" for kind in kinds)]
+    lines += [f"{rule:8}" + "".join(f"{counts[kind]:>8}" for kind in kinds) for rule, counts in sorted(sums.items())]
+    return "\n".join(lines)
+
+
+def check_random(seeds: range, say: Callable[[str], None]) -> None:
+    sums: dict[str, Counter[str]] = {rule: Counter() for rule in DECIDED}
+    told: list[str] = []
+    for seed in seeds:
+        found: Confusion = confusion_of("random", seed)
+        for rule, counts in found.counts.items():
+            sums[rule].update(counts)
+        told += found.disagreements
+    say(table(sums))
+    assert told == []
+
+
+def test_random_runs_raise_what_happened() -> None:
+    check_random(range(seed_count(1)), print)
+
+
+@pytest.mark.slow
+def test_many_random_runs_raise_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        check_random(range(1_000, 1_000 + seed_count(30)), print)
