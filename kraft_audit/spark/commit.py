@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.ledger import Ledger, Manifest, delta_schema
+from kraft_audit.spark.ledger import Ledger, delta_schema
+from kraft_audit.spark.ledger_state import Manifest
 from kraft_codec.tables import FILES, TABLES
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,9 @@ class DataFile:
     size_bytes: int
     row_count: int
     statistics: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
 
 def table_folder(lake_uri: str, table: str) -> pafs.FileSystem:

@@ -67,6 +67,14 @@ class JvmLake:
 
         return str(DeltaTable.forPath(self.spark, self.table_uri(table)).detail().select("id").collect()[0]["id"])
 
+    def versions(self, table: str, applications: Sequence[str]) -> list[int]:
+        jvm: Any = self.spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
+        none = jvm.scala.Option.empty()
+        transactions = log.update(False, none, none).transactions()
+        found = [transactions.get(application) for application in applications]
+        return [int(one.get()) if one.isDefined() else 0 for one in found]
+
     def query(self, sql: str, *tables: str) -> pa.Table:
         for table in tables:
             self.spark.read.format("delta").load(self.table_uri(table)).createOrReplaceTempView(table)
@@ -102,7 +110,7 @@ class JvmLake:
         from delta.exceptions import DeltaConcurrentModificationException
 
         for _ in range(COMMIT_ATTEMPTS):
-            if self._transaction_version(table, application) >= version:
+            if self.versions(table, [application])[0] >= version:
                 return False
             writer = frame.write.format("delta").mode("append")
             try:
@@ -111,10 +119,3 @@ class JvmLake:
                 continue  # perhaps the same transaction by another run, as the next look tells
             return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
-
-    def _transaction_version(self, table: str, application: str) -> int:
-        jvm: Any = self.spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
-        none = jvm.scala.Option.empty()
-        found = log.update(False, none, none).transactions().get(application)
-        return int(found.get()) if found.isDefined() else 0

@@ -45,6 +45,9 @@ class Lake(Protocol):
     def table_id(self, table: str) -> str:
         """The id that the table was born with, which stays when the lake is moved."""
 
+    def versions(self, table: str, applications: Sequence[str]) -> list[int]:
+        """The newest version of each application that committed to the table, 0 for none; no data is read."""
+
     def query(self, sql: str, *tables: str) -> pa.Table:
         """SQL over tables of the lake, each under its own name."""
 
@@ -96,6 +99,10 @@ class DeltaLake:
 
     def table_id(self, table: str) -> str:
         return str(self.open(table).metadata().id)
+
+    def versions(self, table: str, applications: Sequence[str]) -> list[int]:
+        found = self.open(table)
+        return [found.transaction_version(application) or 0 for application in applications]
 
     def query(self, sql: str, *tables: str) -> pa.Table:
         return self.at_once(*tables)(sql)

@@ -20,7 +20,8 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.replay.planning import LEFT_OUT, plan_cluster
 from kraft_audit.settings import ClusterSettings, FleetSettings, is_uri
-from kraft_audit.spark.ledger import Archive, ClusterState, Ledger, LedgerFile, PlannedCluster
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import Archive, LedgerFile, LedgerState, PlannedCluster
 from kraft_codec.discovery import ReplicaDir, discover
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
@@ -63,11 +64,11 @@ class Known:
 
     files: Mapping[FileKey, LedgerFile]
     by_folder: Mapping[FolderKey, Mapping[str, LedgerFile]]
-    states: Mapping[str, ClusterState]
+    states: Mapping[str, LedgerState]
     archives: frozenset[Archive]
 
     @classmethod
-    def of(cls, files: Mapping[FileKey, LedgerFile], states: Mapping[str, ClusterState]) -> Known:
+    def of(cls, files: Mapping[FileKey, LedgerFile], states: Mapping[str, LedgerState]) -> Known:
         by_folder: dict[FolderKey, dict[str, LedgerFile]] = {}
         for (root, path, name), file in files.items():
             by_folder.setdefault((root, path), {})[name] = file
@@ -167,13 +168,14 @@ def _planned(plan: ClusterPlan, news: News, known: Known) -> Looked:
     lost = {one.root: one.detail for one in plan.damages if not one.path and one.reason == Reason.UNREADABLE}
     lost |= {root: NO_LOG for root in news.changed if root not in lost and not _holds_any(root, plan)}
     failures = (*news.failures, *(f"{root}: {why}" for root, why in lost.items()))
-    state = known.states.get(plan.cluster_id, ClusterState())
+    state = known.states.get(plan.cluster_id, LedgerState())
     resumed = with_ledger(plan, known, state)
     if not resumed.replicas and not resumed.damages:
         return Looked(plan.cluster_id, is_unchanged=not failures, failures=failures)
     read = tuple(sorted(archive for root, archive in news.archives.items() if root not in lost))
     told = tuple(sorted({*state.damages, *(damage_key(damage) for damage in plan.damages)}))
-    return Looked(plan.cluster_id, PlannedCluster(resumed, read, told), failures=failures)
+    planned = PlannedCluster(resumed, None if read == state.archives else read, None if told == state.damages else told)
+    return Looked(plan.cluster_id, planned, failures=failures)
 
 
 def expand(path: str) -> list[str]:
@@ -187,7 +189,7 @@ def expand(path: str) -> list[str]:
     return [match for match in matches if Path(match).is_dir() or match.endswith(ARCHIVE_NAMES)] or [path]
 
 
-def with_ledger(plan: ClusterPlan, known: Known, state: ClusterState) -> ClusterPlan:
+def with_ledger(plan: ClusterPlan, known: Known, state: LedgerState) -> ClusterPlan:
     """The plan as it goes on from the ledger: replicas with news only, damage of listing only where it is new."""
     resumed = [_resumed(replica, known) for replica in plan.replicas]
     told = frozenset(state.damages)

@@ -19,7 +19,8 @@ from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.spark.commit import commit_tables, plan_summary
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.lake import DeltaLake, Lake
-from kraft_audit.spark.ledger import Ledger, Manifest
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import Manifest
 from kraft_audit.spark.plan import plan_fleet
 from kraft_audit.spark.redaction_key import key_id, load_key
 from kraft_audit.spark.spark_stage import SparkStager, StageError

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.lake import Lake
-from kraft_audit.spark.ledger import Ledger, Manifest, manifest_of
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import Manifest, manifest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

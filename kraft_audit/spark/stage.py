@@ -11,7 +11,7 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from kraft_audit.replay.plan import ClusterPlan, from_json
 from kraft_audit.spark.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.ledger import ClusterOutcome, ClusterState
+from kraft_audit.spark.ledger_state import ClusterOutcome, StateChange, to_json
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.tables import PLANS, TABLES
 
@@ -97,9 +97,10 @@ class Tally:
             "batch_bytes": self.bytes_read,
         }
 
-    def state(self, plan: ClusterPlan, redaction_state: str) -> ClusterState:
-        sources = tuple(sorted({*plan.known_sources, *self.sources} - {"log"}))
-        return ClusterState(max(plan.decoded_to, self.decoded_to), sources, redaction_state)
+    def change(self, plan: ClusterPlan, redaction_state: str) -> StateChange:
+        new_sources = tuple(sorted(self.sources - {"log", *plan.known_sources}))
+        is_same = redaction_state == plan.redaction_state
+        return StateChange(self.decoded_to, new_sources, None if is_same else redaction_state)
 
 
 def stage_clusters(
@@ -137,10 +138,10 @@ def stage_cluster(
         raise
     if failure is None:
         files = sink.hand_over(shared)
-        state = tally.state(plan, redaction_state)
-        return ClusterOutcome(number, plan.name, plan.cluster_id, None, state, tally.summary(plan)), files
+        change = tally.change(plan, redaction_state)
+        return ClusterOutcome(number, plan.name, plan.cluster_id, None, change, tally.summary(plan)), files
     sink.abandon()
-    return ClusterOutcome(number, plan.name, plan.cluster_id, failure, ClusterState(), {}), []
+    return ClusterOutcome(number, plan.name, plan.cluster_id, failure, StateChange(), {}), []
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +254,10 @@ def _manifest_batch(outcomes: Sequence[ClusterOutcome], files: Sequence[DataFile
             "cluster_name": outcome.cluster_name,
             "cluster_id": outcome.cluster_id,
             "failure": outcome.failure,
-            "state": json.dumps(asdict(outcome.state)),
+            "state": to_json(outcome.change),
             "summary": json.dumps(outcome.summary),
         }
         for outcome in outcomes
     ]
-    rows += [{**empty, "data_file": json.dumps(asdict(file))} for file in files]
+    rows += [{**empty, "data_file": file.to_json()} for file in files]
     return pa.RecordBatch.from_pylist(rows, schema=MANIFEST)

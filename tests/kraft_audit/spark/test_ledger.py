@@ -11,15 +11,8 @@ import pytest
 from kraft_audit.replay.plan import BatchKey, ClusterPlan, from_json
 from kraft_audit.spark.data_files import DataFile
 from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import (
-    Archive,
-    ClusterOutcome,
-    ClusterState,
-    Ledger,
-    Manifest,
-    PlannedCluster,
-    PlanStatus,
-)
+from kraft_audit.spark.ledger import Ledger, PlanStatus
+from kraft_audit.spark.ledger_state import Archive, ClusterOutcome, LedgerState, Manifest, PlannedCluster, StateChange
 from kraft_codec.tables import FILES, build_rows
 
 MakePlan = Callable[..., ClusterPlan]
@@ -32,16 +25,16 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def manifest(name: str, state: ClusterState, failure: str | None = None) -> Manifest:
-    outcome = ClusterOutcome(0, name, name, failure, state, {"rows": {"records": 3}})
+def manifest(name: str, change: StateChange, failure: str | None = None) -> Manifest:
+    outcome = ClusterOutcome(0, name, name, failure, change, {"rows": {"records": 3}})
     return Manifest((outcome,), (DataFile("records", "x.parquet", 10, 3, '{"numRecords":3}'),))
 
 
 def close(
-    ledger: Ledger, make_plan: MakePlan, number: int, name: str, state: ClusterState, failure: str | None = None
+    ledger: Ledger, make_plan: MakePlan, number: int, name: str, change: StateChange, failure: str | None = None
 ) -> None:
-    assert ledger.open_plan([PlannedCluster(make_plan(name, number), state.archives, state.damages)], "key")
-    assert ledger.record_staged(number, manifest(name, state, failure))
+    assert ledger.open_plan([PlannedCluster(make_plan(name, number), change.archives, change.damages)], "key")
+    assert ledger.record_staged(number, manifest(name, change, failure))
     assert ledger.close_plan(number, {"clusters": 1})
 
 
@@ -53,28 +46,40 @@ def test_each_event_is_recorded_once(ledger: Ledger, make_plan: MakePlan) -> Non
     assert ledger.status() == PlanStatus(1, 0, 0)
     assert ledger.status().open_number == 1
     assert [(number, from_json(text)) for number, text in ledger.planned(1)] == [(0, plan)]
-    first = manifest("it's", ClusterState(5, ("0-0",), "{}"))
+    first = manifest("it's", StateChange(5, ("0-0",), "{}"))
     assert ledger.record_staged(1, first)
-    assert not ledger.record_staged(1, manifest("it's", ClusterState(6)))
+    assert not ledger.record_staged(1, manifest("it's", StateChange(6)))
     assert ledger.manifest(1) == first
     assert ledger.close_plan(1, {})
     assert not ledger.close_plan(1, {})
     assert ledger.status().open_number is None
 
 
-def test_a_failed_cluster_keeps_its_earlier_state(ledger: Ledger, make_plan: MakePlan) -> None:
-    state = ClusterState(12, ("10-2", "bootstrap-ab"), '{"a":["b"]}', (Archive("x.tgz", 5, 6),), ("damage",))
-    close(ledger, make_plan, 1, "a", state)
-    close(ledger, make_plan, 2, "b", ClusterState(3))
-    close(ledger, make_plan, 3, "a", ClusterState(), failure="CHANGED_DURING_READ")
-    assert ledger.states() == {"a": state, "b": ClusterState(3)}
+ARCHIVE = Archive("x.tgz", 5, 6)
+CHANGES = (
+    (1, "a", StateChange(12, ("10-2", "bootstrap-ab"), '{"a":["b"]}', (ARCHIVE,), ("damage",)), None),
+    (2, "b", StateChange(3), None),
+    (3, "a", StateChange(), "CHANGED_DURING_READ"),
+    (4, "a", StateChange(9, ("20-3",)), None),
+    (5, "b", StateChange(4, redaction_state="{}"), None),
+)
+AFTER = {
+    "a": LedgerState(12, ("10-2", "20-3", "bootstrap-ab"), '{"a":["b"]}', (ARCHIVE,), ("damage",)),
+    "b": LedgerState(4, (), "{}"),
+}
 
 
-def test_an_open_plan_tells_the_next_one_nothing(ledger: Ledger, make_plan: MakePlan) -> None:
-    close(ledger, make_plan, 1, "a", ClusterState(1))
-    ledger.open_plan([PlannedCluster(make_plan("a", 2))], "key")
-    ledger.record_staged(2, manifest("a", ClusterState(2)))
-    assert ledger.states() == {"a": ClusterState(1)}
+@pytest.mark.parametrize("checkpoint_plans", [1, 2, 3, 100])
+def test_states_add_up(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Path) -> None:
+    """A failed cluster keeps its earlier state, and an open plan tells the next one nothing, checkpoints or not."""
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), checkpoint_plans)
+    ledger.create()
+    for number, name, change, failure in CHANGES:
+        close(ledger, make_plan, number, name, change, failure)
+    assert ledger.states() == AFTER
+    ledger.open_plan([PlannedCluster(make_plan("a", 6))], "key")
+    ledger.record_staged(6, manifest("a", StateChange(99)))
+    assert ledger.states() == AFTER
 
 
 def file_row(plan: int, name: str, size_bytes: int, *, present: bool = True) -> dict[str, object]:
@@ -90,18 +95,60 @@ def file_row(plan: int, name: str, size_bytes: int, *, present: bool = True) -> 
     return row
 
 
-def test_the_newest_row_of_a_file_counts(ledger: Ledger, make_plan: MakePlan) -> None:
-    def add(plan: int, *rows: dict[str, object]) -> None:
-        table = pa.Table.from_batches([build_rows(FILES, list(rows))])
-        ledger.lake.append_rows("files", table, ledger.application("files"), plan)
+def add(ledger: Ledger, plan: int, *rows: dict[str, object]) -> None:
+    table = pa.Table.from_batches([build_rows(FILES, list(rows))])
+    ledger.lake.append_rows("files", table, ledger.application("files"), plan)
 
-    close(ledger, make_plan, 1, "a", ClusterState())
-    close(ledger, make_plan, 2, "a", ClusterState())
-    add(1, file_row(1, "old.log", 10), file_row(1, "gone.log", 10))
-    add(2, file_row(2, "old.log", 20), file_row(2, "gone.log", 10, present=False))
-    add(3, file_row(3, "old.log", 30))
+
+@pytest.mark.parametrize("checkpoint_plans", [1, 2, 100])
+def test_the_newest_row_of_a_file_counts(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Path) -> None:
+    """Gone files do not count, nor rows of open plans; what a plan did not read stays as it was."""
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), checkpoint_plans)
+    ledger.create()
+    plans = {
+        1: [file_row(1, "old.log", 10), file_row(1, "gone.log", 10), file_row(1, "still.log", 10)],
+        2: [file_row(2, "old.log", 20), file_row(2, "gone.log", 10, present=False)],
+        3: [file_row(3, "old.log", 25)],
+    }
+    for number, rows in plans.items():
+        ledger.open_plan([PlannedCluster(make_plan("a", number))], "key")
+        ledger.record_staged(number, manifest("a", StateChange()))
+        add(ledger, number, *rows)
+        ledger.close_plan(number, {})
+    add(ledger, 4, file_row(4, "old.log", 30))
     found = ledger.files()
-    assert list(found) == [("/r", "node-1", "old.log")], "gone files and rows of open plans do not count"
+    assert sorted(found) == [("/r", "node-1", "old.log"), ("/r", "node-1", "still.log")]
+    assert found["/r", "node-1", "still.log"].scan.size_bytes == 10
+    assert found["/r", "node-1", "still.log"].captured_at_ms == 1, "when it was read, not when it was repeated"
     file = found["/r", "node-1", "old.log"]
-    assert (file.scan.size_bytes, file.scan.scanned_to) == (20, 20)
+    assert (file.scan.size_bytes, file.scan.scanned_to) == (25, 25)
     assert file.scan.last_batch == BatchKey(0, 0, 9, 1, 2**32 - 1)
+
+
+def test_a_checkpoint_bounds_what_is_read_back(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Rows before the newest checkpoint can be lost, and nothing is missed: they are not looked at."""
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), 3)
+    ledger.create()
+    for number in range(1, 5):
+        ledger.open_plan([PlannedCluster(make_plan("a", number))], "key")
+        ledger.record_staged(number, manifest("a", StateChange(number, (f"{number}-0",))))
+        add(ledger, number, file_row(number, f"{number}.log", 10))
+        ledger.close_plan(number, {})
+    states, files = ledger.states(), ledger.files()
+    assert states["a"].known_sources == ("1-0", "2-0", "3-0", "4-0")
+    assert len(files) == 4
+    for table in ("plans", "files"):
+        DeltaLake(ledger.lake.uri).open(table).delete("plan < 3")
+    assert (ledger.states(), ledger.files()) == (states, files)
+
+
+def test_a_checkpoint_that_was_cut_short_is_made_again(make_plan: MakePlan, tmp_path: Path) -> None:
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), 2)
+    ledger.create()
+    close(ledger, make_plan, 1, "a", StateChange(1))
+    ledger.open_plan([PlannedCluster(make_plan("b", 2))], "key")
+    ledger.record_staged(2, manifest("b", StateChange(2)))
+    ledger._checkpoint(2)
+    assert ledger.states() == {"a": LedgerState(1)}, "a checkpoint of an open plan is not used"
+    assert ledger.close_plan(2, {})
+    assert ledger.states() == {"a": LedgerState(1), "b": LedgerState(2)}

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -138,12 +139,14 @@ def test_captures_one_by_one_are_as_all_at_once(
         assert rows_of(steps, table, but) == rows_of(whole, table, but), table
 
 
+@pytest.mark.parametrize("checkpoint_plans", [2, 100])
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_a_live_dir_that_grows_and_is_cut(
     name: str, sequence: Callable[[str], list[Path]], tmp_path: Path, make_fleet: MakeFleet,
-    without_spark: ModuleType, rows_of: Rows,
+    without_spark: ModuleType, rows_of: Rows, checkpoint_plans: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Each capture in turn replaces the live dirs, as time did: appended, cut, rewritten. Nothing seen is lost."""
+    monkeypatch.setattr(run_module, "Ledger", partial(Ledger, checkpoint_plans=checkpoint_plans))
     captures = sequence(name)
     live = tmp_path / "live"
     fleet = make_fleet({name: [live]}, lake="steps")

@@ -12,7 +12,7 @@ import pytest
 
 from kraft_audit.replay.plan import ClusterPlan, to_json
 from kraft_audit.spark import stage
-from kraft_audit.spark.ledger import Manifest, manifest_of
+from kraft_audit.spark.ledger_state import Manifest, manifest_of
 from kraft_audit.spark.stage import MANIFEST, stage_clusters
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.tables import RECORDS, TABLES, build_batch
@@ -71,7 +71,7 @@ def test_small_clusters_share_a_file(tmp_path: Path, make_plan: MakePlan) -> Non
     manifest = staged(tmp_path, [make_plan("a"), make_plan("b")], {})
     assert [file.row_count for file in manifest.files] == [40]
     assert [outcome.failure for outcome in manifest.outcomes] == [None, None]
-    assert [outcome.state.redaction_state for outcome in manifest.outcomes] == ["state of a", "state of b"]
+    assert [outcome.change.redaction_state for outcome in manifest.outcomes] == ["state of a", "state of b"]
     assert manifest.outcomes[0].summary["records"] == {"TOPIC_RECORD": 20}
     schema = pq.read_schema(tmp_path / "records" / manifest.files[0].path)
     assert schema.types == TABLES["records"].schema.types

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Manifest, manifest_of
+from kraft_audit.spark.ledger_state import Manifest, manifest_of
 from kraft_audit.spark.run import Run, Step
 from kraft_audit.spark.source import StagingReader
 from kraft_audit.spark.summary import RunResult
