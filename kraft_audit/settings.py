@@ -27,6 +27,8 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "committer": "KRAFT_AUDIT_COMMITTER",
 }
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+SHOWN_CHARACTERS_MAX: Final = 400
+"""A value in an error line is cut there; two paths and what is wrong with each fit."""
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
 
@@ -240,7 +242,7 @@ def _known_keys(location: list[int | str]) -> str:
 def _shown(value: object) -> str:
     """The value on one line, cut where it is long."""
     text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "…"
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
 
 
 def _with_absolute_paths(
