@@ -32,8 +32,8 @@ class Audited:
         plans = plan_path(
             str(out), open_storage=open_storage, captured_at_ms=0, dialect=Dialect(dialect), capture=capture
         )
-        (plan,) = plans
-        return cls(plan)
+        # A replica of another cluster makes a plan of its own.
+        return cls(max(plans, key=lambda plan: len(plan.replicas)))
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""

@@ -17,7 +17,7 @@ from tests.witness.truth import PartitionState, Truth
 NEVER_WITHIN_MODEL = (
     *("KV001", "KV002", "KV003", "KV004", "KV010"),
     *("KQ002", "KQ003", "KQ010", "KQ011", "KQ012", "KQ014", "KQ015", "KQ020"),
-    *("KP003", "KP013", "KP016", "KP017"),
+    *("KP013", "KP016", "KP017"),
 )
 """Damage that no run within the model can do: each of these raised is a false alarm."""
 
@@ -30,7 +30,17 @@ def _leaderless(state: PartitionState) -> bool:
     return bool(state["leader"] == -1)
 
 
-BY_STATE: dict[str, Callable[[PartitionState], bool]] = {"KP001": _last_copy, "KP002": _leaderless}
+def _recovering(state: PartitionState) -> bool:
+    """An election that may have lost records says so in the state itself, whoever was elected."""
+    return bool(state["leader_recovery_state"] == "RECOVERING")
+
+
+UNSAFE_ELECTION = "KP003|KP004"
+BY_STATE: dict[str, Callable[[PartitionState], bool]] = {
+    "KP001": _last_copy,
+    "KP002": _leaderless,
+    UNSAFE_ELECTION: _recovering,
+}
 """Rules that a partition's state alone decides, as rules.md words them."""
 DECIDED = (*BY_STATE, *NEVER_WITHIN_MODEL)
 
@@ -50,11 +60,11 @@ def confusion_of(scenario: str, seed: int) -> Confusion:
         simulate(scenario, seed, out)
         truth = Truth.of(out)
         audited = Audited.of(out, truth.run["dialect"])
-        findings = list(check(audited.history, only=DECIDED))
+        findings = list(check(audited.history, only={rule for name in DECIDED for rule in name.split("|")}))
         reached = audited.canonical_end
     result = Confusion()
     for rule in DECIDED:
-        raised = {one.subject for one in findings if one.rule == rule and one.status is Status.RAISED}
+        raised = {one.subject for one in findings if one.rule in rule.split("|") and one.status is Status.RAISED}
         wanted = _subjects(truth, BY_STATE[rule], reached) if rule in BY_STATE else set()
         counts = {"right": raised & wanted, "false": raised - wanted, "missed": wanted - raised}
         result.counts[rule] = Counter({kind: len(subjects) for kind, subjects in counts.items()})

@@ -34,8 +34,8 @@ def test_every_scenario_raises_what_it_claims(name: str) -> None:
 
 def table(sums: dict[str, Counter[str]]) -> str:
     kinds = ("right", "clear", "false", "missed")
-    lines = [f"{'rule':8}" + "".join(f"{kind:>8}" for kind in kinds)]
-    lines += [f"{rule:8}" + "".join(f"{counts[kind]:>8}" for kind in kinds) for rule, counts in sorted(sums.items())]
+    lines = [f"{'rule':12}" + "".join(f"{kind:>8}" for kind in kinds)]
+    lines += [f"{rule:12}" + "".join(f"{counts[kind]:>8}" for kind in kinds) for rule, counts in sorted(sums.items())]
     return "\n".join(lines)
 
 
