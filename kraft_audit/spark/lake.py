@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -85,9 +85,10 @@ class DeltaLake:
         if self.exists(table):
             return
         if not is_uri(self.uri):
-            Path(self.table_uri(table)).mkdir(parents=True, exist_ok=True)
+            with self._writing(table):
+                Path(self.table_uri(table)).mkdir(parents=True, exist_ok=True)
         # Another run may create it at this moment: it is there afterwards, or the next call says why not.
-        with contextlib.suppress(CommitFailedError):
+        with self._writing(table), contextlib.suppress(CommitFailedError):
             DeltaTable.create(
                 self.table_uri(table),
                 schema,
@@ -123,7 +124,8 @@ class DeltaLake:
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
         if self._is_done(self.open(table), application, version):
             return False
-        file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
+        with self._writing(table):
+            file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
         return self.commit(table, [file], rows.schema, application, version)
 
     def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
@@ -135,7 +137,8 @@ class DeltaLake:
             if self._is_done(found, application, version):
                 return False
             try:
-                found.create_write_transaction(actions, "append", schema, commit_properties=properties)
+                with self._writing(table):
+                    found.create_write_transaction(actions, "append", schema, commit_properties=properties)
             except CommitFailedError:
                 # The same transaction by another run, as the next look at the table tells, or many at once.
                 time.sleep(min(0.05 * 2**attempt, 2.0))
@@ -153,6 +156,17 @@ class DeltaLake:
             return None
         except DeltaError as problem:
             raise InputError(self.table_uri(table), f"not readable as a Delta table: {problem}") from None
+
+    @contextlib.contextmanager
+    def _writing(self, table: str) -> Iterator[None]:
+        """A full disk or a missing right is the lake's fault, told in one line."""
+        try:
+            yield
+        except CommitFailedError:
+            raise  # another commit came first, which is no fault
+        except (OSError, DeltaError, pa.ArrowException) as problem:
+            told = " ".join(str(problem).split())[:500]
+            raise InputError(self.table_uri(table), f"cannot be written: {told}") from problem
 
     @staticmethod
     def _is_done(table: DeltaTable, application: str, version: int) -> bool:

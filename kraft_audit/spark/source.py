@@ -25,7 +25,7 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,7 +68,7 @@ class ClusterTask(InputPartition):
 
     number: int
     clusters: tuple[tuple[int, str], ...]
-    redaction_key: str
+    redaction_key: str = field(repr=False)
 
 
 class KraftDataSource(DataSource):

@@ -321,6 +321,33 @@ def test_another_run_overtakes_while_this_one_plans(
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
 
 
+@pytest.mark.slow
+def test_no_room_at_any_write(
+    logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
+) -> None:
+    """No file may grow beyond a limit that grows: the run fails at one write after the other, and loses nothing."""
+    clusters = {name: [logs / name] for name in CLUSTERS}
+    undisturbed = make_fleet(clusters, lake="undisturbed")
+    without_spark.run(undisturbed)
+    expected = lake_hash(undisturbed.lake)
+    fleet = make_fleet(clusters, file="full.yaml")
+    failed = 0
+    for limit_bytes in (0, 400, 1000, 2000, 4000, 5000, 6000, 7000, 8000, 10_000, 12_000, 16_000, 24_000):
+        limited = ["-c", f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, -1)); "
+                   f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"]  # fmt: skip
+        ended = subprocess.run(
+            [sys.executable, *limited, str(tmp_path / "full.yaml")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        failed += ended.returncode != 0
+    assert failed >= 5
+    assert without_spark.run(fleet).failed == {}
+    assert lake_hash(fleet.lake) == expected
+
+
 @pytest.mark.ci
 def test_killed_at_any_moment_and_run_again(
     logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
