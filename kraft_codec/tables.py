@@ -279,7 +279,11 @@ PLANS: Final = Table(
         _may("redaction_key_id", pa.string(), "opened: which key makes the fingerprints, as a hash of a constant"),
         _may("outcome", pa.string(), "staged: read, or failed and nothing of the cluster is committed"),
         _may("failure", pa.string(), "staged: why the cluster failed"),
-        _may("state", pa.string(), "what the next plan must know of the cluster, as JSON: opened, staged what changes, checkpoint all of it"),
+        _may(
+            "state",
+            pa.string(),
+            "for the next plan, as JSON: what changes (opened, staged), all of it (checkpoint)",
+        ),
         _may("table_name", pa.string(), "staged: the table that a data file belongs to"),
         _may("data_file", pa.string(), "staged: path, size, row count and statistics of the file, as JSON"),
         _may("summary", pa.string(), "staged: rows and damage of the cluster; closed: of the plan; as JSON"),

@@ -277,7 +277,7 @@ class StagingReader(DataSourceReader):
 
 
 # What opening a file and starting a cluster cost, told in bytes of log, so that many tiny ones count too.
-FILE_COST_BYTES: Final = 64 << 10
+FILE_COST_BYTES: Final = 16 << 10
 # Below this a task costs more to start than to run.
 TASK_BYTES: Final = 4 << 20
 
