@@ -15,7 +15,7 @@ import pytest
 
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger import Ledger, PlanStatus
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 COMMAND = Path(sys.executable).with_name("kraft-audit")
@@ -100,3 +100,22 @@ def test_workers_and_driver_killed_under_spark(
     again = kraft_audit("run", file, "--lake", tmp_path / "lake")
     assert again.returncode == 3
     assert "Traceback" not in again.stderr
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(600)
+def test_two_commands_at_once(
+    make_fleet: Callable[..., FleetSettings], samples: Path, tmp_path: Path, without_spark: ModuleType,
+    lake_hash: Callable[..., dict[str, str]],
+) -> None:  # fmt: skip
+    """Two schedulers that start the same run: both end well, and the lake is that of one."""
+    clusters = {name: [samples / name] for name in CLUSTERS}
+    alone = make_fleet(clusters, lake="alone", file="alone.yaml")
+    without_spark.run(alone)
+    fleet = make_fleet(clusters)
+    command = [str(COMMAND), "run", str(tmp_path / "fleet.yaml"), "--output", "json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [one.communicate(timeout=280) for one in both]
+    assert [one.returncode for one in both] == [0, 0], told
+    assert Ledger(DeltaLake(fleet.lake)).status() == PlanStatus(1, 1, 1)
+    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
