@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def write_nodes(folder: Path, log: npt.NDArray, count: int) -> Path:
+def write_nodes(folder: Path, log: npt.NDArray[np.uint8], count: int) -> Path:
     """Node dirs that all hold the same log."""
     for node in range(1, count + 1):
         log_dir = folder / f"node-{node}" / "__cluster_metadata-0"
@@ -147,7 +148,8 @@ def spark_figures(nodes: Path, folder: Path, size_bytes: int) -> list[Figure]:
     spark = spark_session("kraft-audit benchmark", settings={"spark.master": "local[1]"})
     spark.range(1).write.format("delta").save(str(folder / "warm"))
     spark.read.format("kraft").load(str(nodes)).limit(1).collect()
-    full, unchanged = [], []
+    full: list[float] = []
+    unchanged: list[float] = []
     for number in range(2):
         fleet = fleet_of(folder, nodes, f"lake-run-{number}")
         for times in (full, unchanged):
