@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -18,6 +19,16 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKERS_THAT_NEED_MORE = {"spark", "kafka", "ci", "slow"}
+
+KAFKA_VERSION = "4.3.1"
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>local</groupId><artifactId>kafka-jars-{KAFKA_VERSION}</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-shell</artifactId><version>{KAFKA_VERSION}</version></dependency>
+</dependencies></project>
+"""
 
 settings.register_profile("quick", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None)
@@ -54,6 +65,27 @@ def corpus() -> Path:
     if folder is None:
         pytest.skip("the large set of captures is not beside the project, and KRAFT_AUDIT_CORPUS names no folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def kafka_classpath(project_root: Path) -> str:
+    """Kafka's own jars by their coordinates, through Maven once a machine. Skips where they cannot be had."""
+    if shutil.which("java") is None:
+        pytest.skip("Java is not here")
+    if declared := os.environ.get("KRAFT_AUDIT_KAFKA_CLASSPATH"):
+        return declared
+    if shutil.which("mvn") is None:
+        pytest.skip("neither KRAFT_AUDIT_KAFKA_CLASSPATH nor Maven is here")
+    folder = project_root / ".cache" / f"kafka-jars-{KAFKA_VERSION}"
+    found = folder / "classpath.txt"
+    if not found.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pom.xml").write_text(POM)
+        goal = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:build-classpath"]
+        run = subprocess.run([*goal, f"-Dmdep.outputFile={found}"], capture_output=True, text=True, timeout=250)
+        if run.returncode != 0:
+            pytest.skip(f"Maven could not fetch Kafka's jars: {run.stdout[-200:]}")
+    return found.read_text()
 
 
 @pytest.fixture(scope="session")

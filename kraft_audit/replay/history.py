@@ -6,6 +6,7 @@ columns of its table, and every record yields the state after it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ class Change:
     last: Mapping[str, Any] | None = None
 
 
-class History:
+class History(ABC):
     """A table of changes, brought forward window by window."""
 
     table: ClassVar[Table]
@@ -40,9 +41,9 @@ class History:
         self.state: dict[Hashable, Mapping[str, Any]] = {}
         self.problems: list[tuple[int, str]] = []
 
+    @abstractmethod
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[Change]:
         """What a record of that type does to the state as it is; the caller then applies it."""
-        raise NotImplementedError
 
     def reset(self) -> None:
         """Forgets everything, before a snapshot is loaded."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,33 +18,6 @@ from kraft_codec.compression import Codec
 from kraft_codec.dump_text import BytesSource, dump_lines
 
 pytestmark = pytest.mark.kafka
-
-KAFKA_VERSION = "4.3.1"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>local</groupId><artifactId>kafka-tools-{KAFKA_VERSION}</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version></dependency>
-</dependencies></project>
-"""
-
-
-@pytest.fixture(scope="module")
-def kafka_classpath(project_root: Path) -> str:
-    if declared := os.environ.get("KRAFT_AUDIT_KAFKA_CLASSPATH"):
-        return declared
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("neither KRAFT_AUDIT_KAFKA_CLASSPATH nor Java with Maven is here")
-    folder = project_root / ".cache" / f"kafka-{KAFKA_VERSION}"
-    found = folder / "classpath.txt"
-    if not found.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(POM)
-        goal = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:build-classpath"]
-        run = subprocess.run([*goal, f"-Dmdep.outputFile={found}"], capture_output=True, text=True, timeout=250)
-        if run.returncode != 0:
-            pytest.skip(f"Maven could not fetch Kafka's jars: {run.stdout[-200:]}")
-    return found.read_text()
 
 
 def damaged(value: bytes, chance: random.Random) -> bytes | None:
