@@ -56,6 +56,7 @@ def text_constants() -> npt.NDArray[np.uint8]:
     return np.frombuffer(bytes(blob), np.uint8)
 
 
+@functools.cache
 def has_crc32_instruction() -> bool:
     """Whether this processor has SSE 4.2's crc32 (every x86-64 server since 2009)."""
     if platform.machine().lower() not in {"x86_64", "amd64"}:
