@@ -69,6 +69,11 @@ bench: setup ## ratios to peers and floors, each measured in one run; wants a qu
 soak: setup ## simulate and compare for SOAK_SECONDS (an hour) on two processes, then print what was done
 	@$(RUN)/python scripts/soak.py
 
+.PHONY: docs
+docs: setup ## the documentation as pages in docs-site/, tables, rules and commands made from the code
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --quiet
+	@echo "docs-site/index.html"
+
 .PHONY: clean
 clean: ## remove what runs and tests made; keep .venv and .jars
 	@rm -rf .demo .cache build dist site spark-warehouse metastore_db derby.log htmlcov .coverage* \

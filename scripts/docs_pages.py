@@ -1,0 +1,151 @@
+"""The pages of the documentation that are made from the code: a hook that MkDocs calls while it builds.
+
+Commands come from the command line itself, tables and columns from their contracts, rules from their registry, settings
+from their models, so that none of these pages can drift.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
+
+from kraft_audit.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
+from kraft_audit.rules.pages import pages as rule_pages
+from kraft_audit.settings import ClusterSettings, FleetSettings
+from kraft_codec.tables import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = {
+    "bronze": "what the disks hold, as it was read",
+    "silver": "what happened, replayed; the state of a subject as after each change",
+    "gold": "what it means",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the generated pages to those that are written by hand."""
+    for name, text in generated_pages().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def generated_pages() -> dict[str, str]:
+    """Path below docs/ → Markdown."""
+    return {
+        "reference/commands.md": commands_page(),
+        "reference/tables.md": tables_page(all_tables()),
+        "reference/fleet.md": settings_page(),
+        "reference/data-source.md": data_source_page(),
+        "security.md": (ROOT / "SECURITY.md").read_text(),
+        "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
+        **{f"rules/{name}": text for name, text in rule_pages().items()},
+    }
+
+
+def commands_page() -> str:
+    """The help of every command, as it is printed."""
+    group = typer.main.get_command(app)
+    parts = [
+        "# Commands",
+        "PATH is a log dir, a node dir, a directory of node dirs or of captures, or an archive of them. "
+        "Exit codes: 0 fine, 1 findings at or above `--fail-on`, 2 usage, 3 unreadable input, "
+        "70 a fault of kraft-audit itself, 130 interrupted, 141 the reader of the output left.",
+    ]
+    with typer.Context(group, info_name="kraft-audit") as root:
+        names = group.list_commands(root)  # type: ignore[attr-defined]
+        for title, listed in (("Without Spark or Java", LAPTOP_COMMANDS), ("With Spark", LAKE_COMMANDS)):
+            parts.append(f"## {title}")
+            wanted = {command.__name__.replace("_", "-") for command, _ in listed}
+            for name in (name for name in names if name in wanted):
+                command = group.get_command(root, name)  # type: ignore[attr-defined]
+                with typer.Context(command, info_name=name, parent=root, max_content_width=100) as context:
+                    parts.append(f"### {name}\n\n```text\n{command.get_help(context)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def all_tables() -> list[Table]:
+    """Every table with a contract, by layer and name."""
+    import kraft_audit.replay.tables
+    import kraft_audit.rules.tables
+    import kraft_codec.tables
+
+    modules = [kraft_codec.tables, kraft_audit.replay.tables, kraft_audit.rules.tables]
+    try:
+        import kraft_audit.spark.risk as risk
+
+        modules.append(risk)
+    except ImportError:
+        pass
+    found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Table)}
+    layers = list(LAYERS)
+    return sorted(found.values(), key=lambda table: (layers.index(table.layer), table.name))
+
+
+def tables_page(tables: Iterable[Table]) -> str:
+    """The table dictionary: grain, key, retention, every column."""
+    parts = ["# Tables", "Columns are snake_case of Kafka's own names; times are int64 milliseconds (`_ms`)."]
+    layer = ""
+    for table in tables:
+        if table.layer != layer:
+            layer = table.layer
+            parts.append(f"## {layer.capitalize()}: {LAYERS[layer]}")
+        rows = "\n".join(
+            f"| `{c.name}` | {_type(c.type)} | {'yes' if c.nullable else ''} | {_cell(c.comment)} |"
+            for c in table.columns
+        )
+        parts.append(
+            f"### {table.name}\n\nOne row is {table.grain}. Key: {', '.join(f'`{name}`' for name in table.key)}. "
+            f"Kept: {table.retention}.\n\n{table.comment}\n\n"
+            f"| column | type | null | meaning |\n| --- | --- | --- | --- |\n{rows}"
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def settings_page() -> str:
+    """Every key of fleet.yaml."""
+    parts = [
+        "# fleet.yaml",
+        "Relative paths start at the folder of the file. An environment variable wins over the file.",
+    ]
+    for title, model in (("The file", FleetSettings), ("A cluster", ClusterSettings)):
+        rows = "\n".join(_setting(name, field) for name, field in model.model_fields.items())
+        parts.append(f"## {title}\n\n| key | default | meaning |\n| --- | --- | --- |\n{rows}")
+    parts.append(f"## An example\n\n```yaml\n{(ROOT / 'conf' / 'fleet.yaml').read_text()}```")
+    return "\n\n".join(parts) + "\n"
+
+
+def data_source_page() -> str:
+    """The data source's own documentation."""
+    import kraft_audit.spark.source as source
+
+    return f"# Spark data source\n\n{inspect.getdoc(source)}\n"
+
+
+def _setting(name: str, field: Any) -> str:
+    default = "required" if field.is_required() else _default(field)
+    return f"| `{name}` | {default} | {_cell(field.description or '')} |"
+
+
+def _default(field: Any) -> str:
+    value = field.get_default(call_default_factory=True)
+    return "none" if value in (None, {}, []) else f"`{value}`"
+
+
+def _type(type_: Any) -> str:
+    return _cell(str(type_).replace(" not null", ""))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def models() -> tuple[type[BaseModel], ...]:
+    """The models whose keys are documented; a test holds that each field has a description."""
+    return (FleetSettings, ClusterSettings)
