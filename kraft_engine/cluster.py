@@ -173,15 +173,19 @@ class Cluster:
             if process.node is None:
                 self.start(process)
 
-    def crash(self, slot: int) -> None:
-        """kill -9 with a power cut: volatile state and a random part of the unsynced tail are gone."""
+    def crash(self, slot: int, *, power_cut: bool = True) -> None:
+        """kill -9. Only a power cut takes (a random part of) what was written and not synced: the page cache outlives
+        a process.
+        """
         process = self.processes[slot]
         node = process.node
         if node is None:
             return
         before = node.log.end_offset
         self._stop(process, node)
-        end = process.disk.crash(self.world.chance, cut_torn_tail=self.switches.recovery_cuts_torn_tail)
+        end = before
+        if power_cut:
+            end = process.disk.lose_power(self.world.chance, cut_torn_tail=self.switches.recovery_cuts_torn_tail)
         self.witness.crashed(node)
         self.witness.note(node, f"crashes, log end {before} -> {end}")
 
@@ -208,7 +212,7 @@ class Cluster:
         process.backlog.clear()
 
     def died(self, slot: int) -> None:
-        """The process ends inside a write: what the write had reached is left to chance."""
+        """The process ends inside a write, and its machine with it: what the write had reached is left to chance."""
         process = self.processes[slot]
         process.disk.dies_before_sync = False
         self.death_count += 1

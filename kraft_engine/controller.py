@@ -144,7 +144,7 @@ class Controller:
         )
 
     def min_isr(self, topic_id: bytes) -> int:
-        return self.image.min_isr(topic_id, controller_id=self.node.id, static_default=self.bootstrap.static_min_isr)
+        return self.image.min_isr(topic_id, node_id=self.node.id, static_default=self.bootstrap.static_min_isr)
 
     def change(self, fields: dict[str, Any]) -> Record:
         level = self.image.metadata_version

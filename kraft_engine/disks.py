@@ -7,11 +7,26 @@ losing a synced write, or flipping bits goes beyond the model and is labelled so
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 
 from kraft_engine.batches import Batch, Record
 from kraft_engine.chance import Chance
 from kraft_engine.log import MetadataLog, Snapshot
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey
+
+
+class DiskFailureError(Exception):
+    """A write that the disk refused. Kafka's fault handler halts the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What a lying disk did to the batch at `offset`: "bit rot", or a "misdirected write": the newest batch's bytes
+    landed there and its own place is zeros. Recovery cuts the log at `offset` (facts 1.1). Beyond the model.
+    """
+
+    kind: str
+    offset: int
 
 
 class QuorumState:
@@ -42,12 +57,12 @@ class Disk:
     __slots__ = (
         "bootstrap",
         "clean_shutdown_epoch",
+        "damage",
         "dies_before_sync",
         "directory",
         "log",
         "quorum_state",
         "read_only",
-        "rotten_offset",
         "slow_us",
         "torn_batch",
         "torn_octets",
@@ -63,8 +78,7 @@ class Disk:
         self.bootstrap: Snapshot | None = None
         self.torn_octets = 0
         self.torn_batch: Batch | None = None
-        # The batch that starts here has a flipped bit; recovery cuts the log there (facts 1.1).
-        self.rotten_offset = -1
+        self.damage: Damage | None = None
         # Writes fail, which ends the process.
         self.read_only = False
         self.slow_us = 0
@@ -77,14 +91,16 @@ class Disk:
         return self.unsynced_state if self.unsynced_state is not None else self.quorum_state
 
     def write_state(self, state: QuorumState, *, synced: bool) -> None:
-        """Replaces quorum-state by an atomic rename (FileQuorumStateStore)."""
+        """Replaces quorum-state by an atomic rename (FileQuorumStateStore). Raises DiskFailureError."""
+        if self.read_only:
+            raise DiskFailureError(f"quorum-state of epoch {state.epoch}")
         if synced:
             self.quorum_state = state
             self.unsynced_state = None
         else:
             self.unsynced_state = state
 
-    def crash(self, chance: Chance, *, cut_torn_tail: bool) -> int:
+    def lose_power(self, chance: Chance, *, cut_torn_tail: bool) -> int:
         """Loses a random part of the unsynced tail; returns the log's end after it.
 
         The first lost batch may be left torn: its first bytes are on the disk until recovery at start cuts them.
@@ -115,10 +131,10 @@ class Disk:
         """What a start does: the torn tail is cut, snapshots below the log start go (facts 1.1)."""
         self.torn_octets = 0
         log = self.log
-        if log.start_offset <= self.rotten_offset < log.end_offset:
-            log.truncate(self.rotten_offset)
-            log.synced_end = log.end_offset
-        self.rotten_offset = -1
+        if self.damage is not None and log.start_offset <= self.damage.offset < log.end_offset:
+            log.truncate(self.damage.offset)
+        self.damage = None
+        log.sync()
         log.snapshots = [snapshot for snapshot in log.snapshots if snapshot.id[0] >= log.start_offset]
         latest = log.latest_snapshot
         if latest is not None and (latest.id[1], latest.id[0]) > (log.last_epoch, log.end_offset):
@@ -133,7 +149,13 @@ class Disk:
         self.unsynced_state = None
         self.bootstrap = None
         self.torn_octets = 0
-        self.rotten_offset = -1
+        self.damage = None
+
+    def wipe_log(self) -> None:
+        """The log is gone, what format wrote is not: beyond the model."""
+        bootstrap = self.bootstrap
+        self.wipe(self.directory)
+        self.bootstrap = bootstrap
 
     def lose_synced_tail(self, chance: Chance, batch_count: int) -> int:
         """A disk that lied about a sync: the last batches are gone although they were acknowledged. Beyond the

@@ -223,19 +223,19 @@ class Image:
 
     # Readings
 
-    def min_isr_config(self, topic_id: bytes, *, controller_id: int = -1, static_default: int = 1) -> int:
-        """min.insync.replicas as configured: topic, active controller's node, cluster, static file, 1 (facts 5.6)."""
+    def min_isr_config(self, topic_id: bytes, *, node_id: int = -1, static_default: int = 1) -> int:
+        """min.insync.replicas as configured: topic, the asking node, cluster, static file, 1 (facts 5.6)."""
         configs = self.configs
         value = configs.get((TOPIC, self.topics[topic_id], MIN_ISR))
         if value is None:
-            value = configs.get((BROKER, str(controller_id), MIN_ISR))
+            value = configs.get((BROKER, str(node_id), MIN_ISR))
         if value is None:
             value = configs.get((BROKER, "", MIN_ISR))
         return int(value) if value is not None else static_default
 
-    def min_isr(self, topic_id: bytes, *, controller_id: int = -1, static_default: int = 1) -> int:
+    def min_isr(self, topic_id: bytes, *, node_id: int = -1, static_default: int = 1) -> int:
         """The controller's effective value: at most the replica count of the topic's partition 0."""
-        wanted = self.min_isr_config(topic_id, controller_id=controller_id, static_default=static_default)
+        wanted = self.min_isr_config(topic_id, node_id=node_id, static_default=static_default)
         first = self.partitions[topic_id].get(0)
         return min(wanted, len(first.replicas)) if first is not None else wanted
 

@@ -11,6 +11,7 @@ from kraft_engine.brokers import Broker
 from kraft_engine.cluster import Cluster
 from kraft_engine.controller import Controller
 from kraft_engine.elr import PREFERRED, UNCLEAN, Release
+from kraft_engine.faults import WITHIN_MODEL, Faults
 from kraft_engine.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR
 from kraft_engine.image_records import config
 from kraft_engine.invariants import RaftInvariants
@@ -63,6 +64,7 @@ class KafkaRun:
         broker_count = brokers if brokers is not None else chance.between(3, 6)
         for number in range(broker_count):
             self.machine.add_broker(number + 1, log_dir_count=chance.choose((1, 1, 2)), rack=f"rack-{number % 3}")
+        self.faults = Faults(self.cluster, self.invariants, slots=self._controller_slots, restart=self.cluster.restart)
         self.value = 0
         self.doubtful: set[int] = set()
         for process in self.cluster.processes:
@@ -111,7 +113,7 @@ class KafkaRun:
         if kind == 0:
             controller.topic_config(topic, MIN_ISR, chance.choose((None, "1", "2", "3")))
         elif kind == 1:
-            admin.broker_config(controller, "", MIN_ISR, chance.choose(("1", "2")))
+            self._cluster_min_isr(controller)
         elif kind == 2:
             alive = [broker for broker in sorted(image.brokers) if image.is_active(broker)]
             count = min(chance.between(1, 4), len(alive))
@@ -141,6 +143,12 @@ class KafkaRun:
             self._change_voters(controller)
         else:
             admin.security_change(controller)
+
+    def _cluster_min_isr(self, controller: Controller) -> None:
+        """The cluster's default or, as long as ELR is off, one node's: a broker and the controller then differ."""
+        chance = self.world.chance
+        nodes = ["", "", *(str(process.id) for process in self.cluster.processes)]
+        admin.broker_config(controller, chance.choose(nodes), MIN_ISR, chance.choose(("1", "2", "3")))
 
     def _transaction(self, controller: Controller) -> None:
         """A metadata transaction over several batches; a controller that dies in it leaves the abort to the next."""
@@ -215,37 +223,24 @@ class KafkaRun:
 
     # Faults
 
+    def _controller_slots(self) -> list[int]:
+        """Brokers have deaths of their own, which cost them their data's tails too."""
+        return [process.slot for process in self.cluster.processes if process.slot not in self.machine.brokers]
+
     def _fault(self, _: Any, __: Any) -> None:
         chance = self.world.chance
         kind = chance.below(12)
-        network = self.cluster.network
         if kind < 4:
             self._hit_broker(chance.choose(list(self.machine.brokers.values())))
         elif kind == 4:
-            leader = self.cluster.leader()
-            if leader is not None:
-                self.cluster.crash(leader.slot)
-                self.world.after(chance.below(3_000 * MS), self._restart, leader.slot)
-        elif kind == 5:
-            slots = chance.shuffled([process.slot for process in self.cluster.processes])
-            cut = chance.below(len(slots))
-            network.split((slots[:cut], slots[cut:]))
-            self.world.after(chance.below(6_000 * MS), self._heal)
-        elif kind == 6:
-            network.loss_probability = chance.random() * 0.1
-            self.world.after(chance.below(3_000 * MS), self._heal)
-        elif kind == 7:
-            slot = chance.below(len(self.cluster.processes))
-            self.cluster.pause(slot)
-            self.world.after(chance.below(6_000 * MS), self._resume, slot)
-        elif kind == 8:
             self._lose_directory(chance.choose(list(self.machine.brokers.values())))
-        elif kind == 9:
+        elif kind == 5:
             self._sync()
-        elif kind == 10:
+        elif kind == 6:
             self._slow_metadata(chance.choose(list(self.machine.brokers.values())))
         else:
-            network.heal()
+            self.faults.strike(chance.choose(WITHIN_MODEL))
+            self.faults.heal_later(6_000 * MS)
         self.world.after(chance.between(500 * MS, 3_000 * MS), self._fault)
 
     def _hit_broker(self, broker: Broker) -> None:
@@ -294,15 +289,6 @@ class KafkaRun:
     def _restart_broker(self, broker: Broker, _: Any) -> None:
         if self.cluster.processes[broker.slot].node is None:
             self.machine.start_broker(broker)
-
-    def _restart(self, slot: int, _: Any) -> None:
-        self.cluster.restart(slot)
-
-    def _resume(self, slot: int, _: Any) -> None:
-        self.cluster.resume(slot)
-
-    def _heal(self, _: Any, __: Any) -> None:
-        self.cluster.network.heal()
 
     def _lose_directory(self, broker: Broker) -> None:
         online = [directory for directory in broker.log_dirs if directory not in broker.offline_dirs]

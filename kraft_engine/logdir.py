@@ -40,11 +40,12 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.uuids import uuid_text
 from kraft_engine.batches import Batch, Record
 from kraft_engine.cluster import Process
-from kraft_engine.disks import Disk, voted_fields
+from kraft_engine.disks import Damage, Disk, voted_fields
 from kraft_engine.encoding import batch_octets, bootstrap_octets, snapshot_octets
 from kraft_engine.log import Snapshot
 
 INDEX_INTERVAL_BYTES = 4096
+HEADER_BYTES = 61
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 METADATA_DIR = "__cluster_metadata-0"
 
@@ -107,10 +108,9 @@ class NodeDir:
         times: list[tuple[int, int]] = []
         since_entry = 0
         newest = (-1, base)
+        damaged_at = -1
         for batch in batches:
             encoded = batch_octets(batch, self.dialect)
-            if batch.base_offset == disk.rotten_offset:
-                encoded = encoded[:-1] + bytes((encoded[-1] ^ 1,))
             if batch.timestamp_ms > newest[0]:
                 newest = (batch.timestamp_ms, batch.end_offset - 1)
             if since_entry > INDEX_INTERVAL_BYTES:
@@ -118,10 +118,14 @@ class NodeDir:
                 if not times or newest[0] > times[-1][0]:
                     times.append((newest[0], newest[1] - base))
                 since_entry = 0
+            if disk.damage is not None and batch.base_offset <= disk.damage.offset < batch.end_offset:
+                damaged_at = len(octets)
             since_entry += len(encoded)
             octets += encoded
         if batches and not (active and live) and (not times or newest[0] > times[-1][0]):
             times.append((newest[0], newest[1] - base))
+        if disk.damage is not None and damaged_at >= 0:
+            _spoil(octets, damaged_at, batch_octets(disk.log.batches[-1], self.dialect), disk.damage, whole=active)
         if active and disk.torn_octets:
             # The start of the batch that was being written: recovery will cut it.
             octets += _torn(disk, self.dialect)
@@ -172,6 +176,19 @@ class NodeDir:
             current_voters=state.voter_ids if data_version == 0 else None,
         )
         (folder / "quorum-state").write_bytes(format_quorum_state(stored, self.dialect))
+
+
+def _spoil(octets: bytearray, position: int, newest: bytes, damage: Damage, *, whole: bool) -> None:
+    """Does to a segment's bytes what the disk did: see Damage. `whole` says that the newest batch is in here too."""
+    inside = position + HEADER_BYTES
+    if damage.kind == "bit rot":
+        octets[inside] ^= 1
+        return
+    end = len(octets)
+    if whole:
+        octets[end - len(newest) : end] = bytes(len(newest))
+    landed = newest[: end - inside]
+    octets[inside : inside + len(landed)] = landed
 
 
 def _torn(disk: Disk, dialect: Dialect) -> bytes:

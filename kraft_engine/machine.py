@@ -222,14 +222,17 @@ class KafkaMachine:
         self.cluster.stop(slot)
 
     def min_isr(self, slot: int, key: TopicPartition) -> int:
-        """A broker's own effective min ISR: the config, at most this partition's replica count (Partition).
+        """A broker's own effective min ISR: its config, at most this partition's replicas (Partition.effectiveMinIsr:
+        min(min.insync.replicas, remote replicas + 1); 4.3.1).
 
-        The controller caps it by the replica count of partition 0 instead (facts 5.6): the two may differ.
+        The controller reads its own node's config and caps it by the replica count of partition 0 (facts 5.6): the two
+        may differ.
         """
         image = self.image_of(slot)
         if key[0] not in image.topics or key[1] not in image.partitions[key[0]]:
             return 1
-        wanted = image.min_isr_config(key[0], static_default=self.bootstrap.static_min_isr)
+        node_id = self.brokers[slot].id
+        wanted = image.min_isr_config(key[0], node_id=node_id, static_default=self.bootstrap.static_min_isr)
         return min(wanted, len(image.partitions[key[0]][key[1]].replicas))
 
     def sees_active(self, slot: int, broker_id: int) -> bool:
@@ -272,6 +275,6 @@ class KafkaMachine:
 
     def crash_broker(self, broker: Broker, *, power_cut: bool) -> int:
         lost = broker.crash(power_cut=power_cut)
-        self.cluster.crash(broker.slot)
+        self.cluster.crash(broker.slot, power_cut=power_cut)
         self.images.pop(broker.slot, None)
         return lost

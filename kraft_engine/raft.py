@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kraft_engine.disks import Disk, QuorumState
+from kraft_engine.disks import Disk, DiskFailureError, QuorumState
 from kraft_engine.log import MetadataLog, SnapshotId
 from kraft_engine.network import Network
 from kraft_engine.protocols import Addresses, Membership, StateMachine, Witness
@@ -160,9 +160,20 @@ class RaftNode:
 
     def start(self) -> None:
         """Takes up what the disk holds (facts 7.1); a crash before may have left any of it."""
+        self._until_disk_fails(self._start)
+
+    def _until_disk_fails(self, action: Callable[[], None]) -> None:
+        """A write of quorum-state that fails ends the process in the middle of what it did."""
+        try:
+            action()
+        except DiskFailureError as failure:
+            self.witness.note(self, f"dies: cannot write {failure}")
+            self.addresses.died(self.slot)
+
+    def _start(self) -> None:
         self.disk.recover()
         self.load_history()
-        stored = self.disk.quorum_state
+        stored = self.disk.visible_state
         state = stored if stored is not None else QuorumState()
         self.epoch, self.leader_id, self.voted = state.epoch, state.leader_id, state.voted
         if state.voted is not None and state.version == 0:
@@ -191,7 +202,7 @@ class RaftNode:
         voters = self.voters
         if self.role == UNATTACHED and self.is_voter and voters is not None and len(voters) == 1:
             self.become_prospective()
-        self.poll()
+        self._poll()
 
     def load_history(self) -> None:
         """Reads the voter history anew: newest snapshot, then every control record of the log above it."""
@@ -321,7 +332,9 @@ class RaftNode:
 
     def receive(self, envelope: tuple[int, int, Any]) -> None:
         """A message: a request has a positive correlation, a response the negated one of its request."""
-        source, correlation, body = envelope
+        self._until_disk_fails(lambda: self._receive(*envelope))
+
+    def _receive(self, source: int, correlation: int, body: Any) -> None:
         if correlation < 0:
             flight = self.in_flight.get(source)
             if flight is None or flight[0] != -correlation:
@@ -332,10 +345,13 @@ class RaftNode:
             handler(self, source, correlation, body)
         elif not self.membership.handle(self, source, correlation, body):
             self.machine.message(self, source, body)
-        self.poll()
+        self._poll()
 
     def poll(self) -> None:
         """Does what is due and asks to be woken when the next thing is."""
+        self._until_disk_fails(self._poll)
+
+    def _poll(self) -> None:
         if not self.running:
             return
         now_us = self.world.now_us

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraft_engine.cluster import Cluster, Process
+from kraft_engine.faults import WITHIN_MODEL, Faults
 from kraft_engine.invariants import RaftInvariants
 from kraft_engine.leader import append
 from kraft_engine.log import Snapshot
@@ -26,8 +27,8 @@ class Plan:
 
     def __init__(self, world: World, *, beyond_model: bool = False, static: bool | None = None) -> None:
         chance = world.chance
-        self.voters = chance.choose((1, 2, 3, 3, 3, 4, 5, 5, 7))
-        self.observers = chance.below(3)
+        self.voters = chance.choose((1, 2, 3, 3, 3, 4, 5, 5, 6, 7))
+        self.observers = chance.choose((0, 0, 1, 1, 2, 3, 4, 5))
         self.static = chance.happens(0.25) if static is None else static
         self.change_voters = not self.static
         self.append_every_us = chance.choose((2, 10, 40)) * MS
@@ -60,6 +61,12 @@ class RandomRun:
             self.world, settings, self.rules, self.invariants, switches=switches, segment_limit_bytes=limit
         )
         self.invariants.cluster = self.cluster
+        self.faults = Faults(
+            self.cluster,
+            self.invariants,
+            slots=lambda: range(len(self.cluster.processes)),
+            restart=self.cluster.restart,
+        )
         self._build()
         for process in self.cluster.processes:
             self.world.after(chance.below(300 * MS), self._start, process)
@@ -74,7 +81,7 @@ class RandomRun:
             cluster.format_static(ids)
         else:
             cluster.format_initial_controllers(ids)
-            for extra in range(plan.observers + 1):
+            for extra in range(min(plan.observers, 2) + 1):
                 cluster.add_process(plan.voters + 1 + extra)
         for observer in range(plan.observers):
             broker = cluster.add_process(101 + observer, can_become_voter=False)
@@ -114,118 +121,21 @@ class RandomRun:
 
     def _fault(self, _: Any, __: Any) -> None:
         chance = self.world.chance
-        faults = FAULTS
         if self.plan.change_voters and chance.happens(0.4):
             self._change_voters()
         else:
-            name = chance.choose(faults)
-            getattr(self, "_" + name)()
+            self.faults.strike(chance.choose(WITHIN_MODEL))
         if self.plan.beyond_model and chance.happens(0.05):
-            self._damage()
+            self.faults.damage()
         self.world.after(chance.between(self.plan.fault_every_us // 2, 2 * self.plan.fault_every_us), self._fault)
-
-    # Faults within the model
-
-    def _slot(self) -> int:
-        return self.world.chance.below(len(self.cluster.processes))
-
-    def _later_start(self, slot: int) -> None:
-        self.world.after(self.world.chance.below(4_000 * MS), self._restart, slot)
-
-    def _restart(self, slot: int, _: Any) -> None:
-        self.cluster.restart(slot)
-
-    def _crash(self) -> None:
-        slot = self._slot()
-        self.cluster.crash(slot)
-        self._later_start(slot)
-
-    def _crash_leader(self) -> None:
-        leader = self.cluster.leader()
-        if leader is not None:
-            self.cluster.crash(leader.slot)
-            self._later_start(leader.slot)
-
-    def _crash_all(self) -> None:
-        for process in self.cluster.processes:
-            self.cluster.crash(process.slot)
-            self._later_start(process.slot)
-
-    def _die_in_write(self) -> None:
-        slot = self._slot()
-        if self.cluster.processes[slot].node is not None:
-            self.cluster.processes[slot].disk.dies_before_sync = True
-            self._later_start(slot)
-            self.world.after(4_500 * MS, self._restart, slot)
-
-    def _stop(self) -> None:
-        slot = self._slot()
-        self.cluster.stop(slot)
-        self._later_start(slot)
-
-    def _pause(self) -> None:
-        slot = self._slot()
-        self.cluster.pause(slot)
-        self.world.after(self.world.chance.below(5_000 * MS), self._resume, slot)
-
-    def _resume(self, slot: int, _: Any) -> None:
-        self.cluster.resume(slot)
-
-    def _split(self) -> None:
-        slots = self.world.chance.shuffled([process.slot for process in self.cluster.processes])
-        cut = self.world.chance.below(len(slots) + 1)
-        self.cluster.network.split((slots[:cut], slots[cut:]))
-
-    def _isolate_leader(self) -> None:
-        leader = self.cluster.leader()
-        if leader is not None:
-            others = [process.slot for process in self.cluster.processes if process.slot != leader.slot]
-            self.cluster.network.split(([leader.slot], others))
-
-    def _one_way(self) -> None:
-        self.cluster.network.block(self._slot(), self._slot())
-
-    def _heal(self) -> None:
-        self.cluster.network.heal()
-
-    def _noise(self) -> None:
-        network = self.cluster.network
-        network.loss_probability = self.world.chance.random() * 0.2
-        network.duplicate_probability = self.world.chance.random() * 0.2
-
-    def _slow_link(self) -> None:
-        self.cluster.network.slow_links[(self._slot(), self._slot())] = self.world.chance.below(800 * MS)
-
-    def _slow_disk(self) -> None:
-        disk = self.cluster.processes[self._slot()].disk
-        disk.slow_us = 0 if disk.slow_us else self.world.chance.below(60 * MS)
-
-    def _read_only(self) -> None:
-        """A disk that refuses writes for a while: the next append ends the process."""
-        slot = self._slot()
-        self.cluster.processes[slot].disk.read_only = True
-        self.world.after(self.world.chance.below(4_000 * MS), self._writable, slot)
-
-    def _writable(self, slot: int, _: Any) -> None:
-        self.cluster.processes[slot].disk.read_only = False
-        self.cluster.restart(slot)
-
-    def _skew(self) -> None:
-        process = self.cluster.processes[self._slot()]
-        process.skew_ms = self.world.chance.between(-60_000, 60_000)
-        if process.node is not None:
-            process.node.skew_ms = process.skew_ms
 
     # Membership
 
     def _change_voters(self) -> None:
         chance, cluster = self.world.chance, self.cluster
-        targets = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
-        if not targets:
-            return
-        node = chance.choose(targets)
-        voters = node.voters
-        if voters is None:
+        node = self._some_leader()
+        voters = node.voters if node is not None else None
+        if node is None or voters is None:
             return
         if chance.happens(0.15):
             self._replace_disk(voters.keys)
@@ -246,6 +156,12 @@ class RandomRun:
         if chance.happens(0.5) and node.running:
             cluster.ask(node.slot, RemoveRaftVoterRequest(cluster_id, chance.choose(voters.keys)))
 
+    def _some_leader(self) -> RaftNode | None:
+        """One that believes to lead and is awake: a zombie too."""
+        cluster = self.cluster
+        leaders = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
+        return self.world.chance.choose(leaders) if leaders else None
+
     def _replace_disk(self, voters: tuple[ReplicaKey, ...]) -> None:
         """A disk is replaced under a new directory id: the old voter is dead for good, the newcomer an observer.
 
@@ -260,39 +176,7 @@ class RandomRun:
         old_key, old_end = (process.id, process.disk.directory), process.disk.log.end_offset
         cluster.replace_disk(process.slot)
         self.invariants.forget(process.slot, replaced=old_key, end_offset=old_end)
-        self._later_start(process.slot)
-
-    # Beyond the model
-
-    def _damage(self) -> None:
-        chance = self.world.chance
-        slot = self._slot()
-        process = self.cluster.processes[slot]
-        self.cluster.crash(slot)
-        kind = chance.below(3)
-        log = process.disk.log
-        if kind == 0:
-            self.invariants.damage("wiped disk, same directory id", node=process.id)
-            bootstrap = process.disk.bootstrap
-            process.disk.wipe(process.disk.directory)
-            process.disk.bootstrap = bootstrap
-        elif kind == 1:
-            before = log.end_offset
-            after = process.disk.lose_synced_tail(chance, 5)
-            self.invariants.damage("lost a synced tail", node=process.id, from_offset=after, to_offset=before)
-        elif log.batches and log.batches[-1].base_offset >= log.start_offset:
-            last = log.batches[max(len(log.batches) - 1 - chance.below(10), 0)]
-            process.disk.rotten_offset = max(last.base_offset, log.start_offset)
-            self.invariants.damage("bit rot", node=process.id, from_offset=process.disk.rotten_offset)
-        self.invariants.forget(slot)
-        self._later_start(slot)
-
-
-FAULTS = (
-    "crash", "crash", "crash_leader", "crash_leader", "crash_all", "die_in_write", "die_in_write", "stop", "pause",
-    "split", "split", "isolate_leader", "one_way", "heal", "heal", "heal", "noise", "slow_link", "slow_disk", "skew",
-    "read_only",
-)  # fmt: skip
+        self.faults.restart_later(process.slot)
 
 
 def make_snapshot(node: RaftNode) -> Snapshot | None:

@@ -212,10 +212,8 @@ class Stage:
         slot = self.slot(node_id)
         process = self.cluster.processes[slot]
         self.cluster.crash(slot)
-        bootstrap = process.disk.bootstrap
         self.invariants.damage("wiped disk, same directory id", node=node_id)
-        process.disk.wipe(process.disk.directory)
-        process.disk.bootstrap = bootstrap
+        process.disk.wipe_log()
         self.invariants.forget(slot)
         self.machine.images.pop(slot, None)
 

@@ -8,9 +8,10 @@ from kraft_codec.schemas import Dialect
 from kraft_engine.drafts.kip642 import Kip642, ReassignRequest
 from kraft_engine.drafts.kip856 import Kip856
 from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from kraft_engine.raft import LEADER, RaftNode
+from kraft_engine.raft import RaftNode
 from kraft_engine.schedule import RandomRun
 from kraft_engine.switches import ALL_ON, Switches
+from kraft_engine.voters import VoterSet
 from kraft_engine.world import MS
 
 
@@ -52,11 +53,6 @@ class Kip856Run(RandomRun):
         controllers = [process for process in self.cluster.processes if process.can_become_voter]
         return all(process.disk.log.end_offset > first_offset for process in controllers)
 
-    def _some_leader(self) -> RaftNode | None:
-        cluster = self.cluster
-        leaders = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
-        return self.world.chance.choose(leaders) if leaders else None
-
 
 class Kip642Run(RandomRun):
     """Targets of any kind are asked for, changed on the way, and cancelled."""
@@ -72,14 +68,24 @@ class Kip642Run(RandomRun):
         """Leaders die in the middle of reassignments: the next one finds a target and begins with it at once."""
         busy = False
         for node in self.cluster.nodes():
-            if node.leader is None or node.leader.voters.target is None:
+            leader = node.leader
+            if leader is None or leader.voters.target is None:
                 continue
             busy = True
             if self.world.chance.happens(0.08):
+                self._slow_voters(leader.voters)
                 self.cluster.crash(node.slot)
-                self._later_start(node.slot)
+                self.faults.restart_later(node.slot, 500 * MS)
         delay_us = self.world.chance.between(1 * MS, 6 * MS) if busy else self.world.chance.between(20 * MS, 120 * MS)
         self.world.after(delay_us, self._hasty)
+
+    def _slow_voters(self, voters: VoterSet) -> None:
+        """The next leader hears observers sooner than voters: it could promote one before its epoch is committed."""
+        slots = [self.cluster.slot_of(voter.id) for voter in voters]
+        for source in slots:
+            for destination in slots:
+                if self.world.chance.happens(0.5):
+                    self.cluster.network.slow_links[(source, destination)] = self.world.chance.below(150 * MS)
 
     def _target(self) -> frozenset[int]:
         chance = self.world.chance
@@ -94,13 +100,13 @@ class Kip642Run(RandomRun):
             process.static_voters = static
 
     def _change_voters(self) -> None:
-        chance, cluster = self.world.chance, self.cluster
-        leaders = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
-        if not leaders:
-            return
-        node = chance.choose(leaders)
-        wanted = None if chance.happens(0.15) else self._target()
-        cluster.ask(node.slot, ReassignRequest(cluster.settings.cluster_id, wanted))
+        node = self._some_leader()
+        if node is not None:
+            self._ask(node)
+
+    def _ask(self, node: RaftNode) -> None:
+        wanted = None if self.world.chance.happens(0.15) else self._target()
+        self.cluster.ask(node.slot, ReassignRequest(self.cluster.settings.cluster_id, wanted))
 
 
 def draft_run(seed: int, dialect: Dialect, *, beyond: bool = False) -> RandomRun:

@@ -4,6 +4,7 @@ forget.
 
 from __future__ import annotations
 
+from kraft_engine.disks import Damage
 from kraft_engine.leader import append
 from kraft_engine.scenarios.model import scenario
 from kraft_engine.schedule import clean, make_snapshot
@@ -144,7 +145,7 @@ def bit_rot(stage: Stage) -> None:
     stage.settle()
     follower = next(node for node in stage.cluster.nodes() if node.leader is None)
     stage.invariants.damage("bit rot", node=follower.id)
-    follower.disk.rotten_offset = follower.log.batches[-2].base_offset
+    follower.disk.damage = Damage("bit rot", follower.log.batches[-2].base_offset)
     stage.run_ms(500)
     stage.capture("rotten")
 
