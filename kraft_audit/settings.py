@@ -139,7 +139,7 @@ def load_fleet(
     `arguments` are the command's own, by setting name (`lake` → given by `--lake`); None means not given.
     Raises SettingsError.
     """
-    values = _read_yaml(file)
+    values = read_yaml(file)
     sources = {key: str(file) for key in FleetSettings.model_fields}
     folders: dict[str, Path] = dict.fromkeys(FleetSettings.model_fields, file.resolve().parent)
     given = environment if environment is not None else os.environ
@@ -158,7 +158,8 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, no key twice. Raises SettingsError."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as problem:
