@@ -71,9 +71,7 @@ def maintain(
         settings = load_maintain(conf)
         opened, maintainer = open_maintainer(absolute(lake, Path.cwd()), committer.value, settings, session)
         done = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
-        rows: list[dict[str, Any]] = [
-            asdict(one) for one in maintain_lake(opened, maintainer, settings, dry_run=dry_run)
-        ]
+        rows: list[dict[str, Any]] = [asdict(one) for one in done]
     except SettingsError as problem:
         raise UsageError(str(problem)) from None
     Output(output).rows(rows, COLUMNS)
