@@ -148,6 +148,7 @@ def test_indexes_are_kept_where_they_are_asked_for(tree: Path, tmp_path: Path) -
         assert storage.read_small(f"{LOG}/{segment_name(0)}.deleted") == b"old"
 
 
+@pytest.mark.slow
 def test_preallocated_indexes_do_not_make_an_archive_a_bomb(make_node_dir: Callable[..., Path], tmp_path: Path) -> None:
     for node_id in range(8):
         node_dir = make_node_dir(tmp_path / "tree" / f"node-{node_id}", node_id=node_id)
@@ -250,6 +251,7 @@ def readable_damages(archive: Path, tree: Path) -> tuple[int, tuple[Damage, ...]
         return sum(len(replica.files) for replica in found.replicas), found.damages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tar", "tgz", "zip"])
 def test_an_archive_cut_anywhere_gives_what_is_there(tree: Path, tmp_path: Path, kind: str) -> None:
     for name in (offset_index_name(0), time_index_name(0)):

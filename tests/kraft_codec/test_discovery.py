@@ -211,6 +211,7 @@ def test_an_archive_gives_the_same_as_its_directory(scenarios: list[Path], tmp_p
         assert packed.damages == ()
 
 
+@pytest.mark.slow
 def test_the_archives_of_the_captures_give_the_same_as_their_directories(corpus: Path, project_root: Path) -> None:
     archives = sorted((project_root.parent / "shared" / "corpus").glob("*.tar.gz"))
     if not archives:

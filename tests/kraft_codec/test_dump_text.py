@@ -68,6 +68,7 @@ def compare_all(scenarios: list[Path]) -> tuple[int, int, int]:
     return sum(files), sum(lines), sum(undecoded)
 
 
+@pytest.mark.slow
 def test_every_dump_of_the_samples_is_the_tools(
     scenarios: list[Path], samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

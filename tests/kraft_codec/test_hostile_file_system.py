@@ -217,6 +217,7 @@ def test_a_sparse_terabyte_is_read_in_no_memory(node_dir: Path) -> None:
     assert after - before < 64 << 10  # kilobytes
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_files_are_listed_within_bounds(node_dir: Path) -> None:
     log_dir = node_dir / "__cluster_metadata-0"
     for number in range(1, 20_001):

@@ -226,6 +226,7 @@ def mutations(data: bytes, seed: int, count: int) -> Iterable[bytes]:
         yield bytes(mutated[: chosen.randrange(len(mutated))] if chosen.random() < 0.2 else mutated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tar", "tgz", "zip"])
 def test_no_bytes_raise_anything_but_an_input_error(good: dict[str, bytes], kind: str) -> None:
     small = {name: data[:600] for name, data in good.items()}

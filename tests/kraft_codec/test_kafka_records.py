@@ -169,6 +169,7 @@ def check_all(scenarios: list[Path]) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_every_batch_and_record_of_the_samples_is_kafkas_and_is_written_back_byte_for_byte(
     scenarios: list[Path], samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

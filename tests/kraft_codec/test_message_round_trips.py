@@ -75,6 +75,7 @@ def struct_values(draw: st.DrawFn, fields: tuple[Field, ...], version: int) -> d
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_NAMES)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -87,6 +88,7 @@ def test_what_is_written_is_read_back_and_written_the_same(data: st.DataObject, 
     assert write_message(message, version, read) == body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_NAMES)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

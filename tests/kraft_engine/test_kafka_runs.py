@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from kraft_engine.kafka_run import KafkaRun
 
 SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "25"))
 EVENT_COUNT = 10_000
 
 
+@pytest.mark.slow
 def test_random_clusters_lose_nothing_that_was_acknowledged() -> None:
     acknowledged = partitions = elections = 0
     for seed in range(SEED_COUNT):
@@ -23,6 +26,7 @@ def test_random_clusters_lose_nothing_that_was_acknowledged() -> None:
     assert elections > partitions
 
 
+@pytest.mark.slow
 def test_more_power_cuts_than_min_isr_lose_data_and_say_so() -> None:
     lost = 0
     for seed in range(max(SEED_COUNT, 30)):

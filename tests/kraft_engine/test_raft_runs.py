@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from kraft_engine.schedule import RandomRun
 
 SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "40"))
@@ -27,6 +29,7 @@ def test_random_runs_keep_every_invariant() -> None:
     assert voter_sets > SEED_COUNT / 4
 
 
+@pytest.mark.slow
 def test_damage_beyond_the_model_is_labelled() -> None:
     damaged = effects = 0
     for seed in range(SEED_COUNT):

@@ -36,6 +36,7 @@ def hash_in_another_process(scenario: str, seed: int, out: Path, hash_seed: str)
     return run.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["random", "random-raft", "last-replica-standing"])
 def test_a_seed_gives_the_same_tree_in_any_process(scenario: str, tmp_path: Path) -> None:
     first = hash_in_another_process(scenario, 3, tmp_path / "a", "0")
@@ -114,6 +115,7 @@ def test_the_truth_says_what_was_captured(tmp_path: Path) -> None:
     assert states[-1]["leader_recovery_state"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", sorted(load()))
 def test_every_scenario_plays(scenario: str, tmp_path: Path) -> None:
     simulation = simulate(scenario, 1, tmp_path / "run")

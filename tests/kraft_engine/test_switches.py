@@ -16,6 +16,7 @@ NEAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_switched_off_is_caught(rule: str) -> None:
     catch = hunt(rule, first_seed=NEAR.get(rule, 0))

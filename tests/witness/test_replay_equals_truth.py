@@ -19,6 +19,7 @@ def compared(results: list[RunResult]) -> Counter[str]:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", WITHIN_MODEL)
 def test_replay_equals_truth(scenario: str) -> None:
     results = list(compare_seeds(scenario, range(seed_count(1))))

@@ -46,6 +46,7 @@ VERDICTS: dict[str, list[tuple[str, int, int]]] = {
 CUTS = {"crc-flip-middle-batch": 1457}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(VERDICTS))
 def test_crafted_damage(corpus: Path, reading: Any, case: str) -> None:
     folder = corpus / "crafted" / "damaged"
@@ -94,6 +95,7 @@ def test_truncation_at_every_length(tmp_path: Path, reading: Any, node: Any, usu
         assert reasons(tables) == ([] if length == kept else [(expected, kept, length - kept)])
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_mutated_bytes_add_up(data: Any, tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:

@@ -25,6 +25,7 @@ def test_the_last_replica_standing_is_found(kraft_audit) -> None:
     assert "CRITICAL  KP002 offline" in ended.out
 
 
+@pytest.mark.slow
 def test_fail_on_decides_the_exit_code(kraft_audit) -> None:
     assert kraft_audit("check", DIVERGENCE).code == 0
     assert kraft_audit("check", DIVERGENCE, "--fail-on", "medium").code == 1
@@ -32,6 +33,7 @@ def test_fail_on_decides_the_exit_code(kraft_audit) -> None:
     assert kraft_audit("check", ELR, "--fail-on", "critical").code == 1
 
 
+@pytest.mark.slow
 def test_json_has_the_keys_that_scripts_rely_on(kraft_audit) -> None:
     rows = json.loads(kraft_audit("check", ELR, "-o", "json").out)
     keys = [
@@ -55,6 +57,7 @@ def test_json_has_the_keys_that_scripts_rely_on(kraft_audit) -> None:
     assert [row for row in rows if row["rule"] == "KP002"] == only
 
 
+@pytest.mark.slow
 def test_csv_jsonl_and_sarif(kraft_audit) -> None:
     rows = json.loads(kraft_audit("check", ELR, "-o", "json").out)
     assert len(kraft_audit("check", ELR, "-o", "jsonl").out.splitlines()) == len(rows)
@@ -63,6 +66,7 @@ def test_csv_jsonl_and_sarif(kraft_audit) -> None:
     assert sarif["version"] == "2.1.0"
 
 
+@pytest.mark.slow
 def test_waivers_and_thresholds(kraft_audit, tmp_path: Path) -> None:
     waivers = tmp_path / "waivers.yaml"
     entry = "  - {rule: %s, until: 2999-01-01, who: on call, why: known}\n"
@@ -92,6 +96,7 @@ def test_rules_and_explain(kraft_audit) -> None:
     assert "KP001" in ended.err
 
 
+@pytest.mark.slow
 def test_whatif_and_recover_plan(kraft_audit) -> None:
     told = json.loads(kraft_audit("whatif", ELR, "--lose", "14", "-o", "json").out)
     offline = [row for row in told["outcomes"] if row["goes_offline"]]
@@ -105,6 +110,7 @@ def test_whatif_and_recover_plan(kraft_audit) -> None:
     assert {(row["topic"], row["partition"]) for row in plans} == leaderless
 
 
+@pytest.mark.slow
 def test_the_static_default_counts(kraft_audit) -> None:
     options = ["--only", "partitions", "-o", "json"]
     rows = json.loads(kraft_audit("state", "samples/mini-3.9.2", *options).out)["partitions"]

@@ -123,6 +123,7 @@ def test_secrets_stay_inside_unless_they_are_asked_for(tmp_path: Path, kraft_aud
     assert PLANTED_SHORT in revealed.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -218,6 +219,7 @@ def test_nothing_is_written_where_it_reads(tmp_path: Path, kraft_audit) -> None:
     assert not any(name.startswith(".") for name in os.listdir(path))  # noqa: PTH208
 
 
+@pytest.mark.slow
 def test_the_first_rows_come_before_the_last_is_read(tmp_path: Path, program) -> None:
     """Printed while it reads: 20 batches of 2,000 records come out in the order of the log, all of them."""
     log_dir = tmp_path / "node-1" / "__cluster_metadata-0"

@@ -60,6 +60,7 @@ def compare(scenario: Path, kraft_audit) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_every_dump_of_the_samples(samples: Path, kraft_audit) -> None:
     found = sorted(index.parents[1] for index in samples.glob("*/oracle-files/index.json"))
     assert sum(compare(scenario, kraft_audit) for scenario in found) >= 90

@@ -138,6 +138,7 @@ def test_no_lake_is_unreadable_input(kraft_audit, tmp_path: Path) -> None:
     assert str(tmp_path / "no-lake") in ended.err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(project_root: Path) -> None:
     for arguments in (["dump", "samples/elr", "--format", "kafka"], ["dump", "samples", "-o", "jsonl"]):
         with subprocess.Popen(

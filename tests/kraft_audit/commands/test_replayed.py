@@ -227,11 +227,13 @@ def tell(kraft_audit, command: str, path: Path) -> None:
             json.loads(ended.out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_sample_is_told(kraft_audit, samples: Path, command: str) -> None:
     tell(kraft_audit, command, samples / "static-to-dynamic-upgrade")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_damaged_logs_are_told(kraft_audit, samples: Path, command: str) -> None:
     """A broken checksum, a gap, a torn batch, zeros: four logs below one path."""

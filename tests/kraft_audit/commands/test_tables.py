@@ -22,6 +22,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, project_root: Path) -> Path:
     return folder / "lake"
 
 
+@pytest.mark.slow
 def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
     told = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
     assert told["records"]["rows"] == len(kraft_audit("dump", "samples/torn-write", "-o", "jsonl").out.splitlines())

@@ -99,6 +99,7 @@ def test_state_is_kafkas_image(oracles: list[Any], to_columns: Any) -> None:
     assert compared >= 10
 
 
+@pytest.mark.slow
 def test_every_snapshot_is_the_replay_up_to_it(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:
@@ -146,6 +147,7 @@ def elr_rows(
     return lines, all_rows(lines, [], to_columns)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(edges=st.lists(st.integers(1, 900), max_size=8))
 def test_any_split_into_windows_gives_the_same_tables(edges: list[int], elr_rows: Any, to_columns: Any) -> None:

@@ -126,6 +126,7 @@ def test_leaderless_partition_in_a_reassignment() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_snapshot_is_the_replay_up_to_it(oracles: list[Any]) -> None:
     compared = 0
     for oracle in oracles:

@@ -49,6 +49,7 @@ def check_history(seed: int, *, static: bool, steps: int = 150) -> tuple[int, in
     return captures, points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("static", [True, False])
 @given(seed=st.integers(0, 2**32))
 def test_bounds_hold_on_random_histories(seed: int, static: bool) -> None:
@@ -73,6 +74,7 @@ def test_fewer_replicas_only_widen_and_order_does_not_matter(seed: int, static: 
     assert fewer.high is None or (whole.high is not None and fewer.high >= whole.high)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 def test_an_earlier_low_is_kept(seed: int) -> None:
     raft = SMALL.SmallRaft(seed, static=False)

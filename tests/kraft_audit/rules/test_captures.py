@@ -75,6 +75,7 @@ def _told(scenario: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "capture"), _cases())
 def test_findings_of_a_capture(corpus: Path, scenario: str, capture: str) -> None:
     findings = findings_of(corpus / scenario, None if capture == TOGETHER else capture)

@@ -32,6 +32,7 @@ RULE_OF_EDIT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", sorted(RULE_OF_EDIT))
 def test_each_edit_raises_its_rule(corpus: Path, edit: str) -> None:
     findings = findings_of(corpus / "crafted" / "damaged" / edit, None)

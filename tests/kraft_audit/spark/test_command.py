@@ -28,6 +28,7 @@ def kraft_audit(*arguments: str | Path, **environment: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.slow
 def test_a_bad_file_ends_with_2_and_nothing_written(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text("lake: lake\nclusters: [{name: a, paths: [x], dialekt: kip853}]\n")
@@ -38,6 +39,7 @@ def test_a_bad_file_ends_with_2_and_nothing_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["fleet.yaml"]
 
 
+@pytest.mark.slow
 def test_a_missing_java_is_one_line_and_the_plan_stays_open(
     make_fleet: Callable[..., FleetSettings], samples: Path, tmp_path: Path
 ) -> None:
@@ -50,6 +52,7 @@ def test_a_missing_java_is_one_line_and_the_plan_stays_open(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_what_is_in_a_lake_is_told_without_java(
     make_fleet: Callable[..., FleetSettings], samples: Path, without_spark: ModuleType
 ) -> None:

@@ -69,6 +69,7 @@ AFTER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_plans", [1, 2, 3, 100])
 def test_states_add_up(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Path) -> None:
     """A failed cluster keeps its earlier state, and an open plan tells the next one nothing, checkpoints or not."""
@@ -100,6 +101,7 @@ def add(ledger: Ledger, plan: int, *rows: dict[str, object]) -> None:
     ledger.lake.append_rows("files", table, ledger.application("files"), plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_plans", [1, 2, 100])
 def test_the_newest_row_of_a_file_counts(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Path) -> None:
     """Gone files do not count, nor rows of open plans; what a plan did not read stays as it was."""
@@ -125,6 +127,7 @@ def test_the_newest_row_of_a_file_counts(checkpoint_plans: int, make_plan: MakeP
     assert file.scan.last_batch == BatchKey(0, 0, 9, 1, 2**32 - 1)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_bounds_what_is_read_back(make_plan: MakePlan, tmp_path: Path) -> None:
     """Rows before the newest checkpoint can be lost, and nothing is missed: they are not looked at."""
     ledger = Ledger(DeltaLake(str(tmp_path / "lake")), 3)
@@ -142,6 +145,7 @@ def test_a_checkpoint_bounds_what_is_read_back(make_plan: MakePlan, tmp_path: Pa
     assert (ledger.states(), ledger.files()) == (states, files)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_cut_short_is_made_again(make_plan: MakePlan, tmp_path: Path) -> None:
     ledger = Ledger(DeltaLake(str(tmp_path / "lake")), 2)
     ledger.create()

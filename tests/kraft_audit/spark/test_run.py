@@ -51,6 +51,7 @@ def fleet(logs: Path, make_fleet: MakeFleet) -> FleetSettings:
     return make_fleet({name: [logs / name] for name in CLUSTERS})
 
 
+@pytest.mark.slow
 def test_tables_hold_what_analyze_gives(fleet: FleetSettings, without_spark: ModuleType, rows_of: Rows) -> None:
     result = without_spark.run(fleet)
     assert (result.exit_code, result.clusters, result.plans) == (0, len(CLUSTERS), [1])
@@ -69,6 +70,7 @@ def test_tables_hold_what_analyze_gives(fleet: FleetSettings, without_spark: Mod
     assert sum(result.records.values()) == len(expected["records"])
 
 
+@pytest.mark.slow
 def test_an_unchanged_fleet_makes_no_plan(
     fleet: FleetSettings, without_spark: ModuleType, table_versions: Callable[[str], dict[str, int]]
 ) -> None:
@@ -83,6 +85,7 @@ def test_an_unchanged_fleet_makes_no_plan(
     assert table_versions(fleet.lake) == before
 
 
+@pytest.mark.slow
 def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes) -> None:
     lines: list[str] = []
     for step in (Step.CLOSE, Step.PLAN, Step.PLAN, Step.COMMIT, Step.STAGE, Step.STAGE, Step.COMMIT):
@@ -119,6 +122,7 @@ def sequence(request: pytest.FixtureRequest) -> Callable[[str], list[Path]]:
 SEQUENCES = ("divergence", "uncommitted-voter-change")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_captures_one_by_one_are_as_all_at_once(
     name: str, sequence: Callable[[str], list[Path]], tmp_path: Path, make_fleet: MakeFleet, copy_aged: CopyAged,
@@ -139,6 +143,7 @@ def test_captures_one_by_one_are_as_all_at_once(
         assert rows_of(steps, table, but) == rows_of(whole, table, but), table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_plans", [2, 100])
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_a_live_dir_that_grows_and_is_cut(
@@ -167,6 +172,7 @@ def test_a_live_dir_that_grows_and_is_cut(
     assert truncated, "the suffix that was cut is kept as history"
 
 
+@pytest.mark.slow
 def test_one_hostile_cluster_among_good_ones(
     logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, lake_hash: Hashes, tmp_path: Path
 ) -> None:
@@ -191,6 +197,7 @@ def test_one_hostile_cluster_among_good_ones(
     assert lake_hash(fleet.lake) == lake_hash(expected.lake)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_changes_while_it_is_read_is_left_out(
     fleet: FleetSettings, logs: Path, without_spark: ModuleType, rows_of: Rows
 ) -> None:
@@ -268,6 +275,7 @@ def test_runs_at_once(
     assert all(json.loads(out)["failed"] == {} for out, _ in told)
 
 
+@pytest.mark.slow
 def test_runs_interleaved_in_one_process(
     fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes, make_fleet: MakeFleet, logs: Path
 ) -> None:
@@ -294,6 +302,7 @@ def test_runs_interleaved_in_one_process(
         assert len(added) == sum(file.table == table for file in manifest.files), table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before it looks", "after it looked"])
 @pytest.mark.parametrize("steps", [(Step.PLAN,), (Step.PLAN, Step.STAGE), tuple(Step)])
 def test_another_run_overtakes_while_this_one_plans(

@@ -58,6 +58,7 @@ def mutated(seeded: random.Random, log: bytes) -> bytearray:
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_change_with_its_crc_made_right(agree, small_log: bytes, seed: int) -> None:
     seeded = random.Random(seed)  # noqa: S311
@@ -67,6 +68,7 @@ def test_any_change_with_its_crc_made_right(agree, small_log: bytes, seed: int) 
     assert any(agreement.undecodable > 1 for agreement in seen)
 
 
+@pytest.mark.slow
 def test_any_change_with_its_crc_left_alone(agree, small_log: bytes) -> None:
     seeded = random.Random(1)  # noqa: S311
     seen = [agree(bytes(mutated(seeded, small_log))) for _ in range(CASES // 4)]
@@ -80,6 +82,7 @@ def test_truncation_at_each_length(agree, small_log: bytes) -> None:
         agree(small_log[:length], typed=False)
 
 
+@pytest.mark.slow
 def test_each_record_cut_or_lengthened_at_each_byte(agree, small_log: bytes) -> None:
     """Batches whose record count, record length and value length are consistent around a body that is not."""
     batches = columns.index_batches(small_log)

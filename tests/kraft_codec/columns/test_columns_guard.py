@@ -93,6 +93,7 @@ print(found)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["end", "start"])
 def test_nothing_is_touched_beyond_a_buffer(small_log: bytes, project_root: Path, side: str) -> None:
     finished = subprocess.run(

@@ -63,6 +63,7 @@ def data_batch(values: list[bytes], codec: Codec = Codec.NONE) -> bytes:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "version"), DATA_CASES, ids=[f"{message.name}-v{version}" for message, version in DATA_CASES]
 )
@@ -75,6 +76,7 @@ def test_data_records(agree, message, version, data) -> None:
     assert (seen.records, seen.undecodable, seen.quarantined) == (len(values), 0, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dialect", "control"), CONTROL_CASES, ids=[f"{dialect}-{control.name}" for dialect, control in CONTROL_CASES]
 )

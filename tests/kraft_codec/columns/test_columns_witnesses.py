@@ -15,12 +15,14 @@ def files_below(folder: Path, *, most_bytes: int) -> list[Path]:
     return [path for content, path in found.items() if len(content) <= most_bytes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", sorted(path.name for path in (ROOT / "samples").iterdir() if path.is_dir()))
 def test_every_sample(agree, samples: Path, scenario: str) -> None:
     found = [agree(path.read_bytes()) for path in files_below(samples / scenario, most_bytes=4_000_000)]
     assert sum(agreement.records for agreement in found) > 0
 
 
+@pytest.mark.slow
 def test_samples_hold_every_kind_of_damage_and_compression(agree, samples: Path) -> None:
     damaged = {path.parts[-3]: agree(path.read_bytes()) for path in (samples / "crafted" / "damaged").rglob("*.log")}
     assert {found.stop for found in damaged.values()} >= {None, "TORN_TAIL", "ZERO_TAIL"}

@@ -195,6 +195,7 @@ def test_importing_the_decoder_neither_compiles_nor_imports_the_compiler(project
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_both_ways_to_compute_a_crc_agree() -> None:
     """The tables serve processors without the instruction: here both are run through numba alone."""
     google_crc32c = pytest.importorskip("google_crc32c")
