@@ -61,6 +61,35 @@ EPOCH_CHECKPOINT: Final = pa.list_(
     )
 )
 NODE_IDS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
+CHANGED_BATCHES: Final = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("base_offset", pa.int64(), nullable=False),
+                pa.field("original_crc", pa.int64(), nullable=False),
+                pa.field("is_redacted", pa.bool_(), nullable=False),
+            ]
+        ),
+        nullable=False,
+    )
+)
+UNKNOWN_RECORDS: Final = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("offset", pa.int64(), nullable=False),
+                pa.field("is_control", pa.bool_(), nullable=False),
+                pa.field("type_number", pa.int32(), nullable=True),
+                pa.field("record_version", pa.int32(), nullable=True),
+                pa.field("value_bytes", pa.int32(), nullable=False),
+                pa.field("value_hash", pa.string(), nullable=False),
+            ]
+        ),
+        nullable=False,
+    )
+)
 
 
 def _is(name: str, type_: pa.DataType, comment: str) -> Column:
@@ -259,6 +288,41 @@ DECODE_ERRORS: Final = Table(
     ),
 )
 
+ARCHIVE: Final = Table(
+    "archive",
+    "bronze",
+    "a run of batches of one leader epoch, one behind the other, about 256 KiB of them",
+    ("cluster_id", "source", "leader_epoch", "from_offset", "first_crc"),
+    "for ever",
+    "The log itself: each distinct batch once, secrets overwritten, CRCs renewed; a snapshot where there is a hole.",
+    (
+        _CLUSTER_ID,
+        _is("source", pa.string(), "log, or the id of the snapshot from which the log goes on"),
+        _is(
+            "leader_epoch",
+            pa.int32(),
+            "the branch: one leader writes an epoch, so parted logs differ in it; leader_epochs.canonical marks it",
+        ),
+        _is("from_offset", pa.int64(), "baseOffset of the first batch; inside a snapshot offsets run from 0"),
+        _is("to_offset", pa.int64(), "after the last batch"),
+        _is("first_crc", pa.int64(), "original CRC of the first batch: tells two leaders of one epoch apart"),
+        _is("last_crc", pa.int64(), "original CRC of the last batch"),
+        _is("base_timestamp_ms", pa.int64(), "baseTimestamp of the first batch"),
+        _is("max_timestamp_ms", pa.int64(), "largest maxTimestamp"),
+        _is("batch_count", pa.int32(), "batches in this run"),
+        _is("record_count", pa.int64(), "records that they declare"),
+        _is("size_bytes", pa.int64(), "bytes of content"),
+        _is("content", pa.binary(), "the batches as a segment holds them"),
+        _is("changed_batches", CHANGED_BATCHES, "batches that are not the original bytes, and the CRC that those had"),
+        _is(
+            "unknown_records",
+            UNKNOWN_RECORDS,
+            "records of which only this is kept: a NoOp, or zeros, stands for them",
+        ),
+        _PLAN,
+    ),
+)
+
 PLANS: Final = Table(
     "plans",
     "bronze",
@@ -290,7 +354,7 @@ PLANS: Final = Table(
     ),
 )
 
-BRONZE: Final[tuple[Table, ...]] = (CAPTURES, PLANS, FILES, BATCHES, RECORDS, DECODE_ERRORS)
+BRONZE: Final[tuple[Table, ...]] = (CAPTURES, PLANS, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS)
 TABLES: Final[dict[str, Table]] = {table.name: table for table in BRONZE}
 
 

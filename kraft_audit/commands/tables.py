@@ -22,6 +22,7 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "files": ("cluster_id", "node_id", "file_name", "size_bytes", "scanned_to", "damage_count"),
     "batches": ("cluster_id", "node_id", "source", "base_offset", "last_offset", "leader_epoch", "crc", "status"),
     "records": ("cluster_id", "source", "offset", "leader_epoch", "record_type", "record"),
+    "archive": ("cluster_id", "source", "leader_epoch", "from_offset", "to_offset", "batch_count", "size_bytes"),
     "decode_errors": ("cluster_id", "node_id", "file_name", "position", "reason", "detail"),
 }
 COLUMNS_WITHOUT_GLANCE: Final = 6

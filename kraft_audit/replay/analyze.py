@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.replay.archive import Archiver, archiver_of
 from kraft_audit.replay.captures import captures_batch, files_batch
 from kraft_audit.replay.cluster import Clock, OpenStorage, open_replicas, wall_clock_ms
 from kraft_audit.replay.decode import DecodedBatches, Decoder, Records, judge
@@ -28,11 +29,11 @@ from kraft_audit.replay.snapshots import Snapshot, check_copies, chunks_of, find
 from kraft_audit.replay.typed import record_type_batch, record_type_message, record_type_schema
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, RECORDS, slices
+from kraft_codec.tables import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, FILES, RECORDS, slices
 
 __all__ = ["TABLES", "analyze", "analyze_record_type", "record_type_schema"]
 
-TABLES: Final = frozenset({CAPTURES.name, FILES.name, BATCHES.name, RECORDS.name, DECODE_ERRORS.name})
+TABLES: Final = frozenset({CAPTURES.name, FILES.name, BATCHES.name, RECORDS.name, ARCHIVE.name, DECODE_ERRORS.name})
 """What `analyze` gives; of any other table it gives nothing."""
 EVERYTHING: Final = Selection()
 ToRows = Callable[[Records, str], pa.RecordBatch]
@@ -131,7 +132,11 @@ class _Reading:
         self.to_rows = to_rows
         self.wants_records = RECORDS.name in tables
         self.emitter = Emitter(plan, replicas, tables, selection, redactor.keyed_hash)
-        self.decoder = Decoder(Dialect(plan.dialect), redactor if self.wants_records else None)
+        self.archiver: Archiver | None = None
+        if ARCHIVE.name in tables:
+            self.archiver = archiver_of(plan, replicas, redactor.keyed_hash)
+        is_kept = self.wants_records or self.archiver is not None
+        self.decoder = Decoder(Dialect(plan.dialect), redactor if is_kept else None)
 
     def rows(self) -> Iterator[TableRows]:
         yield from self.emitter.planned_damages()
@@ -162,6 +167,8 @@ class _Reading:
         yield from self.emitter.refused()
         for snapshot in snapshots:
             yield from self._snapshot(snapshot)
+        if self.archiver is not None:
+            yield from ((ARCHIVE.name, run) for run in self.archiver.finish())
 
     def _close(self, replica: Replica) -> None:
         replica.close(self.clock_ms)
@@ -176,6 +183,8 @@ class _Reading:
             self.emitter.undecodable(part.replica, records)
             if self.wants_records:
                 yield RECORDS.name, self.to_rows(records, LOG)
+            if self.archiver is not None:
+                yield from ((ARCHIVE.name, run) for run in self.archiver.add(LOG, part.replica.number, records))
         self.emitter.unsound(window.slices, decoded)
         yield from self.emitter.refused()
         yield from self.emitter.batches(window, known, presence, decoded)
@@ -196,6 +205,7 @@ class _Reading:
 
     def _snapshot(self, snapshot: Snapshot) -> Iterator[TableRows]:
         check_copies(snapshot, self.settings, self.plan.known_sources)
+        archiver = self.archiver if self.archiver is not None and self.archiver.wants(snapshot) else None
         for copy in snapshot.copies:
             if copy.is_known:
                 continue
@@ -212,6 +222,9 @@ class _Reading:
                         self.emitter.undecodable(replica, records)
                         if self.wants_records:
                             yield RECORDS.name, self.to_rows(records, snapshot.source)
+                        if archiver is not None:
+                            kept = archiver.add(snapshot.source, replica.number, records)
+                            yield from ((ARCHIVE.name, run) for run in kept)
                     for number in np.flatnonzero(decoded.status != 0).tolist():
                         self.emitter.refuse(replica, chunk, int(chunk.rows[number]), decoded, number)
                 if BATCHES.name in self.tables and self.emitter.is_selected(replica):

@@ -24,7 +24,9 @@ BUFFERED_BYTES: Final = 96 << 20
 # A larger file is not more efficient to scan, and a reader's smallest unit of work.
 FILE_BYTES: Final = 512 << 20
 # Text that seldom repeats: a dictionary of it costs time and is thrown away, its bounds prune nothing.
-FREE_TEXT: Final = frozenset({"record", "value_hash", "detail", "cluster_plan", "state", "data_file", "summary"})
+FREE_TEXT: Final = frozenset(
+    {"record", "value_hash", "detail", "cluster_plan", "state", "data_file", "summary", "content"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,13 @@ def _contents(lake: DeltaLake, table: str, closed: int, sample_rows: int) -> Tab
         sum(sizes),
         counted.column("plan")[0].as_py(),
         columns,
-        tuple(sample.to_pylist()),
+        tuple({name: _shown(value) for name, value in row.items()} for row in sample.to_pylist()),
     )
+
+
+def _shown(value: Any) -> Any:
+    """A row is for people: of bytes they want to know how many."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else value
 
 
 def _order(table: str) -> str:

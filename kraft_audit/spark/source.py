@@ -5,7 +5,7 @@ Options (names in any case):
 | option | meaning | default |
 | --- | --- | --- |
 | path | what `load` is given: log dir, node dir, dir of node dirs or captures, archive, object store URI | required |
-| table | a bronze table: captures, files, batches, records, decode_errors | records |
+| table | a bronze table: captures, files, batches, records, archive, decode_errors | records |
 | recordType | columns of that record type instead of JSON, as kafka-dump-log names it: PARTITION_CHANGE_RECORD | |
 | dialect | the membership protocol that wrote the log: kip853, kip856, kip642 | kip853 |
 | cluster | only the cluster of this id | all |

@@ -17,7 +17,17 @@ from kraft_codec.record import write_metadata_value
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
-from kraft_codec.tables import BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, RECORDS, build_batch, build_rows, slices
+from kraft_codec.tables import (
+    ARCHIVE,
+    BATCHES,
+    BRONZE,
+    CAPTURES,
+    DECODE_ERRORS,
+    RECORDS,
+    build_batch,
+    build_rows,
+    slices,
+)
 
 KEY = b"k" * 32
 CANARY = "canary"
@@ -39,8 +49,11 @@ def test_a_contract_says_everything(table: Any) -> None:
 
 
 def row_of(table: Any) -> dict[str, Any]:
-    values = {pa.string(): "x", pa.bool_(): True, pa.timestamp("us", "UTC"): 5}
-    return {column.name: None if column.nullable else values.get(column.type, 5) for column in table.columns}
+    values = {pa.string(): "x", pa.bool_(): True, pa.timestamp("us", "UTC"): 5, pa.binary(): b"x"}
+    return {
+        column.name: None if column.nullable else [] if pa.types.is_list(column.type) else values.get(column.type, 5)
+        for column in table.columns
+    }
 
 
 @pytest.mark.parametrize("table", BRONZE, ids=lambda table: table.name)
@@ -73,7 +86,7 @@ def test_rows_of_every_table_have_its_schema(samples: Path, reading: Any) -> Non
             assert batch.schema == contract.schema
             batch.validate(full=True)
             seen.add(name)
-    assert seen == {CAPTURES.name, "files", BATCHES.name, RECORDS.name, DECODE_ERRORS.name}
+    assert seen == {CAPTURES.name, "files", BATCHES.name, RECORDS.name, ARCHIVE.name, DECODE_ERRORS.name}
 
 
 def test_large_results_come_in_batches_of_65000_rows(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
@@ -162,7 +175,7 @@ def test_no_secret_reaches_a_table(tmp_path: Path, reading: Any, node: Any, log:
         node(tmp_path, number, bytes(content) + tail)
     plan = reading.plan(tmp_path)
     rows = reading.rows(plan)
-    assert {name for name, _ in rows} == {"captures", "files", "batches", "records", "decode_errors"}
+    assert {name for name, _ in rows} == {"captures", "files", "batches", "records", "archive", "decode_errors"}
     for _, batch in rows:
         for array in batch.columns:
             for buffer in array.buffers():

@@ -20,6 +20,7 @@ from kraft_audit.replay.plan import ClusterPlan, FilePlan, ReplicaPlan
 from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
+from kraft_codec.batch import Batch, read_batches
 from kraft_codec.tables import PLANS, TABLES
 
 if TYPE_CHECKING:
@@ -120,6 +121,23 @@ def lake_hash(rows_of: Callable[..., list[str]]) -> Callable[..., dict[str, str]
         }
 
     return hashes
+
+
+@pytest.fixture
+def archived() -> Callable[[str], list[str]]:
+    """The batches in a lake's archive, each as source, cluster and hash of its bytes: runs may be cut anywhere."""
+
+    def batches(lake_uri: str) -> list[str]:
+        rows = DeltaLake(lake_uri).query("SELECT cluster_id, source, content FROM archive", "archive").to_pylist()
+        return sorted(
+            f"{row['cluster_id']} {row['source']} {hashlib.sha256(row['content'][start:end]).hexdigest()}"
+            for row in rows
+            for found in read_batches(row["content"])
+            if isinstance(found, Batch)
+            for start, end in [(found.header.position, found.header.position + found.header.size_bytes)]
+        )
+
+    return batches
 
 
 @pytest.fixture

@@ -1,0 +1,104 @@
+"""Batches whose bytes may be kept for ever: secrets overwritten, what nobody here can decode taken out, CRC renewed.
+
+A batch without either stays as it is, byte for byte. Of one that is rewritten, offsets, times, epoch and attributes
+stay. A data record that this codec does not know becomes a NoOp of its offset; a control record's value of an unknown
+type becomes zeros. Keys of data records and headers of any, which KRaft does not write, are left out: no schema says
+what they hold.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Set
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_codec.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, crc32c, read_header
+from kraft_codec.columns_records import RecordIndex
+from kraft_codec.compression import Codec, compress
+from kraft_codec.kernels.codes import OK
+from kraft_codec.record import CONTROL_KEY_BYTES, write_metadata_value
+from kraft_codec.varint import read_varint, read_varlong, write_varint
+
+NO_OP_VALUE: Final = write_metadata_value("NoOpRecord", 0, {})
+_CODEC_BITS: Final = 0x07
+_LENGTH_POSITION: Final = 8
+_CRC_POSITION: Final = 17
+_ATTRIBUTES_POSITION: Final = 21
+
+
+def records_to_rewrite(index: RecordIndex) -> npt.NDArray[np.bool_]:
+    """Which records cannot stay as they are even with their secrets overwritten: unknown ones, and odd envelopes."""
+    value_end = np.minimum(index.value_position + index.value_length, len(index.buffer) - 1)
+    # Behind a value comes the count of headers: one zero byte in everything that KRaft writes.
+    has_headers = index.buffer[value_end] != 0 if len(index.buffer) else np.zeros(len(index), bool)
+    has_key = ~index.is_control & (index.key_length > 0)
+    has_long_key = index.is_control & (index.key_length > CONTROL_KEY_BYTES)
+    odd = (index.status != OK) | (index.value_length < 0) | has_headers | has_key | has_long_key
+    return np.asarray(odd)
+
+
+def with_new_crc(batch: bytes | bytearray | memoryview) -> bytes:
+    """The same batch with the CRC of its bytes as they are now."""
+    return _closed(bytearray(batch))
+
+
+def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown_offsets: Set[int]) -> bytes:
+    """A batch written again from its uncompressed image, whose records are sound, and compressed as it was.
+
+    `unknown_offsets` are those of the records to take out. Raises CodecError where the image is not sound after all.
+    """
+    header = read_header(image, 0)
+    body = memoryview(image)[HEADER_BYTES:]
+    out = bytearray()
+    position = 0
+    for _ in range(header.record_count):
+        length, position = read_varint(body, position, len(body))
+        end = position + length
+        record = _rewritten_record(body[position:end], header.base_offset, unknown_offsets, header.is_control)
+        write_varint(out, len(record))
+        out += record
+        position = end
+    payload = compress(codec, bytes(out))
+    batch = bytearray(image[:HEADER_BYTES]) + payload
+    (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_POSITION)
+    struct.pack_into(">h", batch, _ATTRIBUTES_POSITION, (attributes & ~_CODEC_BITS) | codec)
+    struct.pack_into(">i", batch, _LENGTH_POSITION, len(batch) - LOG_OVERHEAD_BYTES)
+    return _closed(batch)
+
+
+def _rewritten_record(record: memoryview, base_offset: int, unknown_offsets: Set[int], is_control: bool) -> bytearray:
+    end = len(record)
+    _, after_time = read_varlong(record, 1, end)
+    offset_delta, key_at = read_varint(record, after_time, end)
+    key, value_at = _field(record, key_at)
+    value, _ = _field(record, value_at)
+    out = bytearray(record[:key_at])
+    is_unknown = base_offset + offset_delta in unknown_offsets
+    if is_control:
+        _write(out, None if key is None else key[:CONTROL_KEY_BYTES])
+        _write(out, bytes(len(value)) if is_unknown and value is not None else value)
+    else:
+        _write(out, None)
+        _write(out, NO_OP_VALUE if is_unknown else value)
+    write_varint(out, 0)  # headers
+    return out
+
+
+def _field(record: memoryview, position: int) -> tuple[bytes | None, int]:
+    length, start = read_varint(record, position, len(record))
+    if length < 0:
+        return None, start
+    return bytes(record[start : start + length]), start + length
+
+
+def _write(out: bytearray, content: bytes | None) -> None:
+    write_varint(out, -1 if content is None else len(content))
+    out += content or b""
+
+
+def _closed(batch: bytearray) -> bytes:
+    struct.pack_into(">I", batch, _CRC_POSITION, crc32c(batch[_ATTRIBUTES_POSITION:]))
+    return bytes(batch)
