@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_US = 500 * MS
 FETCH_US = 60 * MS
+CHECKPOINT_TICKS = 5_000 * MS // FETCH_US
 
 
 class DataFetch:
@@ -77,6 +78,9 @@ class Broker:
         self.offline_dirs: list[bytes] = []
         self.rack: str | None = None
         self.replicas: dict[TopicPartition, Replica] = {}
+        # Where they lie, and under which name: as the metadata said when they were created or moved.
+        self.replica_dirs: dict[TopicPartition, bytes] = {}
+        self.topic_names: dict[bytes, str] = {}
         self.clean_epoch = -1
         self.running = False
         self.incarnation = b""
@@ -86,6 +90,11 @@ class Broker:
         self.tick_count = 0
         self.previous_epoch = -1
         self.published = False
+
+    def dir_of(self, key: TopicPartition) -> bytes:
+        """The log dir that holds a replica: the assigned one, or the first where none of this broker's is."""
+        directory = self.replica_dirs.get(key)
+        return directory if directory in self.log_dirs else self.log_dirs[0]
 
     # Life
 
@@ -120,6 +129,7 @@ class Broker:
         self.clean_epoch = self.epoch
         for replica in self.replicas.values():
             replica.sync()
+            replica.checkpoint_watermark()
             replica.forget_memory()
         node.disk.clean_shutdown_epoch = self.epoch
         self.machine.stop_process(self.slot)
@@ -142,6 +152,8 @@ class Broker:
         for key in sorted(self.replicas):
             if self.replicas[key].is_leader:
                 self._shrink(node, key, self.replicas[key])
+            if self.tick_count % CHECKPOINT_TICKS == 0:
+                self.replicas[key].checkpoint_watermark()
         jitter_us = machine.world.chance.below(FETCH_US // 3)
         machine.world.after(FETCH_US - jitter_us, self._tick, incarnation)
 
@@ -207,6 +219,8 @@ class Broker:
         replica = self.replicas.get(key)
         if replica is None:
             replica = self.replicas[key] = Replica()
+            self.topic_names[key[0]] = image.topics[key[0]]
+        self.replica_dirs[key] = partition.directory_of(self.id)
         is_leader = partition.leader == self.id and self.running
         if replica.partition_epoch == partition.partition_epoch and replica.is_leader == is_leader:
             # Nothing new of this partition: an AlterPartition under way stays so.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from kraft_codec.schemas import Dialect
 from kraft_engine.batches import Record
+from kraft_engine.brokers import Broker
 from kraft_engine.cluster import Cluster
 from kraft_engine.invariants import RaftInvariants
 from kraft_engine.logdir import NodeDir
@@ -14,7 +16,10 @@ from kraft_engine.world import EPOCH_MS
 
 
 class Recorder:
-    """Writes `<out>/<capture>/node-<id>/…` as often as it is asked to, and `<out>/truth.jsonl` once."""
+    """Writes `<out>/<capture>/node-<id>/…` as often as it is asked to, and `<out>/truth.jsonl` once.
+
+    `brokers` gives the broker in a slot whose data dirs are to be copied too; random runs leave them out.
+    """
 
     def __init__(
         self,
@@ -25,6 +30,7 @@ class Recorder:
         dialect: Dialect = Dialect.KIP853,
         bootstrap_records: list[Record] | None = None,
         preallocated: bool = False,
+        brokers: Callable[[int], Broker | None] = lambda slot: None,
     ) -> None:
         self.out = out
         self.cluster = cluster
@@ -32,6 +38,7 @@ class Recorder:
         self.dialect = dialect
         self.bootstrap_records = bootstrap_records or []
         self.preallocated = preallocated
+        self.brokers = brokers
         self.captures: list[str] = []
 
     def capture(self, name: str, node_ids: tuple[int, ...] | None = None) -> Path:
@@ -43,9 +50,14 @@ class Recorder:
                 folder / f"node-{process.id}",
                 self.dialect,
                 self.cluster.settings.cluster_id,
+                bootstrap_records=self.bootstrap_records,
+                formatted_ms=EPOCH_MS,
                 preallocated=self.preallocated,
             )
-            node_dir.write(process, bootstrap_records=self.bootstrap_records, formatted_ms=EPOCH_MS)
+            node_dir.write(process)
+            broker = self.brokers(process.slot)
+            if broker is not None:
+                node_dir.write_data(process, broker)
         if name not in self.captures:
             self.captures.append(name)
         self.invariants.record(

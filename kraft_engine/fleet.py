@@ -34,7 +34,8 @@ from kraft_engine.bootstrap import Bootstrap
 from kraft_engine.chance import Chance
 from kraft_engine.encoding import bootstrap_octets, records_octets, snapshot_octets
 from kraft_engine.log import Snapshot
-from kraft_engine.logdir import INDEX_INTERVAL_BYTES, METADATA_DIR, TOPIC_ID
+from kraft_engine.logdir import METADATA_DIR, TOPIC_ID
+from kraft_engine.segments import INDEX_INTERVAL_BYTES
 from kraft_engine.voters import Voter, VoterSet
 from kraft_engine.world import EPOCH_MS
 

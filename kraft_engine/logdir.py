@@ -7,15 +7,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-
-from kraft_codec.file_names import (
-    offset_index_name,
-    producer_state_name,
-    segment_name,
-    snapshot_name,
-    time_index_name,
-)
+from kraft_codec.file_names import producer_state_name, snapshot_name
 from kraft_codec.files import (
     CleanShutdown,
     EpochEntry,
@@ -26,25 +18,19 @@ from kraft_codec.files import (
     format_partition_metadata,
     format_quorum_state,
 )
-from kraft_codec.indexes import (
-    PREALLOCATED_OFFSET_INDEX_BYTES,
-    PREALLOCATED_TIME_INDEX_BYTES,
-    OffsetIndex,
-    TimeIndex,
-    format_offset_index,
-    format_producer_state,
-    format_time_index,
-)
+from kraft_codec.indexes import format_producer_state
 from kraft_codec.properties import format_meta_properties, meta_properties
 from kraft_codec.schemas import Dialect
 from kraft_codec.uuids import uuid_text
 from kraft_engine.batches import Batch, Record
+from kraft_engine.brokers import Broker
 from kraft_engine.cluster import Process
+from kraft_engine.data_dirs import write_data_dirs
 from kraft_engine.disks import Damage, Disk, voted_fields
 from kraft_engine.encoding import batch_octets, bootstrap_octets, snapshot_octets
 from kraft_engine.log import Snapshot
+from kraft_engine.segments import EncodedBatch, Segment
 
-INDEX_INTERVAL_BYTES = 4096
 HEADER_BYTES = 61
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 METADATA_DIR = "__cluster_metadata-0"
@@ -52,40 +38,56 @@ METADATA_DIR = "__cluster_metadata-0"
 
 class NodeDir:
     """Writes one node's log dir below `root`. `preallocated` gives live indexes their full 10 MB, as on a running
-    node.
+    node; `bootstrap_records` are what format wrote at `formatted_ms`.
     """
 
-    def __init__(self, root: Path, dialect: Dialect, cluster_id: str, *, preallocated: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        dialect: Dialect,
+        cluster_id: str,
+        *,
+        bootstrap_records: list[Record],
+        formatted_ms: int,
+        preallocated: bool = False,
+    ) -> None:
         self.root = root
         self.dialect = dialect
         self.cluster_id = cluster_id
+        self.bootstrap_records = bootstrap_records
+        self.formatted_ms = formatted_ms
         self.preallocated = preallocated
 
-    def write(self, process: Process, *, bootstrap_records: list[Record], formatted_ms: int) -> None:
-        """Everything that a copy of this node's dir would hold at this moment."""
+    def write(self, process: Process) -> None:
+        """Everything that a copy of this node's metadata dir would hold at this moment."""
         partition_dir = self.root / METADATA_DIR
         partition_dir.mkdir(parents=True, exist_ok=True)
         disk = process.disk
         live = process.node is not None
-        self._write_format(process, bootstrap_records, formatted_ms)
+        self._write_format(self.root, process, disk.directory)
         self._write_segments(partition_dir, disk, live)
         self._write_snapshots(partition_dir, disk)
         self._write_state(partition_dir, disk)
 
-    def _write_format(self, process: Process, bootstrap_records: list[Record], formatted_ms: int) -> None:
-        when = datetime.fromtimestamp(formatted_ms // 1000, UTC)
+    def write_data(self, process: Process, broker: Broker) -> None:
+        """A broker's partition dirs and checkpoints; its further log dirs lie beside `root`."""
+        for folder, directory in write_data_dirs(self.root, broker):
+            self._write_format(folder, process, directory)
+
+    def _write_format(self, folder: Path, process: Process, directory: bytes) -> None:
+        when = datetime.fromtimestamp(self.formatted_ms // 1000, UTC)
         meta = meta_properties(
             version=1,
             cluster_id=self.cluster_id,
             node_id=process.id,
-            directory_id=uuid_text(process.disk.directory),
+            directory_id=uuid_text(directory),
             date=when.strftime("%a %b %d %H:%M:%S UTC %Y"),
         )
-        (self.root / "meta.properties").write_bytes(format_meta_properties(meta))
-        (self.root / "bootstrap.checkpoint").write_bytes(bootstrap_octets(bootstrap_records, formatted_ms))
+        (folder / "meta.properties").write_bytes(format_meta_properties(meta))
+        (folder / "bootstrap.checkpoint").write_bytes(bootstrap_octets(self.bootstrap_records, self.formatted_ms))
         if process.node is None and process.disk.clean_shutdown_epoch >= 0:
             shutdown = CleanShutdown(version=0, broker_epoch=process.disk.clean_shutdown_epoch)
-            (self.root / ".kafka_cleanshutdown").write_bytes(format_clean_shutdown(shutdown))
+            (folder / ".kafka_cleanshutdown").write_bytes(format_clean_shutdown(shutdown))
 
     def _write_segments(self, folder: Path, disk: Disk, live: bool) -> None:
         log = disk.log
@@ -103,51 +105,22 @@ class NodeDir:
     def _write_segment(
         self, folder: Path, base: int, batches: list[Batch], disk: Disk, *, active: bool, live: bool
     ) -> None:
-        octets = bytearray()
-        offsets: list[tuple[int, int]] = []
-        times: list[tuple[int, int]] = []
-        since_entry = 0
-        newest = (-1, base)
+        segment = Segment(base)
         damaged_at = -1
         for batch in batches:
-            encoded = batch_octets(batch, self.dialect)
-            if batch.timestamp_ms > newest[0]:
-                newest = (batch.timestamp_ms, batch.end_offset - 1)
-            if since_entry > INDEX_INTERVAL_BYTES:
-                offsets.append((batch.end_offset - 1 - base, len(octets)))
-                if not times or newest[0] > times[-1][0]:
-                    times.append((newest[0], newest[1] - base))
-                since_entry = 0
+            encoded = EncodedBatch(batch_octets(batch, self.dialect), batch.end_offset - 1, batch.timestamp_ms)
+            position = segment.append(encoded)
             if disk.damage is not None and batch.base_offset <= disk.damage.offset < batch.end_offset:
-                damaged_at = len(octets)
-            since_entry += len(encoded)
-            octets += encoded
-        if batches and not (active and live) and (not times or newest[0] > times[-1][0]):
-            times.append((newest[0], newest[1] - base))
+                damaged_at = position
+        if not (active and live):
+            segment.close()
         if disk.damage is not None and damaged_at >= 0:
-            _spoil(octets, damaged_at, batch_octets(disk.log.batches[-1], self.dialect), disk.damage, whole=active)
+            newest = batch_octets(disk.log.batches[-1], self.dialect)
+            _spoil(segment.octets, damaged_at, newest, disk.damage, whole=active)
         if active and disk.torn_octets:
             # The start of the batch that was being written: recovery will cut it.
-            octets += _torn(disk, self.dialect)
-        (folder / segment_name(base)).write_bytes(bytes(octets))
-        full = active and live and self.preallocated
-        self._write_indexes(folder, base, offsets, times, full=full)
-
-    def _write_indexes(
-        self, folder: Path, base: int, offsets: list[tuple[int, int]], times: list[tuple[int, int]], *, full: bool
-    ) -> None:
-        index = OffsetIndex(
-            np.array([entry[0] for entry in offsets], np.int32),
-            np.array([entry[1] for entry in offsets], np.int32),
-            PREALLOCATED_OFFSET_INDEX_BYTES if full else 8 * len(offsets),
-        )
-        time_index = TimeIndex(
-            np.array([entry[0] for entry in times], np.int64),
-            np.array([entry[1] for entry in times], np.int32),
-            PREALLOCATED_TIME_INDEX_BYTES if full else 12 * len(times),
-        )
-        (folder / offset_index_name(base)).write_bytes(format_offset_index(index))
-        (folder / time_index_name(base)).write_bytes(format_time_index(time_index))
+            segment.octets += _torn(disk, self.dialect)
+        segment.write(folder, preallocated=active and live and self.preallocated)
 
     def _write_snapshots(self, folder: Path, disk: Disk) -> None:
         snapshots: list[Snapshot] = list(disk.log.snapshots)

@@ -29,6 +29,7 @@ class Replica:
     __slots__ = (
         "acks",
         "attempt",
+        "checkpointed_watermark",
         "epoch_start",
         "epochs",
         "followers",
@@ -39,6 +40,7 @@ class Replica:
         "partition_epoch",
         "pending_isr",
         "recovering",
+        "recovery_point",
         "synced_end",
         "values",
     )
@@ -47,11 +49,14 @@ class Replica:
         self.epochs: list[int] = []
         self.values: list[int] = []
         self.synced_end = 0
+        # What the two checkpoint files of the log dir say: both may be stale, and point past a log that lost its tail.
+        self.recovery_point = 0
+        self.checkpointed_watermark = 0
         self.forget_memory()
 
     def forget_memory(self) -> None:
         """What a restart starts from; the log stays."""
-        self.high_watermark = 0
+        self.high_watermark = min(self.checkpointed_watermark, self.end_offset)
         self.is_leader = False
         self.leader_epoch = -1
         self.partition_epoch = -1
@@ -76,11 +81,17 @@ class Replica:
         self.values.append(value)
 
     def sync(self) -> None:
-        self.synced_end = self.end_offset
+        """Flushes, and notes so in recovery-point-offset-checkpoint."""
+        self.synced_end = self.recovery_point = self.end_offset
+
+    def checkpoint_watermark(self) -> None:
+        """replication-offset-checkpoint: every five seconds, and at a clean stop (ReplicaManager)."""
+        self.checkpointed_watermark = self.high_watermark
 
     def truncate(self, end_offset: int) -> None:
         del self.epochs[end_offset:], self.values[end_offset:]
         self.synced_end = min(self.synced_end, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
         self.high_watermark = min(self.high_watermark, self.end_offset)
 
     def lose_unsynced(self, chance: Chance) -> int:
@@ -90,7 +101,7 @@ class Replica:
             return 0
         lost = chance.below(unsynced + 1)
         self.truncate(self.end_offset - lost)
-        self.sync()
+        self.synced_end = self.end_offset
         return lost
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

@@ -66,7 +66,12 @@ class Stage:
         self.bootstrap.release = Release(release)
         self.machine = KafkaMachine(self.cluster, self.bootstrap, self.partitions)
         self.recorder = Recorder(
-            out, self.cluster, self.invariants, dialect=dialect, bootstrap_records=self.bootstrap.feature_records()
+            out,
+            self.cluster,
+            self.invariants,
+            dialect=dialect,
+            bootstrap_records=self.bootstrap.feature_records(),
+            brokers=self.machine.brokers.get,
         )
         self.value = 0
 
