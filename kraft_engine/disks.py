@@ -134,6 +134,7 @@ class Disk:
         if self.damage is not None and log.start_offset <= self.damage.offset < log.end_offset:
             log.truncate(self.damage.offset)
         self.damage = None
+        log.forget_empty_epochs()
         log.sync()
         log.snapshots = [snapshot for snapshot in log.snapshots if snapshot.id[0] >= log.start_offset]
         latest = log.latest_snapshot

@@ -163,9 +163,9 @@ def become_leader(node: RaftNode) -> None:
     node.leader_id = node.id
     node.voted = None
     leader = LeaderState(node, voters, granted)
-    node.log.assign_epoch_start(node.epoch)
     node.leader = leader
     node.persist()
+    node.log.assign_epoch_start(node.epoch)
     node.enter(LEADER, 0)
     node.witness.elected(node, voters, granted)
     records = node.membership.start_of_epoch(node, leader)

@@ -92,8 +92,7 @@ class MetadataLog:
     def assign_epoch_start(self, epoch: int) -> None:
         """A leader notes its epoch at the log end when it is elected, before it appends (facts 1.4)."""
         if not self.epoch_starts or self.epoch_starts[-1][0] < epoch:
-            while self.epoch_starts and self.epoch_starts[-1][1] >= self.end_offset:
-                self.epoch_starts.pop()
+            self.forget_empty_epochs()
             self.epoch_starts.append((epoch, self.end_offset))
 
     def sync(self) -> None:
@@ -116,6 +115,13 @@ class MetadataLog:
         batch = self.batches[index]
         return batch if batch.end_offset > offset else None
 
+    def forget_empty_epochs(self) -> None:
+        """An epoch that a leader noted at the log end, and died before it wrote anything, is dropped by the next start
+        or truncation, one that cuts nothing included (LogLoader, UnifiedLog.truncateTo).
+        """
+        while self.epoch_starts and self.epoch_starts[-1][1] >= self.end_offset:
+            self.epoch_starts.pop()
+
     def truncate(self, end_offset: int) -> None:
         """Cuts the log so that it ends at `end_offset`, which is a batch boundary or is moved down to one."""
         keep = bisect_left(self.bases, end_offset)
@@ -123,8 +129,7 @@ class MetadataLog:
             keep -= 1
         del self.batches[keep:], self.bases[keep:]
         self.end_offset = self.batches[-1].end_offset if keep else min(end_offset, self.start_offset)
-        while self.epoch_starts and self.epoch_starts[-1][1] >= self.end_offset:
-            self.epoch_starts.pop()
+        self.forget_empty_epochs()
         while len(self.segment_bases) > 1 and self.segment_bases[-1] >= self.end_offset:
             self.segment_bases.pop()
         self.segment_bytes = sum(

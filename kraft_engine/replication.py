@@ -231,6 +231,7 @@ def _truncate(node: RaftNode, epoch: int, end_offset: int) -> None:
     else:
         cut = local_end
     if cut >= log.end_offset:
+        log.forget_empty_epochs()
         return
     node.witness.truncating(node, cut, by_snapshot=False)
     log.truncate(cut)

@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from kraft_engine.batches import Batch
+from kraft_engine.disks import Disk
+from kraft_engine.messages import VoteRequest
 from kraft_engine.schedule import RandomRun
 
 SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "40"))
@@ -48,3 +51,41 @@ def test_a_seed_gives_the_same_run_twice() -> None:
     second.run(EVENT_COUNT)
     assert first.invariants.timeline == second.invariants.timeline
     assert first.invariants.events == second.invariants.events
+
+
+def test_an_epoch_without_records_is_forgotten_at_the_next_start() -> None:
+    """Found by a run of KIP-642 (seed 374): a leader died between its epoch's entry and the epoch's first batch. Kept,
+    the entry told followers that the epoch before ended there, and they cut committed records.
+    """
+    disk = Disk(bytes(16))
+    disk.log.append(Batch(0, 1, 0, False, (("NoOpRecord", 0, {}),) * 3, None))
+    disk.log.assign_epoch_start(2)
+    assert disk.log.end_offset_for_epoch(1) == (1, 3)
+    disk.recover()
+    disk.log.append(Batch(3, 1, 0, False, (("NoOpRecord", 0, {}),), disk.log.last_batch))
+    assert disk.log.epoch_starts == [(1, 0)]
+    assert disk.log.validate(4, 1) == ("valid", 4, 1)
+
+
+def test_a_process_that_dies_keeps_what_its_page_cache_holds() -> None:
+    cluster = RandomRun(1).cluster
+    disk = cluster.processes[0].disk
+    cluster.restart(0)
+    disk.log.append(Batch(0, 1, 0, False, (("NoOpRecord", 0, {}),) * 3, None))
+    cluster.crash(0, power_cut=False)
+    assert (disk.log.end_offset, disk.torn_octets) == (3, 0)
+
+
+def test_a_disk_that_refuses_a_vote_ends_the_process() -> None:
+    """The vote that could not be persisted is not given."""
+    run = RandomRun(3, static=True)
+    run.run(2_000)
+    node = next(process.node for process in run.cluster.processes if process.node is not None)
+    before = node.disk.visible_state
+    node.disk.read_only = True
+    settings = run.cluster.settings
+    request = VoteRequest(settings.cluster_id, node.key, (99, bytes(16)), node.epoch + 1, node.epoch, 1 << 40, False)
+    correlation = run.cluster.ask(node.slot, request)
+    assert not node.running
+    assert node.disk.visible_state is before
+    assert correlation not in run.cluster.replies
