@@ -121,8 +121,9 @@ def test_every_scenario_plays(scenario: str, tmp_path: Path) -> None:
     simulation = simulate(scenario, 1, tmp_path / "run")
     assert simulation.captures
     for capture in simulation.captures:
-        for folder in (tmp_path / "run" / capture).iterdir():
-            assert (folder / "__cluster_metadata-0" / "partition.metadata").exists()
+        folders = list((tmp_path / "run" / capture).iterdir())
+        assert any((folder / "__cluster_metadata-0" / "partition.metadata").exists() for folder in folders)
+        assert all((folder / "meta.properties").exists() for folder in folders)
 
 
 def test_an_unknown_scenario_is_named(tmp_path: Path) -> None:
