@@ -6,7 +6,7 @@ holds, and `conflicting_epochs` says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -125,7 +125,10 @@ class PersistedState:
 
 @dataclass(frozen=True)
 class Replica:
-    """One captured disk: its log as epochs, the ends of its complete snapshots, its quorum-state."""
+    """One captured disk: its log as epochs, the ends of its complete snapshots, its quorum-state.
+
+    `branch` is the history that this disk alone tells; None for an empty log.
+    """
 
     node_id: int
     directory_id: str | None
@@ -134,6 +137,7 @@ class Replica:
     persisted: PersistedState | None = None
     read_from_ms: int = 0
     read_to_ms: int = 0
+    branch: Branch | None = None
 
     @property
     def name(self) -> str:
@@ -177,6 +181,23 @@ class ClusterEvidence:
     replicas: tuple[Replica, ...]
     conflicting_epochs: frozenset[int] = frozenset()
     earlier_low: tuple[int, int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        replicas: Iterable[Replica],
+        *,
+        conflicting_epochs: frozenset[int] = frozenset(),
+        earlier_low: tuple[int, int] | None = None,
+    ) -> ClusterEvidence:
+        """What some disks say together, in whatever order they come."""
+        ordered = sorted(replicas, key=lambda r: (r.node_id, r.directory_id or "", r.end, r.snapshots))
+        branches = merged_branches([replica.branch for replica in ordered if replica.branch is not None])
+        return cls(branches, tuple(ordered), conflicting_epochs, earlier_low)
+
+    def of_these(self, replicas: Iterable[Replica]) -> ClusterEvidence:
+        """What some of its replicas say, as if no other had been captured."""
+        return ClusterEvidence.of(replicas, conflicting_epochs=self.conflicting_epochs, earlier_low=self.earlier_low)
 
     @cached_property
     def leaders(self) -> dict[int, LeaderStart]:

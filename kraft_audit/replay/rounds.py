@@ -15,7 +15,6 @@ from kraft_audit.replay.evidence import (
     LeaderStart,
     PersistedState,
     Replica,
-    merged_branches,
 )
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import ControlRecord
@@ -74,10 +73,8 @@ def round_evidence(
     """What the disks with these numbers say, and no others."""
     chosen = [(survey.replicas[number], survey.ends[number]) for number in numbers]
     static = static_voters(survey, plan)
-    branches = [branch for _, end in chosen if (branch := branch_to(survey, plan, end, static)) is not None]
-    return ClusterEvidence(
-        branches=merged_branches(branches),
-        replicas=tuple(_replica(survey, replica, end) for replica, end in chosen),
+    return ClusterEvidence.of(
+        (_replica(survey, replica, end, branch_to(survey, plan, end, static)) for replica, end in chosen),
         conflicting_epochs=_conflicting_epochs(survey, chosen),
         earlier_low=earlier_low,
     )
@@ -163,13 +160,12 @@ def _proves_first(one: BranchEpoch, leaders: dict[int, LeaderStart], controls: S
     return one.to_offset - one.first_batch_end > control_count
 
 
-def _replica(survey: Survey, replica: ReadReplica, end: LogEnd) -> Replica:
+def _replica(survey: Survey, replica: ReadReplica, end: LogEnd, branch: Branch | None) -> Replica:
     state = replica.quorum_state
-    epochs = [] if end.branch is None else survey.epochs_to(end.branch, end.end_offset)
     return Replica(
         node_id=UNKNOWN_NODE if replica.plan.node_id is None else replica.plan.node_id,
         directory_id=replica.plan.directory_id,
-        runs=tuple(EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in epochs),
+        runs=() if branch is None else branch.runs,
         snapshots=tuple(
             (snapshot.end_offset, snapshot.epoch)
             for snapshot in survey.snapshots
@@ -178,6 +174,7 @@ def _replica(survey: Survey, replica: ReadReplica, end: LogEnd) -> Replica:
         persisted=None if state is None else PersistedState(state.leader_epoch, state.leader_id, state.voted_id),
         read_from_ms=replica.read_from_ms,
         read_to_ms=replica.read_to_ms,
+        branch=branch,
     )
 
 

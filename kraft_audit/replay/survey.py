@@ -25,9 +25,12 @@ from kraft_audit.replay.replica import Replica
 from kraft_audit.replay.scanner import ScanSettings
 from kraft_audit.replay.snapshots import Snapshot, check_copies, chunks_of, find_snapshots
 from kraft_codec.columns import typed_columns
+from kraft_codec.file_names import FileKind
 from kraft_codec.kernels.codes import OK
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Message
+
+SNAPSHOT_KINDS = (FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT)
 
 
 @dataclass(slots=True)
@@ -174,7 +177,8 @@ def snapshot_windows(
 ) -> Iterator[RecordWindow]:
     """The records of one snapshot, by windows of the offsets inside it. Raises ValueError where the plan has none."""
     with ExitStack() as stack:
-        replicas, settings = open_replicas(plan, stack, open_storage, redactor.keyed_hash, wall_clock_ms)
+        holders = _with_snapshots_alone(plan, source)
+        replicas, settings = open_replicas(holders, stack, open_storage, redactor.keyed_hash, wall_clock_ms)
         decoder = Decoder(Dialect(plan.dialect), redactor)
         chosen = next((one for one in find_snapshots(replicas) if one.source == source), None)
         if chosen is None:
@@ -188,6 +192,23 @@ def snapshot_windows(
                 parts.append(records)
             first, end = int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1
             yield _typed(first, end, parts, decoded)
+
+
+def _with_snapshots_alone(plan: ClusterPlan, source: str) -> ClusterPlan:
+    """The replicas that may hold a snapshot, without their logs: a plan may name hundreds of others."""
+    holders = []
+    for replica in plan.replicas:
+        copies = {file.name for file in replica.files if _may_be(file, source)}
+        if copies:
+            files = [f for f in replica.files if f.name in copies or f.kind not in (*SNAPSHOT_KINDS, FileKind.SEGMENT)]
+            holders.append(replace(replica, files=tuple(files)))
+    return replace(plan, replicas=tuple(holders))
+
+
+def _may_be(file: FilePlan, source: str) -> bool:
+    """Whether a file's name is that of a snapshot; the 0-0 and bootstrap ones differ in content only."""
+    named = f"{file.base_offset or 0:020d}-{file.epoch or 0:010d}"
+    return file.kind in SNAPSHOT_KINDS and (file.kind == FileKind.BOOTSTRAP_SNAPSHOT or source.startswith(named))
 
 
 def _ignore(replica: Replica, chunk: object) -> None:

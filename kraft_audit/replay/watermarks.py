@@ -6,7 +6,7 @@ the project's design, which were checked on random histories; the acknowledgemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from kraft_audit.replay.evidence import (
     acknowledgements,
     majority,
 )
+from kraft_audit.replay.upper_bound import sets_from, upper_bound
 from kraft_audit.replay.voters import VoterSet, in_effect
 
 
@@ -49,11 +50,12 @@ class CommittedInterval:
 
 def committed_interval(evidence: ClusterEvidence) -> CommittedInterval:
     """The interval that one round of captures (and an earlier low) shows."""
-    proofs = sorted(proofs_of_commitment(evidence), key=lambda proof: -proof.offset)
-    best = proofs[0] if proofs else Proof(0, -1, "no record is proven committed")
+    proofs = list(proofs_of_commitment(evidence))
+    best = _best(proofs)
     low_evidence = tuple(dict.fromkeys(proof.text for proof in proofs if proof.offset == best.offset)) or (best.text,)
     canonical = canonical_branch(evidence, best)
-    high, high_epoch, high_evidence = _high(evidence, best.offset)
+    bound = upper_bound(evidence, lambda part: (best if part is evidence else _best(proofs_of_commitment(part))).offset)
+    high, high_epoch, high_evidence = bound.offset, bound.epoch, list(bound.reasons)
     voters = None if canonical is None else in_effect(canonical.voter_sets, canonical.end[1])
     captured = [] if voters is None else [replica.node_id for replica in evidence.captured(voters)]
     return CommittedInterval(
@@ -70,6 +72,11 @@ def committed_interval(evidence: ClusterEvidence) -> CommittedInterval:
         read_from_ms=min((r.read_from_ms for r in evidence.replicas), default=0),
         read_to_ms=max((r.read_to_ms for r in evidence.replicas), default=0),
     )
+
+
+def _best(proofs: Iterable[Proof]) -> Proof:
+    """`low`: the proof that reaches furthest."""
+    return max(proofs, key=lambda proof: proof.offset, default=Proof(0, -1, "no record is proven committed"))
 
 
 def proofs_of_commitment(evidence: ClusterEvidence) -> Iterator[Proof]:
@@ -138,117 +145,11 @@ def canonical_branch(evidence: ClusterEvidence, low: Proof) -> Branch | None:
 
 def _votes(evidence: ClusterEvidence, replica: Replica, low: int) -> bool:
     for branch in evidence.branches:
-        for voter_set in _sets_from(branch, low):
+        for voter_set in sets_from(branch, low):
             if voter_set.holds(replica.node_id, replica.directory_id):
                 return True
     start = evidence.leaders.get(replica.end[0])
     return start is not None and start.leader_id == replica.node_id
-
-
-def _sets_from(branch: Branch, low: int) -> list[VoterSet]:
-    """The sets of a branch from the one in effect at an offset on."""
-    current = in_effect(branch.voter_sets, low - 1)
-    later = [voter_set for voter_set in branch.voter_sets if voter_set.from_offset >= low]
-    return later if current is None else [current, *later]
-
-
-def _high(evidence: ClusterEvidence, low: int) -> tuple[int | None, int | None, list[str]]:
-    """high, the epoch of the record below it, and why nothing from it on was committed."""
-    # A record of an epoch tells of its LeaderChange too, which may lie below the log start.
-    started = [branch for branch in evidence.branches if branch.runs]
-    if not started:
-        return None, None, ["no record was captured"]
-    branch = max(started, key=lambda b: b.end)
-    newest = max(((epoch, offset) for r in evidence.replicas for offset, epoch in r.snapshots), default=(-1, 0))
-    if newest > branch.end:
-        return None, None, [f"no log was captured that reaches the snapshot at {newest[1]}, epoch {newest[0]}"]
-    if evidence.split_epochs:
-        return None, None, [f"two histories claim epoch {max(evidence.split_epochs)}"]
-    for seen in evidence.branches:
-        sets = _sets_from(seen, low)
-        if not sets:
-            return None, None, ["no voter set is known"]
-        for voter_set in sets:
-            count = len(evidence.captured(voter_set))
-            if not _blocks(voter_set, count):
-                of = f"{count} of the {len(voter_set.voters)} voters of the set at {voter_set.from_offset}"
-                return None, None, [f"only {of} were captured"]
-    reasons: list[str] = []
-    for run in reversed(branch.runs):
-        found = _highest_in_epoch(evidence, branch, run.epoch, reasons)
-        if found is not None:
-            return found + 1, branch.epoch_at(found), reasons
-    return branch.runs[0].from_offset, None, reasons
-
-
-def _highest_in_epoch(evidence: ClusterEvidence, branch: Branch, epoch: int, reasons: list[str]) -> int | None:
-    """The last record of an epoch that is not excluded; None where the epoch is."""
-    run = branch.run_of_epoch[epoch]
-    start = branch.leaders.get(epoch)
-    limit = run.to_offset
-    marks = [] if start is None else [start.offset]
-    if start is not None:
-        elected_in = in_effect(branch.voter_sets, start.offset - 1) or in_effect(branch.voter_sets, start.offset)
-        if elected_in is not None and _lacks_majority(evidence, branch, elected_in, start.offset):
-            reasons.append(f"too few voters hold the LeaderChange of epoch {epoch} at {start.offset}")
-            return None
-    sets = branch.sets_in_epoch(epoch)
-    for voter_set, _ in sets:
-        if voter_set.from_epoch == epoch and run.from_offset <= voter_set.from_offset < limit:
-            if _lacks_majority(evidence, branch, voter_set, voter_set.from_offset):
-                reasons.append(f"too few voters hold the voter set at {voter_set.from_offset}")
-                limit = voter_set.from_offset
-                break
-            marks.append(voter_set.from_offset)
-    seen = [voter_set for voter_set, _ in sets if voter_set.from_offset < run.to_offset]
-    for offset in _candidates(evidence, branch, run.from_offset, limit, seen):
-        if offset in marks or not _is_excluded(evidence, branch, epoch, offset, seen):
-            return offset
-        reasons.append(f"too few voters hold the record of epoch {epoch} at {offset}")
-    held = [mark for mark in marks if mark < limit]
-    return max(held, default=None)
-
-
-def _candidates(
-    evidence: ClusterEvidence, branch: Branch, from_offset: int, limit: int, sets: list[VoterSet]
-) -> list[int]:
-    """Offsets that may be the last not excluded one, descending: what lacks a record changes only there."""
-    ends = {limit, *(replica.holds_to(branch) for replica in evidence.replicas)}
-    ends.update(voter_set.from_offset + more for voter_set in sets for more in (0, 1))
-    return sorted((end - 1 for end in ends if from_offset < end <= limit), reverse=True)
-
-
-def _is_excluded(evidence: ClusterEvidence, branch: Branch, epoch: int, offset: int, sets: list[VoterSet]) -> bool:
-    """Whether an ordinary record cannot have been committed.
-
-    Below a later set of its epoch that was seen: if it is blocked in each set that its leader had since. Else by a
-    majority that lacks it, which blocks it also in a set one voter away that nobody saw.
-    """
-    current = in_effect(branch.voter_sets, offset)
-    if current is None:
-        return False
-    later = [s for s in sets if s.from_epoch == epoch and s.from_offset > offset]
-    if later or current.is_static:
-        return all(_lacks_majority(evidence, branch, voter_set, offset) for voter_set in (current, *later))
-    return _lacking(evidence, branch, current, offset) >= majority(len(current.voters))
-
-
-def _lacking(evidence: ClusterEvidence, branch: Branch, voter_set: VoterSet, offset: int) -> int:
-    """How many voters of a set were read and do not hold the record."""
-    return sum(replica.holds_to(branch) <= offset for replica in evidence.captured(voter_set))
-
-
-def _lacks_majority(evidence: ClusterEvidence, branch: Branch, voter_set: VoterSet, offset: int) -> bool:
-    count = len(voter_set.voters)
-    return count - _lacking(evidence, branch, voter_set, offset) < majority(count)
-
-
-def _blocks(voter_set: VoterSet, captured_count: int) -> bool:
-    """Whether the captured voters, if they all lacked a record, would exclude it."""
-    count = len(voter_set.voters)
-    if voter_set.is_static:
-        return count - captured_count < majority(count)
-    return captured_count >= majority(count)
 
 
 def _undecided(

@@ -45,13 +45,21 @@ class _Collected:
 
 
 def read_history(
-    plan: ClusterPlan, *, open_storage: OpenStorage, redactor: Redactor, compare_snapshots: bool = True
+    plan: ClusterPlan,
+    *,
+    open_storage: OpenStorage,
+    redactor: Redactor,
+    compare_snapshots: bool = True,
+    shape: Survey | None = None,
 ) -> ClusterHistory:
-    """Reads a planned cluster whole. Raises InputError where a storage cannot be opened any more."""
+    """Reads a planned cluster whole; `shape` is its survey, where that has been made already.
+
+    Raises InputError where a storage cannot be opened any more.
+    """
     found = _Collected()
     for name, batch in analyze(plan, BRONZE, open_storage=open_storage, redactor=redactor):
         found.tables[name].append(batch)
-    shape = survey(plan, open_storage=open_storage, redactor=redactor)
+    shape = shape or survey(plan, open_storage=open_storage, redactor=redactor)
     rows = quorum_rows(shape, plan)
     rows["voter_sets"] += _other_first_sets(shape, rows["voter_sets"], Dialect(plan.dialect))
     for name, small in rows.items():

@@ -53,7 +53,7 @@ class Audited:
 
     @cached_property
     def history(self) -> ClusterHistory:
-        return read_history(self.plan, open_storage=open_storage, redactor=Redactor(KEY))
+        return read_history(self.plan, open_storage=open_storage, redactor=Redactor(KEY), shape=self.survey)
 
     def interval_of(self, numbers: tuple[int, ...]) -> CommittedInterval:
         """What these replicas alone prove, without earlier captures."""

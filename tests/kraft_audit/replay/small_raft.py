@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 from kraft_audit.replay.epochs import EpochRun
-from kraft_audit.replay.evidence import Branch, ClusterEvidence, LeaderStart, PersistedState, Replica, merged_branches
+from kraft_audit.replay.evidence import Branch, ClusterEvidence, LeaderStart, PersistedState, Replica
 from kraft_audit.replay.voters import Voter, VoterSet
 
 Entry = tuple[int, str, tuple[int, ...] | int]
@@ -200,7 +200,6 @@ def capture(raft: SmallRaft, node_ids: list[int], *, at_rest: bool = False) -> C
 
     committed_at_start = raft.committed
     replicas = []
-    logs: list[tuple[list[Entry], int]] = []
     for node_id in node_ids:
         pass_time()
         node = raft.nodes[node_id]
@@ -208,11 +207,9 @@ def capture(raft: SmallRaft, node_ids: list[int], *, at_rest: bool = False) -> C
         pass_time()
         persisted = PersistedState(node.epoch, node.leader, node.voted) if node.epoch else None
         snapshots = ((snapshot, log[snapshot - 1][0]),) if snapshot else ()
-        replicas.append(Replica(node_id, f"d{node_id}", _runs(log, start), snapshots, persisted))
-        logs.append((log, start))
-    branches = merged_branches([_branch(raft, log, start) for log, start in logs])
-    evidence = ClusterEvidence(branches, tuple(replicas))
-    return Captured(evidence, committed_at_start, raft.committed)
+        branch = _branch(raft, log, start)
+        replicas.append(Replica(node_id, f"d{node_id}", branch.runs, snapshots, persisted, branch=branch))
+    return Captured(ClusterEvidence.of(replicas), committed_at_start, raft.committed)
 
 
 def _runs(log: list[Entry], start: int) -> tuple[EpochRun, ...]:
