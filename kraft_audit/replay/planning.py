@@ -212,17 +212,27 @@ def _in_time(found: Sequence[_Found]) -> tuple[ReplicaPlan, ...]:
 def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
     """Negative where the first capture is the earlier one, 0 where epochs and ends do not tell.
 
-    No replica's epoch goes back; the end of its log may, where it held what an older leader wrote.
+    No replica's epoch goes back. One replica's end may: it held what an older leader wrote, or a crash took bytes that
+    were not synced yet (facts 7.5), even in one epoch. What a majority reached does not.
     """
     newest = max(one.epoch for one in first), max(one.epoch for one in second)
     if newest[0] != newest[1]:
         return newest[0] - newest[1]
-    epochs = {one.plan.identity: one.epoch for one in first}
-    steps = sum(epochs[one.plan.identity] - one.epoch for one in second if one.plan.identity in epochs)
+    before = {one.plan.identity: one for one in first}
+    both = [(before[one.plan.identity], one) for one in second if one.plan.identity in before]
+    steps = sum(early.epoch - late.epoch for early, late in both)
     if steps:
         return steps
-    ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
+    ends = (_majority_end(early for early, _ in both), _majority_end(late for _, late in both))
+    if not both:
+        ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
     return (ends[0] > ends[1]) - (ends[0] < ends[1])
+
+
+def _majority_end(members: Iterable[_Found]) -> tuple[int, int]:
+    """The end that a majority reached."""
+    ends = sorted((member.end_estimate for member in members), reverse=True)
+    return ends[len(ends) // 2] if ends else (-1, 0)
 
 
 def _end_in(members: Sequence[_Found], epoch: int) -> tuple[int, int]:

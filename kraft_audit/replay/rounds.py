@@ -20,7 +20,7 @@ from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import ControlRecord
 from kraft_audit.replay.replica import Replica as ReadReplica
 from kraft_audit.replay.survey import BranchEpoch, Survey
-from kraft_audit.replay.voters import VoterSet, checkpoint_voters, voter_history, voter_set_rows
+from kraft_audit.replay.voters import VoterSet, checkpoint_voters, voter_history, voter_set_rows, voters_before
 from kraft_audit.replay.watermarks import CommittedInterval, committed_interval, watermark_row
 from kraft_codec.schemas import Dialect
 
@@ -110,37 +110,66 @@ def branch_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int,
         return None
     epochs = survey.epochs_to(end.branch, end.end_offset)
     controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
-    start = epochs[0].from_offset if epochs else 0
+    runs = epoch_runs(epochs)
     leaders = {
         record.leader_epoch: LeaderStart(record.leader_epoch, record.offset, record.fields["leader_id"])
         for record in reversed(controls)
         if record.name == "LEADER_CHANGE"
     }
     return Branch(
-        runs=tuple(EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in epochs),
+        runs=runs,
         leaders=leaders,
-        voter_sets=tuple(branch_voters(survey, plan, controls, start, static)),
+        voter_sets=tuple(branch_voters(survey, plan, controls, runs, static)),
         first_batch_ends={one.epoch: one.first_batch_end for one in epochs if _proves_first(one, leaders, controls)},
         number=end.branch,
     )
 
 
+def epoch_runs(epochs: Sequence[BranchEpoch]) -> tuple[EpochRun, ...]:
+    """The epochs of a branch, as voter sets and leader epochs are told from them."""
+    return tuple(EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in epochs)
+
+
 def branch_voters(
-    survey: Survey, plan: ClusterPlan, controls: Sequence[ControlRecord], start: int, static: tuple[int, ...]
+    survey: Survey,
+    plan: ClusterPlan,
+    controls: Sequence[ControlRecord],
+    epochs: Sequence[EpochRun],
+    static: tuple[int, ...],
 ) -> list[VoterSet]:
-    """The voter sets along a branch that begins at `start`: from the checkpoint there, then from its records."""
+    """The voter sets along a branch: from where its first epoch begins, then from its records."""
     dialect = Dialect(plan.dialect)
+    start = epochs[0].from_offset if epochs else 0
     before = None
     for snapshot in sorted(survey.snapshots, key=lambda one: (one.end_offset, one.epoch)):
         if snapshot.end_offset <= start:
             found = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=dialect)
             before = found or before
+    if start > 0 and (before is None or before.from_offset < start - 1):
+        before = _told_later(survey, controls, epochs, dialect) or before
     later = [record for record in controls if before is None or record.offset > before.from_offset]
     history = voter_history(later, dialect=dialect, static_voters=static, before=before)
     if before is None and start > 0 and history and history[0].is_static and _has_voter_records(survey, dialect):
         # Not configured: what stood in the part of the log that is gone. Another set may have stood there too.
         history[0] = replace(history[0], kraft_version=1)
     return history
+
+
+def _told_later(
+    survey: Survey, controls: Sequence[ControlRecord], epochs: Sequence[EpochRun], dialect: Dialect
+) -> VoterSet | None:
+    """The set in effect where a log begins behind a gap, from the first snapshot of what follows."""
+    start = epochs[0].from_offset
+    for snapshot in sorted(survey.snapshots, key=lambda one: one.end_offset):
+        last = snapshot.end_offset - 1
+        if last < start or not any(r.epoch == snapshot.epoch and r.from_offset <= last < r.to_offset for r in epochs):
+            continue
+        told = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=dialect)
+        if told is not None:
+            since = [record for record in controls if record.offset <= last]
+            undone = voters_before(told, since, dialect=dialect)
+            return undone and replace(undone, from_offset=start - 1, from_epoch=epochs[0].epoch, timestamp_ms=None)
+    return None
 
 
 def _has_voter_records(survey: Survey, dialect: Dialect) -> bool:
@@ -212,13 +241,13 @@ def quorum_rows(survey: Survey, plan: ClusterPlan) -> dict[str, list[dict[str, A
         fork = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
         is_earlier = bool(path) and fork is not None and end.end_offset <= survey.branches[path[0]].from_offset
         controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
-        runs = survey.epochs_to(end.branch, end.end_offset)
-        sets = branch_voters(survey, plan, controls, runs[0].from_offset if runs else 0, static)
+        runs = epoch_runs(survey.epochs_to(end.branch, end.end_offset))
+        sets = branch_voters(survey, plan, controls, runs, static)
         for row in voter_set_rows(sets, canonical_to=end.end_offset if is_earlier else fork):
             told_once = {**row, "ended_by": "superseded"} if is_earlier else row
             voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), told_once)
         told = leader_epoch_rows(
-            [EpochRun(one.epoch, one.from_offset, one.to_offset, one.timestamp_ms) for one in runs],
+            runs,
             controls,
             canonical_to=end.end_offset if is_earlier else fork,
             persisted_leaders=_persisted_leaders(survey),

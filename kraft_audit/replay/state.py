@@ -13,7 +13,7 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
-from kraft_audit.replay.rounds import branch_voters, static_voters
+from kraft_audit.replay.rounds import branch_voters, epoch_runs, static_voters
 from kraft_audit.replay.survey import (
     RecordWindow,
     Survey,
@@ -211,9 +211,8 @@ def _tables(replay: ClusterReplay, offset: int) -> dict[str, pa.Table]:
 
 def _voter_set(sources: Sources, offset: int) -> dict[str, Any] | None:
     survey, plan = sources.survey, sources.plan
-    epochs = survey.epochs_to(sources.branch)
-    start = epochs[0].from_offset if epochs else 0
+    epochs = epoch_runs(survey.epochs_to(sources.branch))
     controls = survey.controls_to(sources.branch)
-    history = branch_voters(survey, plan, controls, start, static_voters(survey, plan))
+    history = branch_voters(survey, plan, controls, epochs, static_voters(survey, plan))
     current = in_effect(history, offset)
     return None if current is None else voter_set_rows(history)[history.index(current)]

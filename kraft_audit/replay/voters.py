@@ -122,6 +122,22 @@ def checkpoint_voters(
     )
 
 
+def voters_before(
+    after: VoterSet, records: Sequence[ControlRecord], *, dialect: Dialect = Dialect.KIP853
+) -> VoterSet | None:
+    """The set in front of the records that led to `after`; None where one of them hides it by bringing a whole set.
+
+    KIP-856's records say what changed, and so can be undone.
+    """
+    current = after
+    for record in reversed([record for record in records if record.name in _APPLY[dialect]]):
+        undo = _UNDO.get(record.name)
+        if undo is None:
+            return None
+        current = undo(current, record.fields)
+    return current
+
+
 def in_effect(history: Sequence[VoterSet], offset: int) -> VoterSet | None:
     """The set in effect once the record at `offset` was appended."""
     found = None
@@ -295,4 +311,8 @@ _APPLY: Final[dict[Dialect, dict[str, Callable[[VoterSet, Mapping[str, Any]], Vo
     Dialect.KIP853: {"KRAFT_VERSION": _kraft_version, "KRAFT_VOTERS": _voters},
     Dialect.KIP856: {"ADD_VOTER": _add_voter, "REMOVE_VOTER": _remove_voter},
     Dialect.KIP642: {"VOTER_ASSIGNMENT": _assignment},
+}
+_UNDO: Final[dict[str, Callable[[VoterSet, Mapping[str, Any]], VoterSet]]] = {
+    "ADD_VOTER": _remove_voter,
+    "REMOVE_VOTER": _add_voter,
 }
