@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,9 +12,6 @@ from kraft_audit.commands.arguments import OutputFormat
 from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError
 from kraft_audit.commands.run import Committer, need_spark
 from kraft_audit.output import Column, Format, Output
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COLUMNS: Final = (
     Column("table", "table"),
@@ -62,14 +59,10 @@ def maintain(
     from kraft_audit.settings import SettingsError, absolute
     from kraft_audit.spark.maintain import maintain_lake, open_maintainer
     from kraft_audit.spark.maintain_settings import load_maintain
-    from kraft_audit.spark.session import spark_session
-
-    def session() -> SparkSession:
-        return spark_session("kraft-audit maintain", conf_file=spark_conf)
 
     try:
         settings = load_maintain(conf)
-        opened, maintainer = open_maintainer(absolute(lake, Path.cwd()), committer.value, settings, session)
+        opened, maintainer = open_maintainer(absolute(lake, Path.cwd()), committer.value, settings, spark_conf)
         done = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
         rows: list[dict[str, Any]] = [asdict(one) for one in done]
     except SettingsError as problem:

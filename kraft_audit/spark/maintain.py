@@ -8,7 +8,7 @@ clustered table, so that with the committer deltalake the configured columns ord
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -21,8 +21,6 @@ from kraft_codec.errors import InputError
 from kraft_codec.tables import FILES, PLANS, TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from kraft_audit.spark.jvm_lake import JvmLake
 
 LEDGER_TABLES: Final = (PLANS.name, FILES.name)
@@ -219,13 +217,14 @@ def _forgettable(lake: Lake, table: str, days: int | None) -> str | None:
 
 
 def open_maintainer(
-    uri: str, committer: str, settings: MaintainSettings, session: Callable[[], SparkSession]
+    uri: str, committer: str, settings: MaintainSettings, spark_conf: Path | None = None
 ) -> tuple[Lake, Maintainer]:
     """The lake and who maintains it: deltalake, or a Spark session where only the JVM reaches the lake."""
     if committer == "spark":
         from kraft_audit.spark.jvm_lake import JvmLake
+        from kraft_audit.spark.session import spark_session
 
-        jvm_lake = JvmLake(uri, uri, session)
+        jvm_lake = JvmLake(uri, uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
         return jvm_lake, SparkMaintainer(jvm_lake, settings.target_file_bytes)
     lake = DeltaLake(uri)
     return lake, DeltaMaintainer(lake, settings.target_file_bytes)

@@ -144,7 +144,7 @@ def test_settings_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:
 def test_liquid_clustering_by_spark(lake: str, spark: SparkSession, lake_hash: Callable[..., dict[str, str]]) -> None:
     before = lake_hash(lake)
     settings = MaintainSettings(cluster_by={"records": ["cluster_id", "offset"]})
-    opened, maintainer = open_maintainer(lake, "spark", settings, lambda: spark)
+    opened, maintainer = open_maintainer(lake, "spark", settings)
     done = {one.table: one for one in maintain_lake(opened, maintainer, settings, tables=["records"])}
     assert {table: one.failure for table, one in done.items() if one.failure} == {}
     assert done["records"].layout == "liquid clustering by cluster_id, offset"
