@@ -23,6 +23,7 @@ from kraft_audit.commands.evidence import evidence
 from kraft_audit.commands.maintain import maintain
 from kraft_audit.commands.partitions import partitions
 from kraft_audit.commands.planning import recover_plan, whatif
+from kraft_audit.commands.quality import quality
 from kraft_audit.commands.quorum import quorum
 from kraft_audit.commands.rules import explain, rules
 from kraft_audit.commands.run import run
@@ -106,6 +107,7 @@ LAPTOP_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
 LAKE_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (run, "A fleet's log dirs into Delta tables, on Spark"),
     (tables, "What lies in a lake's tables"),
+    (quality, "Hold a lake's tables against their contracts"),
     (maintain, "Join small files, retention, VACUUM"),
     (doctor, "Whether this machine can do it, and the remedies"),
 )

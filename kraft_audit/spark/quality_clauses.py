@@ -1,0 +1,153 @@
+"""What the table contracts promise, as SQL: each clause counts, per cluster, the rows that break it.
+
+The SQL runs where the lake is read anyway (DataFusion, or Spark where only the JVM reaches it), so that only a few
+counts per cluster ever reach Python. Rows of closed plans alone are judged: an open plan is not finished yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from kraft_audit.spark.lake import Lake
+from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, STAGED
+from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS, Table
+
+Severity = Literal["critical", "warning"]
+HOUR_MS: Final = 3_600_000
+# One replica's own log: a branch is what stands there in the order of offsets, without batches that went again.
+REPLICA: Final = "cluster_id, node_id, directory_id, root, path"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One promise; `counts` is cluster id to how many rows (or hours, where `limit` is one) break it."""
+
+    name: str
+    severity: Severity
+    promise: str
+    counts: dict[str, float]
+    limit: float = 0
+
+
+def table_clauses(lake: Lake, table: Table, closed: int) -> list[Clause]:
+    """The clauses of one table's contract, each with what the lake holds."""
+    if "cluster_id" not in table.column_names or "plan" not in table.column_names:
+        return []
+    rows = f"(SELECT * FROM {table.name} WHERE plan <= {closed})"  # noqa: S608  # a contract's own name
+    clauses = [_unique_key(lake, table, rows), _required(lake, table, rows)]
+    if "bytes_seen" in table.column_names:
+        clauses.append(_bytes_add_up(lake, table, rows))
+    if table.name not in (PLANS.name, FILES.name):
+        clauses.append(_as_staged(lake, table, rows, closed))
+    if table is BATCHES:
+        clauses += _log_order(lake, rows, closed)
+    return clauses
+
+
+def fleet_clauses(lake: Lake, closed: int, now_ms: int, fresh_hours: float) -> list[Clause]:
+    """What a fleet should be: each cluster read by the last plan that tried, and something new of it lately."""
+    fresh = f"""SELECT cluster_id, max(captured_at_ms) AS newest_ms FROM {CAPTURES.name}
+        WHERE plan <= {closed} GROUP BY cluster_id"""  # noqa: S608
+    ages = {
+        row["cluster_id"]: round((now_ms - row["newest_ms"]) / HOUR_MS, 2)
+        for row in lake.query(fresh, CAPTURES.name).to_pylist()
+    }
+    outcomes = f"""SELECT cluster_id, outcome FROM (
+            SELECT cluster_id, outcome, row_number() OVER (PARTITION BY cluster_id ORDER BY plan DESC) AS place
+            FROM {PLANS.name} WHERE plan <= {closed} AND event = '{STAGED}' AND outcome IS NOT NULL
+        ) WHERE place = 1"""  # noqa: S608
+    failed = {
+        row["cluster_id"]: float(row["outcome"] == FAILED) for row in lake.query(outcomes, PLANS.name).to_pylist()
+    }
+    return [
+        Clause("hours_since_news", "warning", f"news of every cluster within {fresh_hours:g} hours", ages, fresh_hours),
+        Clause("unread_clusters", "warning", "the last plan that tried could read the cluster", failed),
+    ]
+
+
+def _unique_key(lake: Lake, table: Table, rows: str) -> Clause:
+    key = ", ".join(f'"{column}"' for column in table.key) if _is_datafusion(lake) else ", ".join(table.key)
+    cluster = "coalesce(cluster_id, '')"
+    sql = f"""SELECT {cluster} AS cluster_id, sum(n - 1) AS n FROM (
+            SELECT {key}, count(*) AS n FROM {rows} AS every GROUP BY {key}
+        ) AS counted GROUP BY {cluster}"""  # noqa: S608
+    return Clause("repeated_keys", "critical", f"the key ({', '.join(table.key)}) is unique", _counts(lake, sql, table))
+
+
+def _required(lake: Lake, table: Table, rows: str) -> Clause:
+    required = [column.name for column in table.columns if not column.nullable]
+    quote = '"' if _is_datafusion(lake) else "`"
+    is_missing = " OR ".join(f"{quote}{name}{quote} IS NULL" for name in required)
+    sql = f"""SELECT coalesce(cluster_id, '') AS cluster_id, sum(CASE WHEN {is_missing} THEN 1 ELSE 0 END) AS n
+        FROM {rows} AS every GROUP BY coalesce(cluster_id, '')"""  # noqa: S608
+    return Clause("missing_values", "critical", "no column that must be there is null", _counts(lake, sql, table))
+
+
+def _bytes_add_up(lake: Lake, table: Table, rows: str) -> Clause:
+    sql = f"""SELECT cluster_id, sum(CASE WHEN bytes_seen <> bytes_decoded + bytes_quarantined + bytes_unread
+            THEN 1 ELSE 0 END) AS n FROM {rows} AS every GROUP BY cluster_id"""  # noqa: S608
+    promise = "bytes seen = decoded + quarantined + unread"
+    return Clause("bytes_unaccounted", "critical", promise, _counts(lake, sql, table))
+
+
+def _as_staged(lake: Lake, table: Table, rows: str, closed: int) -> Clause:
+    """Rows of the newest plan against its manifest; of older ones too where nothing ever takes rows away."""
+    first = 1 if table in (CAPTURES, BATCHES) else closed
+    first = max(first, closed - CHECKPOINT_PLANS)
+    sql = f"""SELECT plan, data_file FROM {PLANS.name} WHERE event = '{STAGED}' AND table_name = '{table.name}'
+        AND plan >= {first} AND plan <= {closed} AND data_file IS NOT NULL"""  # noqa: S608
+    promised: Counter[int] = Counter()
+    for row in lake.query(sql, PLANS.name).to_pylist():
+        promised[row["plan"]] += json.loads(row["data_file"])["row_count"]
+    found_sql = f"SELECT plan, count(*) AS n FROM {rows} AS every WHERE plan >= {first} GROUP BY plan"  # noqa: S608
+    found = {row["plan"]: row["n"] for row in lake.query(found_sql, table.name).to_pylist()}
+    off = sum(abs(promised[plan] - found.get(plan, 0)) for plan in promised.keys() | found.keys())
+    return Clause(
+        "rows_off_the_ledger", "critical", "each plan has the rows that its manifest counts", {"": float(off)}
+    )
+
+
+def _log_order(lake: Lake, rows: str, closed: int) -> list[Clause]:
+    """Offsets of a replica's log are dense and its epochs never fall, but where decode_errors says what is wrong."""
+    log = f"""SELECT {REPLICA}, base_offset, last_offset, leader_epoch,
+            lag(last_offset) OVER ({_BRANCH}) AS before_offset, lag(leader_epoch) OVER ({_BRANCH}) AS before_epoch
+        FROM (
+            SELECT {REPLICA}, base_offset, last_offset, leader_epoch, crc, status,
+                row_number() OVER (PARTITION BY {REPLICA}, base_offset, last_offset, leader_epoch, crc
+                                   ORDER BY plan DESC, capture_number DESC, status) AS place
+            FROM {rows} AS every WHERE source = 'log'
+        ) AS newest WHERE place = 1 AND status = 'present'"""  # noqa: S608
+    told = f"""SELECT DISTINCT root AS told_root, path AS told_path
+        FROM {DECODE_ERRORS.name} WHERE plan <= {closed}"""  # noqa: S608
+    sql = f"""SELECT cluster_id,
+            sum(CASE WHEN told_root IS NULL AND base_offset <> before_offset + 1 THEN 1 ELSE 0 END) AS gaps,
+            sum(CASE WHEN told_root IS NULL AND leader_epoch < before_epoch THEN 1 ELSE 0 END) AS falls
+        FROM ({log}) AS log LEFT JOIN ({told}) AS told ON root = told_root AND path = told_path
+        GROUP BY cluster_id"""  # noqa: S608
+    found = lake.query(sql, BATCHES.name, DECODE_ERRORS.name).to_pylist()
+    gaps = {row["cluster_id"]: float(row["gaps"] or 0) for row in found}
+    falls = {row["cluster_id"]: float(row["falls"] or 0) for row in found}
+    return [
+        Clause(
+            "offset_gaps", "critical", "offsets of each replica's branch are dense, or decode_errors says why", gaps
+        ),
+        Clause("epoch_falls", "critical", "epochs of each replica's branch never fall", falls),
+    ]
+
+
+_BRANCH: Final = f"PARTITION BY {REPLICA} ORDER BY base_offset, last_offset"
+
+
+def _counts(lake: Lake, sql: str, table: Table) -> dict[str, float]:
+    rows: list[dict[str, Any]] = lake.query(sql, table.name).to_pylist()
+    return {row["cluster_id"] or "": float(row["n"] or 0) for row in rows}
+
+
+def _is_datafusion(lake: Lake) -> bool:
+    """DataFusion quotes names with ", Spark with `; both take a bare name that is no word of SQL."""
+    from kraft_audit.spark.lake import DeltaLake
+
+    return isinstance(lake, DeltaLake)

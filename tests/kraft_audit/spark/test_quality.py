@@ -1,0 +1,130 @@
+"""The gate opens on what a run wrote, and closes on each way in which a table can break its contract."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from kraft_audit.cli import run_command
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.quality import judge_lake, validate
+from kraft_audit.spark.quality_clauses import HOUR_MS, Clause, fleet_clauses, table_clauses
+from kraft_codec.tables import TABLES
+
+CLUSTERS = ("mini-3.9.2", "divergence", "torn-write", "elr", "uncommitted-voter-change", "jbod")
+
+
+@pytest.fixture
+def lake(samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType) -> DeltaLake:
+    fleet = make_fleet({name: [samples / name] for name in CLUSTERS})
+    without_spark.run(fleet)
+    return DeltaLake(fleet.lake)
+
+
+def broken(lake: DeltaLake, now_ms: int | None = None) -> dict[tuple[str, str], float]:
+    """(table, clause) → worst count, of every clause that is broken."""
+    closed = Ledger(lake).status().closed
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    found = {("fleet", one.name): one for one in fleet_clauses(lake, closed, now, 26.0)}
+    for table in TABLES.values():
+        found |= {(table.name, one.name): one for one in table_clauses(lake, table, closed)}
+    worst = {where: max(one.counts.values(), default=0.0) for where, one in found.items()}
+    return {where: count for where, count in worst.items() if count > found[where].limit}
+
+
+def rewrite(lake: DeltaLake, table: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    rows = lake.query(f"SELECT * FROM {table}", table)  # noqa: S608
+    changed = pa.Table.from_pylist(change(rows.to_pylist()), schema=rows.schema)
+    write_deltalake(lake.table_uri(table), changed, mode="overwrite")
+
+
+def log_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The log of one replica that holds a dozen batches and more, by offset."""
+    first = next(row for row in rows if row["source"] == "log" and row["base_offset"] >= 12)
+    same = ("cluster_id", "node_id", "directory_id", "root", "path", "source")
+    mine = [row for row in rows if all(row[name] == first[name] for name in same)]
+    return sorted(mine, key=lambda row: row["base_offset"])
+
+
+def test_what_a_run_wrote_keeps_every_promise(lake: DeltaLake) -> None:
+    assert broken(lake) == {}
+
+
+def test_a_row_twice(lake: DeltaLake) -> None:
+    rewrite(lake, "records", lambda rows: [*rows, rows[0]])
+    assert broken(lake) == {("records", "repeated_keys"): 1.0, ("records", "rows_off_the_ledger"): 1.0}
+
+
+def test_a_batch_lost(lake: DeltaLake) -> None:
+    rewrite(lake, "batches", lambda rows: [row for row in rows if row is not log_rows(rows)[5]])
+    assert broken(lake) == {("batches", "offset_gaps"): 1.0, ("batches", "rows_off_the_ledger"): 1.0}
+
+
+def test_an_epoch_that_falls(lake: DeltaLake) -> None:
+    def raise_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        log_rows(rows)[5]["leader_epoch"] += 1000
+        return rows
+
+    rewrite(lake, "batches", raise_one)
+    assert broken(lake) == {("batches", "epoch_falls"): 1.0}
+
+
+def test_bytes_that_do_not_add_up(lake: DeltaLake) -> None:
+    rewrite(lake, "captures", lambda rows: [{**rows[0], "bytes_seen": rows[0]["bytes_seen"] + 1}, *rows[1:]])
+    assert broken(lake) == {("captures", "bytes_unaccounted"): 1.0}
+
+
+@pytest.mark.slow
+def test_a_cluster_without_news_is_a_warning(lake: DeltaLake) -> None:
+    tomorrow = time.time_ns() // 1_000_000 + 30 * HOUR_MS
+    assert broken(lake, tomorrow)["fleet", "hours_since_news"] >= 29
+    result = judge_lake(lake, now_ms=tomorrow, docs="")
+    assert result.is_open
+    assert {one.clause: one.cluster_count for one in result.verdicts if not one.passed} == {
+        "hours_since_news": len(CLUSTERS)
+    }
+
+
+def test_a_cluster_that_was_not_read_is_a_warning(
+    lake: DeltaLake, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, tmp_path: Path
+) -> None:
+    assert ("fleet", "unread_clusters") not in broken(lake)
+    rows = lake.query("SELECT * FROM plans WHERE event = 'staged' AND outcome IS NOT NULL", "plans").to_pylist()
+    failed = [{**row, "outcome": "failed", "failure": "gone"} for row in rows[:1]]
+    rewrite(lake, "plans", lambda every: [row for row in every if row != rows[0]] + failed)
+    assert broken(lake) == {("fleet", "unread_clusters"): 1.0}
+
+
+@pytest.mark.slow
+def test_the_command_keeps_data_docs_with_the_run_and_closes(
+    lake: DeltaLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["quality", lake.uri, "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["status"] for row in told} == {"ok"}
+    assert {"batches", "records", "captures", "fleet"} <= {row["table"] for row in told}
+    index = Path(lake.uri, "_quality", "plan-00000001", "index.html").read_text()
+    assert "default-src 'none'" in index
+    rewrite(lake, "records", lambda rows: [*rows, rows[0]])
+    assert run_command(["quality", lake.uri, "--docs", ""]) == 1
+    shown = capsys.readouterr()
+    assert "critical" in shown.out
+    assert "critical: records.repeated_keys:" in shown.err
+
+
+@pytest.mark.slow
+def test_names_in_the_docs_are_text(tmp_path: Path) -> None:
+    """A cluster id is whatever a hostile meta.properties says."""
+    hostile = "<script>alert(1)</script>"
+    validate({"records": [Clause("repeated_keys", "critical", "unique", {hostile: 3.0})]}, tmp_path)
+    assert not any(hostile in page.read_text() for page in tmp_path.rglob("*.html"))
