@@ -25,6 +25,7 @@ from kraft_audit.commands.partitions import partitions
 from kraft_audit.commands.planning import recover_plan, whatif
 from kraft_audit.commands.quality import quality
 from kraft_audit.commands.quorum import quorum
+from kraft_audit.commands.report import report
 from kraft_audit.commands.rules import explain, rules
 from kraft_audit.commands.run import run
 from kraft_audit.commands.state import diff, state
@@ -94,6 +95,7 @@ LAPTOP_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (whatif, "What a crash of these brokers would do now"),
     (recover_plan, "What can be done for partitions without a leader"),
     (evidence, "Findings and what is behind them, redacted and hashed"),
+    (report, "Pages for a browser; findings and figures as files"),
     (timeline, "What happened: a line an event, a column a node"),
     (quorum, "Captures side by side, and what they prove committed"),
     (voters, "History of the voter set, reverted changes too"),

@@ -1,0 +1,135 @@
+"""How long partitions stood exposed: in partition-minutes, by day or hour.
+
+A partition is exposed while it has no leader, while one replica alone is in ISR and ELR though more are assigned, or
+while its ISR is below the effective min ISR. Each of its minutes counts once. What lasts counts to the log's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.partition_states import Mask, PartitionStates, partition_states, shares
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+MINUTE_MS: Final = 60_000
+LAST_TIME_MS: Final = 253_402_300_800_000
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Spans of time [start, end) in ms."""
+
+    start_ms: Times
+    end_ms: Times
+
+    def within(self, edges: Sequence[int]) -> list[float]:
+        """The minutes of all spans together between each edge and the next."""
+        at = np.asarray(edges, np.int64)
+        elapsed = _before(self.start_ms, at) - _before(self.end_ms, at)
+        return [float(value) / MINUTE_MS for value in np.diff(elapsed)]
+
+    def open_at(self, moments: Sequence[int]) -> list[int]:
+        """How many spans are open at each moment."""
+        at = np.asarray(moments, np.int64)
+        begun = np.searchsorted(np.sort(self.start_ms), at, side="right")
+        ended = np.searchsorted(np.sort(self.end_ms), at, side="right")
+        return [int(count) for count in begun - ended]
+
+
+def _before(times: Times, at: Times) -> Times:
+    """For each moment the sum of what has passed since each time before it."""
+    ordered = np.sort(times)
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(ordered)])
+    count = np.searchsorted(ordered, at, side="right")
+    passed: Times = count * at - sums[count]
+    return passed
+
+
+def spans(start_ms: Sequence[int], end_ms: Sequence[int]) -> Spans:
+    """Spans of real times; what ends before it begins, or lies outside any calendar, is left out."""
+    starts, ends = np.asarray(start_ms, np.int64), np.asarray(end_ms, np.int64)
+    keep = (starts >= 0) & (ends >= starts) & (ends < LAST_TIME_MS)
+    return Spans(starts[keep], ends[keep])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exposure:
+    """The exposure of one cluster between the first and the last time that its log tells of."""
+
+    from_ms: int | None
+    to_ms: int | None
+    spans: Spans | None = None
+    by_day: Mapping[int, float] | None = None
+
+    def within(self, edges: Sequence[int]) -> list[float | None]:
+        """Partition-minutes between edges; None where the log does not tell of that time at all."""
+        if self.from_ms is None or self.to_ms is None:
+            return [None] * (len(edges) - 1)
+        if self.by_day is not None:
+            known = [
+                sum(minutes for day, minutes in self.by_day.items() if start <= day < end)
+                for start, end in pairwise(edges)
+            ]
+        else:
+            known = self.spans.within(edges) if self.spans is not None else [0.0] * (len(edges) - 1)
+        return [
+            value if start <= self.to_ms and end > self.from_ms else None
+            for value, (start, end) in zip(known, pairwise(edges), strict=True)
+        ]
+
+
+def alone(states: PartitionStates) -> Mask:
+    """One replica alone in ISR and ELR together though more are assigned: KP001."""
+    isr, elr = states.size("isr"), states.size("elr")
+    one: Mask = (isr + elr == 1) | ((isr == 1) & (elr == 1) & shares(states.lists["isr"], states.lists["elr"]))
+    return states.exists & one & (states.size("replicas") > 1)
+
+
+def offline(states: PartitionStates) -> Mask:
+    """No leader: KP002."""
+    found: Mask = states.exists & (states.leader == -1)
+    return found
+
+
+def under_min_isr(states: PartitionStates) -> Mask:
+    """ISR below the effective min ISR: KP005."""
+    return states.exists & (states.size("isr") < states.effective_min_isr)
+
+
+def exposed(states: PartitionStates) -> Mask:
+    return alone(states) | offline(states) | under_min_isr(states)
+
+
+def log_span(history: ClusterHistory) -> tuple[int | None, int | None]:
+    """The first and the last append time that is known; a time after the capture is no time to go by."""
+    times = [row["timestamp_ms"] for row in history.rows("leader_epochs") if row["timestamp_ms"] is not None]
+    if len(changes := history.table("partition_changes")):
+        times.append(int(np.min(changes["timestamp_ms"].to_numpy())))
+    known = [time for time in times if 0 < time < LAST_TIME_MS]
+    end = history.end_ms
+    if end is None or not 0 < end < LAST_TIME_MS:
+        return (min(known, default=None), max(known, default=None))
+    return min([*known, end]), end
+
+
+def cluster_exposure(history: ClusterHistory, by_day: Mapping[int, float] | None = None) -> Exposure:
+    from_ms, to_ms = log_span(history)
+    if by_day is not None:
+        return Exposure(from_ms, to_ms, by_day=by_day)
+    if not history.has("partition_changes"):
+        return Exposure(None, None)
+    states = partition_states(history)
+    end_ms = to_ms or 0
+    found = states.episodes(exposed(states))
+    starts = [int(states.timestamp_ms[episode.start]) for episode in found]
+    ends = [end_ms if episode.end is None else int(states.timestamp_ms[episode.end]) for episode in found]
+    return Exposure(from_ms, to_ms, spans(starts, ends))

@@ -1,0 +1,123 @@
+"""The partitions at risk, and how each came there: every change of leader, ISR and ELR with its cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.report.exposure import alone, exposed, offline, under_min_isr
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.partition_states import PartitionStates, partition_states
+
+PARTITIONS_SHOWN: Final = 24
+CHANGES_SHOWN: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """A state of a partition and what brought it about; `changed` names the columns that are not as before."""
+
+    offset: int
+    timestamp_ms: int
+    cause: str
+    broker_id: int | None
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    min_isr: int
+    exists: bool
+    is_exposed: bool
+    changed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLedger:
+    """One partition: why it is listed, whether that lasts, and its newest changes, `left_out` earlier ones not."""
+
+    name: str
+    replicas: tuple[int, ...]
+    reasons: tuple[str, ...]
+    is_over: bool
+    since_ms: int
+    rows: tuple[LedgerRow, ...]
+    left_out: int
+
+
+def partitions_at_risk(history: ClusterHistory) -> tuple[tuple[PartitionLedger, ...], int, int | None]:
+    """Ledgers (those at risk now, else those that were), how many are at risk now, and how many partitions there are.
+
+    The worst come first: no leader, one replica alone, too few in sync; then the oldest.
+    """
+    if not history.has("partition_changes"):
+        return (), 0, None
+    states = partition_states(history)
+    masks = {"no leader": offline(states), "one replica alone": alone(states), "under min ISR": under_min_isr(states)}
+    any_risk = exposed(states)
+    last = states.last_rows
+    count = int(states.exists[last].sum()) if len(last) else 0
+    now = last[any_risk[last]] if len(last) else last
+    weight = np.zeros(len(states), np.int64)
+    for place, mask in enumerate(masks.values()):
+        weight += mask.astype(np.int64) << (2 - place)
+    if len(now):
+        chosen = now[np.lexsort((states.timestamp_ms[now], -weight[now]))]
+    else:
+        ended = [states.newest_row(episode.start) for episode in states.episodes(any_risk)]
+        chosen = np.asarray(list(dict.fromkeys(ended)), np.int64)
+    ledgers = [
+        _ledger(states, int(row), any_risk, [name for name, mask in masks.items() if mask[row]], is_over=not len(now))
+        for row in chosen[:PARTITIONS_SHOWN]
+    ]
+    return tuple(ledgers), len(now), count
+
+
+def _ledger(
+    states: PartitionStates, last: int, any_risk: np.ndarray, reasons: list[str], *, is_over: bool
+) -> PartitionLedger:
+    first = last
+    while not states.is_first[first]:
+        first -= 1
+    since = last
+    while since > first and any_risk[since - 1]:
+        since -= 1
+    shown = range(max(first, last - CHANGES_SHOWN + 1), last + 1)
+    return PartitionLedger(
+        states.name(last),
+        tuple(states.lists["replicas"].of(last)),
+        tuple(reasons),
+        is_over,
+        int(states.timestamp_ms[since]),
+        tuple(_row(states, row, bool(any_risk[row])) for row in shown),
+        shown.start - first,
+    )
+
+
+def _row(states: PartitionStates, row: int, is_exposed: bool) -> LedgerRow:
+    before = states.previous(row)
+    changed = set()
+    if before is not None:
+        for name in ("isr", "elr", "last_known_elr"):
+            if states.lists[name].of(row) != states.lists[name].of(before):
+                changed.add(name)
+        for name in ("leader", "leader_epoch", "effective_min_isr"):
+            if getattr(states, name)[row] != getattr(states, name)[before]:
+                changed.add(name)
+    return LedgerRow(
+        int(states.from_offset[row]),
+        int(states.timestamp_ms[row]),
+        states.cause(row),
+        states.value("cause_broker_id", row),
+        int(states.leader[row]),
+        int(states.leader_epoch[row]),
+        tuple(states.lists["isr"].of(row)),
+        tuple(states.lists["elr"].of(row)),
+        tuple(states.lists["last_known_elr"].of(row)),
+        int(states.effective_min_isr[row]),
+        bool(states.exists[row]),
+        is_exposed,
+        frozenset(changed),
+    )

@@ -1,0 +1,230 @@
+"""Writes the pages: static files that need nothing but themselves.
+
+Everything that a log, a lake or a waiver told reaches a page by one way: `shown`, which every expression of every
+template passes. It makes control characters and bidirectional marks visible, then escapes. The pages allow the one
+style sheet and the one script that stand in them, by hash, and nothing else: no request leaves, no other script runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kraft_audit.output import neutral
+from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
+from kraft_audit.report.exports import CsvFile
+from kraft_audit.report.exposure import LAST_TIME_MS
+from kraft_audit.report.fleet import Fleet, fleet_view
+from kraft_audit.report.plots import epoch_marks, interval_marks, voter_columns
+from kraft_audit.report.source import AsOf, Source
+from kraft_audit.rules.controls import CONTROL_OF
+from kraft_audit.rules.pages import rule_rows
+from kraft_audit.rules.times import duration, when
+from kraft_codec.errors import InputError
+
+MARK: Final = "kraft-audit-report"
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a report came to."""
+
+    index: Path
+    clusters: int
+    open_findings: int
+    files: int
+    size_bytes: int
+
+
+def shown(value: Any) -> Any:
+    """The one sink: any value as text in which nothing acts, escaped; only markup of our own templates passes."""
+    if isinstance(value, Markup):
+        return value
+    if value is None:
+        raise TypeError("a template must say what is not known")
+    return Markup.escape(neutral(str(value)))
+
+
+def time_of(value: int | None) -> str:
+    """A time in UTC, or what stands for none."""
+    if value is None:
+        return "not known"
+    return f"{when(value)} UTC" if 0 < value < LAST_TIME_MS else f"{value} ms"
+
+
+def length_of(length_ms: int | None) -> str:
+    return "not known" if length_ms is None else duration(length_ms)
+
+
+def nodes(ids: tuple[int, ...] | list[int] | None) -> str:
+    return "not known" if ids is None else "[" + " ".join(map(str, ids)) + "]"
+
+
+def known(value: Any) -> Any:
+    """A value, or the words that there is none."""
+    return "not known" if value is None else value
+
+
+def counted(value: int | float) -> str:
+    return f"{value:,.0f}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun[:-1] + 'ies' if noun.endswith('y') else noun + 's'}"
+
+
+def page_of(cluster_id: str) -> str:
+    """The file of a cluster's page; an id that is no Kafka id gets a name made from its hash."""
+    if _PLAIN_ID.fullmatch(cluster_id):
+        return f"clusters/{cluster_id}.html"
+    digest = hashlib.blake2b(cluster_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return f"clusters/other.{digest}.html"
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("kraft_audit.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def policy() -> str:
+    """The content security policy of every page."""
+    return (
+        f"default-src 'none'; style-src '{_hash(_asset('site.css'))}'; script-src '{_hash(_asset('site.js'))}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with escaping on and names that are missing an error."""
+    made = Environment(
+        loader=PackageLoader("kraft_audit.report"),
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    helpers: dict[str, Callable[..., Any]] = {
+        "time": time_of,
+        "length": length_of,
+        "nodes": nodes,
+        "known": known,
+        "counted": counted,
+    }
+    made.filters.update(helpers)
+    made.globals.update(
+        plural=plural,
+        page_of=page_of,
+        policy=policy(),
+        # our own files, not what anybody else wrote
+        style=Markup(_asset("site.css")),  # noqa: S704
+        script=Markup(_asset("site.js")),  # noqa: S704
+    )
+    return made
+
+
+def write_site(source: Source, folder: Path) -> Written:
+    """Write the site into a folder that is new, empty, or an earlier report. Raises InputError."""
+    _claim(folder)
+    site = _Site(folder, source.as_of())
+    fleet = Fleet()
+    with CsvFile(folder / "findings.csv") as csv:
+        for given in source.clusters():
+            view, page = cluster_view(given), page_of(given.cluster_id)
+            fleet.add(given, view, page)
+            csv.add(given.findings)
+            site.write(page, "cluster.html", **_cluster_page(view))
+    site.written.append(folder / "findings.csv")
+    view_of_fleet = fleet_view(fleet, days_only=any(line.exposure.by_day is not None for line in fleet.lines))
+    site.write("index.html", "fleet.html", **view_of_fleet)
+    for row in rule_rows():
+        where = fleet.rule_clusters.get(row["rule"], [])
+        site.write(
+            f"rules/{row['rule']}.html",
+            "rule.html",
+            rule=row,
+            control=CONTROL_OF[row["rule"]].replace("_", " "),
+            counts=fleet.rule_counts.get(row["rule"], {}),
+            where=sorted(where, key=lambda one: (-one[1], one[0].cluster_id)),
+        )
+    site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts)
+    site.drop_stale()
+    sizes = [file.stat().st_size for file in site.written]
+    opened = sum(sum(line.open_counts.values()) for line in fleet.lines)
+    return Written(folder / "index.html", len(fleet.lines), opened, len(sizes), sum(sizes))
+
+
+def _cluster_page(view: ClusterView) -> dict[str, Any]:
+    return {
+        "view": view,
+        "interval": interval_marks(view.replicas, view.watermark),
+        "voters": voter_columns(view.voter_sets),
+        "epochs": epoch_marks(view.leader_epochs),
+        "subjects_shown": SUBJECTS_SHOWN,
+    }
+
+
+class _Site:
+    """Pages go to their place whole, each at once: a reader never sees half a page."""
+
+    def __init__(self, folder: Path, as_of: AsOf) -> None:
+        self.folder = folder
+        self.as_of = as_of
+        self.written: list[Path] = []
+
+    def write(self, name: str, template: str, **values: Any) -> None:
+        target = self.folder / name
+        up = "../" * name.count("/")
+        text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, mark=MARK, **values)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
+                file.write(text)
+            Path(file.name).chmod(0o644)
+            Path(file.name).replace(target)
+        except OSError as problem:
+            raise InputError(str(target), f"cannot be written: {problem.strerror}") from None
+        self.written.append(target)
+
+    def drop_stale(self) -> None:
+        """Pages of clusters that an earlier report told of and this one does not."""
+        current = set(self.written)
+        for file in (self.folder / "clusters").glob("*.html"):
+            if file not in current:
+                file.unlink()
+
+
+def _claim(folder: Path) -> None:
+    """Nothing that is no report is written over. Raises InputError."""
+    try:
+        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _is_report(folder))):
+            raise InputError(str(folder), "expected a new or empty folder, or an earlier report")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None
+
+
+def _is_report(folder: Path) -> bool:
+    index = folder / "index.html"
+    if not index.is_file():
+        return False
+    with index.open(encoding="utf-8", errors="replace") as file:
+        return MARK in file.read(4096)

@@ -1,0 +1,83 @@
+"""What a report is made from: one cluster at a time, out of log dirs or out of a lake, in one shape.
+
+Nothing is guessed: what a source does not hold is None or absent, and the pages say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kraft_audit.rules.history import ClusterHistory
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A Delta table as it was read: its version and when that was committed."""
+
+    table: str
+    version: int
+    committed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """From what, and as of when, everything on the pages was told. `plan` is the newest closed plan of a lake."""
+
+    source: str
+    kind: str
+    made_at_ms: int
+    tool_version: str
+    rules_version: str
+    plan: int | None = None
+    versions: tuple[TableVersion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterInput:
+    """One cluster: its history, its findings as rows of the table `findings`, and what people call it.
+
+    `exposed_minutes` is the exposure by day (ms of its midnight, UTC) where the source keeps it; None: it is computed
+    from `partition_changes`.
+    """
+
+    history: ClusterHistory
+    findings: Sequence[Row]
+    name: str | None = None
+    exposed_minutes: Mapping[int, float] | None = None
+    controls: Sequence[Row] = field(default=())
+
+    @property
+    def cluster_id(self) -> str:
+        return self.history.cluster_id
+
+
+class Source(Protocol):
+    """Where clusters come from; each is held in memory only while its page is written."""
+
+    def as_of(self) -> AsOf: ...
+
+    def clusters(self) -> Iterator[ClusterInput]: ...
+
+
+def state_of(finding: Row) -> str:
+    """open, waived, closed or undecided, whichever source the row is from."""
+    if finding["status"] == "undecided":
+        return "closed" if finding.get("state") == "closed" else "undecided"
+    if finding["is_over"] or finding.get("state") == "closed":
+        return "closed"
+    return "waived" if finding["waiver"] is not None else "open"
+
+
+def rules_version() -> str:
+    """A short name of the rules as they are: it changes with any id, severity, text or threshold."""
+    import hashlib
+    import json
+
+    from kraft_audit.rules.pages import rule_rows
+
+    text = json.dumps(rule_rows(), sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
