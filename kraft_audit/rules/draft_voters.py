@@ -40,7 +40,7 @@ def _pairs(history: ClusterHistory) -> list[tuple[Change, Change]]:
 
 def _judged(history: ClusterHistory, first: Change, second: Change, summary: str) -> Iterator[Case]:
     """The second is a fault if the first was not committed when it was appended."""
-    was_open = was_uncommitted(history, first.offset, second.offset)
+    was_open = was_uncommitted(history, first.offset, second.offset, second.row["from_epoch"])
     if was_open:
         yield _case(second, summary, first)
     elif was_open is None:

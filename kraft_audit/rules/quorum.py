@@ -30,6 +30,7 @@ from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.majorities import majority_size
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds, undecided
 from kraft_audit.rules.registry import rule
+from kraft_audit.rules.voter_view import canonical_sets, set_at
 
 
 @rule("KQ001", "divergent-suffix", Severity.MEDIUM, Scope.LOG, needs=("captures", "batches", "watermarks"))
@@ -113,7 +114,13 @@ def _places(history: ClusterHistory, batches: LogBatches, rows: list[int]) -> It
         )
 
 
-@rule("KQ002", "committed-divergence", Severity.CRITICAL, Scope.LOG, needs=("captures", "batches", "watermarks"))
+@rule(
+    "KQ002",
+    "committed-divergence",
+    Severity.CRITICAL,
+    Scope.LOG,
+    needs=("captures", "batches", "watermarks", "voter_sets"),
+)
 def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     newest, log = newest_watermark(history), canonical_log(history)
     if newest is None:
@@ -159,26 +166,43 @@ def _contradicted(history: ClusterHistory, log: CanonicalLog) -> Iterator[Case]:
 
 
 def _too_few_hold(history: ClusterHistory, newest: dict[str, Any]) -> Iterator[Case]:
-    voters = {(v["voter_id"], v["directory_id"]) for v in newest["voters"]}
+    """Whether no set that may have committed a proven record still has a majority that holds it."""
     # What this round itself proves may be newer than the copies that were read first.
-    earlier = [row for row in watermarks_in_order(history) if is_after(newest, row)]
+    earlier = [row for row in watermarks_in_order(history) if row != newest and is_after(newest, row)]
     proven = max(earlier, key=lambda row: int(row["low"]), default=None)
-    if not voters or proven is None or proven["low"] == 0 or len(newest["captured_voters"]) < len(voters):
+    if proven is None or proven["low"] == 0:
         return
+    at_low = set_at(history, proven["low"] - 1)
+    later = [row for row in canonical_sets(history) if row["from_offset"] >= proven["low"]]
+    lacking: list[dict[str, Any]] = []
+    count = 0
+    for voter_set in [at_low, *later] if at_low is not None else []:
+        voters = {(v["voter_id"], v["directory_id"]) for v in voter_set["voters"]}
+        holders, lacking = _holders(history, voters, proven["low"])
+        count = len(holders)
+        if len(holders) + len(lacking) != len(voters) or len(holders) >= majority_size(len(voters)):
+            return
+    if lacking:
+        yield Case(
+            "log",
+            f"only {count} of {count + len(lacking)} voters still hold offset {proven['low'] - 1}, which was committed",
+            from_offset=proven["low"] - 1,
+            epoch=proven["low_epoch"],
+            evidence=tuple(capture_evidence(row, f"{replica_name(row)} ends at {replica_end(row)}") for row in lacking),
+        )
+
+
+def _holders(
+    history: ClusterHistory, voters: set[tuple[int, str | None]], end_offset: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The newest captures of some voters that hold everything below an offset, and those that do not."""
     holders: list[dict[str, Any]] = []
     lacking: list[dict[str, Any]] = []
     for row in newest_captures(history):
         is_voter = any(row["node_id"] == id_ and directory in (None, row["directory_id"]) for id_, directory in voters)
         if is_voter or (row["directory_id"] is None and row["node_id"] in {id_ for id_, _ in voters}):
-            (holders if replica_end(row) >= proven["low"] else lacking).append(row)
-    if len(holders) + len(lacking) == len(voters) and len(holders) < majority_size(len(voters)):
-        yield Case(
-            "log",
-            f"only {len(holders)} of {len(voters)} voters still hold offset {proven['low'] - 1}, which was committed",
-            from_offset=proven["low"] - 1,
-            epoch=proven["low_epoch"],
-            evidence=tuple(capture_evidence(row, f"{replica_name(row)} ends at {replica_end(row)}") for row in lacking),
-        )
+            (holders if replica_end(row) >= end_offset else lacking).append(row)
+    return holders, lacking
 
 
 @rule("KQ010", "foreign-replica", Severity.CRITICAL, Scope.LOG, needs=("captures", "decode_errors"))

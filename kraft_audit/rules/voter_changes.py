@@ -117,7 +117,7 @@ def _judged_by_epoch(history: ClusterHistory, change: Change, start: int) -> Ite
     elif metadata_between(history, change.row["from_epoch"], start, change.offset):
         return
     else:
-        seen = was_uncommitted(history, start, change.offset)
+        seen = was_uncommitted(history, start, change.offset, change.row["from_epoch"])
         if seen:
             yield _case(change, "a capture holds the change while the LeaderChange of its epoch is not committed", fact)
         elif seen is None:
@@ -146,7 +146,11 @@ def kv004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 f"builds on {named(first.before)}, as the change at offset {first.offset} does",
                 change_evidence(first),
             )
-        elif first.is_membership and second.is_membership and was_uncommitted(history, first.offset, second.offset):
+        elif (
+            first.is_membership
+            and second.is_membership
+            and was_uncommitted(history, first.offset, second.offset, second.row["from_epoch"])
+        ):
             yield _case(
                 second,
                 f"appended while the change at offset {first.offset} was not committed",

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from kraft_audit.rules.canonical import canonical_log, newest_watermark
+from kraft_audit.rules.canonical import canonical_log, newest_watermark, watermarks_in_order
 from kraft_audit.rules.captured import Row
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Evidence
@@ -117,20 +117,25 @@ def change_evidence(change: Change) -> Evidence:
     )
 
 
-def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int) -> bool | None:
-    """Whether the record at `offset` was not committed yet when the one at `when_offset` was appended.
+def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int, epoch: int) -> bool | None:
+    """Whether the record at `offset` was not committed yet when the one at `when_offset` was, in `epoch`.
 
-    True where captures show it: a log that already held both while everything from `offset` on was excluded. False
-    where captures prove `offset` committed before `when_offset` was there. None where no capture tells.
+    True where captures show it: a log held both, and everything from `offset` on was excluded when the reading of a
+    later round began, or of the same one, unless that round itself proves `offset` committed: then its disks are of
+    different moments. False where captures prove `offset` committed before `when_offset` was there. None where no
+    capture tells.
     """
-    for row in history.rows("watermarks"):
+    had_both = False
+    for row in watermarks_in_order(history):
         end = row["canonical_end_offset"]
-        if end is None:
-            continue
-        if row["high"] is not None and row["high"] <= offset and end > when_offset:
+        has_both = end is not None and end > when_offset and row["canonical_epoch"] >= epoch
+        is_excluded = row["high"] is not None and row["high"] <= offset
+        is_of_moments = row["low"] > offset
+        if is_excluded and (had_both or (has_both and not is_of_moments)):
             return True
-        if row["low"] > offset and end <= when_offset:
+        if end is not None and row["low"] > offset and end <= when_offset:
             return False
+        had_both = had_both or has_both
     return None
 
 

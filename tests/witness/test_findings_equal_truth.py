@@ -59,3 +59,9 @@ def test_random_runs_raise_what_happened() -> None:
 def test_many_random_runs_raise_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         check_random(range(1_000, 1_000 + seed_count(30)), print)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", regressions("finding_seeds"), ids=lambda kept: f"{kept['scenario']}-{kept['seed']}")
+def test_what_was_once_a_false_finding_is_none(kept: dict[str, object]) -> None:
+    assert confusion_of(str(kept["scenario"]), int(str(kept["seed"]))).disagreements == []
