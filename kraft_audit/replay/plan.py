@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -110,13 +110,31 @@ class PlannedDamage:
 
 
 @dataclass(frozen=True, slots=True)
+class SilverPosition:
+    """How far closed plans told the silver tables of a cluster.
+
+    Rows below `settled_offset` are final unless a capture contradicts them, rows below `to_offset` were told. `low` and
+    `low_epoch` are what was proven committed; `epochs` are the (epoch, end offset) of the replayed log from `low` on.
+    `began_at` is the offset at which the first of these replays began.
+    """
+
+    settled_offset: int
+    to_offset: int
+    low: int
+    low_epoch: int
+    began_at: int
+    epochs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """All replicas of one cluster.
 
     `number` is the plan's number (0 without a ledger), `name` what people call the cluster. `decoded_to` is the end of
     what earlier plans decoded of its log, on any branch: below it a batch may be known already. `known_sources` are the
     snapshots that earlier plans decoded. `defaults` are static settings that the log cannot know. `damages` become rows
-    of `decode_errors`, at `captured_at_ms`.
+    of `decode_errors`, at `captured_at_ms`. `context` are the replicas without news: bronze has them, the replay reads
+    them again as evidence. `silver` is where earlier plans left the silver tables, None where they told nothing.
     """
 
     number: int
@@ -130,6 +148,26 @@ class ClusterPlan:
     redaction_state: str = ""
     damages: tuple[PlannedDamage, ...] = ()
     captured_at_ms: int = 0
+    context: tuple[ReplicaPlan, ...] = ()
+    silver: SilverPosition | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `replicas` are all there are, each read from its start."""
+        resumed = any(file.earlier for replica in self.replicas for file in replica.files)
+        return not (self.context or resumed or self.known_sources or self.decoded_to)
+
+    def whole(self) -> ClusterPlan:
+        """The same cluster with every replica read from its start, and nothing known before."""
+        if self.is_whole:
+            return self
+        replicas = sorted((*map(_from_start, self.replicas), *self.context), key=lambda one: one.sort_key)
+        return replace(self, replicas=tuple(replicas), context=(), decoded_to=0, known_sources=())
+
+
+def _from_start(replica: ReplicaPlan) -> ReplicaPlan:
+    files = tuple(replace(file, earlier=None) for file in replica.files)
+    return replace(replica, files=files, gone_files=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +199,17 @@ def from_json(text: str) -> ClusterPlan:
     """The plan that `to_json` wrote."""
     fields = json.loads(text)
     fields["replicas"] = tuple(_replica(replica) for replica in fields["replicas"])
+    fields["context"] = tuple(_replica(replica) for replica in fields["context"])
+    fields["silver"] = None if fields["silver"] is None else silver_position(fields["silver"])
     fields["defaults"] = tuple((key, value) for key, value in fields["defaults"])
     fields["known_sources"] = tuple(fields["known_sources"])
     fields["damages"] = tuple(PlannedDamage(**damage) for damage in fields["damages"])
     return ClusterPlan(**fields)
+
+
+def silver_position(fields: Mapping[str, Any]) -> SilverPosition:
+    """The position that JSON holds."""
+    return SilverPosition(**{**fields, "epochs": tuple((epoch, end) for epoch, end in fields["epochs"])})
 
 
 def _replica(fields: Mapping[str, Any]) -> ReplicaPlan:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
@@ -49,3 +50,21 @@ def rows_in_order(records: RecordColumns, names: Iterable[str]) -> list[tuple[st
         if batch is not None and batch.num_rows:
             found.extend((name, row) for row in batch.to_pylist())
     return sorted(found, key=lambda entry: int(entry[1]["offset"]))
+
+
+def between(records: RecordColumns, from_offset: int | None, to_offset: int | None) -> dict[str, pa.RecordBatch]:
+    """The records with from_offset <= offset < to_offset; None is no bound. Types without any are left out."""
+    found = {}
+    for name, batch in records.items():
+        offsets = batch.column("offset").to_numpy()
+        start = 0 if from_offset is None else int(np.searchsorted(offsets, from_offset))
+        end = len(offsets) if to_offset is None else int(np.searchsorted(offsets, to_offset))
+        if start < end:
+            found[name] = batch.slice(start, end - start)
+    return found
+
+
+def end_of(records: RecordColumns, window_end: int) -> int:
+    """The offset after the last record of a window: its last batch may reach beyond the window's end."""
+    lasts = [int(batch.column("offset")[-1].as_py()) + 1 for batch in records.values() if batch.num_rows]
+    return max([window_end, *lasts])

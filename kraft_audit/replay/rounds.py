@@ -54,10 +54,15 @@ def rounds_of(survey: Survey) -> list[Round]:
     return [Round(number, capture, tuple(members)) for (number, capture), members in sorted(groups.items())]
 
 
-def committed_intervals(survey: Survey, plan: ClusterPlan) -> list[RoundInterval]:
-    """The committed interval of each round, in time; what one round proves is evidence for the next."""
+def committed_intervals(
+    survey: Survey, plan: ClusterPlan, earlier_low: tuple[int, int] | None = None
+) -> list[RoundInterval]:
+    """The committed interval of each round, in time; what one round proves is evidence for the next.
+
+    `earlier_low` is the (offset, epoch) that captures before these proved.
+    """
     found: list[RoundInterval] = []
-    low: tuple[int, int] | None = None
+    low = earlier_low
     for one in rounds_of(survey):
         evidence = round_evidence(survey, plan, one.replicas, earlier_low=low)
         interval = committed_interval(evidence)
@@ -227,9 +232,11 @@ def _conflicting_epochs(survey: Survey, chosen: Sequence[tuple[ReadReplica, LogE
     return frozenset(conflicting)
 
 
-def quorum_rows(survey: Survey, plan: ClusterPlan) -> dict[str, list[dict[str, Any]]]:
+def quorum_rows(
+    survey: Survey, plan: ClusterPlan, intervals: Sequence[RoundInterval] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """The rows of `watermarks`, `voter_sets` and `leader_epochs` (without cluster_id and plan), over all rounds."""
-    intervals = committed_intervals(survey, plan)
+    intervals = committed_intervals(survey, plan) if intervals is None else intervals
     canonical = next((one.interval.canonical for one in reversed(intervals) if one.interval.canonical), None)
     static = static_voters(survey, plan)
     path = [] if canonical is None else survey.path(canonical.number)

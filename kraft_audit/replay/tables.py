@@ -211,6 +211,39 @@ SECURITY_CHANGES: Final = _changes(
     _column("state", pa.string(), "its fields as JSON, secrets as fingerprints; null once removed", nullable=True),
 )
 
+REPLAYS: Final = Table(
+    "replays",
+    "silver",
+    "what one plan replayed of one cluster: its rows stand for what earlier plans told from from_offset on",
+    ("cluster_id", "plan"),
+    "for ever",
+    "Rows are never updated: of a canonical row at o, a later plan with from_offset <= o has said better.",
+    (
+        _CLUSTER_ID,
+        _column("from_offset", pa.int64(), "rows of earlier plans at or past it no longer hold"),
+        _column("settled_offset", pa.int64(), "rows below it are final unless a capture contradicts them"),
+        _column("to_offset", pa.int64(), "end of what was told (exclusive): low, or the end of the canonical log"),
+        _column("low", pa.int64(), "everything below it is proven committed"),
+        _column("low_epoch", pa.int32(), "epoch of the last record below low; -1 where low is 0"),
+        _column("goes_beyond_low", pa.bool_(), "no majority of voters was captured: told to the log's end, unproven"),
+        _column("began_at", pa.int64(), "the offset at which the first replay of this cluster began"),
+        _column("started_at", pa.int64(), "the offset at which this replay started"),
+        _column("snapshot", pa.string(), "the snapshot that it started from; null: from the log", nullable=True),
+        _column("is_complete", pa.bool_(), "false where the log begins after offset 0 and no snapshot leads there"),
+        _column("gap_from_offset", pa.int64(), "history gap: nobody holds the log from here any more", nullable=True),
+        _column("gap_to_offset", pa.int64(), "end of the history gap: state goes on with a snapshot", nullable=True),
+        _column(
+            "contradicted_from",
+            pa.int64(),
+            "the offset from which on the canonical log is another than earlier plans took it to be",
+            nullable=True,
+        ),
+        _column("why_nothing", pa.string(), "why there is no canonical log to replay", nullable=True),
+        _column("epochs", list_of(_struct(epoch=pa.int32(), to_offset=pa.int64())), "the replayed epochs past low"),
+        _PLAN,
+    ),
+)
+
 SILVER: Final[dict[str, Table]] = {
     table.name: table
     for table in (
@@ -224,6 +257,7 @@ SILVER: Final[dict[str, Table]] = {
         CONFIG_CHANGES,
         FEATURE_CHANGES,
         SECURITY_CHANGES,
+        REPLAYS,
     )
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.replay.kernels.layout import OPERATION_GAP_MS
-from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.records import RecordColumns, between
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
 CHANGE_RECORD: Final = "PartitionChangeRecord"
@@ -72,8 +72,8 @@ class Settler:
             joined = _without(joined, begin, end)
         self._aborted = []
         self.settled_offset = settled
-        self._waiting = [_between(joined, settled, None)]
-        return _between(joined, None, settled)
+        self._waiting = [between(joined, settled, None)]
+        return between(joined, None, settled)
 
     def _follow_transactions(self, records: RecordColumns) -> None:
         """Follows Begin, End and Abort; remembers the offsets [begin, abort] of what was aborted."""
@@ -131,17 +131,6 @@ def _joined(parts: list[RecordColumns]) -> RecordColumns:
         for name, batch in part.items():
             batches.setdefault(name, []).append(batch)
     return {name: some[0] if len(some) == 1 else pa.concat_batches(some) for name, some in batches.items()}
-
-
-def _between(records: RecordColumns, from_offset: int | None, to_offset: int | None) -> dict[str, pa.RecordBatch]:
-    found = {}
-    for name, batch in records.items():
-        offsets = batch.column("offset").to_numpy()
-        start = 0 if from_offset is None else int(np.searchsorted(offsets, from_offset))
-        end = len(offsets) if to_offset is None else int(np.searchsorted(offsets, to_offset))
-        if start < end:
-            found[name] = batch.slice(start, end - start)
-    return found
 
 
 def _without(records: RecordColumns, begin: int, end: int) -> RecordColumns:

@@ -7,8 +7,8 @@ snapshot on the way is compared with the replayed state.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,11 +18,11 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import ClusterReplay
-from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
-from kraft_audit.replay.survey import Survey, SurveyedSnapshot, canonical_windows, snapshot_windows, survey
+from kraft_audit.replay.silver import Start, silver
+from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows
 from kraft_audit.replay.tables import SILVER, silver_batch
 from kraft_audit.replay.voters import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history, voter_set_rows
-from kraft_audit.rules.history import CONTRACTS, INPUTS, ClusterHistory, Contradiction, SnapshotCheck
+from kraft_audit.rules.history import CONTRACTS, INPUTS, ClusterHistory, Contradiction
 from kraft_audit.rules.snapshot_checks import StateComparison
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
@@ -36,12 +36,60 @@ TRANSACTION_RECORDS: Final = {
 }
 
 
-@dataclass(slots=True)
-class _Collected:
-    tables: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    contradictions: tuple[Contradiction, ...] = ()
-    snapshot_checks: tuple[SnapshotCheck, ...] = ()
-    is_complete: bool = True
+class HistoryCollector:
+    """Gathers what a reading of one cluster gives into the history that rules judge."""
+
+    def __init__(
+        self, plan: ClusterPlan, *, open_storage: OpenStorage, redactor: Redactor, compare_snapshots: bool = True
+    ):
+        self._plan = plan
+        self._open_storage = open_storage
+        self._redactor = redactor
+        self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._comparison = StateComparison(plan) if compare_snapshots else None
+        self._later: list[SurveyedSnapshot] = []
+        self._contradictions: tuple[Contradiction, ...] = ()
+        self._is_complete = True
+
+    def told(self, table: str, batch: pa.RecordBatch) -> None:
+        """Rows of a table, the bronze ones of BRONZE among them."""
+        self._tables[table].append(batch)
+
+    def surveyed(self, shape: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+        others = _other_first_sets(shape, rows["voter_sets"], Dialect(self._plan.dialect))
+        for name, small in {**rows, "voter_sets": rows["voter_sets"] + others}.items():
+            self.told(name, silver_batch(SILVER[name], self._plan.cluster_id, self._plan.number, small))
+
+    def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
+        self._is_complete = start.is_complete
+        if start.snapshot is not None and self._comparison is not None:
+            self._comparison.start(windows, start.snapshot)
+        self._later = [s for s in shape.snapshots if start.from_offset < s.end_offset <= start.end_offset]
+
+    def replayed(self, window: RecordWindow) -> None:
+        self.told("records", _transaction_marks(self._plan, window.records))
+        if self._comparison is not None and self._later:
+            self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
+
+    def ended(self, replay: ClusterReplay) -> None:
+        self._contradictions = tuple(Contradiction(one.offset, one.problem) for one in replay.problems)
+
+    def history(self) -> ClusterHistory:
+        """The cluster's history, when everything has been told."""
+        plan = self._plan
+        return ClusterHistory(
+            plan.cluster_id,
+            {name: pa.Table.from_batches(self._tables[name], CONTRACTS[name].schema) for name in INPUTS},
+            Dialect(plan.dialect),
+            dict(plan.defaults),
+            self._contradictions,
+            None if self._comparison is None else tuple(self._comparison.checks),
+            self._is_complete,
+        )
+
+    def _snapshot(self, source: str) -> Iterator[RecordColumns]:
+        found = snapshot_windows(self._plan, source, open_storage=self._open_storage, redactor=self._redactor)
+        return (window.records for window in found)
 
 
 def read_history(
@@ -56,93 +104,14 @@ def read_history(
 
     Raises InputError where a storage cannot be opened any more.
     """
-    found = _Collected()
-    for name, batch in analyze(plan, BRONZE, open_storage=open_storage, redactor=redactor):
-        found.tables[name].append(batch)
-    shape = shape or survey(plan, open_storage=open_storage, redactor=redactor)
-    rows = quorum_rows(shape, plan)
-    rows["voter_sets"] += _other_first_sets(shape, rows["voter_sets"], Dialect(plan.dialect))
-    for name, small in rows.items():
-        found.tables[name].append(silver_batch(SILVER[name], plan.cluster_id, plan.number, small))
-    newest = next((one for one in reversed(committed_intervals(shape, plan)) if one.interval.canonical), None)
-    _replay(plan, shape, newest, found, open_storage, redactor, compare_snapshots)
-    tables = {name: pa.Table.from_batches(found.tables[name], CONTRACTS[name].schema) for name in INPUTS}
-    return ClusterHistory(
-        plan.cluster_id,
-        tables,
-        Dialect(plan.dialect),
-        dict(plan.defaults),
-        found.contradictions,
-        found.snapshot_checks if compare_snapshots else None,
-        found.is_complete,
+    collector = HistoryCollector(
+        plan, open_storage=open_storage, redactor=redactor, compare_snapshots=compare_snapshots
     )
-
-
-def _replay(
-    plan: ClusterPlan,
-    shape: Survey,
-    newest: RoundInterval | None,
-    found: _Collected,
-    open_storage: OpenStorage,
-    redactor: Redactor,
-    compare_snapshots: bool,
-) -> None:
-    """Replays the canonical branch from its start, or from the first snapshot that the log goes on from."""
-    canonical = None if newest is None else newest.interval.canonical
-    path = [] if canonical is None else shape.path(canonical.number)
-    start = shape.branches[path[0]].from_offset if path else 0
-    end = 0 if canonical is None else canonical.end[1]
-    first = _first_snapshot(shape, start, has_log=bool(path))
-    replay = ClusterReplay(cluster_id=plan.cluster_id, plan=plan.number, defaults=dict(plan.defaults))
-    comparison = StateComparison(plan) if compare_snapshots else None
-
-    def windows(source: str) -> Iterator[RecordColumns]:
-        for window in snapshot_windows(plan, source, open_storage=open_storage, redactor=redactor):
-            yield window.records
-
-    from_offset = start
-    if first is not None:
-        loaded = list(windows(first.source))
-        from_offset = first.end_offset
-        where = {"end_offset": first.end_offset, "epoch": first.epoch, "timestamp_ms": _snapshot_time(first)}
-        _add(found, replay.load_snapshot(loaded, **where))
-        if comparison is not None:
-            comparison.start(loaded, first)
-    found.is_complete = first is not None or start == 0
-    later = [s for s in shape.snapshots if from_offset < s.end_offset <= end]
-    cuts = sorted({snapshot.end_offset for snapshot in later})
-    for window in canonical_windows(plan, path, open_storage=open_storage, redactor=redactor, from_offset=from_offset):
-        if not path:
-            break
-        _add(found, replay.replay(window.records, window.to_offset))
-        found.tables["records"].append(_transaction_marks(plan, window.records))
-        if comparison is not None and cuts:
-            comparison.feed(window.records, window.to_offset, later, windows)
-    _add(found, replay.finish(at_end=True))
-    found.contradictions = tuple(Contradiction(one.offset, one.problem) for one in replay.problems)
-    found.snapshot_checks = tuple(comparison.checks) if comparison is not None else ()
-
-
-def _add(found: _Collected, rows: Iterator[tuple[str, pa.RecordBatch]]) -> None:
-    for name, batch in rows:
-        found.tables[name].append(batch)
-
-
-def _first_snapshot(shape: Survey, start: int, *, has_log: bool) -> SurveyedSnapshot | None:
-    """The snapshot that the log goes on from; without a log the newest one there is."""
-    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0]
-    if not has_log:
-        return max(real, key=lambda one: (one.end_offset, one.epoch), default=None)
-    if start == 0:
-        return None
-    return min((one for one in real if one.end_offset >= start), key=lambda one: one.end_offset, default=None)
-
-
-def _snapshot_time(snapshot: SurveyedSnapshot) -> int:
-    for record in snapshot.controls:
-        if record.name == "SNAPSHOT_HEADER":
-            return int(record.fields["last_contained_log_timestamp"])
-    return 0
+    for name, batch in analyze(plan, BRONZE, open_storage=open_storage, redactor=redactor):
+        collector.told(name, batch)
+    for _ in silver(plan, open_storage=open_storage, redactor=redactor, observer=collector, shape=shape):
+        pass
+    return collector.history()
 
 
 def _other_first_sets(shape: Survey, known: Sequence[dict[str, Any]], dialect: Dialect) -> list[dict[str, Any]]:

@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.records import RecordColumns, between, end_of
 from kraft_audit.replay.replay import ClusterReplay
 from kraft_audit.replay.survey import SurveyedSnapshot
 from kraft_audit.rules.history import CONTRACTS, SnapshotCheck
@@ -73,13 +72,13 @@ class StateComparison:
 
         A window ends where its last batch begins, so its records may reach beyond `window_end`.
         """
-        end = _end_of(records, window_end)
+        end = end_of(records, window_end)
         position = self._fed_to
         for snapshot in sorted(snapshots, key=lambda one: (one.end_offset, one.epoch)):
             if snapshot.source in self._done or not position <= snapshot.end_offset <= end:
                 continue
             self._done.add(snapshot.source)
-            _drain(self._replay.replay(_between(records, position, snapshot.end_offset), snapshot.end_offset))
+            _drain(self._replay.replay(between(records, position, snapshot.end_offset), snapshot.end_offset))
             _drain(self._replay.finish(at_end=True))
             position = snapshot.end_offset
             other = self._new()
@@ -87,28 +86,13 @@ class StateComparison:
             _drain(other.load_snapshot(windows(snapshot.source), **where))
             differences = tuple(_differences(self._replay, other))
             self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
-        _drain(self._replay.replay(_between(records, position, end), end))
+        _drain(self._replay.replay(between(records, position, end), end))
         self._fed_to = end
 
 
 def _drain(rows: Iterator[Any]) -> None:
     for _ in rows:
         pass
-
-
-def _end_of(records: RecordColumns, window_end: int) -> int:
-    lasts = [int(batch.column("offset")[-1].as_py()) + 1 for batch in records.values() if batch.num_rows]
-    return max([window_end, *lasts])
-
-
-def _between(records: RecordColumns, from_offset: int, to_offset: int) -> RecordColumns:
-    found = {}
-    for name, batch in records.items():
-        offsets = batch.column("offset").to_numpy()
-        start, end = np.searchsorted(offsets, [from_offset, to_offset])
-        if start < end:
-            found[name] = batch.slice(int(start), int(end - start))
-    return found
 
 
 def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str]:

@@ -12,7 +12,8 @@ from typing import Any
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.ledger import Ledger, delta_schema
 from kraft_audit.spark.ledger_state import Manifest
-from kraft_codec.tables import FILES, TABLES
+from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_codec.tables import FILES
 
 
 def commit_tables(ledger: Ledger, number: int, manifest: Manifest, committed: Callable[[str, int, bool], None]) -> None:
@@ -23,7 +24,7 @@ def commit_tables(ledger: Ledger, number: int, manifest: Manifest, committed: Ca
     by_table: dict[str, list[Any]] = {}
     for file in manifest.files:
         by_table.setdefault(file.table, []).append(file)
-    order = sorted(by_table, key=lambda table: (table == FILES.name, list(TABLES).index(table)))
+    order = sorted(by_table, key=lambda table: (table == FILES.name, list(LAKE_TABLES).index(table)))
     for table in order:
         files = by_table[table]
         brought = ledger.lake.commit(table, files, delta_schema(table), ledger.application(table), number)

@@ -17,8 +17,9 @@ from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, table_folder
 from kraft_audit.spark.lake import COMMIT_ATTEMPTS, TABLE_PROPERTIES
 from kraft_audit.spark.source import spark_schema
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import BATCHES, TABLES
+from kraft_codec.tables import BATCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +56,7 @@ class JvmLake:
         from delta import DeltaTable
 
         builder = DeltaTable.createIfNotExists(self.spark).location(self.table_uri(table)).comment(description)
-        comments = {column.name: column.comment for column in TABLES[table].columns}
+        comments = {column.name: column.comment for column in LAKE_TABLES[table].columns}
         for field in spark_schema(schema.remove_metadata()).fields:
             builder = builder.addColumn(field.name, field.dataType, field.nullable, comment=comments[field.name])
         for name, value in TABLE_PROPERTIES.items():
@@ -81,12 +82,12 @@ class JvmLake:
         return self.spark.sql(sql).toArrow()
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        frame = self.spark.createDataFrame(rows, schema=spark_schema(TABLES[table].schema))
+        frame = self.spark.createDataFrame(rows, schema=spark_schema(LAKE_TABLES[table].schema))
         return self._append(table, frame, application, version)
 
     def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
         paths = [f"{self.data_uri}/{table}/{file.path}" for file in files]
-        frame = self.spark.read.schema(spark_schema(TABLES[table].schema)).parquet(*paths)
+        frame = self.spark.read.schema(spark_schema(LAKE_TABLES[table].schema)).parquet(*paths)
         return self._append(table, frame, application, version)
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:

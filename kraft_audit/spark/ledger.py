@@ -33,7 +33,8 @@ from kraft_audit.spark.ledger_state import (
     to_json,
     with_opened,
 )
-from kraft_codec.tables import FILES, PLANS, TABLES, build_rows
+from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_codec.tables import FILES, PLANS, build_rows
 
 OPENED: Final = "opened"
 STAGED: Final = "staged"
@@ -66,7 +67,7 @@ class Ledger:
         self._lake_id: str | None = None
 
     def create(self) -> None:
-        for table in TABLES.values():
+        for table in LAKE_TABLES.values():
             self.lake.create(table.name, delta_schema(table.name), f"{table.grain}. {table.comment}")
 
     def application(self, what: str) -> str:
@@ -219,7 +220,7 @@ class Ledger:
 
 def delta_schema(table: str) -> pa.Schema:
     """The table's schema as Delta keeps it: with comments, and no NOT NULL inside lists, which delta-spark refuses."""
-    columns = TABLES[table].columns
+    columns = LAKE_TABLES[table].columns
     return pa.schema([pa.field(c.name, _nullable_inside(c.type), c.nullable, {"comment": c.comment}) for c in columns])
 
 

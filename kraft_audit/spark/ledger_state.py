@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kraft_audit.replay.plan import BatchKey, ClusterPlan, FileScan
+from kraft_audit.replay.plan import BatchKey, ClusterPlan, FileScan, SilverPosition, silver_position
 from kraft_audit.spark.data_files import DataFile
 
 
@@ -29,13 +29,15 @@ class StateChange:
     redaction_state: str | None = None
     archives: tuple[Archive, ...] | None = None
     damages: tuple[str, ...] | None = None
+    silver: SilverPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
     """What the next plan must know of a cluster.
 
-    The first three as in ClusterPlan; `archives` have been read, `damages` of listing have been told (as hashes).
+    The first three and `silver` as in ClusterPlan; `archives` have been read, `damages` of listing have been told
+    (as hashes).
     """
 
     decoded_to: int = 0
@@ -43,6 +45,7 @@ class LedgerState:
     redaction_state: str = ""
     archives: tuple[Archive, ...] = ()
     damages: tuple[str, ...] = ()
+    silver: SilverPosition | None = None
 
     def after(self, change: StateChange) -> LedgerState:
         return LedgerState(
@@ -51,6 +54,7 @@ class LedgerState:
             self.redaction_state if change.redaction_state is None else change.redaction_state,
             self.archives if change.archives is None else change.archives,
             self.damages if change.damages is None else change.damages,
+            self.silver if change.silver is None else change.silver,
         )
 
 
@@ -146,6 +150,8 @@ def _fields(text: str) -> dict[str, Any]:
             fields[name] = tuple(fields[name])
     if "archives" in fields:
         fields["archives"] = tuple(Archive(**archive) for archive in fields["archives"])
+    if "silver" in fields:
+        fields["silver"] = silver_position(fields["silver"])
     return fields
 
 

@@ -110,9 +110,10 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Which of a cluster's paths hold anything that the ledger does not."""
+    """Which of a cluster's paths hold anything that the ledger does not; `readable` are all that hold a log."""
 
     changed: list[str]
+    readable: list[str]
     archives: dict[str, Archive]
     cluster_id: str | None
     failures: list[str]
@@ -126,7 +127,7 @@ def look(settings: ClusterSettings, known: Known, number: int, now_ms: int) -> L
             return Looked(news.cluster_id, is_unchanged=not news.failures, failures=tuple(news.failures))
         try:
             plan = plan_cluster(
-                news.changed,
+                news.readable,
                 open_storage=pool.open,
                 captured_at_ms=now_ms,
                 name=settings.name,
@@ -145,7 +146,7 @@ def find_news(settings: ClusterSettings, known: Known, open_storage: OpenStorage
     expanded = {path: expand(path) for path in settings.paths}
     roots = [root for matches in expanded.values() for root in matches]
     archives = {root: archive for root in roots if (archive := _archive(root)) is not None}
-    news = News([], archives, settings.cluster_id or _cluster_id_in_ledger(roots, known), [])
+    news = News([], [], archives, settings.cluster_id or _cluster_id_in_ledger(roots, known), [])
     empty: set[str] = set()
     for root in roots:
         try:
@@ -155,8 +156,10 @@ def find_news(settings: ClusterSettings, known: Known, open_storage: OpenStorage
             continue
         if found is None:
             empty.add(root)
-        elif found:
-            news.changed.append(root)
+        else:
+            news.readable.append(root)
+            if found:
+                news.changed.append(root)
     news.failures.extend(f"{path}: {NO_LOG}" for path, matches in expanded.items() if empty.issuperset(matches))
     return news
 
@@ -169,7 +172,7 @@ def _planned(plan: ClusterPlan, news: News, known: Known) -> Looked:
     lost |= {root: NO_LOG for root in news.changed if root not in lost and not _holds_any(root, plan)}
     failures = (*news.failures, *(f"{root}: {why}" for root, why in lost.items()))
     state = known.states.get(plan.cluster_id, LedgerState())
-    resumed = with_ledger(plan, known, state)
+    resumed = with_ledger(plan, known, state, frozenset(news.changed))
     if not resumed.replicas and not resumed.damages:
         return Looked(plan.cluster_id, is_unchanged=not failures, failures=failures)
     read = tuple(sorted(archive for root, archive in news.archives.items() if root not in lost))
@@ -189,17 +192,23 @@ def expand(path: str) -> list[str]:
     return [match for match in matches if Path(match).is_dir() or match.endswith(ARCHIVE_NAMES)] or [path]
 
 
-def with_ledger(plan: ClusterPlan, known: Known, state: LedgerState) -> ClusterPlan:
-    """The plan as it goes on from the ledger: replicas with news only, damage of listing only where it is new."""
-    resumed = [_resumed(replica, known) for replica in plan.replicas]
+def with_ledger(plan: ClusterPlan, known: Known, state: LedgerState, changed: frozenset[str]) -> ClusterPlan:
+    """The plan as it goes on from the ledger: damage of listing only where it is new.
+
+    Replicas without news, those below roots that have not `changed` among them, are context.
+    """
+    resumed = {replica: _resumed(replica, known) for replica in plan.replicas}
+    news = frozenset(replica for replica, one in resumed.items() if replica.root in changed and _is_news(one))
     told = frozenset(state.damages)
     return replace(
         plan,
-        replicas=tuple(replica for replica in resumed if _is_news(replica)),
+        replicas=tuple(resumed[replica] for replica in plan.replicas if replica in news),
+        context=tuple(replica for replica in plan.replicas if replica not in news),
         damages=tuple(damage for damage in plan.damages if damage_key(damage) not in told),
         decoded_to=state.decoded_to,
         known_sources=state.known_sources,
         redaction_state=state.redaction_state,
+        silver=state.silver,
     )
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from kraft_audit.replay.analyze import analyze, analyze_record_type
+from kraft_audit.analyze import TABLES, analyze
+from kraft_audit.replay.analyze import analyze_record_type
 from kraft_audit.replay.plan import ClusterPlan, KnownBatches, Selection, from_json
 from kraft_audit.replay.planning import plan_path
+from kraft_audit.rules.tables import FINDINGS
 from kraft_audit.spark.redaction_key import KEY_BYTES, load_key
-from kraft_audit.spark.stage import STAGED_TABLES, ReadCluster
+from kraft_audit.spark.stage import ReadCluster
+from kraft_audit.spark.tables import FINDINGS_STAGED
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage import StoragePool
@@ -68,14 +71,15 @@ class PipelineReading:
 
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         with StoragePool() as pool:
-            yield from analyze(
+            for name, batch in analyze(
                 self._plan,
-                STAGED_TABLES,
+                TABLES,
                 open_storage=pool.open,
                 redactor=self._redactor,
                 known=self._known,
                 stop_on_change=True,
-            )
+            ):
+                yield (FINDINGS_STAGED.name if name == FINDINGS.name else name), batch
 
     def redaction_state(self) -> str:
         return json.dumps(self._redactor.short_values(), separators=(",", ":"))

@@ -8,8 +8,9 @@ from typing import Any
 from kraft_audit.settings import absolute
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS, TABLES
+from kraft_codec.tables import PLANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ def lake_contents(lake_path: str, sample_rows: int = 3) -> list[TableContents]:
     if not lake.exists(PLANS.name):
         raise InputError(lake_path, "no lake: it has no table `plans`")
     closed = Ledger(lake).status().closed
-    return [_contents(lake, table, closed, sample_rows) for table in TABLES if lake.exists(table)]
+    return [_contents(lake, table, closed, sample_rows) for table in LAKE_TABLES if lake.exists(table)]
 
 
 def _contents(lake: DeltaLake, table: str, closed: int, sample_rows: int) -> TableContents:
     counted = lake.query(f"SELECT count(*) AS n, max(plan) AS plan FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
-    columns = TABLES[table].column_names
+    columns = LAKE_TABLES[table].column_names
     sample = lake.query(
         f"SELECT * FROM {table} WHERE plan <= {closed} ORDER BY {_order(table)} LIMIT {sample_rows}",  # noqa: S608
         table,
@@ -63,4 +64,4 @@ def _shown(value: Any) -> Any:
 
 def _order(table: str) -> str:
     """By key, so that two looks show the same rows; a column named like a word of SQL stands in quotes."""
-    return ", ".join(f'"{column}"' for column in TABLES[table].key)
+    return ", ".join(f'"{column}"' for column in LAKE_TABLES[table].key)

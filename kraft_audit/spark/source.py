@@ -5,7 +5,7 @@ Options (names in any case):
 | option | meaning | default |
 | --- | --- | --- |
 | path | what `load` is given: log dir, node dir, dir of node dirs or captures, archive, object store URI | required |
-| table | a bronze table: captures, files, batches, records, archive, decode_errors | records |
+| table | any bronze or silver table, or findings | records |
 | recordType | columns of that record type instead of JSON, as kafka-dump-log names it: PARTITION_CHANGE_RECORD | |
 | dialect | the membership protocol that wrote the log: kip853, kip856, kip642 | kip853 |
 | cluster | only the cluster of this id | all |
@@ -47,14 +47,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kraft_audit.settings import SettingsError
+from kraft_audit.spark.tables import READABLE_TABLES
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import PLANS, TABLES, slices
+from kraft_codec.tables import slices
 
 if TYPE_CHECKING:
     from kraft_audit.replay.plan import ClusterPlan, Selection
 
 STAGED: Final = "staged"
-READABLE: Final = tuple(name for name in TABLES if name != PLANS.name)
 OPTIONS: Final = (
     "path", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
     "lake", "plan", "planFile", "known",
@@ -112,7 +112,7 @@ def arrow_schema(options: Any) -> pa.Schema:
         from kraft_audit.replay.analyze import record_type_schema
 
         return record_type_schema(options["recordtype"], dialect_of(options))
-    return TABLES[table].schema
+    return READABLE_TABLES[table].schema
 
 
 def table_of(options: Any) -> str:
@@ -132,8 +132,8 @@ def check_options(options: Any) -> None:
             expected = f"a known option, perhaps {known[nearest[0]]}" if nearest else "one of " + ", ".join(OPTIONS)
             raise SettingsError('format("kraft")', key, value, expected)
     table = table_of(options)
-    if table not in (*READABLE, STAGED):
-        raise SettingsError('format("kraft")', "table", table, "one of " + ", ".join(READABLE))
+    if table not in (*READABLE_TABLES, STAGED):
+        raise SettingsError('format("kraft")', "table", table, "one of " + ", ".join(READABLE_TABLES))
     if options.get("dialect", Dialect.KIP853) not in list(Dialect):
         raise SettingsError('format("kraft")', "dialect", options["dialect"], "one of " + ", ".join(Dialect))
     if options.get("recordtype") and table != "records":

@@ -18,18 +18,17 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.replay.plan import ClusterPlan, from_json
+from kraft_audit.replay.plan import ClusterPlan, SilverPosition, from_json
 from kraft_audit.spark.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.ledger_state import ClusterOutcome, StateChange, to_json
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import CodecError, InputError
-from kraft_codec.tables import PLANS, TABLES
 
 # Rows of a cluster wait in memory until the cluster has been read to its end; one that has more gets files of its own.
 CLUSTER_BYTES: Final = 32 << 20
 OURS: Final = re.compile(r"[/\\](kraft_codec|kraft_audit)[/\\]")
 LARGEST_OFFSET: Final = (1 << 63) - 1
-STAGED_TABLES: Final = frozenset(TABLES) - {PLANS.name}
 # The rows that cross back to the driver.
 MANIFEST: Final = pa.schema(
     [
@@ -65,6 +64,7 @@ class Tally:
     sources: set[str] = field(default_factory=set)
     decoded_to: int = 0
     bytes_read: int = 0
+    silver: SilverPosition | None = None
 
     def add(self, table: str, batch: pa.RecordBatch) -> None:
         self.rows[table] += batch.num_rows
@@ -77,6 +77,8 @@ class Tally:
                 self.damage.update(_counts(batch.column("reason")))
             case "batches":
                 self._add_batches(batch)
+            case "replays":
+                self.silver = _position(batch.to_pylist()[-1])
 
     def _add_batches(self, batch: pa.RecordBatch) -> None:
         source = batch.column("source")
@@ -100,7 +102,14 @@ class Tally:
     def change(self, plan: ClusterPlan, redaction_state: str) -> StateChange:
         new_sources = tuple(sorted(self.sources - {"log", *plan.known_sources}))
         is_same = redaction_state == plan.redaction_state
-        return StateChange(self.decoded_to, new_sources, None if is_same else redaction_state)
+        return StateChange(self.decoded_to, new_sources, None if is_same else redaction_state, silver=self.silver)
+
+
+def _position(replayed: dict[str, Any]) -> SilverPosition:
+    """Where a row of `replays` says that the silver tables stand."""
+    epochs = tuple((one["epoch"], one["to_offset"]) for one in replayed["epochs"])
+    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
+    return SilverPosition(**{name: replayed[name] for name in names}, epochs=epochs)
 
 
 def stage_clusters(
@@ -188,7 +197,7 @@ class WriterSet:
     def write(self, table: str, batch: pa.RecordBatch) -> None:
         writer = self._writers.get(table)
         if writer is None:
-            writer = TableWriter(self._lake_uri, table, TABLES[table].schema, self._label)
+            writer = TableWriter(self._lake_uri, table, LAKE_TABLES[table].schema, self._label)
             self._writers[table] = writer
         writer.write(batch)
         if sum(other.pending_bytes for other in self._writers.values()) > BUFFERED_BYTES:

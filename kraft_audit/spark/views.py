@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft_codec.tables import PLANS, TABLES
+from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_codec.tables import PLANS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ def register_views(spark: SparkSession, lake: str) -> list[str]:
     A view is evaluated when it is asked, so that it shows what was closed by then.
     """
     names = []
-    for table in TABLES:
+    for table in LAKE_TABLES:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {table} AS {view_sql(lake, table)}")
         names.append(table)
     return names

@@ -20,14 +20,15 @@ from kraft_audit.replay.plan import ClusterPlan, FilePlan, ReplicaPlan
 from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.batch import Batch, read_batches
-from kraft_codec.tables import PLANS, TABLES
+from kraft_codec.tables import PLANS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # When and by which plan a row came: the same content read in other steps differs in these alone.
-WHEN = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms"}
+WHEN = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
 # A second more than a file system's coarsest clock, so that no file counts as changed while it was planned.
 AGE_S = 60
 
@@ -103,7 +104,7 @@ def rows_of() -> Callable[..., list[str]]:
         lake = DeltaLake(lake_uri)
         closed = Ledger(lake).status().closed
         found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
-        kept = [name for name in TABLES[table].column_names if name not in WHEN | but]
+        kept = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]
         return sorted(json.dumps(row, default=str) for row in found.select(kept).to_pylist())
 
     return rows
@@ -116,7 +117,7 @@ def lake_hash(rows_of: Callable[..., list[str]]) -> Callable[..., dict[str, str]
     def hashes(lake_uri: str, but: frozenset[str] = frozenset()) -> dict[str, str]:
         return {
             table: hashlib.sha256("\n".join(rows_of(lake_uri, table, but)).encode()).hexdigest()
-            for table in TABLES
+            for table in LAKE_TABLES
             if table != PLANS.name
         }
 
@@ -145,6 +146,6 @@ def table_versions() -> Callable[[str], dict[str, Any]]:
     """How many transactions each table has seen: nothing was committed where it stays."""
 
     def versions(lake_uri: str) -> dict[str, Any]:
-        return {table: DeltaLake(lake_uri).open(table).version() for table in TABLES}
+        return {table: DeltaLake(lake_uri).open(table).version() for table in LAKE_TABLES}
 
     return versions

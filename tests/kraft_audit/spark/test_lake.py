@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from kraft_audit.spark.data_files import write_rows
 from kraft_audit.spark.lake import DeltaLake, sql_text
 from kraft_audit.spark.ledger import Ledger, delta_schema
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import TABLES
 
 SCHEMA = pa.schema([pa.field("number", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
@@ -69,7 +69,7 @@ def test_tables_carry_their_contract(tmp_path: Path) -> None:
     lake = DeltaLake(str(tmp_path / "lake"))
     Ledger(lake).create()
     Ledger(lake).create()
-    for table in TABLES.values():
+    for table in LAKE_TABLES.values():
         found = DeltaTable(lake.table_uri(table.name))
         fields = found.schema().fields
         assert [field.name for field in fields] == list(table.column_names)

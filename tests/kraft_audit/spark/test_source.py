@@ -23,7 +23,6 @@ from pyspark.sql.datasource import (
 from kraft_audit.replay.plan import Selection
 from kraft_audit.settings import SettingsError
 from kraft_audit.spark.source import (
-    READABLE,
     TASK_BYTES,
     ClusterTask,
     KraftDataSource,
@@ -33,7 +32,7 @@ from kraft_audit.spark.source import (
     spark_schema,
     tasks,
 )
-from kraft_codec.tables import TABLES
+from kraft_audit.spark.tables import READABLE_TABLES
 
 
 def source(**options: str) -> KraftDataSource:
@@ -59,13 +58,13 @@ def test_a_bad_option_is_one_line(options: dict[str, str], told: str) -> None:
     assert str(raised.value).startswith('format("kraft"): ' + told)
 
 
-@pytest.mark.parametrize("table", READABLE)
+@pytest.mark.parametrize("table", READABLE_TABLES)
 def test_schemas_are_the_contracts(table: str) -> None:
     """Order, names, types and nullability: Spark refuses a batch that differs."""
     found = source(path="x", table=table).schema()
-    columns = TABLES[table].columns
+    columns = READABLE_TABLES[table].columns
     assert [(field.name, field.nullable) for field in found] == [(column.name, column.nullable) for column in columns]
-    assert found == spark_schema(TABLES[table].schema)
+    assert found == spark_schema(READABLE_TABLES[table].schema)
 
 
 def selection(*filters: Filter) -> Selection:

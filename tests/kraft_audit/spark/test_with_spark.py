@@ -17,12 +17,12 @@ from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.jvm_lake import JvmLake
 from kraft_audit.spark.redaction_key import load_key
 from kraft_audit.spark.run import Run
-from kraft_audit.spark.source import READABLE, spark_schema
+from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_stage import SparkStager
+from kraft_audit.spark.tables import LAKE_TABLES, READABLE_TABLES
 from kraft_audit.spark.views import read_closed, register_views
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
-from kraft_codec.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def assert_same_rows(found: DataFrame, expected: DataFrame) -> None:
     assert_df_equality(found.select(keep), expected.select(keep), ignore_row_order=True)
 
 
-@pytest.mark.parametrize("table", READABLE)
+@pytest.mark.parametrize("table", READABLE_TABLES)
 def test_each_table_is_what_analyze_gives(
     table: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
 ) -> None:
@@ -149,11 +149,11 @@ def test_spark_reads_the_tables_and_views_hide_open_plans(
 ) -> None:
     without_spark.run(fleet)
     register_views(spark, fleet.lake)
-    for table in TABLES:
+    for table in LAKE_TABLES:
         raw = spark.read.format("delta").load(f"{fleet.lake}/{table}")
-        assert names_and_types(raw.schema) == names_and_types(spark_schema(TABLES[table].schema))
+        assert names_and_types(raw.schema) == names_and_types(spark_schema(LAKE_TABLES[table].schema))
         comments = {field.name: field.metadata["comment"] for field in raw.schema}
-        assert comments == {column.name: column.comment for column in TABLES[table].columns}
+        assert comments == {column.name: column.comment for column in LAKE_TABLES[table].columns}
     records = spark.read.format("delta").load(f"{fleet.lake}/records")
     assert spark.table("records").count() == records.count() > 0
     assert records.where("record_type = 'TOPIC_RECORD'").count() > 0, "the files' statistics do not hide rows"
@@ -196,4 +196,4 @@ def test_the_jvm_commits_the_same_tables(
     manifest = run.ledger.manifest(1)
     files = [file for file in manifest.files if file.table == "records"]
     application = run.ledger.application("records")
-    assert not jvm_lake.commit("records", files, TABLES["records"].schema, application, 1), "committed once"
+    assert not jvm_lake.commit("records", files, LAKE_TABLES["records"].schema, application, 1), "committed once"

@@ -1,0 +1,147 @@
+"""Where a plan goes on with the silver tables: what closed plans told, and how much of it still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kraft_audit.replay.evidence import majority
+from kraft_audit.replay.plan import ClusterPlan, SilverPosition
+from kraft_audit.replay.rounds import RoundInterval
+from kraft_audit.replay.survey import Survey
+
+if TYPE_CHECKING:
+    from kraft_audit.replay.silver import Start
+
+Epochs = Sequence[tuple[int, int]]
+NOTHING = SilverPosition(0, 0, 0, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What one plan tells: rows from `from_offset` on, up to `limit` or what is settled there.
+
+    `limit` is None, and `why_nothing` says why, where there is no canonical log. `epochs` are (epoch, end offset) of
+    the log that is replayed, from `low` on. `contradicted_from` is where it parts from the one of earlier plans.
+    """
+
+    before: SilverPosition | None
+    from_offset: int
+    limit: int | None
+    low: int
+    low_epoch: int
+    goes_beyond_low: bool
+    epochs: tuple[tuple[int, int], ...]
+    contradicted_from: int | None
+    why_nothing: str | None
+
+    @property
+    def tells(self) -> bool:
+        return self.limit is not None
+
+    def may_change(self, row: Mapping[str, Any]) -> bool:
+        """Whether an epoch or a voter set is not yet as closed plans left it: it begins or ends past them."""
+        if self.before is None or not row["canonical"] or row["from_offset"] is None or row["to_offset"] is None:
+            return True
+        return bool(max(row["from_offset"], row["to_offset"]) >= self.from_offset)
+
+    def row(self, start: Start, settled: int) -> dict[str, Any]:
+        """The row of `replays`. `settled`: everything below has been told for good."""
+        before = self.before or NOTHING
+        if self.limit is None:
+            settled, to_offset, from_offset = before.settled_offset, before.to_offset, before.to_offset
+        else:
+            to_offset = self.limit if self.goes_beyond_low else settled
+            settled = min(settled, to_offset)
+            from_offset = min(self.from_offset, settled)
+        has_gap = self.before is not None and self.limit is not None and start.from_offset > self.from_offset
+        return {
+            "from_offset": from_offset,
+            "settled_offset": settled,
+            "to_offset": to_offset,
+            "low": self.low,
+            "low_epoch": self.low_epoch,
+            "goes_beyond_low": self.goes_beyond_low,
+            "began_at": start.from_offset if self.before is None else min(before.began_at, start.from_offset),
+            "started_at": start.from_offset,
+            "snapshot": None if start.snapshot is None else start.snapshot.source,
+            "is_complete": start.is_complete,
+            "gap_from_offset": self.from_offset if has_gap else None,
+            "gap_to_offset": start.from_offset if has_gap else None,
+            "contradicted_from": self.contradicted_from,
+            "why_nothing": self.why_nothing,
+            "epochs": [{"epoch": epoch, "to_offset": end} for epoch, end in self.epochs],
+        }
+
+
+def resume_of(plan: ClusterPlan, shape: Survey, newest: RoundInterval | None) -> Resume:
+    """Compares what the captures show now with what closed plans told."""
+    before = plan.silver
+    known = before or NOTHING
+    if newest is None or newest.interval.canonical is None:
+        return _without_canonical(shape, before)
+    interval = newest.interval
+    canonical, voters = newest.interval.canonical, interval.voters
+    end = canonical.end[1]
+    is_majority = voters is not None and len(interval.captured_voters) >= majority(len(voters.voters))
+    low, low_epoch = max((interval.low, interval.low_epoch), (known.low, known.low_epoch))
+    runs = shape.epochs_to(canonical.number)
+    held = [(one.epoch, one.to_offset) for one in runs]
+    log_start = runs[0].from_offset if runs else 0
+    limit = min(interval.low, end) if is_majority else end
+    parted = _parting(known, held, log_start)
+    from_offset = min(known.settled_offset, parted if parted is not None else known.settled_offset)
+    if before is not None and log_start < before.began_at:
+        from_offset = 0  # a disk that arrived late holds what nobody held before
+    return Resume(
+        before,
+        from_offset,
+        limit,
+        low,
+        low_epoch,
+        not is_majority,
+        tuple((epoch, min(to_offset, limit)) for epoch, to_offset in _from(held, low, limit)),
+        parted,
+        None,
+    )
+
+
+def _without_canonical(shape: Survey, before: SilverPosition | None) -> Resume:
+    known = before or NOTHING
+    ends = [snapshot.end_offset for snapshot in shape.snapshots if snapshot.end_offset > 0]
+    if not shape.branches and ends and max(ends) > known.settled_offset:
+        # Snapshots alone: what they contain is committed.
+        newest = max((one for one in shape.snapshots), key=lambda one: (one.end_offset, one.epoch))
+        low = (newest.end_offset, newest.epoch)
+        return Resume(before, known.settled_offset, newest.end_offset, *low, False, (), None, None)
+    why = "nothing was captured" if not shape.branches else "the logs that were captured contradict each other"
+    return Resume(before, known.to_offset, None, known.low, known.low_epoch, False, known.epochs, None, why)
+
+
+def _from(held: Epochs, low: int, limit: int) -> list[tuple[int, int]]:
+    """The epochs that reach past `low`, up to `limit`."""
+    found = []
+    start = 0
+    for epoch, to_offset in held:
+        if to_offset > low and start < limit:
+            found.append((epoch, to_offset))
+        start = to_offset
+    return found
+
+
+def _parting(known: SilverPosition, held: Epochs, log_start: int) -> int | None:
+    """The first told offset at which the log is of another epoch than it was; None where nobody says otherwise.
+
+    Equal epochs at an offset are equal records (Raft's log matching).
+    """
+    start = known.low
+    for epoch, to_offset in known.epochs:
+        offset = max(start, log_start)
+        while offset < min(to_offset, known.to_offset):
+            now = next(((e, stop) for e, stop in held if stop > offset), None)
+            if now is None or now[0] != epoch:
+                return offset if now is not None else None
+            offset = now[1]
+        start = to_offset
+    return None

@@ -1,0 +1,259 @@
+"""The silver tables of one plan: what the canonical log tells from where earlier plans left off.
+
+Where a majority of the voters was captured, rows go to what is settled below `low`: whole transactions, whole
+operations. Elsewhere they go to the end of the canonical log, unproven. A later plan whose canonical log is another one
+from some offset on tells that suffix anew; its row of `replays` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.replay.cluster import OpenStorage
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.records import RecordColumns, between, end_of
+from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
+from kraft_audit.replay.resume import Resume, resume_of
+from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
+from kraft_audit.replay.state import Sources, usable_snapshots
+from kraft_audit.replay.survey import (
+    RecordWindow,
+    Survey,
+    SurveyedSnapshot,
+    canonical_windows,
+    snapshot_windows,
+    survey,
+)
+from kraft_audit.replay.tables import REPLAYS, SILVER, silver_batch
+from kraft_codec.redaction import Redactor
+
+TableRows = tuple[str, pa.RecordBatch]
+SILVER_TABLES: Final = frozenset(SILVER)
+
+
+class Observer(Protocol):
+    """Sees the whole replay, from the earliest record that is held to the end of the canonical log."""
+
+    def surveyed(self, shape: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+        """The shape of the log, and the rows of `watermarks`, `voter_sets` and `leader_epochs`."""
+
+    def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
+        """Where the replay starts; the records of the snapshot that it starts from."""
+
+    def told(self, table: str, batch: pa.RecordBatch) -> None:
+        """Rows of a `*_changes` table."""
+
+    def replayed(self, window: RecordWindow) -> None:
+        """A window of the canonical log, its rows told before."""
+
+    def ended(self, replay: ClusterReplay) -> None:
+        """The end of the canonical log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a replay starts and where the canonical log ends. `log_start` is the first offset that a log holds."""
+
+    from_offset: int
+    end_offset: int
+    log_start: int
+    path: tuple[int, ...]
+    snapshot: SurveyedSnapshot | None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.snapshot is not None or self.log_start == 0
+
+
+def silver(
+    plan: ClusterPlan,
+    tables: frozenset[str] = SILVER_TABLES,
+    *,
+    open_storage: OpenStorage,
+    redactor: Redactor,
+    observer: Observer | None = None,
+    shape: Survey | None = None,
+) -> Iterator[TableRows]:
+    """The rows of the silver tables in `tables` that `plan` adds to what plans before it told.
+
+    With an observer the replay starts at the earliest record there is, else at the newest usable snapshot at or below
+    `plan.silver`; the rows are the same. `shape` is the survey of
+    the whole plan, where that has been made. Raises InputError where a storage can no longer be opened.
+    """
+    reading = _Silver(plan, tables, open_storage, redactor, observer, shape)
+    yield from reading.rows()
+
+
+class _Silver:
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        tables: frozenset[str],
+        open_storage: OpenStorage,
+        redactor: Redactor,
+        observer: Observer | None,
+        shape: Survey | None,
+    ) -> None:
+        self.news = plan
+        self.plan = plan.whole()
+        self.tables = tables
+        self.open_storage = open_storage
+        self.redactor = redactor
+        self.observer = observer
+        self.shape = shape or survey(self.plan, open_storage=open_storage, redactor=redactor)
+        self.intervals = _intervals(self.shape, self.plan)
+        self.newest = newest_canonical(self.intervals)
+
+    def rows(self) -> Iterator[TableRows]:
+        small = quorum_rows(self.shape, self.plan, self.intervals)
+        if self.observer is not None:
+            self.observer.surveyed(self.shape, small)
+        resume = resume_of(self.plan, self.shape, self.newest)
+        wanted = self.tables & (REPLAY_TABLES | {REPLAYS.name})
+        if wanted or self.observer is not None:
+            yield from self._replay(resume)
+        yield from self._small(small, resume)
+
+    def _small(self, small: Mapping[str, list[dict[str, Any]]], resume: Resume) -> Iterator[TableRows]:
+        news = {(replica.capture_number, replica.capture) for replica in self.news.replicas}
+        kept = {
+            "watermarks": [row for row in small["watermarks"] if (row["capture_number"], row["capture"]) in news],
+            "voter_sets": [row for row in _with_ends(small["voter_sets"]) if resume.may_change(row)],
+            "leader_epochs": [row for row in small["leader_epochs"] if resume.may_change(row)],
+        }
+        for name, rows in kept.items():
+            if name in self.tables and rows:
+                names = SILVER[name].column_names
+                plain = [{key: value for key, value in row.items() if key in names} for row in rows]
+                yield name, silver_batch(SILVER[name], self.plan.cluster_id, self.plan.number, plain)
+
+    def _replay(self, resume: Resume) -> Iterator[TableRows]:
+        start = self._start(resume)
+        replay = ClusterReplay(
+            cluster_id=self.plan.cluster_id,
+            plan=self.plan.number,
+            tables=None if self.observer is not None else self.tables & REPLAY_TABLES,
+            defaults=dict(self.plan.defaults),
+        )
+        limit = resume.limit if resume.limit is not None else start.from_offset
+        settled: int | None = None
+        for batches, is_beyond in self._told(replay, start, limit, goes_beyond_low=resume.goes_beyond_low):
+            if is_beyond and settled is None:
+                settled = replay.settled_offset
+            to_offset = limit if resume.goes_beyond_low else settled
+            for name, batch in batches:
+                if self.observer is not None:
+                    self.observer.told(name, batch)
+                kept = _rows_between(batch, resume.from_offset, to_offset) if resume.tells else batch.slice(0, 0)
+                if kept.num_rows and name in self.tables:
+                    yield name, kept
+        if self.observer is not None:
+            self.observer.ended(replay)
+        if REPLAYS.name in self.tables:
+            row = resume.row(start, replay.settled_offset if settled is None else settled)
+            yield REPLAYS.name, silver_batch(REPLAYS, self.plan.cluster_id, self.plan.number, [row])
+
+    def _told(
+        self, replay: ClusterReplay, start: Start, limit: int, *, goes_beyond_low: bool
+    ) -> Iterator[tuple[Iterator[TableRows], bool]]:
+        """What each part of the replay tells, and whether that part lies at or behind `limit`."""
+        if start.snapshot is not None:
+            windows: Any = self._snapshot(start.snapshot)
+            if self.observer is not None:
+                windows = list(windows)
+                self.observer.begins(start, windows, self.shape)
+            where = {"end_offset": start.from_offset, "epoch": start.snapshot.epoch}
+            yield replay.load_snapshot(windows, **where, timestamp_ms=snapshot_time_ms(start.snapshot)), False
+        elif self.observer is not None:
+            self.observer.begins(start, [], self.shape)
+        passed = start.from_offset >= limit
+        if start.path:
+            for window in canonical_windows(
+                self.plan,
+                start.path,
+                open_storage=self.open_storage,
+                redactor=self.redactor,
+                from_offset=start.from_offset,
+            ):
+                end = end_of(window.records, window.to_offset)
+                records = window.records
+                if not passed and end >= limit:
+                    yield replay.replay(between(records, None, limit), limit), False
+                    records, passed = between(records, limit, None), True
+                if end > limit or not passed:
+                    yield replay.replay(records, end), passed
+                if self.observer is not None:
+                    self.observer.replayed(window)
+                elif passed and not goes_beyond_low:
+                    return
+        yield replay.finish(at_end=True), True
+
+    def _start(self, resume: Resume) -> Start:
+        canonical = None if self.newest is None else self.newest.interval.canonical
+        path = () if canonical is None else tuple(self.shape.path(canonical.number))
+        log_start = self.shape.branches[path[0]].from_offset if path else 0
+        end = 0 if canonical is None else canonical.end[1]
+        snapshot = first_snapshot(self.shape, log_start, has_log=bool(path))
+        if self.observer is None and canonical is not None:
+            branch = Sources(self.plan, self.shape, canonical.number, self.open_storage, self.redactor)
+            usable = usable_snapshots(branch, resume.from_offset)
+            snapshot = usable[-1] if usable else snapshot
+        from_offset = log_start if snapshot is None else snapshot.end_offset
+        return Start(from_offset, end, log_start, path, snapshot)
+
+    def _snapshot(self, snapshot: SurveyedSnapshot) -> Iterator[RecordColumns]:
+        found = snapshot_windows(self.plan, snapshot.source, open_storage=self.open_storage, redactor=self.redactor)
+        return (window.records for window in found)
+
+
+def newest_canonical(intervals: Sequence[RoundInterval]) -> RoundInterval | None:
+    """The newest round that shows a canonical log."""
+    return next((one for one in reversed(intervals) if one.interval.canonical), None)
+
+
+def first_snapshot(shape: Survey, log_start: int, *, has_log: bool) -> SurveyedSnapshot | None:
+    """The snapshot that the log goes on from; without a log the newest one there is."""
+    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0]
+    if not has_log:
+        return max(real, key=lambda one: (one.end_offset, one.epoch), default=None)
+    if log_start == 0:
+        return None
+    return min((one for one in real if one.end_offset >= log_start), key=lambda one: one.end_offset, default=None)
+
+
+def snapshot_time_ms(snapshot: SurveyedSnapshot) -> int:
+    """The append time of the last record that a snapshot contains, as its header says; 0 where it does not."""
+    for record in snapshot.controls:
+        if record.name == "SNAPSHOT_HEADER":
+            return int(record.fields["last_contained_log_timestamp"])
+    return 0
+
+
+def _intervals(shape: Survey, plan: ClusterPlan) -> list[RoundInterval]:
+    """The intervals of the rounds; what earlier plans proved is evidence where the disks prove less by now."""
+    intervals = committed_intervals(shape, plan)
+    known = plan.silver
+    if known is None or not intervals or max(one.interval.low for one in intervals) >= known.low:
+        return intervals
+    return committed_intervals(shape, plan, earlier_low=(known.low, known.low_epoch))
+
+
+def _with_ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `voter_sets` with the offset of the set that superseded each, as `to_offset`."""
+    starts = sorted(row["from_offset"] for row in rows if row["canonical"])
+    ends = dict(pairwise(starts))
+    return [{**row, "to_offset": ends.get(row["from_offset"]) if row["canonical"] else None} for row in rows]
+
+
+def _rows_between(batch: pa.RecordBatch, from_offset: int, to_offset: int | None) -> pa.RecordBatch:
+    offsets = batch.column("from_offset")
+    kept = pc.greater_equal(offsets, from_offset)
+    if to_offset is not None:
+        kept = pc.and_(kept, pc.less(offsets, to_offset))
+    return batch if pc.all(kept).as_py() else batch.filter(kept)
