@@ -17,7 +17,7 @@ endif
 
 .PHONY: help
 help: ## say what each target does
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(VENV)/installed ## put everything in .venv, Delta's jars in .jars; at once when already done
@@ -70,9 +70,14 @@ soak: setup ## simulate and compare for SOAK_SECONDS (an hour) on two processes,
 	@$(RUN)/python scripts/soak.py
 
 .PHONY: docs
-docs: setup ## the documentation as pages in docs-site/, tables, rules and commands made from the code
+docs: notebooks ## the documentation as pages in docs-site/, tables, rules and commands made from the code
 	@NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --quiet
 	@echo "docs-site/index.html"
+
+.PHONY: notebooks
+notebooks: setup ## run every notebook on the samples; what they show goes to build/notebooks/
+	@for notebook in notebooks/*.py; do $(RUN)/python scripts/run_notebook.py $$notebook --out build/notebooks; done
+	@ls build/notebooks/*
 
 .PHONY: clean
 clean: ## remove what runs and tests made; keep .venv and .jars

@@ -7,6 +7,7 @@ from their models, so that none of these pages can drift.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the generated pages to those that are written by hand."""
     for name, text in generated_pages().items():
         files.append(File.generated(config, name, content=text))
+    for page in executed_notebooks():
+        files.append(File.generated(config, f"notebooks/{page.name}", content=page.read_text()))
     return files
 
 
@@ -43,6 +46,7 @@ def generated_pages() -> dict[str, str]:
         "reference/tables.md": tables_page(all_tables()),
         "reference/fleet.md": settings_page(),
         "reference/data-source.md": data_source_page(),
+        "notebooks/index.md": notebooks_page(),
         "security.md": (ROOT / "SECURITY.md").read_text(),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
         **{f"rules/{name}": text for name, text in rule_pages().items()},
@@ -126,6 +130,30 @@ def data_source_page() -> str:
     import kraft_audit.spark.source as source
 
     return f"# Spark data source\n\n{inspect.getdoc(source)}\n"
+
+
+def executed_notebooks() -> list[Path]:
+    """Pages of notebooks as `make notebooks` left them."""
+    return sorted((ROOT / "build" / "notebooks").glob("*.html"))
+
+
+def notebooks_page() -> str:
+    """What notebooks there are; each as it ran on the samples, where it was run."""
+    executed = {page.stem for page in executed_notebooks()}
+    lines = []
+    for notebook in sorted((ROOT / "notebooks").glob("*.py")):
+        markdown = [line.removeprefix("# ") for line in notebook.read_text().split("# %% [markdown]\n")[1].splitlines()]
+        title = markdown[0].removeprefix("# ")
+        told = " ".join(itertools.takewhile(lambda line: line and not line.startswith("#"), markdown[1:]))
+        shown = f"[{title}]({notebook.stem}.html)" if notebook.stem in executed else f"**{title}**"
+        lines.append(f"* {shown} `notebooks/{notebook.name}`: {told}")
+    return (
+        "# Notebooks\n\nEach starts with its parameters, reads log dirs or an archive without Spark, and draws "
+        "pictures that need no network. `make notebooks` runs all of them on the samples.\n\n"
+        + "\n".join(lines)
+        + "\n\n"
+        "```text\npython scripts/run_notebook.py notebooks/incident_timeline.py --out incident PATH=incident.tgz\n```\n"
+    )
 
 
 def _setting(name: str, field: Any) -> str:

@@ -1,0 +1,91 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation: {extension: .py, format_name: percent}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # Who was a voter, and was each change safe
+# Every voter set of a cluster, committed or reverted, judged twice: by Kafka's own rule (one voter at a time) and by proof
+# (do all majorities of the old and the new set meet?).
+
+# %% tags=["parameters"]
+PATH = "samples/uncommitted-voter-change"
+CLUSTER = ""
+
+# %%
+import altair as alt
+import pandas as pd
+from IPython.display import Markdown
+
+from kraft_audit.notebook import read_clusters, show_offline
+
+show_offline()
+(cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
+
+# %% [markdown]
+# ## The history
+
+# %%
+
+
+def names(voters) -> str:
+    return ", ".join(f"{voter['voter_id']}" for voter in voters) or "none"
+
+
+sets = cluster.table("voter_sets").sort_values(["from_offset", "from_epoch"])
+for column in ("voters", "added", "removed"):
+    sets[column] = sets[column].map(names)
+sets[
+    [
+        "from_offset",
+        "from_epoch",
+        "time",
+        "source",
+        "kraft_version",
+        "voters",
+        "added",
+        "removed",
+        "canonical",
+        "ended_by",
+    ]
+]
+
+# %% [markdown]
+# ## Leader epochs
+# How each epoch began and ended. A burnt epoch has no leader that any captured disk knows of.
+
+# %%
+epochs = cluster.table("leader_epochs").sort_values("epoch")
+epochs[["epoch", "leader_id", "from_offset", "to_offset", "time", "voters", "granting_voters", "canonical", "ended_by"]]
+
+# %%
+known = epochs.dropna(subset=["from_offset", "to_offset"]).copy()
+known["leader"] = known["leader_id"].map(lambda node: "unknown" if pd.isna(node) else f"node {int(node)}")
+known["branch"] = known["canonical"].map({True: "canonical", False: "not canonical"})
+alt.Chart(known[["epoch", "leader", "branch", "from_offset", "to_offset"]]).mark_bar().encode(
+    x=alt.X("from_offset:Q", title="offset"),
+    x2="to_offset:Q",
+    y=alt.Y("epoch:O", title="leader epoch"),
+    color="leader:N",
+    opacity=alt.Opacity("branch:N", scale=alt.Scale(domain=["canonical", "not canonical"], range=[1.0, 0.35])),
+).properties(width=700, title="Which offsets each epoch wrote")
+
+# %% [markdown]
+# ## What is proven committed
+
+# %%
+watermarks = cluster.table("watermarks")
+newest = watermarks.iloc[-1]
+lines = [f"* low {newest.low}: {fact}" for fact in newest.low_evidence]
+lines += [f"* high {newest.high}: {fact}" for fact in newest.high_evidence]
+Markdown("\n".join(lines) or "Nothing is proven.")
+
+# %% [markdown]
+# ## What the rules say of it
+
+# %%
+findings = cluster.table("findings")
+findings = findings[findings["scope"].isin(["voters", "log"]) & (findings["status"] != "clear")]
+findings[["severity", "rule", "name", "status", "subject", "summary", "reason", "what_to_do"]].reset_index(drop=True)

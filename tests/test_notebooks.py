@@ -1,0 +1,62 @@
+"""Every notebook runs on the samples and on a simulated incident, and shows what the tables hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nbclient")
+pytest.importorskip("vl_convert")
+
+from kraft_engine import simulate
+from scripts.run_notebook import ParameterError, execute, main
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def incident(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An engine's log dirs, which no notebook was written on."""
+    folder = tmp_path_factory.mktemp("incident") / "out"
+    simulate("last-replica-standing", 3, folder)
+    return folder
+
+
+def shown(folder: Path, name: str) -> str:
+    """All that a notebook printed, drew or raised, as text."""
+    notebook = json.loads((folder / f"{name}.ipynb").read_text())
+    return json.dumps([cell.get("outputs", []) for cell in notebook["cells"] if cell["cell_type"] == "code"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_on_the_samples(notebook: Path, tmp_path: Path) -> None:
+    assert execute(notebook, tmp_path, {})
+    page = (tmp_path / f"{notebook.stem}.html").read_text()
+    assert "<table" in page
+    assert "<script" not in page
+    assert "://" not in page.replace("http://www.w3.org", "").replace("https://www.w3.org", ""), (
+        "a page fetches nothing"
+    )
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_on_a_simulated_incident(notebook: Path, incident: Path, tmp_path: Path) -> None:
+    assert execute(notebook, tmp_path, {"PATH": str(incident)})
+    if notebook.stem in ("fleet_risk", "incident_timeline"):
+        assert "KP001" in shown(tmp_path, notebook.stem), "the scenario is about the last replica standing"
+
+
+def test_a_failing_cell_keeps_what_was_shown(tmp_path: Path) -> None:
+    assert not execute(NOTEBOOKS[0], tmp_path, {"PATH": str(tmp_path / "nothing-there")})
+    assert "InputError" in shown(tmp_path, NOTEBOOKS[0].stem)
+
+
+def test_a_parameter_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ParameterError, match="OFSET"):
+        execute(ROOT / "notebooks" / "elr_time_travel.py", tmp_path, {"OFSET": "3"})
+    assert main([str(ROOT / "notebooks" / "elr_time_travel.py"), "--out", str(tmp_path), "OFFSET=x"]) == 2
+    assert "OFFSET: 'x': expected int" in capsys.readouterr().err
