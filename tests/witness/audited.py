@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kraft_audit.replay.cluster import wall_clock_ms
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
@@ -19,6 +20,8 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
 
 KEY = bytes(32)
+READ_MS = wall_clock_ms()
+"""One time for all readings, after all that an engine ever writes."""
 
 
 @dataclass
@@ -41,7 +44,7 @@ class Audited:
 
     @cached_property
     def survey(self) -> Survey:
-        return survey(self.plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: 0)
+        return survey(self.plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: READ_MS)
 
     @cached_property
     def rounds(self) -> list[RoundInterval]:

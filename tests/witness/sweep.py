@@ -1,0 +1,111 @@
+"""Many seeds of every kind of run, on all processors: `python -m tests.witness.sweep [SEEDS [FIRST_SEED]]`.
+
+Each seed is one run of at least 5,000 events with every invariant on, captured at one moment and at several, replayed
+and compared with the truth; runs beyond Raft's model have their damage told. Prints what was done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from tests.witness.beyond import compare_beyond
+from tests.witness.runs import RunResult, compare_seed, told
+
+SHARES = {
+    "random": 5,
+    "random-raft": 5,
+    "random-kip856": 4,
+    "random-kip642": 4,
+    "random-beyond": 1,
+    "random-raft-beyond": 1,
+}
+"""Of twenty seeds so many are of each kind; every dialect and both kinds of schedules are among them."""
+EVENTS_MIN = 5_000
+JOBS_AT_A_TIME = 8
+
+
+@dataclass(slots=True)
+class Row:
+    """One kind of run: seeds played, events in them, facts compared."""
+
+    seeds: int = 0
+    events: int = 0
+    compared: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def kinds(seeds: int, first_seed: int) -> Iterator[tuple[str, int]]:
+    """(scenario, seed) of as many runs as asked for, in the shares of `SHARES`."""
+    turn = [name for name, share in SHARES.items() for _ in range(share)]
+    for number in range(seeds):
+        yield turn[number % len(turn)], first_seed + number
+
+
+def play(job: tuple[str, int]) -> RunResult:
+    """One seed; an exception, such as a violated invariant, is a disagreement."""
+    scenario, seed = job
+    try:
+        return compare_beyond(scenario, seed) if "beyond" in scenario else compare_seed(scenario, seed, quickly=True)
+    except Exception:
+        return RunResult(scenario, seed, Counter(), (traceback.format_exc(limit=-3),), 0.0)
+
+
+def sweep(seeds: int, first_seed: int, say: Callable[[str], None]) -> tuple[dict[str, Row], list[str]]:
+    """Plays the seeds; what was compared by kind of run, and every disagreement."""
+    rows = {name: Row() for name in SHARES}
+    disagreements: list[str] = []
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for result in pool.map(play, kinds(seeds, first_seed), chunksize=JOBS_AT_A_TIME):
+            row = rows[result.scenario]
+            row.seeds += 1
+            row.seconds += result.seconds
+            row.counts += result.counts
+            row.events += result.counts["events"]
+            row.compared += sum(result.counts.values()) - result.counts["events"]
+            for text in told([result]):
+                disagreements.append(text)
+                say(text)
+    return rows, disagreements
+
+
+def table(rows: dict[str, Row]) -> str:
+    """What was done, one line a kind of run."""
+    columns = ("captures", "subsets", "voter sets", "epochs", "partition states", "snapshots")
+    head = f"{'run':20}{'seeds':>7}{'events':>12}{'compared':>10}" + "".join(f"{name:>18}" for name in columns)
+    lines = [f"{head}{'seconds':>9}"]
+    total = Row()
+    for name, row in rows.items():
+        lines.append(_line(name, row, columns))
+        total.seeds += row.seeds
+        total.events += row.events
+        total.compared += row.compared
+        total.seconds += row.seconds
+        total.counts += row.counts
+    return "\n".join([*lines, _line("all", total, columns)])
+
+
+def _line(name: str, row: Row, columns: tuple[str, ...]) -> str:
+    counted = "".join(f"{row.counts[column]:>18,}" for column in columns)
+    return f"{name:20}{row.seeds:>7,}{row.events:>12,}{row.compared:>10,}{counted}{row.seconds:>9.0f}"
+
+
+def main(arguments: list[str]) -> int:
+    seeds = int(arguments[0]) if arguments else 2_000
+    first_seed = int(arguments[1]) if len(arguments) > 1 else 1
+    started = time.monotonic()
+    rows, disagreements = sweep(seeds, first_seed, lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+    print(table(rows))  # noqa: T201
+    print(f"{len(disagreements)} disagreements, {time.monotonic() - started:.0f} s")  # noqa: T201
+    return int(bool(disagreements))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
