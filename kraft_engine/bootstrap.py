@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraft_engine.batches import Record
+from kraft_engine.broker_messages import Listener
 from kraft_engine.elr import LATEST, Release
 from kraft_engine.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR
 from kraft_engine.image_records import config, feature
@@ -11,7 +12,7 @@ from kraft_engine.image_records import config, feature
 class Bootstrap:
     """What a new cluster is formatted with: feature levels and the controllers' static min.insync.replicas."""
 
-    __slots__ = ("features", "release", "static_min_isr", "unclean_recovery")
+    __slots__ = ("controller_listener", "features", "release", "static_min_isr", "unclean_recovery")
 
     def __init__(self, metadata_version: int = 30, *, elr: int | None = None, static_min_isr: int = 1) -> None:
         level = (1 if metadata_version >= 26 else 0) if elr is None else elr
@@ -28,6 +29,8 @@ class Bootstrap:
                 self.features[name] = value
         self.static_min_isr = static_min_isr
         self.release: Release = LATEST
+        # What controllers register as their endpoint.
+        self.controller_listener = Listener("CONTROLLER", 9093)
         # KIP-966's unclean recovery, never shipped (kraft_engine.recovery).
         self.unclean_recovery = False
 

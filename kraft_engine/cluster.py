@@ -7,9 +7,7 @@ from typing import Any
 from kraft_engine import election, membership
 from kraft_engine.disks import Disk
 from kraft_engine.image import Image
-from kraft_engine.leader import describe_replicas
 from kraft_engine.log import Snapshot
-from kraft_engine.messages import DescribeQuorumResponse
 from kraft_engine.network import Network
 from kraft_engine.protocols import Membership, StateMachine, Witness
 from kraft_engine.raft import LEADER, RaftNode, Settings
@@ -312,22 +310,3 @@ class Cluster:
         if leader is None:
             raise TimeoutError("the leader went as it came")
         return leader
-
-    def describe(self, slot: int) -> DescribeQuorumResponse:
-        """DescribeQuorum: only the leader answers with replicas."""
-        node = self.processes[slot].node
-        if node is None or node.leader is None:
-            known = (node.leader_id, node.epoch) if node is not None else (-1, -1)
-            return DescribeQuorumResponse("NOT_LEADER_OR_FOLLOWER", *known)
-        state = node.leader
-        own = state.replicas.get(node.key)
-        if own is not None:
-            own.end_offset = node.log.end_offset
-        return DescribeQuorumResponse(
-            "",
-            node.id,
-            node.epoch,
-            state.high_watermark,
-            describe_replicas(state.replicas),
-            describe_replicas(state.observers),
-        )

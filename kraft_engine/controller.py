@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kraft_engine.alter_partition import alter_error
 from kraft_engine.batches import Record
 from kraft_engine.bootstrap import Bootstrap
-from kraft_engine.elr import ONLINE, PREFERRED, RECOVERED, UNCLEAN, ChangeBuilder
+from kraft_engine.broker_messages import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    BrokerResponse,
+)
+from kraft_engine.elr import ONLINE, PREFERRED, UNCLEAN, ChangeBuilder
 from kraft_engine.image import METADATA_VERSION, MIN_ISR, TOPIC, Image
 from kraft_engine.image_records import config, partition_fields, partition_version, register_broker_version
 from kraft_engine.leader import append
@@ -20,7 +30,8 @@ from kraft_engine.partition import NO_LEADER, Partition
 from kraft_engine.raft import RaftNode
 from kraft_engine.switches import Switches
 
-Reply = Callable[[str, dict[str, Any]], None]
+Reply = Callable[[BrokerResponse], None]
+Then = Callable[[], None]
 SESSION_TIMEOUT_US = 3_000_000
 
 
@@ -28,7 +39,7 @@ class ControllerWitness(Protocol):
     """Sees every operation that the active controller writes, and what it accepts."""
 
     def operation(self, controller: Controller, records: list[Record]) -> None: ...
-    def altered(self, partition: Partition, request: dict[str, Any]) -> None: ...
+    def altered(self, partition: Partition, request: AlterPartitionRequest) -> None: ...
 
 
 class Controller:
@@ -51,7 +62,7 @@ class Controller:
         self.bootstrap = bootstrap
         self.witness = witness
         self.switches: Switches = node.switches
-        self.waiting: list[tuple[int, Reply, dict[str, Any]]] = []
+        self.waiting: list[tuple[int, Then]] = []
         now_us = node.world.now_us
         self.sessions_us = dict.fromkeys(image.brokers, now_us + SESSION_TIMEOUT_US)
 
@@ -76,7 +87,9 @@ class Controller:
 
     def _controller_registration(self, controller_id: int) -> Record:
         host, port = self.node.addresses.endpoint_of(controller_id)
-        endpoint = {"name": "CONTROLLER", "host": host, "port": port, "securityProtocol": 0}
+        listener = self.bootstrap.controller_listener
+        protocol = listener.security_protocol
+        endpoint = {"name": listener.name, "host": host, "port": port, "securityProtocol": protocol}
         features = [
             {"name": "kraft.version", "minSupportedVersion": 0, "maxSupportedVersion": 1},
             {"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30},
@@ -93,23 +106,22 @@ class Controller:
             },
         )
 
-    def write(self, records: list[Record], reply: Reply | None = None, answer: dict[str, Any] | None = None) -> bool:
-        """Appends one atomic operation; the reply waits for its commit. False where the node died writing it."""
+    def write(self, records: list[Record], then: Then | None = None) -> bool:
+        """Appends one atomic operation; `then` waits for its commit. False where the node died writing it."""
         node = self.node
         if node.leader is None:
             return False
         if records:
             for name, _, fields in records:
                 self.image.replay(name, fields)
-            if reply is not None:
-                end = node.log.end_offset + len(records)
-                self.waiting.append((end, reply, answer or {}))
+            if then is not None:
+                self.waiting.append((node.log.end_offset + len(records), then))
             if append(node, tuple(records), is_control=False) is None:
                 return False
             if self.witness is not None:
                 self.witness.operation(self, records)
-        elif reply is not None:
-            reply("", answer or {})
+        elif then is not None:
+            then()
         return True
 
     def committed(self) -> None:
@@ -119,8 +131,7 @@ class Controller:
             return
         mark = leader.high_watermark
         while self.waiting and self.waiting[0][0] <= mark:
-            _, reply, answer = self.waiting.pop(0)
-            reply("", answer)
+            self.waiting.pop(0)[1]()
 
     # Changes of partitions
 
@@ -183,45 +194,51 @@ class Controller:
 
     # Brokers
 
-    def register(self, request: dict[str, Any], reply: Reply) -> None:
+    def register(self, request: BrokerRegistrationRequest, reply: Reply) -> None:
         """BrokerRegistration: an unclean shutdown costs ISR and ELR, a clean one only the ISR (facts 6.3)."""
-        broker_id = request["broker_id"]
+        broker_id = request.broker_id
         known = self.image.brokers.get(broker_id)
         self.sessions_us[broker_id] = self.node.world.now_us + SESSION_TIMEOUT_US
-        if known is not None and known["incarnationId"] == request["incarnation_id"]:
-            self.write([self._registration(request, known)], reply, {"broker_epoch": known["brokerEpoch"]})
+        if known is not None and known["incarnationId"] == request.incarnation_id:
+            response = BrokerRegistrationResponse(request.sender, "", known["brokerEpoch"])
+            self.write([self._registration(request, known["brokerEpoch"], known)], lambda: reply(response))
             return
-        if known is not None and not known["fenced"] and request["may_wait"]:
-            reply("DUPLICATE_BROKER_REGISTRATION", {})
+        if known is not None and not known["fenced"] and request.may_wait:
+            reply(BrokerRegistrationResponse(request.sender, "DUPLICATE_BROKER_REGISTRATION"))
             return
         stored_epoch = known["brokerEpoch"] if known is not None else -2
-        is_clean = request["previous_broker_epoch"] == stored_epoch
+        is_clean = request.previous_broker_epoch == stored_epoch
         unclean = self.image.elr_enabled and not is_clean
         epoch = self.node.log.end_offset
         records = self.removals(broker_id, unclean=unclean)
         if unclean:
             records += self.removals(broker_id, unclean=True, from_elr=True)
-        records.append(self._registration({**request, "broker_epoch": epoch}, None))
-        self.write(records, reply, {"broker_epoch": epoch})
+        records.append(self._registration(request, epoch, None))
+        self.write(records, lambda: reply(BrokerRegistrationResponse(request.sender, "", epoch)))
 
-    def _registration(self, request: dict[str, Any], known: dict[str, Any] | None) -> Record:
-        level = self.image.metadata_version
-        version = register_broker_version(level)
+    def _registration(self, request: BrokerRegistrationRequest, epoch: int, known: dict[str, Any] | None) -> Record:
+        """A new registration is fenced; one of the same incarnation keeps the state of the `known` one."""
+        version = register_broker_version(self.image.metadata_version)
+        listener = request.listener
+        endpoint = {
+            "name": listener.name,
+            "host": f"broker-{request.broker_id}",
+            "port": listener.port,
+            "securityProtocol": listener.security_protocol,
+        }
         fields: dict[str, Any] = {
-            "brokerId": request["broker_id"],
-            "incarnationId": request["incarnation_id"],
-            "brokerEpoch": known["brokerEpoch"] if known is not None else request["broker_epoch"],
-            "endPoints": [
-                {"name": "PLAINTEXT", "host": f"broker-{request['broker_id']}", "port": 9092, "securityProtocol": 0}
-            ],
+            "brokerId": request.broker_id,
+            "incarnationId": request.incarnation_id,
+            "brokerEpoch": epoch,
+            "endPoints": [endpoint],
             "features": [{"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30}],
-            "rack": request.get("rack"),
+            "rack": request.rack,
             "fenced": known["fenced"] if known is not None else True,
         }
         if known is not None and known["inControlledShutdown"]:
             fields["inControlledShutdown"] = True
         if version >= 3:
-            fields["logDirs"] = request["log_dirs"]
+            fields["logDirs"] = list(request.log_dirs)
         return ("RegisterBrokerRecord", version, fields)
 
     def broker_change(self, broker_id: int, version: int, **changes: Any) -> Record:
@@ -232,25 +249,27 @@ class Controller:
             return (name, 0, {"id": broker_id, "epoch": epoch})
         return ("BrokerRegistrationChangeRecord", version, {"brokerId": broker_id, "brokerEpoch": epoch, **changes})
 
-    def heartbeat(self, request: dict[str, Any], reply: Reply) -> None:
+    def heartbeat(self, request: BrokerHeartbeatRequest, reply: Reply) -> None:
         """Keeps the session; fences, unfences and lets go as the broker's wishes and its catch-up allow."""
-        broker_id = request["broker_id"]
+        broker_id = request.broker_id
         known = self.image.brokers.get(broker_id)
-        if known is None or known["brokerEpoch"] != request["broker_epoch"]:
-            reply("STALE_BROKER_EPOCH", {})
+        if known is None or known["brokerEpoch"] != request.broker_epoch:
+            reply(BrokerHeartbeatResponse(request.sender, "STALE_BROKER_EPOCH"))
             return
         self.sessions_us[broker_id] = self.node.world.now_us + SESSION_TIMEOUT_US
-        if request["offline_dirs"]:
-            self._offline(broker_id, request["offline_dirs"])
-        if request["want_shutdown"]:
-            self._shut_down(broker_id, known, reply)
-        elif known["fenced"] and request["metadata_offset"] > known["brokerEpoch"]:
+        if request.offline_log_dirs:
+            self._offline(broker_id, request.offline_log_dirs)
+        if request.want_shut_down:
+            self._shut_down(request, known, reply)
+            return
+        if known["fenced"] and request.current_metadata_offset > known["brokerEpoch"]:
             self.unfence(broker_id)
-            reply("", {"fenced": False, "may_shut_down": False})
+            reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=False))
         else:
-            reply("", {"fenced": bool(known["fenced"]), "may_shut_down": False})
+            reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=bool(known["fenced"])))
 
-    def _shut_down(self, broker_id: int, known: dict[str, Any], reply: Reply) -> None:
+    def _shut_down(self, request: BrokerHeartbeatRequest, known: dict[str, Any], reply: Reply) -> None:
+        broker_id = request.broker_id
         if not known["inControlledShutdown"]:
             records = [self.broker_change(broker_id, 1, inControlledShutdown=1)]
             if self.image.metadata_version < 7:
@@ -258,13 +277,12 @@ class Controller:
             records += self.removals(broker_id, unclean=False)
             if not self.write(records):
                 return
-        leads = any(partition.leader == broker_id for partition in self.image.all_partitions())
-        if leads:
-            reply("", {"fenced": False, "may_shut_down": False})
+        if any(partition.leader == broker_id for partition in self.image.all_partitions()):
+            reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=False))
             return
         if not self.image.brokers[broker_id]["fenced"]:
             self.fence(broker_id)
-        reply("", {"fenced": True, "may_shut_down": True})
+        reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=True, should_shut_down=True))
 
     def fence(self, broker_id: int) -> None:
         """The partitions first, the fencing record last."""
@@ -290,7 +308,7 @@ class Controller:
         self.sessions_us.pop(broker_id, None)
         self.write(records)
 
-    def _offline(self, broker_id: int, dirs: list[bytes]) -> None:
+    def _offline(self, broker_id: int, dirs: tuple[bytes, ...]) -> None:
         known = self.image.brokers[broker_id]
         remaining = [directory for directory in known["logDirs"] if directory not in dirs]
         if remaining == known["logDirs"] or not remaining or self.image.metadata_version < 17:
@@ -317,62 +335,22 @@ class Controller:
 
     # AlterPartition
 
-    def alter_partition(self, request: dict[str, Any], reply: Reply) -> None:
+    def alter_partition(self, request: AlterPartitionRequest, reply: Reply) -> None:
         """Validation in Kafka's order (facts 6.4), then one change."""
-        error = self._alter_error(request)
-        answer = {name: request[name] for name in ("topic_id", "partition", "attempt")}
+        error = alter_error(self.image, self.switches, request)
         if error:
-            reply(error, answer)
+            reply(AlterPartitionResponse(request.sender, error, request.key, request.attempt))
             return
-        partition = self.image.partition(request["topic_id"], request["partition"])
+        partition = self.image.partition(*request.key)
         if self.witness is not None:
             self.witness.altered(partition, request)
         build = self.builder(partition)
-        build.isr = list(request["isr"])
-        build.recovery = request["recovery"]
+        build.isr = request.isr
+        build.recovery = request.leader_recovery_state
         fields = build.build(self.election(partition.topic_id))
         records = [self.change(fields)] if fields is not None else []
-        self.write(records, reply, answer)
-
-    def _alter_error(self, request: dict[str, Any]) -> str:
-        parts = self.image.partitions.get(request["topic_id"])
-        partition = parts.get(request["partition"]) if parts is not None else None
-        if partition is None:
-            return "UNKNOWN_TOPIC_OR_PARTITION"
-        known = self.image.brokers.get(request["broker_id"])
-        if known is None or known["brokerEpoch"] != request["broker_epoch"]:
-            return "STALE_BROKER_EPOCH"
-        if self.switches.alter_partition_checks_epoch:
-            if (
-                request["leader_epoch"] > partition.leader_epoch
-                or request["partition_epoch"] > partition.partition_epoch
-            ):
-                return "NOT_CONTROLLER"
-            if request["leader_epoch"] < partition.leader_epoch:
-                return "FENCED_LEADER_EPOCH"
-        if request["broker_id"] != partition.leader:
-            return "INVALID_REQUEST"
-        if self.switches.alter_partition_checks_epoch and request["partition_epoch"] < partition.partition_epoch:
-            return "INVALID_UPDATE_VERSION"
-        return self._isr_error(partition, request)
-
-    def _isr_error(self, partition: Partition, request: dict[str, Any]) -> str:
-        isr = request["isr"]
-        if not isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
-            return "INVALID_REQUEST"
-        if partition.leader not in isr:
-            return "INVALID_REQUEST"
-        if request["recovery"] != RECOVERED and len(isr) > 1:
-            return "INVALID_REQUEST"
-        if partition.recovering == RECOVERED and request["recovery"] != RECOVERED:
-            return "INVALID_REQUEST"
-        if self.switches.alter_partition_checks_brokers:
-            for broker in isr:
-                known = self.image.brokers.get(broker)
-                wanted = request["epochs"].get(broker, -1)
-                if not self.image.is_active(broker) or (known is not None and wanted not in (-1, known["brokerEpoch"])):
-                    return "INELIGIBLE_REPLICA"
-        return ""
+        response = AlterPartitionResponse(request.sender, "", request.key, request.attempt)
+        self.write(records, lambda: reply(response))
 
     # Elections on request
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraft_engine import raft
+from kraft_engine.follower import fetch_from_someone
 from kraft_engine.leader import become_leader
 from kraft_engine.messages import (
     FENCED_LEADER_EPOCH,
@@ -18,7 +19,6 @@ from kraft_engine.messages import (
     VoteResponse,
 )
 from kraft_engine.raft import CANDIDATE, FOLLOWER, LEADER, PROSPECTIVE, RESIGNED, UNATTACHED, RaftNode
-from kraft_engine.replication import fetch_from_someone
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey
 
 
@@ -239,6 +239,10 @@ def poll_prospective(node: RaftNode, now_us: int) -> int:
 
 
 def poll_candidate(node: RaftNode, now_us: int) -> int:
+    voters = node.voters
+    if voters is not None and (len(voters) == 1 or not node.switches.votes_from_a_majority):
+        become_leader(node)
+        return raft.POLLS[node.role](node, now_us)
     if now_us >= node.deadline_us:
         if not node.is_voter:
             node.become_unattached(node.epoch)
@@ -280,6 +284,9 @@ def _send_votes(node: RaftNode, now_us: int, *, pre_vote: bool) -> int:
 
 def poll_resigned(node: RaftNode, now_us: int) -> int:
     """Tells the voters that the epoch is over; on timeout moves to the next epoch, unattached."""
+    if not node.switches.restarted_leader_resigns:
+        become_leader(node)
+        return raft.POLLS[node.role](node, now_us)
     if now_us >= node.deadline_us:
         node.become_unattached(node.epoch + 1)
         return raft.POLLS[node.role](node, now_us)
@@ -292,7 +299,9 @@ def poll_resigned(node: RaftNode, now_us: int) -> int:
         if slot < 0 or slot == node.slot:
             continue
         if node.ready(slot, now_us):
-            node.request(slot, EndQuorumEpochRequest(node.settings.cluster_id, node.id, node.epoch, node.successors))
+            cluster_id = node.settings.cluster_id
+            body = EndQuorumEpochRequest(cluster_id, node.id, node.epoch, node.successors, node.endpoint)
+            node.request(slot, body)
         next_us = min(next_us, node.in_flight[slot][1])
     return next_us
 

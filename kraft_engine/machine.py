@@ -6,23 +6,35 @@ from typing import Any
 
 from kraft_engine.batches import Record
 from kraft_engine.bootstrap import Bootstrap
-from kraft_engine.brokers import Broker, DataFetch, DataFetched, FromController, ToController
+from kraft_engine.broker_messages import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    BrokerRequest,
+    BrokerResponse,
+    DataFetchRequest,
+    DataFetchResponse,
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    refused,
+)
+from kraft_engine.brokers import Broker
 from kraft_engine.cluster import Cluster
 from kraft_engine.controller import Controller
 from kraft_engine.image import Image
 from kraft_engine.partition import Partition
 from kraft_engine.partition_invariants import PartitionInvariants
 from kraft_engine.raft import RaftNode
-from kraft_engine.recovery import (
-    GetReplicaLogInfoRequest,
-    GetReplicaLogInfoResponse,
-    RecoveryManager,
-    Strategy,
-    answer_log_info,
-)
+from kraft_engine.recovery import RecoveryManager, Strategy
+from kraft_engine.replica_manager import ReplicaManager
 from kraft_engine.replicas import Replica, TopicPartition
 
 SESSION_CHECK_US = 250_000
+BROKER_REQUESTS = (BrokerRegistrationRequest, BrokerHeartbeatRequest, AlterPartitionRequest)
+BROKER_RESPONSES = (BrokerRegistrationResponse, BrokerHeartbeatResponse, AlterPartitionResponse)
 
 
 class NodeImage:
@@ -66,7 +78,7 @@ class KafkaMachine:
 
     def recover_uncleanly(self, strategy: Strategy) -> None:
         """Turns KIP-966's unclean recovery on, in place of the elections that ship."""
-        self.recovery = RecoveryManager(self, strategy)
+        self.recovery = RecoveryManager(strategy)
         self.bootstrap.unclean_recovery = True
         self.invariants.strict_elr = False
 
@@ -163,11 +175,8 @@ class KafkaMachine:
     # Messages
 
     def message(self, node: RaftNode, source: int, body: Any) -> None:
-        if isinstance(body, ToController):
+        if isinstance(body, BROKER_REQUESTS):
             self._for_controller(node, source, body)
-            return
-        if isinstance(body, GetReplicaLogInfoRequest):
-            answer_log_info(self, node, source, body)
             return
         if isinstance(body, GetReplicaLogInfoResponse):
             if self.recovery is not None and node.slot in self.controllers:
@@ -176,30 +185,33 @@ class KafkaMachine:
         broker = self.brokers.get(node.slot)
         if broker is None or not broker.running:
             return
-        if isinstance(body, DataFetch):
+        if isinstance(body, DataFetchRequest):
             broker.fetched_from(node, source, body)
-        elif isinstance(body, DataFetched):
+        elif isinstance(body, DataFetchResponse):
             broker.fetched(node, body)
-        elif isinstance(body, FromController):
+        elif isinstance(body, BROKER_RESPONSES):
             broker.answered(node, body)
+        elif isinstance(body, GetReplicaLogInfoRequest):
+            info = broker.log_info(body)
+            if info is not None:
+                node.network.send(node.slot, source, 1, info)
 
-    def _for_controller(self, node: RaftNode, source: int, request: ToController) -> None:
-        def reply(error: str, answer: dict[str, Any]) -> None:
+    def _for_controller(self, node: RaftNode, source: int, request: BrokerRequest) -> None:
+        def reply(response: BrokerResponse) -> None:
             if node.running:
-                answer_message = FromController(request.kind, request.incarnation, error, answer)
-                node.network.send(node.slot, source, 1, answer_message)
+                node.network.send(node.slot, source, 1, response)
 
         controller = self.controllers.get(node.slot)
         if controller is None:
-            reply("NOT_CONTROLLER", request.body)
+            reply(refused(request, "NOT_CONTROLLER"))
         elif not controller.image.metadata_version:
-            reply("BROKER_NOT_AVAILABLE", request.body)
-        elif request.kind == "register":
-            controller.register(request.body, reply)
-        elif request.kind == "heartbeat":
-            controller.heartbeat(request.body, reply)
-        elif request.kind == "alter":
-            controller.alter_partition(request.body, reply)
+            reply(refused(request, "BROKER_NOT_AVAILABLE"))
+        elif isinstance(request, BrokerRegistrationRequest):
+            controller.register(request, reply)
+        elif isinstance(request, BrokerHeartbeatRequest):
+            controller.heartbeat(request, reply)
+        else:
+            controller.alter_partition(request, reply)
 
     def _check_sessions(self, _: Any, __: Any) -> None:
         for slot in sorted(self.controllers):
@@ -249,20 +261,24 @@ class KafkaMachine:
 
     # What brokers report
 
-    def became_leader(self, broker: Broker, key: TopicPartition, replica: Replica, partition: Partition) -> None:
+    def became_leader(
+        self, broker: ReplicaManager, key: TopicPartition, replica: Replica, partition: Partition
+    ) -> None:
         self.invariants.became_leader(broker, key, replica, partition)
 
-    def counted(self, broker: Broker, leader_epoch: int, replica: Replica) -> None:
+    def counted(self, broker: ReplicaManager, leader_epoch: int, replica: Replica) -> None:
         if leader_epoch != replica.leader_epoch:
             detail = f"leader {broker.id} of epoch {replica.leader_epoch} counts a fetch of epoch {leader_epoch}"
             self.invariants.fail("FetchInLeaderEpoch", detail)
 
-    def data_watermark_moved(self, broker: Broker, key: TopicPartition, replica: Replica, *, enough: bool) -> None:
+    def data_watermark_moved(
+        self, broker: ReplicaManager, key: TopicPartition, replica: Replica, *, enough: bool
+    ) -> None:
         if not enough:
             self.invariants.fail("WatermarkNeedsMinIsr", f"broker {broker.id}: ISR {replica.isr} is under min ISR")
-        self.invariants.watermark(self, broker, key, replica)
+        self.invariants.watermark(broker, key, replica, self.active_controller(), self.broker_by_id)
 
-    def acknowledged(self, broker: Broker, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
+    def acknowledged(self, broker: ReplicaManager, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
         self.invariants.acknowledged(broker, key, replica, ack)
 
     # Processes

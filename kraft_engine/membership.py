@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft_engine.batches import Batch, Record
-from kraft_engine.leader import HOUR_US, LeaderState, append, leader_change
+from kraft_engine.leader import append, leader_change
+from kraft_engine.leader_state import LeaderState, PendingChange
 from kraft_engine.messages import (
     DUPLICATE_VOTER,
     INVALID_REQUEST,
@@ -26,25 +27,10 @@ from kraft_engine.messages import (
     VoterChangeResponse,
 )
 from kraft_engine.raft import NEVER, RaftNode
-from kraft_engine.replication import leader_only_error
+from kraft_engine.serving import leader_only_error
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, Voter, VoterSet
 
-
-class PendingChange:
-    """An add or remove under way. `offset` is -1 until its VotersRecord is appended."""
-
-    __slots__ = ("ack_when_committed", "correlation", "deadline_us", "is_add", "offset", "source", "voter")
-
-    def __init__(
-        self, is_add: bool, voter: Voter, source: int, correlation: int, deadline_us: int, ack_when_committed: bool
-    ) -> None:
-        self.is_add = is_add
-        self.voter = voter
-        self.source = source
-        self.correlation = correlation
-        self.deadline_us = deadline_us
-        self.ack_when_committed = ack_when_committed
-        self.offset = -1
+HOUR_US = 3_600_000_000
 
 
 class Kip853:
@@ -63,10 +49,7 @@ class Kip853:
                 node.history.add_version(offset, fields["kRaftVersion"])
             elif name == "KRAFT_VOTERS":
                 voters = VoterSet(Voter.from_fields(entry) for entry in fields["voters"])
-                node.history.add(offset, voters)
-                node.witness.voters_changed(node, offset, voters)
-                if node.leader is not None:
-                    node.leader.set_voters(voters)
+                node.adopt_voters(offset, voters)
             offset += 1
 
     def start_of_epoch(self, node: RaftNode, leader: LeaderState) -> tuple[Record, ...]:
@@ -217,7 +200,7 @@ class Kip853:
         self._append_voters(node, leader, pending, leader.voters.removing(request.voter))
 
     def handle_update(self, node: RaftNode, source: int, correlation: int, request: UpdateRaftVoterRequest) -> None:
-        error = leader_only_error(node, request.cluster_id, request.leader_epoch)
+        error = leader_only_error(node, request.cluster_id, request.current_leader_epoch)
         leader = node.leader
         if not error and leader is not None:
             error = self._update(node, leader, request.voter)

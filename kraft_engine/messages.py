@@ -1,13 +1,17 @@
-"""Requests and responses between replicas, with the fields of their Kafka schemas that KRaft acts on.
+"""Requests and responses between the replicas of the metadata log, with the fields of their Kafka schemas.
 
-Every class is the single partition `__cluster_metadata-0` of its Kafka message; errors are Kafka's names ("" is NONE).
+Every class is the single partition `__cluster_metadata-0` of its Kafka message: what the schema nests in topics and
+partitions is flat here, a pair of id and directory id is one ReplicaKey, times are logical microseconds. Errors are
+Kafka's names ("" is NONE).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraft_engine.batches import Batch
 from kraft_engine.log import Snapshot, SnapshotId
-from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, Voter
+from kraft_engine.voters import ReplicaKey, Voter
 
 NONE = ""
 BROKER_NOT_AVAILABLE = "BROKER_NOT_AVAILABLE"
@@ -29,255 +33,175 @@ NOT_FOLLOWER = "NOT_FOLLOWER"
 VOTER_ALREADY_ADDED = "VOTER_ALREADY_ADDED"
 
 
-class VoteRequest:
-    """VoteRequest v2 (v1 without PreVote): voter_id and voter_directory name the receiver."""
-
-    __slots__ = (
-        "cluster_id",
-        "last_epoch",
-        "last_offset",
-        "pre_vote",
-        "replica",
-        "replica_epoch",
-        "voter",
-    )
-
-    def __init__(
-        self,
-        cluster_id: str,
-        voter: ReplicaKey,
-        replica: ReplicaKey,
-        replica_epoch: int,
-        last_epoch: int,
-        last_offset: int,
-        pre_vote: bool,
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.voter = voter
-        self.replica = replica
-        self.replica_epoch = replica_epoch
-        self.last_epoch = last_epoch
-        self.last_offset = last_offset
-        self.pre_vote = pre_vote
+Endpoint = tuple[str, int]
+"""(host, port) of the one controller listener that every node has."""
 
 
+@dataclass(frozen=True, slots=True)
 class Response:
     """What every KRaft response carries: an error, and the leader and epoch that the sender knows."""
 
-    __slots__ = ("error", "leader_epoch", "leader_id")
-
-    def __init__(self, error: str, leader_id: int, leader_epoch: int) -> None:
-        self.error = error
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+    error: str
+    leader_id: int
+    leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """VoteRequest v2 (v1 without PreVote): `voter` names the receiver, `replica` the candidate."""
+
+    cluster_id: str
+    voter: ReplicaKey
+    replica: ReplicaKey
+    replica_epoch: int
+    last_epoch: int
+    last_offset: int
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
 class VoteResponse(Response):
-    __slots__ = ("granted", "pre_vote", "replica_epoch", "voter")
+    """`pre_vote`, `replica_epoch` and `voter` are the request's, by which the candidate knows what was answered."""
 
-    def __init__(
-        self,
-        error: str,
-        leader_id: int,
-        leader_epoch: int,
-        granted: bool,
-        pre_vote: bool,
-        replica_epoch: int,
-        voter: ReplicaKey,
-    ) -> None:
-        super().__init__(error, leader_id, leader_epoch)
-        self.granted = granted
-        self.pre_vote = pre_vote
-        self.replica_epoch = replica_epoch
-        self.voter = voter
+    granted: bool
+    pre_vote: bool
+    replica_epoch: int
+    voter: ReplicaKey
 
 
+@dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    __slots__ = ("cluster_id", "leader_epoch", "leader_id", "voter")
-
-    def __init__(self, cluster_id: str, voter: ReplicaKey, leader_id: int, leader_epoch: int) -> None:
-        self.cluster_id = cluster_id
-        self.voter = voter
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+    cluster_id: str
+    voter: ReplicaKey
+    leader_id: int
+    leader_epoch: int
+    leader_endpoint: Endpoint
 
 
+@dataclass(frozen=True, slots=True)
 class BeginQuorumEpochResponse(Response):
-    __slots__ = ()
+    pass
 
 
+@dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
     """preferred_candidates are sorted by end offset, the longest log first."""
 
-    __slots__ = ("cluster_id", "leader_epoch", "leader_id", "preferred_candidates")
-
-    def __init__(
-        self, cluster_id: str, leader_id: int, leader_epoch: int, preferred_candidates: tuple[ReplicaKey, ...]
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
-        self.preferred_candidates = preferred_candidates
+    cluster_id: str
+    leader_id: int
+    leader_epoch: int
+    preferred_candidates: tuple[ReplicaKey, ...]
+    leader_endpoint: Endpoint
 
 
+@dataclass(frozen=True, slots=True)
 class EndQuorumEpochResponse(Response):
-    __slots__ = ()
+    pass
 
 
+@dataclass(frozen=True, slots=True)
 class FetchRequest:
-    __slots__ = (
-        "cluster_id",
-        "current_leader_epoch",
-        "fetch_offset",
-        "high_watermark",
-        "last_fetched_epoch",
-        "replica",
-    )
+    """Fetch v17 and later: `high_watermark` is what the replica knows, so that a leader answers when it has a newer."""
 
-    def __init__(
-        self,
-        cluster_id: str,
-        replica: ReplicaKey,
-        current_leader_epoch: int,
-        fetch_offset: int,
-        last_fetched_epoch: int,
-        high_watermark: int,
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.replica = replica
-        self.current_leader_epoch = current_leader_epoch
-        self.fetch_offset = fetch_offset
-        self.last_fetched_epoch = last_fetched_epoch
-        self.high_watermark = high_watermark
+    cluster_id: str
+    replica: ReplicaKey
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    high_watermark: int
+    log_start_offset: int
+    max_wait_us: int
 
 
+@dataclass(frozen=True, slots=True)
 class FetchResponse(Response):
-    __slots__ = ("batches", "diverging", "high_watermark", "log_start_offset", "snapshot_id")
+    """Batches from the fetch offset on, or where the logs part, or the snapshot to fetch instead."""
 
-    def __init__(
-        self,
-        error: str,
-        leader_id: int,
-        leader_epoch: int,
-        high_watermark: int = -1,
-        log_start_offset: int = 0,
-        batches: list[Batch] | None = None,
-        diverging: tuple[int, int] | None = None,
-        snapshot_id: SnapshotId | None = None,
-    ) -> None:
-        super().__init__(error, leader_id, leader_epoch)
-        self.high_watermark = high_watermark
-        self.log_start_offset = log_start_offset
-        self.batches = batches
-        self.diverging = diverging
-        self.snapshot_id = snapshot_id
+    high_watermark: int = -1
+    log_start_offset: int = 0
+    batches: tuple[Batch, ...] = ()
+    diverging: tuple[int, int] | None = None
+    snapshot_id: SnapshotId | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
     """`position` and the response's `size` are counted in chunks of the snapshot."""
 
-    __slots__ = ("cluster_id", "current_leader_epoch", "position", "replica", "snapshot_id")
-
-    def __init__(
-        self,
-        cluster_id: str,
-        replica: ReplicaKey,
-        current_leader_epoch: int,
-        snapshot_id: SnapshotId,
-        position: int,
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.replica = replica
-        self.current_leader_epoch = current_leader_epoch
-        self.snapshot_id = snapshot_id
-        self.position = position
+    cluster_id: str
+    replica: ReplicaKey
+    current_leader_epoch: int
+    snapshot_id: SnapshotId
+    position: int
 
 
+@dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse(Response):
-    __slots__ = ("position", "size", "snapshot")
-
-    def __init__(
-        self,
-        error: str,
-        leader_id: int,
-        leader_epoch: int,
-        position: int = 0,
-        size: int = 0,
-        snapshot: Snapshot | None = None,
-    ) -> None:
-        super().__init__(error, leader_id, leader_epoch)
-        self.position = position
-        self.size = size
-        self.snapshot = snapshot
+    position: int = 0
+    size: int = 0
+    snapshot: Snapshot | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class AddRaftVoterRequest:
-    __slots__ = ("ack_when_committed", "cluster_id", "timeout_us", "voter")
-
-    def __init__(
-        self, cluster_id: str, voter: Voter, timeout_us: int = 5_000_000, ack_when_committed: bool = True
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.voter = voter
-        self.timeout_us = timeout_us
-        self.ack_when_committed = ack_when_committed
+    cluster_id: str
+    voter: Voter
+    timeout_us: int = 5_000_000
+    ack_when_committed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
 class RemoveRaftVoterRequest:
-    __slots__ = ("cluster_id", "timeout_us", "voter")
-
-    def __init__(self, cluster_id: str, voter: ReplicaKey, timeout_us: int = 5_000_000) -> None:
-        self.cluster_id = cluster_id
-        self.voter = voter
-        self.timeout_us = timeout_us
+    cluster_id: str
+    voter: ReplicaKey
+    timeout_us: int = 5_000_000
 
 
+@dataclass(frozen=True, slots=True)
 class UpdateRaftVoterRequest:
-    __slots__ = ("cluster_id", "leader_epoch", "voter")
+    """`voter` carries the new endpoint and the range of kraft.version that it supports."""
 
-    def __init__(self, cluster_id: str, leader_epoch: int, voter: Voter) -> None:
-        self.cluster_id = cluster_id
-        self.leader_epoch = leader_epoch
-        self.voter = voter
+    cluster_id: str
+    current_leader_epoch: int
+    voter: Voter
 
 
+@dataclass(frozen=True, slots=True)
 class VoterChangeResponse(Response):
     """AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter responses."""
 
-    __slots__ = ()
 
-
+@dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
-    __slots__ = ()
+    pass
 
 
+@dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    __slots__ = ("max_kraft_version", "min_kraft_version", "replica")
-
-    def __init__(self, replica: ReplicaKey, min_kraft_version: int, max_kraft_version: int) -> None:
-        self.replica = replica
-        self.min_kraft_version = min_kraft_version
-        self.max_kraft_version = max_kraft_version
+    replica: ReplicaKey
+    min_kraft_version: int
+    max_kraft_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """A replica as the leader sees it; -1 where it has not fetched in this epoch."""
+
+    replica: ReplicaKey
+    log_end_offset: int
+    last_fetch_us: int
+    last_caught_up_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeQuorumResponse(Response):
-    """The leader's view: (key, log end offset, last fetch, last caught up) of voters and observers."""
+    """The leader's view; only a leader has one."""
 
-    __slots__ = ("current_voters", "high_watermark", "observers")
-
-    def __init__(
-        self,
-        error: str,
-        leader_id: int,
-        leader_epoch: int,
-        high_watermark: int = -1,
-        current_voters: tuple[tuple[ReplicaKey, int, int, int], ...] = (),
-        observers: tuple[tuple[ReplicaKey, int, int, int], ...] = (),
-    ) -> None:
-        super().__init__(error, leader_id, leader_epoch)
-        self.high_watermark = high_watermark
-        self.current_voters = current_voters
-        self.observers = observers
-
-
-UNKNOWN_REPLICA: ReplicaKey = (-1, NO_DIRECTORY)
+    high_watermark: int = -1
+    current_voters: tuple[ReplicaDescription, ...] = ()
+    observers: tuple[ReplicaDescription, ...] = ()

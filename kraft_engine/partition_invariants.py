@@ -4,19 +4,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from kraft_engine.batches import Record
+from kraft_engine.broker_messages import AlterPartitionRequest
 from kraft_engine.controller import Controller
 from kraft_engine.image import Image
 from kraft_engine.image_records import snapshot_records
 from kraft_engine.invariants import RaftInvariants
 from kraft_engine.partition import NO_LEADER, Partition
+from kraft_engine.replica_manager import ReplicaManager
 from kraft_engine.replicas import Replica, TopicPartition
-
-if TYPE_CHECKING:
-    from kraft_engine.brokers import Broker
-    from kraft_engine.machine import KafkaMachine
 
 
 class PartitionInvariants:
@@ -129,16 +128,18 @@ class PartitionInvariants:
             self.fail("PartitionEpochsGrow", f"partition {partition.index}: {partition_epoch} after itself")
         self.epochs[key] = (controller.node.epoch, partition.leader_epoch, partition.partition_epoch)
 
-    def altered(self, partition: Partition, request: dict[str, Any]) -> None:
+    def altered(self, partition: Partition, request: AlterPartitionRequest) -> None:
         """An accepted AlterPartition was based on the partition as it is."""
-        asked = request["leader_epoch"], request["partition_epoch"]
+        asked = request.leader_epoch, request.partition_epoch
         known = partition.leader_epoch, partition.partition_epoch
         if asked != known:
             self.fail("AlterOnCurrentState", f"partition {partition.index}: asked at {asked}, is at {known}")
 
     # Data
 
-    def became_leader(self, broker: Broker, key: TopicPartition, replica: Replica, partition: Partition) -> None:
+    def became_leader(
+        self, broker: ReplicaManager, key: TopicPartition, replica: Replica, partition: Partition
+    ) -> None:
         """T LeaderCompleteness: whoever is elected cleanly has everything that was committed."""
         known = self.leaders.setdefault((key, partition.leader_epoch), broker.id)
         if known != broker.id:
@@ -165,7 +166,14 @@ class PartitionInvariants:
             self.fail("AckedIsNotLost", f"leader {broker.id} of {key[1]} lacks {lost} committed records from {common}")
         del committed[common:]
 
-    def watermark(self, machine: KafkaMachine, broker: Broker, key: TopicPartition, replica: Replica) -> None:
+    def watermark(
+        self,
+        broker: ReplicaManager,
+        key: TopicPartition,
+        replica: Replica,
+        controller: Controller | None,
+        brokers: Mapping[int, ReplicaManager],
+    ) -> None:
         """T ConsistentRead and LeaderCandidateCompleteness, at every move of a data high watermark."""
         self.raft.check_count += 1
         mark = replica.high_watermark
@@ -176,14 +184,13 @@ class PartitionInvariants:
             del committed[:]
         if mark > len(committed):
             committed.extend(replica.values[len(committed) : mark])
-        controller = machine.active_controller()
         if controller is None or self.data_beyond_model or key[0] not in controller.image.partitions:
             return
         partition = controller.image.partitions[key[0]].get(key[1])
         if partition is None or partition.recovering:
             return
         for member in {*partition.isr, *partition.elr}:
-            other = machine.broker_by_id.get(member)
+            other = brokers.get(member)
             if other is None or not other.running or member not in partition.replicas:
                 continue
             registered = controller.image.brokers.get(member)
@@ -196,7 +203,7 @@ class PartitionInvariants:
                     f"member {member} of partition {key[1]} ends at {held.end_offset}, watermark is {mark}",
                 )
 
-    def acknowledged(self, broker: Broker, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
+    def acknowledged(self, broker: ReplicaManager, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
         offset, value = ack
         self.acknowledged_count += 1
         committed = self.committed.get(key, [])

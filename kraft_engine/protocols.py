@@ -10,8 +10,13 @@ from kraft_engine.voters import ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
     from kraft_engine.batches import Batch
-    from kraft_engine.leader import LeaderState
+    from kraft_engine.leader_state import LeaderState
+    from kraft_engine.partition import Partition
     from kraft_engine.raft import RaftNode
+    from kraft_engine.replica_manager import ReplicaManager
+    from kraft_engine.replicas import Replica, TopicPartition
+    from kraft_engine.switches import Switches
+    from kraft_engine.world import World
 
 
 class Witness(Protocol):
@@ -75,6 +80,30 @@ class StateMachine(Protocol):
     def watermark_moved(self, node: RaftNode) -> None: ...
     def snapshot_image(self, node: RaftNode, offset: int) -> Image | None:
         """The image to snapshot at `offset`; None where none may be taken there."""
+
+
+class BrokerHost(Protocol):
+    """What a broker asks of the machine that it runs on, and what it reports."""
+
+    world: World
+    switches: Switches
+
+    def node_of(self, slot: int) -> RaftNode | None: ...
+    def is_paused(self, slot: int) -> bool: ...
+    def stop_process(self, slot: int) -> None: ...
+    def image_of(self, slot: int) -> Image: ...
+    def min_isr(self, slot: int, key: TopicPartition) -> int: ...
+    def sees_active(self, slot: int, broker_id: int) -> bool: ...
+    def became_leader(
+        self, broker: ReplicaManager, key: TopicPartition, replica: Replica, partition: Partition
+    ) -> None: ...
+    def counted(self, broker: ReplicaManager, leader_epoch: int, replica: Replica) -> None: ...
+    def data_watermark_moved(
+        self, broker: ReplicaManager, key: TopicPartition, replica: Replica, *, enough: bool
+    ) -> None: ...
+    def acknowledged(
+        self, broker: ReplicaManager, key: TopicPartition, replica: Replica, ack: tuple[int, int]
+    ) -> None: ...
 
 
 class Addresses(Protocol):

@@ -2,8 +2,8 @@
 KafkaRaftClient).
 
 A node is driven by events: a message, or a wake-up at the time that its last `poll` asked for. What the roles do
-lies in `election`, `leader`, `replication` and `membership`; this file owns the state that they share and every
-transition.
+lies in `election`, `leader`, `serving` (its side of fetches), `follower` and `membership`, which put themselves into
+HANDLERS and POLLS; this file owns the state that they share and every transition, and imports none of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kraft_engine.world import MS, World
 
 if TYPE_CHECKING:
     from kraft_engine.batches import Batch
-    from kraft_engine.leader import LeaderState
+    from kraft_engine.leader_state import LeaderState
 
 UNATTACHED, PROSPECTIVE, CANDIDATE, LEADER, FOLLOWER, RESIGNED = range(6)
 ROLE_NAMES = ("Unattached", "Prospective", "Candidate", "Leader", "Follower", "Resigned")
@@ -183,12 +183,7 @@ class RaftNode:
         if state.epoch < self.log.last_epoch:
             self.become_unattached(self.log.last_epoch)
         elif state.leader_id == self.id and self.is_voter:
-            if self.switches.restarted_leader_resigns:
-                self.enter(RESIGNED, self.random_election_timeout_us())
-            else:
-                from kraft_engine.leader import become_leader
-
-                become_leader(self)
+            self.enter(RESIGNED, self.random_election_timeout_us())
         elif state.voted is not None and state.voted[0] == self.id and self.is_voter and state.leader_id < 0:
             self.granted, self.rejected = {self.key: True}, {}
             self.enter(CANDIDATE, self.random_election_timeout_us())
@@ -274,9 +269,7 @@ class RaftNode:
         self.enter(PROSPECTIVE, self.random_election_timeout_us())
 
     def become_candidate(self) -> None:
-        """A new epoch, a vote for itself on disk, then requests."""
-        from kraft_engine.leader import become_leader
-
+        """A new epoch, a vote for itself on disk; what follows is the next poll's: requests, or leadership at once."""
         if self.switches.epoch_grows_with_each_candidacy or self.epoch == 0:
             self.epoch += 1
         self.leader_id = -1
@@ -285,9 +278,6 @@ class RaftNode:
         self.granted, self.rejected = {self.key: True}, {}
         self.persist(voted=True)
         self.enter(CANDIDATE, self.random_election_timeout_us())
-        voters = self.voters
-        if voters is not None and (len(voters) == 1 or not self.switches.votes_from_a_majority):
-            become_leader(self)
 
     def resign(self) -> None:
         """Gives up leadership within the epoch: memory only, the disk still says leader (facts 1.3)."""
@@ -306,6 +296,29 @@ class RaftNode:
                 self.become_unattached(epoch)
         elif epoch == self.epoch and leader_id >= 0 and leader_id != self.id and self.leader_id < 0:
             self.become_follower(epoch, leader_id)
+
+    # The disk
+
+    def sync(self) -> bool:
+        """Forces the log to the disk; false where the process dies instead. A slow disk keeps the node busy
+        meanwhile.
+        """
+        disk = self.disk
+        if disk.dies_before_sync or disk.read_only:
+            self.addresses.died(self.slot)
+            return False
+        if disk.slow_us:
+            self.busy_until_us = self.world.now_us + disk.slow_us
+        self.log.sync()
+        self.witness.synced(self)
+        return True
+
+    def adopt_voters(self, offset: int, voters: VoterSet) -> None:
+        """A voter record has been appended: its set counts from now on, uncommitted."""
+        self.history.add(offset, voters)
+        self.witness.voters_changed(self, offset, voters)
+        if self.leader is not None:
+            self.leader.set_voters(voters)
 
     # Sending
 

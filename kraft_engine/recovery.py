@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
+from kraft_engine.broker_messages import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
 from kraft_engine.elr import RECOVERING
 from kraft_engine.partition import NO_LEADER, Partition
 from kraft_engine.replicas import TopicPartition
@@ -17,8 +18,6 @@ from kraft_engine.world import MS
 
 if TYPE_CHECKING:
     from kraft_engine.controller import Controller
-    from kraft_engine.machine import KafkaMachine
-    from kraft_engine.raft import RaftNode
 
 TIMEOUT_US = 5_000 * MS
 
@@ -29,37 +28,6 @@ class Strategy(enum.StrEnum):
     AGGRESSIVE = "Aggressive"
     BALANCED = "Balanced"
     NONE = "None"
-
-
-class GetReplicaLogInfoRequest:
-    __slots__ = ("broker_id", "key", "leader_epoch")
-
-    def __init__(self, broker_id: int, key: TopicPartition, leader_epoch: int) -> None:
-        self.broker_id = broker_id
-        self.key = key
-        self.leader_epoch = leader_epoch
-
-
-class GetReplicaLogInfoResponse:
-    """broker_epoch tells a reboot after the answer, current_leader_epoch a stale answer."""
-
-    __slots__ = ("broker_epoch", "broker_id", "current_leader_epoch", "key", "last_written_epoch", "log_end_offset")
-
-    def __init__(
-        self,
-        broker_id: int,
-        broker_epoch: int,
-        key: TopicPartition,
-        last_written_epoch: int,
-        current_leader_epoch: int,
-        log_end_offset: int,
-    ) -> None:
-        self.broker_id = broker_id
-        self.broker_epoch = broker_epoch
-        self.key = key
-        self.last_written_epoch = last_written_epoch
-        self.current_leader_epoch = current_leader_epoch
-        self.log_end_offset = log_end_offset
 
 
 class Recovery:
@@ -77,8 +45,7 @@ class Recovery:
 class RecoveryManager:
     """The controller's unclean recovery manager. Nothing of it is in the log: a failover starts anew."""
 
-    def __init__(self, machine: KafkaMachine, strategy: Strategy) -> None:
-        self.machine = machine
+    def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
         self.under_way: dict[TopicPartition, Recovery] = {}
         self.controller: Controller | None = None
@@ -165,17 +132,3 @@ class RecoveryManager:
         if partition.last_known_elr:
             fields["lastKnownElr"] = []
         controller.write([controller.change(fields)])
-
-
-def answer_log_info(machine: KafkaMachine, node: RaftNode, source: int, request: GetReplicaLogInfoRequest) -> None:
-    """A broker's side: the end of its log, the epoch of its last record, and the leader epoch that it knows."""
-    broker = machine.brokers.get(node.slot)
-    if broker is None or not broker.running:
-        return
-    replica = broker.replicas.get(request.key)
-    if replica is None:
-        return
-    response = GetReplicaLogInfoResponse(
-        broker.id, broker.epoch, request.key, replica.last_epoch, replica.leader_epoch, replica.end_offset
-    )
-    node.network.send(node.slot, source, 1, response)

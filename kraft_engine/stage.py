@@ -9,6 +9,7 @@ from typing import Any
 from kraft_codec.schemas import Dialect
 from kraft_engine import controller_admin as admin
 from kraft_engine.bootstrap import Bootstrap
+from kraft_engine.broker_messages import PLAINTEXT, Listener
 from kraft_engine.brokers import Broker
 from kraft_engine.capture import Recorder
 from kraft_engine.cluster import Cluster, Process
@@ -224,12 +225,20 @@ class Stage:
 
     # Brokers
 
-    def brokers(self, *ids: int, racks: tuple[str | None, ...] = (), log_dirs: int = 1) -> list[Broker]:
+    def brokers(
+        self,
+        *ids: int,
+        racks: tuple[str | None, ...] = (),
+        log_dirs: int = 1,
+        listener: Listener = PLAINTEXT,
+    ) -> list[Broker]:
+        """Formats and starts brokers; runs until the controller has unfenced them all."""
         made = [
             self.machine.add_broker(broker_id, log_dir_count=log_dirs, rack=racks[number] if racks else None)
             for number, broker_id in enumerate(ids)
         ]
         for broker in made:
+            broker.listener = listener
             self.machine.start_broker(broker)
         for broker in made:
             self.until(lambda broker=broker: self.is_active(broker.id), f"broker {broker.id} unfenced")  # type: ignore[misc]

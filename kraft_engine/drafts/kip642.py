@@ -11,10 +11,11 @@ from typing import Any
 
 from kraft_engine.batches import Batch, Record
 from kraft_engine.encoding import assignment_fields
-from kraft_engine.leader import LeaderState, append, leader_change
+from kraft_engine.leader import append, leader_change
+from kraft_engine.leader_state import LeaderState
 from kraft_engine.messages import INVALID_VOTER_KEY, NONE, Response
 from kraft_engine.raft import CANDIDATE, LEADER, NEVER, RaftNode
-from kraft_engine.replication import leader_only_error
+from kraft_engine.serving import leader_only_error
 from kraft_engine.voters import ReplicaKey, Voter, VoterSet
 from kraft_engine.world import MS
 
@@ -54,10 +55,7 @@ class Kip642:
                 None if target is None else frozenset(entry["voterId"] for entry in target),
             )
             offset = batch.base_offset + index
-            node.history.add(offset, voters)
-            node.witness.voters_changed(node, offset, voters)
-            if node.leader is not None:
-                node.leader.set_voters(voters)
+            node.adopt_voters(offset, voters)
 
     def start_of_epoch(self, node: RaftNode, leader: LeaderState) -> tuple[Record, ...]:
         """The first leader of an empty log writes quorum.voters as the initial assignment."""

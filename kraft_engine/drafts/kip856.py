@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from kraft_engine.batches import Batch, Record
-from kraft_engine.leader import LeaderState, append
-from kraft_engine.membership import PendingChange
+from kraft_engine.leader import append
+from kraft_engine.leader_state import LeaderState, PendingChange
 from kraft_engine.messages import (
     INVALID_REQUEST,
     NONE,
@@ -22,7 +22,7 @@ from kraft_engine.messages import (
     VoterChangeResponse,
 )
 from kraft_engine.raft import NEVER, RaftNode
-from kraft_engine.replication import leader_only_error
+from kraft_engine.serving import leader_only_error
 from kraft_engine.voters import ReplicaKey, Voter, VoterSet
 from kraft_engine.world import MS
 
@@ -51,10 +51,7 @@ class Kip856:
             key = (fields["voterId"], fields["voterUuid"])
             voters = voters.adding(Voter(*key)) if name == "ADD_VOTER" else voters.removing(key)
         if voters is not None:
-            node.history.add(offset, voters)
-            node.witness.voters_changed(node, offset, voters)
-            if node.leader is not None:
-                node.leader.set_voters(voters)
+            node.adopt_voters(offset, voters)
 
     def start_of_epoch(self, node: RaftNode, leader: LeaderState) -> tuple[Record, ...]:
         """LeaderChangeMessage with VoterUuid, "nice to have for tracing and debugging"."""

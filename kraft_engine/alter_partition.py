@@ -1,0 +1,48 @@
+"""What the controller checks before it takes an AlterPartition, in Kafka's order (facts 6.4)."""
+
+from __future__ import annotations
+
+from kraft_engine.broker_messages import AlterPartitionRequest
+from kraft_engine.elr import RECOVERED
+from kraft_engine.image import Image
+from kraft_engine.partition import Partition
+from kraft_engine.switches import Switches
+
+
+def alter_error(image: Image, switches: Switches, request: AlterPartitionRequest) -> str:
+    """The first error of a request, "" where it may be done."""
+    parts = image.partitions.get(request.key[0])
+    partition = parts.get(request.key[1]) if parts is not None else None
+    if partition is None:
+        return "UNKNOWN_TOPIC_OR_PARTITION"
+    known = image.brokers.get(request.broker_id)
+    if known is None or known["brokerEpoch"] != request.broker_epoch:
+        return "STALE_BROKER_EPOCH"
+    if switches.alter_partition_checks_epoch:
+        if request.leader_epoch > partition.leader_epoch or request.partition_epoch > partition.partition_epoch:
+            return "NOT_CONTROLLER"
+        if request.leader_epoch < partition.leader_epoch:
+            return "FENCED_LEADER_EPOCH"
+    if request.broker_id != partition.leader:
+        return "INVALID_REQUEST"
+    if switches.alter_partition_checks_epoch and request.partition_epoch < partition.partition_epoch:
+        return "INVALID_UPDATE_VERSION"
+    return _isr_error(image, switches, partition, request)
+
+
+def _isr_error(image: Image, switches: Switches, partition: Partition, request: AlterPartitionRequest) -> str:
+    isr = request.isr
+    if not isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
+        return "INVALID_REQUEST"
+    if partition.leader not in isr:
+        return "INVALID_REQUEST"
+    if request.leader_recovery_state != RECOVERED and len(isr) > 1:
+        return "INVALID_REQUEST"
+    if partition.recovering == RECOVERED and request.leader_recovery_state != RECOVERED:
+        return "INVALID_REQUEST"
+    if switches.alter_partition_checks_brokers:
+        for broker, wanted in request.new_isr:
+            known = image.brokers.get(broker)
+            if not image.is_active(broker) or (known is not None and wanted not in (-1, known["brokerEpoch"])):
+                return "INELIGIBLE_REPLICA"
+    return ""
