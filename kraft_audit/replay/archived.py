@@ -1,0 +1,347 @@
+"""Log dirs that are no longer there, put together again from the tables `captures`, `batches` and `archive`.
+
+Each replica that was captured is a node dir again: what its disk said of itself, the batches that it held then, the
+snapshots that are kept. It begins where the archive does, not where Kafka had cleaned the log by then. What reads log
+dirs reads these; only snapshots that nothing needs, text files that tell nothing of the log and damage are missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kraft_audit.replay.archived_runs import (
+    ArchivedBatches,
+    ArchivedFile,
+    ArchivedRuns,
+    ArchiveTables,
+    SmallFile,
+    planned_length,
+    snapshot_sources,
+)
+from kraft_audit.replay.continuity import Rows
+from kraft_audit.replay.plan import ClusterPlan, FilePlan, ReplicaPlan
+from kraft_audit.replay.rows import LOG, PRESENT
+from kraft_codec.errors import CodecError, InputError, Reason
+from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, segment_name
+from kraft_codec.files import QuorumState, format_quorum_state
+from kraft_codec.properties import format_meta_properties, meta_properties
+from kraft_codec.random_access import DirEntry, EntryKind, Limits, Listing, RandomAccess, Storage, join
+from kraft_codec.redaction import Redactor
+from kraft_codec.schemas import Dialect
+
+CAPTURES_BYTES: Final = 1 << 30
+"""Captures are read again up to so many bytes of log in all; beyond, only those that later ones do not contain."""
+Identity = tuple[Any, ...]
+Stamp = tuple[int, int, int]
+
+
+class ArchivedRedactor(Redactor):
+    """Leaves secrets as the archive holds them: they are fingerprints already."""
+
+    def overwrite(
+        self, buffer: bytearray | memoryview, position: int, length_bytes: int, *, is_text: bool, subject: str
+    ) -> None:
+        """Nothing is left to hide."""
+
+
+class ArchivedStorage(Storage):
+    """The files of one cluster's archive by path."""
+
+    def __init__(self, location: str, files: Mapping[str, RandomAccess], mediums: Mapping[str, str]) -> None:
+        super().__init__(location, is_immutable=True, limits=Limits())
+        self._files = files
+        self._mediums = mediums
+
+    def list_dir(self, path: str) -> Listing:
+        prefix = f"{path}/" if path else ""
+        found: dict[str, DirEntry] = {}
+        for name, file in self._files.items():
+            if name.startswith(prefix):
+                first, slash, _ = name[len(prefix) :].partition("/")
+                kind = EntryKind.DIRECTORY if slash else EntryKind.FILE
+                sizes = (0, 0) if slash else (file.size_bytes, file.mtime_ms)
+                found[first] = DirEntry(first, kind, *sizes)
+        return Listing(tuple(found[name] for name in sorted(found)))
+
+    def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
+        if path not in self._files:
+            raise CodecError(Reason.CHANGED_DURING_READ, 0, "the archive has no such file")
+        return planned_length(self._files[path], planned_size_bytes)
+
+    def close(self) -> None:
+        """The lake is not held open."""
+
+    def medium(self, path: str) -> str:
+        return next((medium for folder, medium in self._mediums.items() if path.startswith(folder)), "directory")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedCluster:
+    """A cluster as it can be read again; `batches` are those of the log, by their original keys."""
+
+    plan: ClusterPlan
+    storage: ArchivedStorage
+    runs: ArchivedRuns
+    batches: ArchivedBatches
+
+    def open_storage(self, root: str) -> AbstractContextManager[Storage]:
+        """The storage, whichever root it is asked for."""
+        return nullcontext(self.storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    """A row of `captures`, in the order in which plans read them."""
+
+    row: Mapping[str, Any]
+    stamp: Stamp
+    identity: Identity
+
+
+def archived_cluster(
+    tables: ArchiveTables,
+    *,
+    location: str,
+    cluster_id: str,
+    name: str = "",
+    number: int = 0,
+    dialect: Dialect = Dialect.KIP853,
+    defaults: Sequence[tuple[str, str]] = (),
+    captures_bytes: int = CAPTURES_BYTES,
+) -> ArchivedCluster:
+    """Puts one cluster together. Raises InputError where the lake has nothing of it, or not what was written."""
+    runs = ArchivedRuns(tables)
+    captures = _captures(tables.captures())
+    if not captures or LOG not in runs.sources:
+        raise InputError(location, f"the archive holds nothing of cluster {cluster_id!r}")
+    batches = runs.batches(LOG).in_order()
+    holdings = _Holdings(tables.holdings(), batches)
+    files: dict[str, RandomAccess] = {}
+    mediums: dict[str, str] = {}
+    replicas = []
+    for round_number, members in enumerate(_rounds(captures, holdings, captures_bytes)):
+        for place, capture in enumerate(members):
+            folder = f"{round_number:06d}/{place:04d}"
+            replica, own = _replica(location, folder, round_number, capture, holdings, runs, batches, dialect)
+            replicas.append(replica)
+            files |= own
+            mediums[folder] = capture.row["medium"]
+    plan = ClusterPlan(
+        number,
+        name,
+        cluster_id,
+        dialect,
+        tuple(sorted(replicas, key=lambda one: one.sort_key)),
+        tuple(sorted(defaults)),
+        captured_at_ms=max(capture.row["captured_at_ms"] for capture in captures),
+    )
+    return ArchivedCluster(plan, ArchivedStorage(location, files, mediums), runs, batches)
+
+
+def _captures(table: pa.Table) -> list[_Capture]:
+    rows = [row for row in table.to_pylist() if row["accepted"]]
+    found = [_Capture(row, _stamp(row), _identity(row)) for row in rows]
+    return sorted(found, key=lambda one: (one.stamp, str(one.identity)))
+
+
+def _stamp(row: Mapping[str, Any]) -> Stamp:
+    return row["plan"], row["captured_at_ms"], row["capture_number"]
+
+
+def _identity(row: Mapping[str, Any]) -> Identity:
+    if row["node_id"] is None:
+        return (-1, row["root"], row["path"])
+    return (row["node_id"], row["directory_id"] or "", "")
+
+
+class _Holdings:
+    """Who held which batch, and which snapshot, when."""
+
+    def __init__(self, table: pa.Table, batches: ArchivedBatches) -> None:
+        self.snapshots: dict[Identity, list[tuple[Stamp, str, str]]] = defaultdict(list)
+        self._size_bytes = batches.size_bytes
+        is_log = np.array([source == LOG for source in table.column("source").to_pylist()], bool)
+        copies = table.filter(pa.array(~is_log)).to_pylist()
+        for stamp, identity, source, file in sorted(
+            {(_stamp(row), _identity(row), row["source"], row["file_name"]) for row in copies}, key=str
+        ):
+            self.snapshots[identity].append((stamp, source, file))
+        log = table.filter(pa.array(is_log))
+        self._rows: dict[Identity, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
+        if not log.num_rows:
+            return
+        numbers = batches.numbers_of(log)
+        events, event_of = _events(log)
+        is_present = np.array([status == PRESENT for status in log.column("status").to_pylist()], bool)
+        for identity in {identity for _, identity in events}:
+            mine = np.array([one == identity for _, one in events], bool)
+            rows = np.flatnonzero(mine[event_of] & (numbers >= 0))
+            stamps = [stamp for stamp, one in events if one == identity]
+            places = {number: place for place, number in enumerate(np.flatnonzero(mine).tolist())}
+            place_of = np.array([places[event] for event in event_of[rows].tolist()], np.int64)
+            order = np.lexsort((place_of, numbers[rows]))
+            self._rows[identity] = (numbers[rows][order], stamps, place_of[order], is_present[rows][order])
+
+    def at(self, capture: _Capture) -> Rows:
+        """The batches that a replica held when it was captured, by offset."""
+        found = self._rows.get(capture.identity)
+        if found is None:
+            return np.zeros(0, np.int64)
+        numbers, stamps, place_of, is_present = found
+        seen = sum(stamp <= capture.stamp for stamp in stamps)
+        kept = np.flatnonzero(place_of < seen)
+        numbers, is_present = numbers[kept], is_present[kept]
+        is_newest = np.ones(len(numbers), bool)
+        is_newest[:-1] = numbers[1:] != numbers[:-1]
+        return np.asarray(numbers[is_newest & is_present], np.int64)
+
+    def size_bytes(self, capture: _Capture) -> int:
+        return int(self._size_bytes[self.at(capture)].sum())
+
+    def loses(self, before: _Capture, after: _Capture) -> bool:
+        """Whether something was cut off between two captures of one replica."""
+        if before.identity not in self._rows:
+            return False
+        _, stamps, place_of, is_present = self._rows[before.identity]
+        between = [place for place, stamp in enumerate(stamps) if before.stamp < stamp <= after.stamp]
+        return bool((np.isin(place_of, between) & ~is_present).any())
+
+
+def _events(log: pa.Table) -> tuple[list[tuple[Stamp, Identity]], Rows]:
+    """The different (stamp, replica) of some rows in time, and which of them each row is of."""
+    names = ("plan", "captured_at_ms", "capture_number", "node_id", "directory_id", "root", "path")
+    # Rows of one reading are neighbours and alike: they become Python values once.
+    codes = np.zeros(log.num_rows, np.int64)
+    for name in names:
+        encoded = log.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        _, codes = np.unique(codes, return_inverse=True)
+    _, first, event_of = np.unique(codes, return_index=True, return_inverse=True)
+    rows = log.select(list(names)).take(pa.array(first)).to_pylist()
+    events = [(_stamp(row), _identity(row)) for row in rows]
+    order = sorted(range(len(events)), key=lambda number: (events[number][0], str(events[number][1])))
+    place = np.empty(len(events), np.int64)
+    place[order] = np.arange(len(events))
+    return [events[number] for number in order], place[event_of]
+
+
+def _rounds(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> Iterator[list[_Capture]]:
+    """Captures read together, in time; at the end once more the newest of every node, where no round has them all."""
+    chosen = _chosen(captures, holdings, captures_bytes)
+    rounds: dict[tuple[int, int, str], list[_Capture]] = defaultdict(list)
+    for capture in captures:
+        if id(capture) in chosen:
+            row = capture.row
+            rounds[(row["plan"], row["capture_number"], row["capture"])].append(capture)
+    newest: dict[Any, _Capture] = {}
+    for capture in captures:
+        newest[capture.row["node_id"] if capture.row["node_id"] is not None else capture.identity] = capture
+    ordered = [rounds[key] for key in sorted(rounds)]
+    yield from ordered
+    last = {id(capture) for capture in ordered[-1]}
+    if any(id(capture) not in last for capture in newest.values()):
+        yield sorted(newest.values(), key=lambda one: str(one.identity))
+
+
+def _chosen(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> set[int]:
+    """Every capture, as long as they are not too many bytes; those first that hold what no later one does."""
+    by_identity: dict[Identity, list[_Capture]] = defaultdict(list)
+    for capture in captures:
+        by_identity[capture.identity].append(capture)
+    chosen: set[int] = set()
+    for mine in by_identity.values():
+        chosen.add(id(mine[-1]))
+        chosen |= {id(before) for before, after in pairwise(mine) if holdings.loses(before, after)}
+    room = captures_bytes - sum(holdings.size_bytes(capture) for capture in captures if id(capture) in chosen)
+    for capture in reversed(captures):
+        if id(capture) not in chosen:
+            room -= holdings.size_bytes(capture)
+            if room < 0:
+                break
+            chosen.add(id(capture))
+    return chosen
+
+
+def _replica(
+    root: str,
+    folder: str,
+    round_number: int,
+    capture: _Capture,
+    holdings: _Holdings,
+    runs: ArchivedRuns,
+    batches: ArchivedBatches,
+    dialect: Dialect,
+) -> tuple[ReplicaPlan, dict[str, RandomAccess]]:
+    row = capture.row
+    time_ms = row["captured_at_ms"]
+    files: dict[str, tuple[RandomAccess, FileKind, int | None, int | None]] = {}
+
+    def add(name: str, kind: FileKind, content: bytes | ArchivedBatches, base: int | None, epoch: int | None) -> None:
+        path = join(folder, name)
+        if isinstance(content, bytes):
+            files[name] = (SmallFile(path, content, time_ms), kind, base, epoch)
+        else:
+            files[name] = (ArchivedFile(path, runs, content, time_ms), kind, base, epoch)
+
+    if row["meta_version"] is not None:
+        meta = meta_properties(
+            version=row["meta_version"],
+            cluster_id=row["meta_cluster_id"],
+            node_id=row["node_id"],
+            directory_id=row["directory_id"],
+        )
+        add("meta.properties", FileKind.META_PROPERTIES, format_meta_properties(meta), None, None)
+    if row["data_version"] is not None:
+        state = format_quorum_state(_quorum_state(row), dialect)
+        add(join(METADATA_LOG_DIR, "quorum-state"), FileKind.QUORUM_STATE, state, None, None)
+    held = batches.take(holdings.at(capture))
+    if len(held):
+        start = int(held.base_offset[0])
+        add(join(METADATA_LOG_DIR, segment_name(start)), FileKind.SEGMENT, held, start, None)
+    elif (start := row["log_end_offset"]) is not None:
+        add(join(METADATA_LOG_DIR, segment_name(start)), FileKind.SEGMENT, b"", start, None)
+    kept = frozenset(snapshot_sources(runs))
+    for stamp, source, file_name in holdings.snapshots[capture.identity]:
+        if stamp <= capture.stamp and source in kept:
+            is_bootstrap = source.startswith("bootstrap")
+            kind = FileKind.BOOTSTRAP_SNAPSHOT if is_bootstrap else FileKind.SNAPSHOT
+            base, epoch = (None, None) if is_bootstrap else (int(source[:20]), int(source[21:31]))
+            add(file_name, kind, runs.batches(source), base, epoch)
+    plan = ReplicaPlan(
+        root=root,
+        path=folder,
+        capture=row["capture"],
+        capture_number=round_number,
+        captured_at_ms=time_ms,
+        cluster_id=row["meta_cluster_id"],
+        node_id=row["node_id"],
+        directory_id=row["directory_id"],
+        files=tuple(
+            FilePlan(name, kind, base, epoch, file.size_bytes, time_ms)
+            for name, (file, kind, base, epoch) in sorted(files.items())
+        ),
+        log_dir=join(folder, METADATA_LOG_DIR),
+        medium=row["medium"],
+    )
+    return plan, {join(folder, name): entry[0] for name, entry in files.items()}
+
+
+def _quorum_state(row: Mapping[str, Any]) -> QuorumState:
+    voters = row["current_voters"]
+    return QuorumState(
+        row["data_version"],
+        row["leader_id"],
+        row["leader_epoch"],
+        row["voted_id"],
+        row["voted_directory_id"],
+        current_voters=() if voters is None else tuple(voters),
+    )
