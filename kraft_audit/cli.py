@@ -20,6 +20,7 @@ from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
 from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, UsageError, complain, guarded, use_utf8
 from kraft_audit.commands.evidence import evidence
+from kraft_audit.commands.export import export
 from kraft_audit.commands.maintain import maintain
 from kraft_audit.commands.partitions import partitions
 from kraft_audit.commands.planning import recover_plan, whatif
@@ -110,6 +111,7 @@ LAKE_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (run, "A fleet's log dirs into Delta tables, on Spark"),
     (tables, "What lies in a lake's tables"),
     (quality, "Hold a lake's tables against their contracts"),
+    (export, "A range of the archived log as a log dir again"),
     (maintain, "Join small files, retention, VACUUM"),
     (doctor, "Whether this machine can do it, and the remedies"),
 )
