@@ -243,26 +243,21 @@ def quorum_rows(
     voter_sets: dict[tuple[Any, ...], dict[str, Any]] = {}
     epochs: dict[tuple[Any, ...], dict[str, Any]] = {}
     for end in _tips(survey, path):
-        # Up to where a branch leaves the canonical log its rows are those of the canonical log. One that ends before
-        # the canonical log begins is not contradicted by it: nobody holds what lies between.
-        fork = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
-        is_earlier = bool(path) and fork is not None and end.end_offset <= survey.branches[path[0]].from_offset
+        # Up to where a branch leaves the canonical log its rows are those of the canonical log.
+        leaves_at = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
+        is_earlier = _is_earlier(survey, end, path)
+        if is_earlier:
+            leaves_at = min(end.end_offset, survey.branches[path[0]].from_offset)
         controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
         runs = epoch_runs(survey.epochs_to(end.branch, end.end_offset))
-        sets = branch_voters(survey, plan, controls, runs, static)
-        for row in voter_set_rows(sets, canonical_to=end.end_offset if is_earlier else fork):
-            told_once = {**row, "ended_by": "superseded"} if is_earlier else row
+        for row in voter_set_rows(branch_voters(survey, plan, controls, runs, static), canonical_to=leaves_at):
+            told_once = {**row, "ended_by": "superseded"} if is_earlier and row["canonical"] else row
             voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), told_once)
-        told = leader_epoch_rows(
-            runs,
-            controls,
-            canonical_to=end.end_offset if is_earlier else fork,
-            persisted_leaders=_persisted_leaders(survey),
-        )
-        for row in told:
-            if row["canonical"] and fork is not None and not is_earlier:
+        persisted = _persisted_leaders(survey)
+        for row in leader_epoch_rows(runs, controls, canonical_to=leaves_at, persisted_leaders=persisted):
+            if row["canonical"] and leaves_at is not None and not is_earlier:
                 continue
-            told_once = {**row, "ended_by": "next_epoch"} if is_earlier else row
+            told_once = {**row, "ended_by": "next_epoch"} if is_earlier and row["canonical"] else row
             epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), told_once)
     return {
         "watermarks": [
@@ -271,6 +266,25 @@ def quorum_rows(
         "voter_sets": list(voter_sets.values()),
         "leader_epochs": list(epochs.values()),
     }
+
+
+def _is_earlier(survey: Survey, end: LogEnd, path: Sequence[int]) -> bool:
+    """Whether a log that shares nothing with the canonical one is, below the canonical start, what came before it.
+
+    Nobody holds what lies between, and nothing contradicts it: unless a snapshot where the canonical log starts was
+    taken of another epoch.
+    """
+    own = survey.path(end.branch)
+    if not path or set(own) & set(path):
+        return False
+    start = survey.branches[path[0]].from_offset
+    if survey.branches[own[0]].from_offset >= start:
+        return False
+    below = [
+        one.epoch for one in survey.epochs_to(end.branch, end.end_offset) if one.from_offset < start <= one.to_offset
+    ]
+    told = {snapshot.epoch for snapshot in survey.snapshots if snapshot.end_offset == start and snapshot.replicas}
+    return not below or not told or below[-1] in told
 
 
 def _tips(survey: Survey, path: Sequence[int]) -> list[LogEnd]:

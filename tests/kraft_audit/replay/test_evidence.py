@@ -1,0 +1,266 @@
+"""Each rule by which a hold counts as acknowledged, and each clause of both bounds, on the smallest disks that tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kraft_audit.replay.epochs import EpochRun
+from kraft_audit.replay.evidence import (
+    Branch,
+    ClusterEvidence,
+    LeaderStart,
+    PersistedState,
+    Replica,
+    leader_high_watermark,
+    merged_branches,
+)
+from kraft_audit.replay.voters import Voter, VoterSet
+from kraft_audit.replay.watermarks import CommittedInterval, committed_interval
+
+Runs = tuple[tuple[int, int, int], ...]
+"""(epoch, first offset, end offset)"""
+
+
+def voters(offset: int, epoch: int, *ids: int, static: bool = False) -> VoterSet:
+    members = tuple(Voter(i, None if static else f"d{i}") for i in ids)
+    return VoterSet(offset, epoch, None, "static" if static else "log", 0 if static else 1, members)
+
+
+THREE = voters(-1, 0, 1, 2, 3)
+FIVE = voters(-1, 0, 1, 2, 3, 4, 5)
+
+
+def disk(
+    node_id: int,
+    runs: Runs,
+    leaders: dict[int, int],
+    persisted: tuple[int, int] | None,
+    *sets: VoterSet,
+    firsts: dict[int, int] | None = None,
+    snapshots: tuple[tuple[int, int], ...] = (),
+) -> Replica:
+    """One disk: its log's epochs, who led each (from its first offset on), (epoch, leader) of its quorum-state."""
+    epochs = tuple(EpochRun(*run) for run in runs)
+    starts = {e: LeaderStart(e, from_offset, leaders[e]) for e, from_offset, _ in runs if e in leaders}
+    branch = Branch(epochs, starts, sets or (THREE,), firsts or {})
+    state = None if persisted is None else PersistedState(*persisted)
+    return Replica(node_id, f"d{node_id}", epochs, snapshots, state, branch=branch if runs else None)
+
+
+def interval(*replicas: Replica, earlier_low: tuple[int, int] | None = None) -> CommittedInterval:
+    return committed_interval(ClusterEvidence.of(replicas, earlier_low=earlier_low))
+
+
+def test_rule_a_counts_who_is_in_the_epoch() -> None:
+    leads = {1: 1}
+    first = disk(1, ((1, 0, 9),), leads, (1, 1))
+    assert interval(first, disk(2, ((1, 0, 6),), leads, (1, 1))).low == 6
+    assert interval(first, disk(2, ((1, 0, 6),), leads, (2, 3))).low == 0  # may have fetched it in epoch 2
+    assert interval(first, disk(2, ((1, 0, 6),), leads, None)).low == 0
+    assert interval(first, disk(2, ((1, 0, 6),), leads, (0, -1))).low == 0  # a state older than the log is no promise
+
+
+def test_only_what_lies_above_the_leader_change_counts() -> None:
+    leads = {1: 1, 2: 2}
+    older = ((1, 0, 9),)
+    newer = ((1, 0, 9), (2, 9, 10))
+    both = interval(disk(2, newer, leads, (2, 2)), disk(3, newer, leads, (2, 2)))
+    assert (both.low, both.low_epoch) == (10, 2)
+    of_five = interval(disk(2, newer, leads, (2, 2), FIVE), disk(3, older, leads, (2, 2), FIVE))
+    assert of_five.low == 0  # figure 8: what epoch 1 wrote is on three of five, of whom node 3 may have it in epoch 2
+
+
+def test_rule_b_counts_a_leader_that_was_not_captured_for_all_that_anyone_holds() -> None:
+    leads = {1: 3}
+    found = interval(disk(1, ((1, 0, 7),), leads, (1, 3)))
+    assert (found.low, found.high) == (7, None)
+    assert "node 3 led epoch 1" in found.low_evidence[0]
+    observer = disk(9, ((1, 0, 12),), leads, (1, 3))
+    assert interval(disk(1, ((1, 0, 7),), leads, (1, 3)), observer).low == 7  # what it holds more is on no majority
+    led_elsewhere = interval(disk(1, ((1, 0, 7),), {1: 9}, (1, 9)))
+    assert led_elsewhere.low == 0  # a leader outside the set does not count itself
+
+
+def test_rule_c_counts_the_next_leader_below_its_leader_change() -> None:
+    """Node 2 led epoch 2, so that what it holds of epoch 1 it held in epoch 1, though it is in a later one now."""
+    leads = {1: 1, 2: 2}
+    follower = disk(3, ((1, 0, 8), (2, 8, 9)), leads, (5, 4), FIVE)
+    found = interval(follower)
+    assert found.low == 0  # nodes 1 (led) and 2 (led next) alone are two of five
+    with_one = interval(follower, disk(4, ((1, 0, 6),), leads, (1, 1), FIVE))
+    assert with_one.low == 6
+
+
+def test_rule_c_does_not_count_a_leader_of_any_later_epoch() -> None:
+    """Figure 8: node 2 may have fetched the record of epoch 1 from the leader of epoch 2, before it led epoch 3."""
+    leads = {1: 1, 2: 1, 3: 2}
+    log = ((1, 0, 2), (3, 2, 3))
+    assert interval(disk(2, log, leads, (3, 2))).low == 0
+    assert interval(disk(2, log, {1: 1, 3: 2}, (3, 2)), disk(3, (), leads, (3, 2))).low == 0
+
+
+def test_rule_d_counts_who_can_have_fetched_in_no_epoch_since() -> None:
+    leads = {1: 1}
+    first = disk(1, ((1, 0, 9),), leads, (1, 1))
+    held = ((1, 0, 6),)
+    assert interval(first, disk(2, held, leads, (2, -1))).low == 6  # epoch 2 had no leader that it knew
+    assert interval(first, disk(2, held, leads, (3, -1))).low == 0  # epoch 2 may have had one
+    led = disk(2, ((1, 0, 6), (3, 6, 7)), {1: 1, 3: 2}, (4, -1), FIVE)
+    assert interval(disk(1, ((1, 0, 9),), leads, (1, 1), FIVE), led, disk(3, held, leads, (1, 1), FIVE)).low == 0
+    next_led = disk(2, ((1, 0, 6), (2, 6, 7)), {1: 1, 2: 2}, (3, -1), FIVE)
+    whole = interval(disk(1, ((1, 0, 9),), leads, (1, 1), FIVE), next_led, disk(3, held, leads, (1, 1), FIVE))
+    assert whole.low == 6
+
+
+def test_a_snapshot_an_earlier_low_and_metadata_behind_the_first_batch_prove_on_one_disk() -> None:
+    leads = {4: 2}
+    one = disk(1, ((4, 10, 30),), leads, (9, 3))
+    assert interval(one).low == 0
+    snapshot = interval(replace(one, snapshots=((17, 4),)))
+    assert (snapshot.low, snapshot.low_epoch) == (17, 4)
+    assert interval(one, earlier_low=(21, 4)).low == 21
+    first = interval(disk(1, ((4, 10, 30),), leads, (9, 3), firsts={4: 13}))
+    assert (first.low, first.low_epoch) == (13, 4)
+
+
+def test_a_set_counts_up_to_the_record_of_its_successor() -> None:
+    """Nodes 1 and 2 are a majority of three; of {1 2 3 4}, in effect from offset 6 on, they are none."""
+    leads = {1: 1}
+    sets = (THREE, voters(6, 1, 1, 2, 3, 4))
+    log = ((1, 0, 9),)
+    assert interval(disk(1, log, leads, (1, 1), *sets), disk(2, log, leads, (1, 1), *sets)).low == 6
+    third = disk(4, ((1, 0, 8),), leads, (1, 1), *sets)
+    assert interval(disk(1, log, leads, (1, 1), *sets), disk(2, log, leads, (1, 1), *sets), third).low == 8
+
+
+def test_high_is_where_too_few_can_hold_more() -> None:
+    leads = {1: 1}
+    disks = [disk(1, ((1, 0, 9),), leads, (1, 1)), disk(2, ((1, 0, 6),), leads, (1, 1))]
+    third = disk(3, ((1, 0, 4),), leads, (1, 1))
+    assert (interval(*disks).low, interval(*disks).high) == (6, 9)  # node 3 may hold it, and a set without it
+    assert (interval(*disks, third).low, interval(*disks, third).high) == (6, 6)
+    assert interval(disks[1], third).high == 6
+    assert interval(disks[0]).high is None
+
+
+def test_high_of_a_static_quorum_is_tighter() -> None:
+    """Of two configured voters one lacks the record: no set that nobody saw can have committed it."""
+    leads = {1: 1}
+    two, static = voters(-1, 0, 1, 2), voters(-1, 0, 1, 2, static=True)
+    for sets, high in (((two,), 9), ((static,), 6)):
+        assert (
+            interval(disk(1, ((1, 0, 9),), leads, (1, 1), *sets), disk(2, ((1, 0, 6),), leads, (1, 1), *sets)).high
+            == high
+        )
+
+
+def test_high_counts_a_snapshot_as_holding() -> None:
+    leads = {1: 1}
+    leader = disk(1, ((1, 0, 9),), leads, (1, 1))
+    lagging = disk(2, ((1, 0, 4),), leads, (1, 1))
+    empty = disk(3, (), {}, (1, 1), snapshots=((7, 1),))
+    assert interval(leader, lagging, empty).high == 7
+    beyond = disk(3, (), {}, (1, 1), snapshots=((12, 1),))
+    assert interval(leader, lagging, beyond).low == 12
+    assert interval(leader, lagging, beyond).high is None  # no log reaches so far
+
+
+def test_high_excludes_a_leader_change_with_all_of_its_epoch() -> None:
+    """Of three voters two lack epoch 2's LeaderChange: nothing of epoch 2 was committed."""
+    leads = {1: 1, 2: 3}
+    older = ((1, 0, 5),)
+    found = interval(
+        disk(1, older, leads, (1, 1)), disk(2, older, leads, (1, 1)), disk(3, ((1, 0, 5), (2, 5, 9)), leads, (2, 3))
+    )
+    assert (found.low, found.high) == (5, 5)
+
+
+def test_high_excludes_a_voter_set_with_what_follows_it() -> None:
+    """{1 2 3} becomes {1 2} at 6; node 2 lacks that, so that its own set cannot have committed it."""
+    leads = {1: 1}
+    sets = (THREE, voters(6, 1, 1, 2))
+    leader = disk(1, ((1, 0, 9),), leads, (1, 1), *sets)
+    found = interval(leader, disk(2, ((1, 0, 5),), leads, (1, 1)), disk(3, ((1, 0, 9),), leads, (1, 1), *sets))
+    assert found.high == 6
+
+
+def test_high_below_a_later_set_needs_both_sets_blocked() -> None:
+    """The record at 5 is on 1 and 4 only: not a majority of {1 2 3}, but one of {1 4}, which came later."""
+    leads = {1: 1}
+    first, then = voters(-1, 0, 1, 2, 4), voters(6, 1, 1, 4)
+    log = ((1, 0, 9),)
+    found = interval(
+        disk(1, log, leads, (1, 1), first, then),
+        disk(2, ((1, 0, 2),), leads, (1, 1), first),
+        disk(4, log, leads, (1, 1), first, then),
+    )
+    assert (found.low, found.high) == (9, 9)
+
+
+def test_high_takes_what_fewer_replicas_prove() -> None:
+    """Two voters of three end below the set at 4; an observer saw a set of which nobody was captured."""
+    leads = {1: 1}
+    lagging = [disk(i, ((1, 0, 4),), leads, (1, 1)) for i in (2, 3)]
+    strange = voters(6, 1, 1, 4, 5, 6, 7)
+    observer = disk(9, ((1, 0, 9),), leads, (1, 1), THREE, strange)
+    assert interval(*lagging).high == 4
+    assert interval(*lagging, observer).high == 4
+
+
+def test_two_leaders_of_one_epoch_prove_and_bound_nothing() -> None:
+    log = ((1, 0, 9),)
+    split = interval(disk(1, log, {1: 1}, (1, 1)), disk(2, log, {1: 2}, (1, 2)), disk(3, log, {1: 1}, (1, 1)))
+    assert (split.low, split.high, split.canonical) == (0, None, None)
+    evidence = ClusterEvidence.of([disk(i, log, {1: 1}, (1, 1)) for i in (1, 2)], conflicting_epochs=frozenset({1}))
+    assert committed_interval(evidence).low == 0
+
+
+def test_canonical_is_the_furthest_voters_log_not_an_observers() -> None:
+    leads = {1: 1}
+    voter, observer = disk(1, ((1, 0, 5),), leads, (1, 1)), disk(9, ((1, 0, 9), (2, 9, 12)), {1: 1, 2: 2}, (2, 2))
+    canonical = interval(voter, observer).canonical
+    assert canonical is not None
+    assert canonical.epoch_at(4) == 1
+    alone = interval(observer).canonical
+    assert alone is not None
+    assert alone.end == (2, 12)
+    removed = disk(4, ((1, 0, 5), (3, 5, 7)), {1: 1, 3: 4}, (3, 4))
+    leads_still = interval(voter, removed).canonical
+    assert leads_still is not None
+    assert leads_still.end == (3, 7)
+
+
+def test_merged_branches_join_what_overlaps_and_keep_what_forks() -> None:
+    def branch(runs: Runs, leaders: dict[int, int]) -> Branch:
+        found = disk(1, runs, leaders, None).branch
+        assert found is not None
+        return found
+
+    below, above = branch(((1, 0, 6),), {1: 1}), branch(((1, 4, 9), (2, 9, 12)), {2: 2})
+    (joined,) = merged_branches([above, below])
+    assert [(run.epoch, run.from_offset, run.to_offset) for run in joined.runs] == [(1, 0, 9), (2, 9, 12)]
+    fork = branch(((1, 0, 5), (3, 5, 7)), {1: 1, 3: 3})
+    assert len(merged_branches([joined, fork])) == 2
+    apart = branch(((1, 0, 2),), {1: 1})
+    assert len(merged_branches([above, apart])) == 2  # nobody holds what lies between
+
+
+@pytest.mark.parametrize(
+    ("ends", "high_watermark"),
+    [
+        ([9, 6, 4], 6),
+        ([9, 6], 6),
+        ([9], 9),
+        ([9, 8, 7, 6], 7),
+        ([9, None, None], None),
+        ([9, 6, None], 6),
+        ([3, 3, 5], 3),
+    ],
+)
+def test_the_leaders_high_watermark_is_what_a_majority_reached(
+    ends: list[int | None], high_watermark: int | None
+) -> None:
+    """LeaderState.maybeUpdateHighWatermark 4.3.0: sorted descending, index n / 2."""
+    assert leader_high_watermark(ends) == high_watermark
