@@ -1,40 +1,177 @@
-"""The lake's tables as Spark shows them to people: closed plans only, under their own names."""
+"""The lake's tables as they are shown to people: closed plans only, and of silver tables the rows that hold.
+
+Tables are only ever appended to. A plan's row of `replays` says from which offset on its rows stand for those of
+earlier plans, so that what holds is a matter of reading; what was told and then contradicted stays, in the views
+`…_reverted`. `to_offset` (the next change of the same subject) and `proven` are never stored either.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
+from kraft_audit.replay.tables import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS, WATERMARKS
 from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_codec.tables import PLANS
+from kraft_codec.tables import BATCHES, PLANS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CLOSED = "SELECT coalesce(max(plan), 0) FROM {plans} WHERE event = 'closed'"
+TableReference = Callable[[str], str]
+"""How a query names a table of the lake."""
+LOG: Final = "log"
+REVERTED: Final = "_reverted"
+CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes"))
+REVERTIBLE: Final = (*CHANGES, VOTER_SETS.name, LEADER_EPOCHS.name)
+# What an epoch or a voter set is, whichever plan told how it ended.
+IDENTITY: Final = {
+    VOTER_SETS.name: ("cluster_id", "from_offset", "from_epoch", "source", "voters"),
+    LEADER_EPOCHS.name: ("cluster_id", "epoch", "from_offset", "leader_id"),
+}
 
 
 def register_views(spark: SparkSession, lake: str) -> list[str]:
-    """Make every table of the lake a temporary view; their names.
+    """Make every table of the lake a temporary view, and `log` and the `…_reverted` ones beside them; their names.
 
     A view is evaluated when it is asked, so that it shows what was closed by then.
     """
-    names = []
-    for table in LAKE_TABLES:
-        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {table} AS {view_sql(lake, table)}")
-        names.append(table)
+    names = [*LAKE_TABLES, LOG, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
+    for name in names:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(lake, name)}")
     return names
 
 
 def read_closed(spark: SparkSession, lake: str, table: str) -> DataFrame:
     """One table of the lake, rows of closed plans only."""
-    return spark.sql(view_sql(lake, table))
+    return spark.sql(_closed(table, path_tables(lake)))
 
 
-def view_sql(lake: str, table: str) -> str:
-    """The view's query; the same text makes a permanent view in a catalog."""
-    closed = CLOSED.format(plans=_path_table(lake, PLANS.name))
-    return f"SELECT * FROM {_path_table(lake, table)} WHERE plan <= ({closed})"  # noqa: S608  # quoted by _path_table
+def read_view(spark: SparkSession, lake: str, name: str) -> DataFrame:
+    """One view of the lake, by the name that `register_views` gives it."""
+    return spark.sql(view_sql(lake, name))
 
 
-def _path_table(lake: str, table: str) -> str:
-    return "delta.`" + f"{lake}/{table}".replace("`", "``") + "`"
+def view_sql(lake: str, name: str) -> str:
+    """The view's query for Spark; the same text makes a permanent view in a catalog. Raises KeyError."""
+    return query_of(name, path_tables(lake))
+
+
+def path_tables(lake: str) -> TableReference:
+    """Tables by their paths below a lake."""
+    return lambda table: "delta.`" + f"{lake}/{table}".replace("`", "``") + "`"
+
+
+def query_of(name: str, reference: TableReference) -> str:
+    """The view's query over tables as `reference` names them, in SQL that Spark and DataFusion share but for `log`.
+
+    Raises KeyError where there is no view of that name.
+    """
+    if name == LOG:
+        return _log(reference)
+    if name.endswith(REVERTED) and name.removesuffix(REVERTED) in REVERTIBLE:
+        return _reverted(name.removesuffix(REVERTED), reference)
+    if name in CHANGES:
+        return _changes(name, reference)
+    if name in IDENTITY:
+        return _newest(name, reference)
+    return _closed(LAKE_TABLES[name].name, reference)
+
+
+def _closed(table: str, reference: TableReference) -> str:
+    closed = f"SELECT coalesce(max(plan), 0) FROM {reference(PLANS.name)} WHERE event = 'closed'"  # noqa: S608
+    return f"SELECT * FROM {reference(table)} WHERE plan <= ({closed})"  # noqa: S608
+
+
+def _replayed(reference: TableReference) -> str:
+    """Of each plan of each cluster: from which offset on a later plan stands for it, or contradicts it; newest low."""
+    later = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
+    every = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+    return f"""
+        SELECT cluster_id AS replayed_cluster, plan AS replayed_plan,
+            min(from_offset) {later} AS said_again_from,
+            min(contradicted_from) {later} AS said_otherwise_from,
+            last_value(low) {every} AS newest_low
+        FROM ({_closed(REPLAYS.name, reference)}) AS closed_replays"""  # noqa: S608
+
+
+def _told(table: str, reference: TableReference) -> str:
+    """A table's closed rows beside what later plans did to them."""
+    return f"""({_closed(table, reference)}) AS told
+        JOIN ({_replayed(reference)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan"""
+
+
+def _changes(table: str, reference: TableReference) -> str:
+    contract = LAKE_TABLES[table]
+    # `partition` is a word of SQL: it needs the table's name before it.
+    subject = _columns("told", [column for column in contract.key if column != "from_offset"])
+    return f"""
+        SELECT {_columns("told", contract.column_names)},
+            lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset) AS to_offset,
+            from_offset < newest_low AS proven
+        FROM {_told(table, reference)}
+        WHERE said_again_from IS NULL OR from_offset < said_again_from"""  # noqa: S608  # names of our own
+
+
+def _newest(table: str, reference: TableReference) -> str:
+    """Epochs and voter sets: the newest that was said of each, without canonical ones that the log no longer has."""
+    contract = LAKE_TABLES[table]
+    next_set = "lead(from_offset) OVER (PARTITION BY cluster_id, canonical ORDER BY from_offset)"
+    end = "" if "to_offset" in contract.column_names else f"CASE WHEN canonical THEN {next_set} END AS to_offset,"
+    return f"""
+        SELECT {_columns("ordered", contract.column_names)}, {end}
+            canonical AND coalesce(from_offset < newest_low, false) AS proven
+        FROM (
+            SELECT *, row_number() OVER (PARTITION BY {", ".join(IDENTITY[table])} ORDER BY plan DESC) AS place
+            FROM {_told(table, reference)}
+        ) AS ordered
+        WHERE place = 1 AND NOT (canonical AND coalesce(from_offset >= said_again_from, false))"""  # noqa: S608
+
+
+def _reverted(table: str, reference: TableReference) -> str:
+    canonical = "canonical AND " if table in IDENTITY else ""
+    return f"""
+        SELECT {_columns("told", LAKE_TABLES[table].column_names)}
+        FROM {_told(table, reference)}
+        WHERE {canonical}from_offset >= said_otherwise_from"""  # noqa: S608
+
+
+def _columns(of: str, names: Iterable[str]) -> str:
+    return ", ".join(f"{of}.{name}" for name in names)
+
+
+def _log(reference: TableReference) -> str:
+    """Each distinct batch once: which nodes held it when they were last read, and what the newest low says of it.
+
+    `committed`: on the canonical log, below low. `uncommitted`: on it, not proven. `divergent`: on another branch.
+    """
+    newest_row = f"""
+        SELECT *, row_number() OVER (
+            PARTITION BY cluster_id, node_id, directory_id, CASE WHEN node_id IS NULL THEN path ELSE '' END,
+                base_offset, last_offset, leader_epoch, crc
+            ORDER BY plan DESC, captured_at_ms DESC, capture_number DESC, status DESC
+        ) AS place
+        FROM ({_closed(BATCHES.name, reference)}) WHERE source = 'log' AND valid"""  # noqa: S608
+    return f"""
+        WITH held AS (
+            SELECT cluster_id, base_offset, last_offset, leader_epoch, crc, max(max_timestamp_ms) AS max_timestamp_ms,
+                max(record_count) AS record_count, max(size_bytes) AS size_bytes,
+                array_sort(collect_set(CASE WHEN status = 'present' THEN node_id END)) AS held_by
+            FROM ({newest_row}) WHERE place = 1
+            GROUP BY cluster_id, base_offset, last_offset, leader_epoch, crc
+        ),
+        canonical AS (
+            SELECT cluster_id, epoch, min(from_offset) AS from_offset, max(to_offset) AS to_offset
+            FROM ({_newest(LEADER_EPOCHS.name, reference)}) WHERE canonical AND from_offset IS NOT NULL
+            GROUP BY cluster_id, epoch
+        ),
+        watermark AS (
+            SELECT cluster_id, max_by(low, struct(plan, capture_number)) AS low
+            FROM ({_closed(WATERMARKS.name, reference)}) GROUP BY cluster_id
+        )
+        SELECT held.*,
+            CASE WHEN canonical.epoch IS NULL THEN 'divergent'
+                WHEN held.last_offset < watermark.low THEN 'committed' ELSE 'uncommitted' END AS status
+        FROM held
+        LEFT JOIN canonical ON held.cluster_id = canonical.cluster_id AND held.leader_epoch = canonical.epoch
+            AND held.base_offset >= canonical.from_offset AND held.base_offset < canonical.to_offset
+        LEFT JOIN watermark ON held.cluster_id = watermark.cluster_id"""  # noqa: S608

@@ -1,0 +1,104 @@
+"""Silver tables of a lake: what the command replays, in however many runs; what was contradicted stays visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.planning import plan_cluster
+from kraft_audit.replay.tables import SILVER
+from kraft_audit.rules import registry
+from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.tables import finding_rows
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.redaction_key import load_key
+from kraft_audit.spark.views import CHANGES, query_of
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+from kraft_codec.tables import PLANS
+
+MakeFleet = Callable[..., FleetSettings]
+CopyAged = Callable[[Path, Path], None]
+HELD = (*CHANGES, "voter_sets", "leader_epochs")
+# When and by which plan a row came, and what a view adds.
+WHEN = {"plan", "read_from_ms", "read_to_ms", "seen_ms"}
+ADDED = {"to_offset", "proven"}
+
+
+def view_rows(lake: str, name: str, but: set[str] | None = None) -> list[str]:
+    """The rows of a view as sorted JSON lines."""
+    found = DeltaLake(lake).at_once(PLANS.name, *SILVER)(query_of(name, str))
+    kept = [column for column in found.column_names if column not in WHEN | (but or set())]
+    return sorted(json.dumps(row, default=str) for row in found.select(kept).to_pylist())
+
+
+def as_lines(rows: list[dict[str, Any]], but: set[str]) -> list[str]:
+    return sorted(json.dumps({k: v for k, v in row.items() if k not in WHEN | but}, default=str) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["mini-4.4.0", "uncommitted-voter-change", "torn-write", "dynamic-quorum"])
+def test_tables_hold_what_the_command_replays(
+    name: str, samples: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    fleet = make_fleet({name: [samples / name]})
+    assert without_spark.run(fleet).failed == {}
+    key = load_key(Path(fleet.redaction_key_file or ""), may_create=False)
+    plan = plan_cluster([str(samples / name)], open_storage=open_storage, captured_at_ms=0, name=name)
+    history = read_history(plan, open_storage=open_storage, redactor=Redactor(key))
+    (replayed,) = DeltaLake(fleet.lake).query("SELECT * FROM replays", "replays").to_pylist()
+    assert replayed["to_offset"] > 0
+    for table in CHANGES:
+        below = [row for row in history.rows(table) if row["from_offset"] < replayed["to_offset"]]
+        assert view_rows(fleet.lake, table, ADDED) == as_lines(below, ADDED), table
+    epochs = as_lines(history.rows("leader_epochs"), {"proven"})
+    assert view_rows(fleet.lake, "leader_epochs", {"proven"}) == epochs
+    assert view_rows(fleet.lake, "watermarks") == as_lines(history.rows("watermarks"), set())
+    # Rules also look at the first sets of other quorums, which are no history of this one.
+    assert set(view_rows(fleet.lake, "voter_sets", ADDED)) <= set(as_lines(history.rows("voter_sets"), ADDED))
+    staged = DeltaLake(fleet.lake).query("SELECT * FROM findings_staged", "findings_staged").to_pylist()
+    judged = finding_rows(registry.check(history))
+    assert sorted(row["finding_id"] for row in staged) == sorted(row["finding_id"] for row in judged)
+
+
+@pytest.mark.parametrize("name", ["divergence", "uncommitted-voter-change"])
+def test_captures_one_by_one_are_as_all_at_once(
+    name: str, samples: Path, tmp_path: Path, make_fleet: MakeFleet, copy_aged: CopyAged, without_spark: ModuleType
+) -> None:
+    captures = sorted(path for path in (samples / name).iterdir() if (path / "node-1").is_dir())
+    for capture in captures:
+        copy_aged(capture, tmp_path / "logs" / capture.name)
+    roots: list[Path | str] = [tmp_path / "logs" / capture.name for capture in captures]
+    for count in range(1, len(roots) + 1):
+        assert without_spark.run(make_fleet({name: roots[:count]}, lake="steps")).failed == {}
+    without_spark.run(make_fleet({name: roots}, lake="whole"))
+    for table in HELD:
+        assert view_rows(str(tmp_path / "steps"), table) == view_rows(str(tmp_path / "whole"), table), table
+
+
+@pytest.mark.parametrize("name", ["divergence", "uncommitted-voter-change"])
+def test_a_live_dir_in_runs_is_as_its_last_state(
+    name: str, samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    """Each capture in turn replaces the live dirs; what the log still tells at the end is what the tables hold."""
+    captures = sorted(path for path in (samples / name).iterdir() if (path / "node-1").is_dir())
+    live = tmp_path / "live"
+    for number, capture in enumerate(captures):
+        shutil.rmtree(live, ignore_errors=True)
+        shutil.copytree(capture, live)
+        for file in live.rglob("*"):
+            if file.is_file():
+                os.utime(file, (1_700_000_000.5 + number,) * 2)
+        assert without_spark.run(make_fleet({name: [live]}, lake="steps")).failed == {}
+    without_spark.run(make_fleet({name: [live]}, lake="whole"))
+    for table in CHANGES:
+        assert view_rows(str(tmp_path / "steps"), table) == view_rows(str(tmp_path / "whole"), table), table
+    seen = set(view_rows(str(tmp_path / "steps"), "leader_epochs"))
+    assert seen >= set(view_rows(str(tmp_path / "whole"), "leader_epochs"))
