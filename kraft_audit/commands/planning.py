@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.histories import histories
+from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_audit.output import Format, Output
 from kraft_codec.schemas import Dialect
+
+if TYPE_CHECKING:
+    from kraft_audit.rules.history import ClusterHistory
+    from kraft_audit.rules.recovery import RecoveryPlan
 
 
 def whatif(
@@ -68,18 +74,19 @@ def recover_plan(
 ) -> None:
     """Say for each partition without a leader what Kafka will do, and what KIP-966's Balanced and Aggressive would.
 
+    Where PATH holds the brokers' data directories too, their logs' ends tell who is longest and what would be lost.
+    It plans; it never acts.
+
     \b
     Examples:
       kraft-audit recover-plan samples/elr
       kraft-audit recover-plan samples/elr-06-kill-13-last-replica.tgz --output json
     """
     from kraft_audit.rules.plan_lines import recovery_lines
-    from kraft_audit.rules.recovery import recover_plan as plans_of
 
     out = Output(output)
     rows: list[dict[str, Any]] = []
-    for history in histories(path, dialect=dialect, capture=capture, defaults=default):
-        plans = plans_of(history)
+    for history, plans in _recovery_plans(path, capture, default, dialect):
         if out.format is Format.TABLE:
             out.title(history.cluster_id or "(no cluster id)")
             for line in recovery_lines(plans):
@@ -87,3 +94,20 @@ def recover_plan(
         rows += [{"cluster_id": history.cluster_id, **asdict(plan)} for plan in plans]
     if out.format is not Format.TABLE:
         out.rows(rows, [])
+
+
+def _recovery_plans(
+    path: str, capture: str | None, defaults: list[str] | None, dialect: Dialect
+) -> Iterator[tuple[ClusterHistory, list[RecoveryPlan]]]:
+    """Each cluster with its plans; data directories are opened only for partitions that have no leader."""
+    from kraft_audit.rules.collect import read_history
+    from kraft_audit.rules.recovery import recover_plan as plans_of
+    from kraft_audit.rules.replica_logs import replica_logs
+
+    key = redaction_key()
+    with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
+        for plan in found.plans:
+            history = read_history(plan, open_storage=found.open_storage, redactor=redactor(key))
+            leaderless = {(one.topic, one.partition) for one in plans_of(history)}
+            logs = replica_logs(found.storage, plan, leaderless) if leaderless else {}
+            yield history, plans_of(history, logs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kraft_audit.rules.recovery import Choice, RecoveryPlan
+from kraft_audit.rules.recovery import Choice, RecoveryPlan, ReplicaLog
 from kraft_audit.rules.times import when
 from kraft_audit.rules.whatif import PartitionOutcome, SmallestLoss, WhatIf
 
@@ -68,18 +68,32 @@ def recovery_lines(plans: Sequence[RecoveryPlan]) -> Iterator[str]:
         yield f"{plan.topic}-{plan.partition}   {state}  {more}"
         for name, choice in (("Kafka", plan.shipped), ("Balanced", plan.balanced), ("Aggressive", plan.aggressive)):
             yield f"  {name:<11}{_choice_text(choice)}"
+        if plan.logs:
+            yield f"  {'captured':<11}{'; '.join(map(_log_text, plan.logs))}"
+    if not any(plan.logs for plan in plans):
+        yield ""
+        yield "no broker's data directory was captured: where the replicas' logs end is not known"
+
+
+def _log_text(log: ReplicaLog) -> str:
+    visible = "" if log.high_watermark is None else f", visible to {log.high_watermark} at least"
+    if log.log_end_offset is None:
+        return f"broker {log.broker_id}: no log end{visible}"
+    stopped = ", stopped cleanly" if log.is_clean else ""
+    return f"broker {log.broker_id}: log end {log.log_end_offset}, epoch {log.leader_epoch}{visible}{stopped}"
 
 
 def _choice_text(choice: Choice) -> str:
     if choice.leader is None:
         return choice.text
+    if choice.lost_records == 0 and choice.lost_records_max is None:
+        return f"{choice.text}; loses nothing"
     if choice.lost_records is None:
         return f"{choice.text}; what is lost is not known"
-    return (
-        f"{choice.text}; loses {choice.lost_records} records"
-        if choice.lost_records
-        else f"{choice.text}; loses nothing"
-    )
+    records = "1 record" if choice.lost_records == 1 else f"{choice.lost_records} records"
+    lost = f"loses {records} that consumers may have read" if choice.lost_records else "loses nothing known"
+    more = (choice.lost_records_max or 0) - choice.lost_records
+    return f"{choice.text}; {lost}{f', and {more} more that only other captured logs hold' if more > 0 else ''}"
 
 
 def _ids(nodes: Sequence[int]) -> str:

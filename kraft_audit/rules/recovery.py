@@ -22,12 +22,19 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLog:
-    """The end of one partition's log on one broker, where its data directory was captured."""
+    """The end of one partition's log on one broker, where its data directory was captured.
+
+    `log_end_offset` and `leader_epoch` are None where only the broker's checkpoint of high watermarks was captured;
+    that one is a lower bound. `epochs` are (epoch, start offset), ascending.
+    """
 
     broker_id: int
-    log_end_offset: int
-    leader_epoch: int
+    log_end_offset: int | None
+    leader_epoch: int | None
     high_watermark: int | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    topic_id: str | None = None
+    is_clean: bool = False
 
 
 ReplicaLogs = Mapping[tuple[str, int], tuple[ReplicaLog, ...]]
@@ -36,12 +43,17 @@ ReplicaLogs = Mapping[tuple[str, int], tuple[ReplicaLog, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one strategy does: who leads (None: it waits), what is waited for, what is lost; None where unknown."""
+    """What one strategy does: who leads (None: it waits), what is waited for, what is lost; None where unknown.
+
+    `lost_records` were below a captured high watermark, so consumers may have read them. `lost_records_max` counts all
+    that another captured log holds and the chosen one lacks; what only uncaptured disks hold is in neither.
+    """
 
     leader: int | None
     waits_for: tuple[int, ...]
     text: str
     lost_records: int | None = None
+    lost_records_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,7 @@ class RecoveryPlan:
     shipped: Choice
     balanced: Choice
     aggressive: Choice
+    logs: tuple[ReplicaLog, ...] = ()
 
 
 def recover_plan(history: ClusterHistory, logs: ReplicaLogs | None = None) -> list[RecoveryPlan]:
@@ -74,7 +87,9 @@ def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: Repl
     topic, partition = states.topic(row), int(states.partition[row])
     up = tuple(broker for broker in lists["replicas"] if _is_up(history, broker))
     is_unclean = unclean_election_enabled(history, topic)
-    known = {log.broker_id: log for log in logs.get((topic, partition), ())}
+    topic_id = states.value("topic_id", row)
+    captured = tuple(log for log in logs.get((topic, partition), ()) if log.topic_id in (None, topic_id))
+    known = {log.broker_id: log for log in captured}
     since = row
     while not states.is_first[since] and states.leader[since - 1] == -1:
         since -= 1
@@ -90,6 +105,7 @@ def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: Repl
         _shipped(lists, up, is_unclean, elr_level(history) > 0, known),
         _balanced(lists, up, known),
         _aggressive(lists, up, known),
+        captured,
     )
 
 
@@ -125,38 +141,42 @@ def _shipped(
     last = lists["last_known_elr"]
     if has_elr and not eligible and len(last) == 1 and last[0] in up:
         text = f"elects broker {last[0]}, the last known leader, though it came back uncleanly"
-        return Choice(last[0], (), text, _lost(last[0], known))
+        return Choice(last[0], (), text, *_lost(last[0], known))
     if is_unclean and up:
         chosen = next(broker for broker in lists["replicas"] if broker in up)
         text = f"elects broker {chosen} uncleanly, the first live replica, whatever its log holds"
         if lists["elr"]:
             text += f"; gives up ELR {list(lists['elr'])}"
-        return Choice(chosen, (), text, _lost(chosen, known))
+        return Choice(chosen, (), text, *_lost(chosen, known))
     if eligible:
-        return Choice(None, eligible, f"waits until one of {list(eligible)} is back, without loss if it was clean")
+        return Choice(None, eligible, f"waits until {_one_of(eligible)} is back, without loss if it was clean")
     if has_elr and len(last) == 1:
         return Choice(None, last, f"waits for broker {last[0]}, the last known leader, and elects it as it is")
     return Choice(None, lists["replicas"], "waits for an operator: nobody is eligible and no last leader is known")
 
 
 def _balanced(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> Choice:
-    """KIP-966 Balanced: never unclean while an eligible replica may return; then the longest log of the last known."""
+    """KIP-966 Balanced: never unclean while an eligible replica may return; then, with all last known members up, the
+    longest log among them and whoever else answers.
+    """
     eligible = lists["isr"] or lists["elr"]
     safe = [broker for broker in lists["replicas"] if broker in eligible and broker in up]
     if safe:
         return Choice(safe[0], (), f"elects broker {safe[0]}, which is eligible", 0)
     if eligible:
-        return Choice(None, eligible, f"waits for one of the eligible {list(eligible)}")
+        return Choice(
+            None, eligible, f"waits for {_one_of(eligible)}, which {'is' if len(eligible) == 1 else 'are'} eligible"
+        )
     wanted = lists["last_known_elr"]
     missing = tuple(broker for broker in wanted if broker not in up)
     if not wanted:
         return Choice(None, (), "cannot choose: no last known member is recorded")
     if missing:
         return Choice(None, missing, f"waits for all of the last known {list(wanted)}: {list(missing)} are away")
-    chosen = _longest(wanted, known)
+    chosen = _longest(up, known) if len(up) > 1 else up[0]
     if chosen is None:
-        return Choice(None, (), f"would take the longest log among {list(wanted)}; their ends were not captured")
-    return Choice(chosen, (), f"elects broker {chosen}, the longest log among the last known", _lost(chosen, known))
+        return Choice(None, (), f"would take the longest log among {list(up)}; {_not_captured(up, known)}")
+    return Choice(chosen, (), f"elects broker {chosen}, the longest log among those up", *_lost(chosen, known))
 
 
 def _aggressive(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> Choice:
@@ -168,20 +188,64 @@ def _aggressive(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known
         return Choice(None, lists["replicas"], "waits for any replica: none is up")
     chosen = _longest(up, known) if len(up) > 1 else up[0]
     if chosen is None:
-        return Choice(None, (), f"would take the longest log among {list(up)}; their ends were not captured")
-    return Choice(chosen, (), f"elects broker {chosen}, the longest log among those up", _lost(chosen, known))
+        return Choice(None, (), f"would take the longest log among {list(up)}; {_not_captured(up, known)}")
+    return Choice(chosen, (), f"elects broker {chosen}, the longest log among those up", *_lost(chosen, known))
+
+
+def _one_of(brokers: tuple[int, ...]) -> str:
+    return f"broker {brokers[0]}" if len(brokers) == 1 else f"one of {list(brokers)}"
 
 
 def _longest(brokers: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> int | None:
     """The highest (leader epoch, end offset), as KIP-966 compares them; None unless all ends are known."""
-    if any(broker not in known for broker in brokers):
-        return None
-    return max(brokers, key=lambda broker: (known[broker].leader_epoch, known[broker].log_end_offset, -broker))
+    ends = {}
+    for broker in brokers:
+        log = known.get(broker)
+        if log is None or log.log_end_offset is None or log.leader_epoch is None:
+            return None
+        ends[broker] = (log.leader_epoch, log.log_end_offset, -broker)
+    return max(ends, key=lambda broker: ends[broker])
 
 
-def _lost(chosen: int, known: Mapping[int, ReplicaLog]) -> int | None:
-    """Records that any captured replica acknowledged as visible (its high watermark) and the chosen one lacks."""
-    if chosen not in known:
-        return None
-    marks = [log.high_watermark for log in known.values() if log.high_watermark is not None]
-    return max(0, max(marks, default=known[chosen].log_end_offset) - known[chosen].log_end_offset) if marks else None
+def _not_captured(brokers: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> str:
+    missing = [one for one in brokers if one not in known or known[one].log_end_offset is None]
+    return f"where the logs of {missing} end was not captured"
+
+
+def _lost(chosen: int, known: Mapping[int, ReplicaLog]) -> tuple[int | None, int | None]:
+    """(records that were visible by a captured high watermark, all records of captured logs) that the chosen lacks."""
+    mine = known.get(chosen)
+    if mine is None or mine.log_end_offset is None:
+        return None, None
+    visible, held = [], []
+    for log in known.values():
+        common = common_end(log, mine)
+        if log.high_watermark is not None:
+            has_diverged = log.log_end_offset is not None and common < min(log.log_end_offset, mine.log_end_offset)
+            visible.append(max(0, log.high_watermark - (common if has_diverged else mine.log_end_offset)))
+        if log.log_end_offset is not None and log is not mine:
+            held.append(max(0, log.log_end_offset - common))
+    lost = max(visible, default=None)
+    return lost, None if lost is None and not held else max([*held, lost or 0])
+
+
+def common_end(log: ReplicaLog, leader: ReplicaLog) -> int:
+    """Up to where a follower's log is kept when it follows that leader: the end of the newest epoch that both began at
+    one offset (the truncation of KIP-101 and KIP-279). Where epochs were not captured: the end of the shorter log.
+    """
+    end = leader.log_end_offset or 0
+    if log.log_end_offset is None:
+        return end
+    shorter = min(end, log.log_end_offset)
+    if not log.epochs or not leader.epochs:
+        return shorter
+    theirs = dict(leader.epochs)
+    same = [place for place, (epoch, start) in enumerate(log.epochs) if theirs.get(epoch) == start]
+    if not same:
+        # Entries below the log start are trimmed: two logs without a common epoch share nothing that is known.
+        return min(shorter, log.epochs[0][1], leader.epochs[0][1])
+    place = same[-1]
+    epoch = log.epochs[place][0]
+    ours = log.epochs[place + 1][1] if place + 1 < len(log.epochs) else log.log_end_offset
+    later = [start for one, start in leader.epochs if one > epoch]
+    return min(ours, min(later, default=end), shorter)

@@ -38,9 +38,11 @@ def test_recovery(build: HistoryBuilder) -> None:
         "",
         "t-0   ISR []  ELR []  last known [12]  of replicas [11 12 13], "
         f"since {when(T0 + 20_000)}, unclean election off",
-        "  Kafka      elects broker 12, the last known leader, though it came back uncleanly; loses 10 records",
-        "  Balanced   elects broker 12, the longest log among the last known; loses 10 records",
-        "  Aggressive elects broker 12, the longest log among those up; loses 10 records",
+        "  Kafka      elects broker 12, the last known leader, though it came back uncleanly; "
+        "loses 10 records that consumers may have read",
+        "  Balanced   elects broker 12, the longest log among those up; loses 10 records that consumers may have read",
+        "  Aggressive elects broker 12, the longest log among those up; loses 10 records that consumers may have read",
+        "  captured   broker 12: log end 80, epoch 3, visible to 90 at least",
     ]
 
 
