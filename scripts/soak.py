@@ -19,11 +19,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.fuzz.decoder import fuzz, uncompressed_batches
 from tests.witness.beyond import BEYOND_MODEL, compare_beyond
 from tests.witness.confusion import confusion_of
 from tests.witness.runs import WITHIN_MODEL, compare_seed
 
+ROOT = Path(__file__).resolve().parents[1]
 PROCESSES = 2
+DECODINGS = 1_000_000
+"""Of mutated batches for a seed; the readable reference decodes every hundredth too."""
 SECONDS_PER_DAY = 86_400
 SEEDS_A_DAY = 100_000
 
@@ -64,12 +68,19 @@ def _judged(scenario: str, seed: int) -> tuple[int, tuple[str, ...]]:
     return sum(total.values()), tuple(found.disagreements)
 
 
+def _mutated(_: str, seed: int) -> tuple[int, tuple[str, ...]]:
+    log = ROOT / "samples/crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
+    done = fuzz(uncompressed_batches(log.read_bytes()), seed, executions=DECODINGS, compared=DECODINGS // 100)
+    return done.executions, ()
+
+
 Job = tuple[str, Callable[[str, int], tuple[int, tuple[str, ...]]], str]
 JOBS: tuple[Job, ...] = (
     *((f"replay = truth, {name}", _replayed, name) for name in WITHIN_MODEL),
     *((f"damage is told, {name}", _damaged, name) for name in BEYOND_MODEL),
     ("findings = truth, random", _judged, "random"),
     ("findings = truth, random-raft", _judged, "random-raft"),
+    ("mutated batches decoded", _mutated, ""),
 )
 
 

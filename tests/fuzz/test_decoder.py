@@ -1,0 +1,35 @@
+"""The fuzzer's own share in every run of the tests; the release's share is `make soak`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.decoder import fuzz, uncompressed_batches
+
+EXECUTIONS = int(os.environ.get("KRAFT_AUDIT_FUZZ_EXECUTIONS", "20000000"))
+COMPARED = EXECUTIONS // 40
+SEEDS = 8
+
+
+@pytest.fixture(scope="session")
+def every_type(samples: Path) -> list[bytes]:
+    """All record types in all versions, written by Kafka's own serializers."""
+    log = samples / "crafted" / "all-records-all-versions" / "__cluster_metadata-0" / "00000000000000000000.log"
+    return uncompressed_batches(log.read_bytes())
+
+
+def test_mutated_batches(every_type: list[bytes]) -> None:
+    done = fuzz(every_type, 1, executions=40_000, compared=1_000)
+    assert done.executions >= 40_000
+    assert done.compared >= 1_000
+    assert 0 < done.quarantined < done.executions, "some mutants are broken, some are not"
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", range(100, 100 + SEEDS))
+def test_millions_of_mutated_batches(every_type: list[bytes], seed: int) -> None:
+    done = fuzz(every_type, seed, executions=EXECUTIONS // SEEDS, compared=COMPARED // SEEDS)
+    assert done.executions >= EXECUTIONS // SEEDS
