@@ -17,7 +17,7 @@ endif
 
 .PHONY: help
 help: ## say what each target does
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(VENV)/installed ## put everything in .venv, Delta's jars in .jars; at once when already done
@@ -58,8 +58,24 @@ check: setup ## style, types, import contracts, unit tests: a minute, before eve
 	@$(PYTEST) --quiet --numprocesses 2 -m unit
 
 .PHONY: ci
-ci: setup ## tests that start another real part: a Spark cluster, an object store, a controller
+ci: setup airflow-setup ## tests that start another real part: a Spark cluster, an object store, a controller
 	@$(PYTEST) -m ci || test $$? -eq 5
+
+.PHONY: dist
+dist: setup ## the wheel, and the zip for --py-files, in dist/
+	@$(RUN)/python scripts/build_dist.py
+
+.PHONY: airflow-setup
+airflow-setup: .airflow-venv/installed ## Airflow in an environment of its own, .airflow-venv
+.airflow-venv/installed: airflow/requirements.txt $(VENV)/installed
+	@$(RUN)/uv venv --quiet --clear --python $(RUN)/python .airflow-venv
+	@$(RUN)/uv pip install --quiet --python .airflow-venv/bin/python --require-hashes --requirement airflow/requirements.txt
+	@touch $@
+
+.PHONY: airflow-lock
+airflow-lock: $(VENV)/installed ## write airflow/requirements.txt anew
+	@$(RUN)/uv pip compile --quiet --upgrade --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	  --no-emit-find-links airflow/requirements.in --output-file airflow/requirements.txt
 
 .PHONY: bench
 bench: setup ## ratios to peers and floors, each measured in one run; wants a quiet machine

@@ -19,11 +19,22 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("fleet", type=Path, help="fleet.yaml")
     parser.add_argument("--lake", help="URI or path of the lake, instead of the file's")
+    parser.add_argument("--cluster", action="append", help="only this cluster of the file; may be repeated")
+    parser.add_argument("--finish", action="store_true", help="only finish the plan that a killed run left open")
     parser.add_argument("--only", choices=list(Step), help="only this step, of the plan that is open")
     parser.add_argument("--output", choices=("table", "json"), default="table", help="how the summary is printed")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how progress is printed")
     given = parser.parse_args(arguments)
     only = None if given.only is None else Step(given.only)
-    return main_run(given.fleet, lake=given.lake, only=only, output=given.output)
+    return main_run(
+        given.fleet,
+        lake=given.lake,
+        only=only,
+        output=given.output,
+        clusters=given.cluster,
+        finish=given.finish,
+        log_format=given.log_format,
+    )
 
 
 if __name__ == "__main__":

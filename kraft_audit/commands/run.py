@@ -29,6 +29,13 @@ class SummaryFormat(enum.StrEnum):
     JSON = Format.JSON.value
 
 
+class LogFormat(enum.StrEnum):
+    """How progress is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Committer(enum.StrEnum):
     """Who commits to the lake."""
 
@@ -51,6 +58,14 @@ def run(
     committer: Annotated[
         Committer | None, typer.Option(show_default=False, help="spark: where only the JVM reaches the lake.")
     ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster", metavar="NAME", show_default=False, help="Only this cluster; may be repeated."),
+    ] = None,
+    finish: Annotated[bool, typer.Option("--finish", help="Only finish the plan that a killed run left open.")] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="json: an object a line with run, step and cluster, on stderr.")
+    ] = LogFormat.TEXT,
     output: Annotated[SummaryFormat, typer.Option("--output", "-o", help="How the summary is printed.")] = (
         SummaryFormat.TABLE
     ),
@@ -63,6 +78,7 @@ def run(
     Examples:
       kraft-audit run conf/fleet.yaml
       kraft-audit run conf/fleet.yaml --lake /data/lake --output json
+      kraft-audit run conf/fleet.yaml --cluster elr --log-format json
     """
     need_spark("run")
     from kraft_audit.spark.run import Step, main_run
@@ -74,6 +90,9 @@ def run(
         spark_conf=spark_conf,
         committer=None if committer is None else committer.value,
         output=output.value,
+        clusters=cluster,
+        finish=finish,
+        log_format=log_format.value,
     )
 
 

@@ -11,7 +11,7 @@ import enum
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ from kraft_audit.spark.lake import DeltaLake, Lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import Manifest
 from kraft_audit.spark.plan import plan_fleet
+from kraft_audit.spark.progress import Line, LogFormat, Progress, progress_on_stderr
 from kraft_audit.spark.redaction_key import key_id, load_key
 from kraft_audit.spark.spark_stage import SparkStager, StageError
 from kraft_audit.spark.summary import EXIT_UNREADABLE, EXIT_USAGE, RunResult, summary_text
@@ -30,7 +31,6 @@ from kraft_codec.errors import InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str], None]
 Stager = Callable[[int], Manifest]
 # Each round finishes a plan that another run opened first; more means that something opens plans without end.
 ROUNDS: Final = 20
@@ -68,6 +68,12 @@ class Run:
                 return self.result
         raise InputError(self.lake.uri, f"other runs opened {ROUNDS} plans while this one was planning")
 
+    def finish_open_plan(self) -> RunResult:
+        """Only end the plan that a killed run left open, if there is one."""
+        self._prepare()
+        self._finish_open_plan()
+        return self.result
+
     def one_step(self, step: Step) -> RunResult:
         """Only this step, of the plan that is open; `plan` opens one where none is."""
         self._prepare()
@@ -77,15 +83,15 @@ class Run:
             case Step.PLAN if number is None:
                 self._plan()
             case Step.PLAN:
-                self.progress(f"plan     plan {number} is open: nothing to plan before it is closed")
+                self.progress(Line(step, f"plan {number} is open: nothing to plan before it is closed", plan=number))
             case _ if number is None:
-                self.progress(f"{step:<9}no plan is open")
+                self.progress(Line(step, "no plan is open"))
             case Step.STAGE if status.staged >= number:
-                self.progress(f"stage    plan {number} is staged")
+                self.progress(Line(step, f"plan {number} is staged", plan=number))
             case Step.STAGE:
                 self._stage(number)
             case _ if status.staged < number:
-                self.progress(f"{step:<9}plan {number} is not staged yet")
+                self.progress(Line(step, f"plan {number} is not staged yet", plan=number))
             case Step.COMMIT:
                 self._commit(number, self.ledger.manifest(number))
             case Step.CLOSE:
@@ -104,7 +110,7 @@ class Run:
     def _finish_open_plan(self) -> None:
         number = self.ledger.status().open_number
         if number is not None:
-            self.progress(f"plan     plan {number} is open: finishing it first")
+            self.progress(Line(Step.PLAN, f"plan {number} is open: finishing it first", plan=number))
             self._finish(number)
 
     def _finish(self, number: int) -> None:
@@ -126,7 +132,7 @@ class Run:
         self.result.unreachable = dict(planned.failed)
         self.result.unchanged = planned.unchanged_count
         for name, why in planned.failed.items():
-            self.progress(f"plan     {name}: {why}")
+            self.progress(Line(Step.PLAN, why, cluster=name, level="warning"))
         if not planned.clusters:
             self._tell(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters", started)
             return None
@@ -168,20 +174,28 @@ class Run:
         brought = self.ledger.close_plan(number, summary)
         self.result.add_plan(number, summary, [one.cluster_name for one in manifest.outcomes])
         for name, why in summary["failed"].items():
-            self.progress(f"close    {name}: {why}")
+            self.progress(Line(Step.CLOSE, why, cluster=name, plan=number, level="warning"))
         self._tell(Step.CLOSE, f"plan {number}" + ("" if brought else " was closed by another run"), started)
         failpoint("after-close")
 
     def _tell(self, step: Step, what: str, started: float) -> None:
         seconds = time.monotonic() - started
         self.result.seconds[step] = round(self.result.seconds.get(step, 0.0) + seconds, 3)
-        self.progress(f"{step:<9}{what}  ({seconds:.1f} s)")
+        self.progress(Line(step, what, seconds=seconds))
 
 
 def run_fleet(
-    fleet: FleetSettings, *, only: Step | None = None, spark_conf: Path | None = None, progress: Progress
+    fleet: FleetSettings,
+    *,
+    only: Step | None = None,
+    spark_conf: Path | None = None,
+    progress: Progress,
+    finish: bool = False,
 ) -> RunResult:
-    """Run all steps, or one, over a fleet. Raises SettingsError (exit 2), InputError (exit 3)."""
+    """Run all steps, or one, over a fleet; `finish` only ends a plan that was left open.
+
+    Raises SettingsError (exit 2), InputError (exit 3).
+    """
     from kraft_audit.spark.session import spark_session
 
     def session() -> SparkSession:
@@ -190,11 +204,13 @@ def run_fleet(
         seconds = time.monotonic() - started
         if "session" not in run.result.seconds:
             run.result.seconds["session"] = round(seconds, 3)
-            progress(f"session  Spark {spark.version} on {spark.sparkContext.master}  ({seconds:.1f} s)")
+            progress(Line("session", f"Spark {spark.version} on {spark.sparkContext.master}", seconds=seconds))
         return spark
 
     lake = open_lake(fleet, session)
     run = Run(fleet, lake, SparkStager(fleet, lake, session), progress)
+    if finish:
+        return run.finish_open_plan()
     return run.all_steps() if only is None else run.one_step(only)
 
 
@@ -206,16 +222,20 @@ def main_run(
     spark_conf: Path | None = None,
     committer: str | None = None,
     output: str = "table",
+    clusters: Sequence[str] | None = None,
+    finish: bool = False,
+    log_format: LogFormat = "text",
 ) -> int:
-    """The command `run`: progress on stderr, the summary on stdout, the exit code."""
+    """The command `run`: progress on stderr, the summary on stdout, the exit code.
 
-    def progress(line: str) -> None:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-
+    `clusters` are the only ones to look at. With `finish`, clusters that the open plan could not read are told, but are
+    no failure: they were that of the run which planned them.
+    """
+    progress = progress_on_stderr(log_format)
     try:
         fleet = load_fleet(fleet_file, arguments={"lake": lake, "committer": committer})
-        result = run_fleet(fleet, only=only, spark_conf=spark_conf, progress=progress)
+        fleet = only_clusters(fleet, fleet_file, clusters)
+        result = run_fleet(fleet, only=only, spark_conf=spark_conf, progress=progress, finish=finish)
     except SettingsError as problem:
         progress(f"kraft-audit: {problem}")
         return EXIT_USAGE
@@ -223,7 +243,18 @@ def main_run(
         progress(f"kraft-audit: {problem}")
         return EXIT_UNREADABLE
     sys.stdout.write(json.dumps(result.to_dict()) + "\n" if output == "json" else summary_text(result))
-    return result.exit_code
+    return 0 if finish else result.exit_code
+
+
+def only_clusters(fleet: FleetSettings, file: Path, names: Sequence[str] | None) -> FleetSettings:
+    """The fleet with these clusters alone. Raises SettingsError for a name that the file does not have."""
+    if not names:
+        return fleet
+    known = {cluster.name: cluster for cluster in fleet.clusters}
+    for name in names:
+        if name not in known:
+            raise SettingsError("--cluster", "name", name, f"a cluster of {file}")
+    return fleet.model_copy(update={"clusters": [known[name] for name in dict.fromkeys(names)]})
 
 
 def open_lake(fleet: FleetSettings, session: Callable[[], SparkSession]) -> Lake:
