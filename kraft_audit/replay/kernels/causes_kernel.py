@@ -152,6 +152,11 @@ def election_of(block: int, old: int, new: int, record: int) -> int:
     if leader == before:
         return SAME_LEADER
     old_lists = old + 4 * LISTS
+    recovering = cell(new, RECOVERY_STATE) == 1
+    is_alone = length_of_list(new + 4 * LISTS, ISR) == 1 and is_in(block, new + 4 * LISTS, ISR, leader)
+    if recovering and is_alone and cell(old, RECOVERY_STATE) != 1:
+        # Kafka says itself that this one may lack records, whatever its place was before the record.
+        return _unclean_election_of(block, old_lists, leader)
     if is_in(block, old_lists, ISR, leader):
         prefers = (
             length_of_list(new + 4 * LISTS, REPLICAS) > 0 and element(block, new + 4 * LISTS, REPLICAS, 0) == leader
@@ -160,18 +165,35 @@ def election_of(block: int, old: int, new: int, record: int) -> int:
         return BY_PREFERENCE if prefers and moved_only else BY_ISR
     if is_in(block, old_lists, ELR, leader):
         return BY_ELR
-    recovering = cell(new, RECOVERY_STATE) == 1
-    is_alone = length_of_list(new + 4 * LISTS, ISR) == 1 and is_in(block, new + 4 * LISTS, ISR, leader)
     if not (recovering and is_alone):
         return BY_ISR
-    no_candidates = length_of_list(old_lists, ISR) == 0 and length_of_list(old_lists, ELR) == 0
-    if (
-        no_candidates
-        and length_of_list(old_lists, LAST_KNOWN_ELR) == 1
-        and is_in(block, old_lists, LAST_KNOWN_ELR, leader)
-    ):
-        return BY_LAST_KNOWN
-    return UNCLEAN
+    return _unclean_election_of(block, old_lists, leader)
+
+
+@inlined
+def _is_last_known(block: int, old_lists: int, leader: int) -> bool:
+    return length_of_list(old_lists, LAST_KNOWN_ELR) == 1 and is_in(block, old_lists, LAST_KNOWN_ELR, leader)
+
+
+@inlined
+def _unclean_election_of(block: int, old_lists: int, leader: int) -> int:
+    """The last known leader leads where nobody else is in ISR or ELR; itself it may have left them by this record."""
+    others = length_of_list(old_lists, ISR) + length_of_list(old_lists, ELR)
+    others -= is_in(block, old_lists, ISR, leader) + is_in(block, old_lists, ELR, leader)
+    return BY_LAST_KNOWN if others == 0 and _is_last_known(block, old_lists, leader) else UNCLEAN
+
+
+@shared
+def election_after(block: int, old: int, new: int, election: int, cause: int) -> int:
+    """The election once its cause is known: where the last other member leaves the ELR by coming back uncleanly, the
+    same record elects the last known leader."""
+    if election != UNCLEAN or cause != UNCLEAN_SHUTDOWN:
+        return election
+    old_lists = old + 4 * LISTS
+    broker = slot(block, FOUND_BROKER)
+    others = length_of_list(old_lists, ISR) + length_of_list(old_lists, ELR)
+    others -= is_in(block, old_lists, ISR, broker) + is_in(block, old_lists, ELR, broker)
+    return BY_LAST_KNOWN if others == 0 and _is_last_known(block, old_lists, cell(new, LEADER)) else UNCLEAN
 
 
 @inlined
@@ -221,7 +243,10 @@ def _cause_by_marker(block: int, event: int, old: int, new: int, record: int) ->
                 return DIRECTORY_FAILED
             return UNCLEAN_SHUTDOWN if slot(block, ELR_LEVEL) > 0 and not in_new_elr else REGISTERED
         was_eligible = is_in(block, old + 4 * LISTS, ELR, broker)
-        if marker == REGISTER_MARKER and not in_new_elr and (was_eligible or _repeats(block, old, new, record)):
+        # A leader that brings somebody into the ISR may empty the ELR just before the broker comes back.
+        joined = cell(record, LEADER) == -2 and missing_count(block, new + 4 * LISTS, ISR, old + 4 * LISTS, ISR) > 0
+        is_clean_up = not in_new_elr and not joined
+        if marker == REGISTER_MARKER and is_clean_up and (was_eligible or _repeats(block, old, new, record)):
             return UNCLEAN_SHUTDOWN
     if load_int32(context) == UNFENCE_MARKER and cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:
         set_slot(block, FOUND_BROKER, load_int32(context + 4))

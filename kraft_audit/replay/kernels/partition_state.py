@@ -13,6 +13,7 @@ from kraft_audit.replay.causes import (
 )
 from kraft_audit.replay.kernels.causes_kernel import (
     cause_of,
+    election_after,
     election_of,
     expect_elr,
 )
@@ -257,6 +258,7 @@ def change(block: int, event: int, record: int) -> int:
     set_slot(block, FOUND_BROKER, -1)
     election = election_of(block, old, row, record)
     cause = cause_of(block, event, old, row, record, election)
+    election = election_after(block, old, row, election, cause)
     output = emit(block, index, event, cause, slot(block, FOUND_BROKER), election)
     if slot(block, ELR_LEVEL) > 0:
         expect_elr(block, old, row, election, cause, output + 4 * EXPECTED_ELR)
