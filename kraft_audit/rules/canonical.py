@@ -131,8 +131,18 @@ def watermarks_in_order(history: ClusterHistory) -> list[dict[str, Any]]:
 
 
 def is_after(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Whether what one row tells was so after all that the other tells: copies are ordered by their number."""
-    return _number(later) > _number(earlier) or bool(later["read_from_ms"] >= earlier["read_to_ms"])
+    """Whether what one row tells was so after all that the other tells: copies are ordered by their number, not by
+    when they are read."""
+    if _number(later) != _number(earlier):
+        return _number(later) > _number(earlier)
+    return bool(later["read_from_ms"] >= earlier["read_to_ms"])
+
+
+def proves_for(watermark: Mapping[str, Any], capture: Mapping[str, Any]) -> bool:
+    """Whether what a watermark proves was so when a capture was taken: it is that of its set of captures, or older."""
+    if watermark["capture"] and watermark["capture"] == capture["capture"]:
+        return True
+    return not is_after(watermark, capture)
 
 
 def _number(row: Mapping[str, Any]) -> int:

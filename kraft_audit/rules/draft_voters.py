@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from kraft_audit.rules.canonical import canonical_log
 from kraft_audit.rules.history import ClusterHistory
@@ -128,19 +129,27 @@ def kv803(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     offsets = _bootstrap_offsets(history)
     split = [change for change in changes(history) if change.offset in offsets]
     if split:
-        first = canonical_sets(history)[0]
+        first = next(row for row in canonical_sets(history) if row["source"] == "log")
         yield _case(
             split[0],
-            f"the first voters came by {len(split) + 1} control batches, first {named(keys_of(first['voters']))} alone",
+            f"the first voters came by {len(split) + 1} control batches, first {named(keys_of(first['voters']))}",
             *split[1:3],
         )
 
 
+def _has_bare_id(row: dict[str, Any]) -> bool:
+    return any(voter["directory_id"] is None for voter in row["voters"])
+
+
 def _bootstrap_offsets(history: ClusterHistory) -> set[int]:
-    """Additions that follow the first set in its epoch before any metadata record: they belong to the bootstrap."""
+    """Additions that follow the first set in its epoch before any metadata record: they belong to the bootstrap.
+
+    Where the configured ids are known, the bootstrap is what gives each of them its first UUID.
+    """
     sets = canonical_sets(history)
     if not sets or sets[0]["source"] != "log":
-        return set()
+        named_later = [row["from_offset"] for before, row in pairwise(sets) if _has_bare_id(before)]
+        return set(named_later[1:])
     log = canonical_log(history)
     first = sets[0]["from_offset"]
     data = log.base_offset[~log.is_control & (log.base_offset > first)]

@@ -13,6 +13,7 @@ from kraft_audit.rules.majorities import majority_size
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.voter_view import ids_of, keys_of, set_at
+from kraft_codec.schemas import Dialect
 
 HOUR_MS = 3_600_000
 
@@ -76,7 +77,7 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         )
         if change is None:
             yield case
-        elif change > first:
+        elif change > first and not _is_first_batch_of_draft(history, first, change):
             summary = f"epoch {row['epoch']} begins at offset {first}, its LeaderChange stands at {change}"
             yield Case(
                 case.subject,
@@ -87,6 +88,14 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 evidence=case.evidence,
                 severity=Severity.LOW,
             )
+
+
+def _is_first_batch_of_draft(history: ClusterHistory, first: int, change: int) -> bool:
+    """KIP-642: the first leader writes the configured voters as an assignment, in one batch with its LeaderChange."""
+    if history.dialect is not Dialect.KIP642:
+        return False
+    log = canonical_log(history)
+    return log.row_of(first) is not None and log.row_of(first) == log.row_of(change)
 
 
 @rule("KQ006", "leader-not-elected", Severity.CRITICAL, Scope.LOG, needs=("leader_epochs", "voter_sets"))
@@ -120,7 +129,7 @@ def _was_removed(history: ClusterHistory, leader_id: int, before: int) -> bool:
     )
 
 
-@rule("KQ014", "vote-twice", Severity.CRITICAL, Scope.LOG, needs=("captures",))
+@rule("KQ014", "vote-twice", Severity.CRITICAL, Scope.LOG, needs=("captures", "leader_epochs"))
 def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     votes: dict[tuple[Any, ...], dict[tuple[int, str | None], Evidence]] = defaultdict(dict)
     newest: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -146,6 +155,7 @@ def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 row, f"voted for {row['voted_id']}", file_name="quorum-state", epoch=row["leader_epoch"]
             )
             _count_vote(votes[(*replica, row["leader_epoch"])], (row["voted_id"], row["voted_directory_id"]), fact)
+    yield from _granted_twice(history)
     for (node_id, _directory, epoch), known in sorted(votes.items(), key=str):
         if len(known) > 1:
             names = sorted({candidate for candidate, _ in known})
@@ -155,6 +165,27 @@ def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 from_ms=min(e.timestamp_ms for e in known.values() if e.timestamp_ms is not None),
                 epoch=epoch,
                 evidence=tuple(known.values()),
+            )
+
+
+def _granted_twice(history: ClusterHistory) -> Iterator[Case]:
+    """Voters that two leaders of one epoch name among those who elected them."""
+    granted: dict[tuple[int, int], dict[int, Evidence]] = defaultdict(dict)
+    for row in history.rows("leader_epochs"):
+        if row["leader_id"] is None or row["leader_change_offset"] is None:
+            continue
+        for voter in row["granting_voters"] or ():
+            text = f"LeaderChange of leader {row['leader_id']} names {voter} among its granting voters"
+            fact = Evidence(text, offset=row["leader_change_offset"], epoch=row["epoch"])
+            granted[voter, row["epoch"]].setdefault(row["leader_id"], fact)
+    for (voter, epoch), leaders in sorted(granted.items()):
+        if len(leaders) > 1:
+            yield Case(
+                f"node {voter}",
+                f"elected {sorted(leaders)}, each leader of epoch {epoch}",
+                from_offset=min(fact.offset for fact in leaders.values() if fact.offset is not None),
+                epoch=epoch,
+                evidence=tuple(leaders.values()),
             )
 
 

@@ -55,19 +55,21 @@ def _recovery(states: PartitionStates, row: int) -> Episode:
     return Episode(row, end if end <= states.newest_row(row) else None)
 
 
+def _unclean_text(states: PartitionStates, row: int) -> str:
+    """Who was elected, and which eligible members that gave up."""
+    leader, before = int(states.leader[row]), states.previous(row)
+    elr = [] if before is None else [broker for broker in states.lists["elr"].of(before) if broker != leader]
+    text = f"broker {leader} was elected from outside ISR and ELR"
+    if states.is_election("last_known")[row]:
+        return f"{text}, as the last known leader"
+    return f"{text}, given up: ELR {elr}" if elr else text
+
+
 @rule("KP003", "unclean-election", Severity.CRITICAL, Scope.PARTITION, needs=("partition_changes",))
 def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    for row in np.flatnonzero(states.is_election("unclean") & states.exists).tolist():
-        before = states.previous(row)
-        elr = [] if before is None else states.lists["elr"].of(before)
-        given_up = f", given up: ELR {elr}" if elr else ""
-        yield partition_case(
-            states,
-            _recovery(states, row),
-            f"broker {int(states.leader[row])} was elected from outside ISR and ELR{given_up}",
-            facts=_stake(states, row),
-        )
+    for row in np.flatnonzero(states.is_election("unclean", "last_known") & states.exists).tolist():
+        yield partition_case(states, _recovery(states, row), _unclean_text(states, row), facts=_stake(states, row))
     for row in np.flatnonzero(
         states.is_cause("snapshot") & states.recovering & states.is_first & states.exists
     ).tolist():

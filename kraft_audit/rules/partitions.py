@@ -248,7 +248,7 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             _next_active(known.is_active)[np.minimum(first_dead, len(known.is_active))]
         ]
         ends = np.minimum(until[rows], revived)
-        lasts = (first_dead < len(known.offsets)) & (begins < until[rows]) & (ends > operation_ends(history, begins))
+        lasts = (first_dead < len(known.offsets)) & (begins < until[rows]) & (ends >= operation_ends(history, begins))
         broken |= rows_with(len(states), rows[lasts])
 
     def describe(episode: Episode) -> tuple[str, str | None]:

@@ -16,6 +16,7 @@ from kraft_audit.rules.canonical import (
     is_after,
     log_batches,
     newest_watermark,
+    proves_for,
     watermarks_in_order,
 )
 from kraft_audit.rules.captured import (
@@ -257,12 +258,12 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             key = (row["node_id"], row["directory_id"])
             end = replica_end(row)
             proven, earlier = reached.get(key, (0, row))
-            if end < proven:
+            lost = _lacked_from(history, earlier, row, proven)
+            if lost is not None:
                 yield Case(
                     replica_name(row),
-                    f"ends at {end}; the same directory held committed records up to {proven} before",
-                    from_offset=end,
-                    from_ms=earlier["read_to_ms"],
+                    f"lacks what was committed from {lost} on; the same directory held it up to {proven} before",
+                    from_offset=lost,
                     evidence=(
                         capture_evidence(earlier, f"ended at {replica_end(earlier)}"),
                         capture_evidence(row, f"ends at {end}"),
@@ -270,16 +271,39 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 )
                 reached.pop(key)
                 continue
-            low = max((w["low"] for w in lows if not is_after(w, row) and _is_counted(w, row)), default=0)
-            counted = min(end, low)
+            counted = max((w["low"] for w in lows if proves_for(w, row) and _is_counted(history, w, row)), default=0)
             if counted >= proven:
                 reached[key] = (counted, row)
     if not any(row["directory_id"] is not None for row in history.rows("captures")) and history.rows("captures"):
         yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
 
 
-def _is_counted(watermark: dict[str, Any], row: dict[str, Any]) -> bool:
-    return any(
+def _lacked_from(history: ClusterHistory, earlier: dict[str, Any], row: dict[str, Any], proven: int) -> int | None:
+    """From where on a replica lacks batches below `proven` that it held in an earlier capture; None where it has them.
+
+    What its log start or a snapshot has passed is no loss.
+    """
+    if replica_end(row) < proven:
+        return replica_end(row)
+    batches = log_batches(history)
+    kept = max(row["log_start_offset"] or 0, row["snapshot_end_offset"] or 0)
+    lost = batches.held_by(earlier) & ~batches.held_by(row) & (batches.last_offset < proven)
+    lost &= batches.base_offset >= kept
+    return int(batches.base_offset[lost].min()) if lost.any() else None
+
+
+def _is_counted(history: ClusterHistory, watermark: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Whether a replica is a voter that holds the last record which a watermark proves: everything below, then, too."""
+    is_voter = any(
         voter["voter_id"] == row["node_id"] and voter["directory_id"] in (None, row["directory_id"])
         for voter in watermark["voters"]
     )
+    last = watermark["low"] - 1
+    if not is_voter or last < 0:
+        return False
+    if (row["snapshot_end_offset"] or 0) > last:
+        return True
+    batches = log_batches(history)
+    holds = (batches.base_offset <= last) & (batches.last_offset >= last)
+    holds &= batches.leader_epoch == watermark["low_epoch"]
+    return bool((holds & batches.held_by(row)).any())

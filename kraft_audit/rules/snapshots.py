@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from kraft_audit.rules.canonical import canonical_log
+from kraft_audit.rules.canonical import canonical_log, watermarks_in_order
 from kraft_audit.rules.captured import Row, capture_evidence, captures_in_order, newest_captures, replica_name
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.log_damage import CORRUPT, TAILS, damage_case, is_snapshot_file
@@ -73,36 +73,39 @@ def _writer_is_3_9(history: ClusterHistory) -> bool:
 
 @rule("KQ012", "snapshot-above-commit", Severity.CRITICAL, Scope.LOG, needs=("captures", "watermarks"))
 def kq012(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    """`high` bounds what was committed when reading began, and the nodes of one set of captures may have been copied
+    one after another: only a later set proves that a snapshot stood above it."""
+    seen: set[tuple[str, int, int]] = set()
     for row in captures_in_order(history):
-        end = row["snapshot_end_offset"]
-        watermark = _of_moment(history, row)
-        if not end or watermark is None or watermark["high"] is None or end <= watermark["high"]:
+        end, epoch = row["snapshot_end_offset"], row["snapshot_epoch"]
+        if not end or (replica_name(row), end, epoch) in seen:
             continue
-        yield Case(
-            replica_name(row),
-            f"its snapshot ends at {end}, above everything that was committed then ({watermark['high']})",
-            from_offset=end,
-            from_ms=row["read_to_ms"],
-            epoch=row["snapshot_epoch"],
-            evidence=(
-                capture_evidence(row, f"snapshot {end}-{row['snapshot_epoch']}", offset=end),
-                *(Evidence(text) for text in watermark["high_evidence"]),
-            ),
-        )
+        bounds = [one for one in watermarks_in_order(history) if one["high"] is not None and one["high"] < end]
+        later = next((one for one in bounds if _is_of_later_set(one, row)), None)
+        if later is not None:
+            seen.add((replica_name(row), end, epoch))
+            yield Case(
+                replica_name(row),
+                f"its snapshot ends at {end}, and later still nothing above {later['high']} was committed",
+                from_offset=end,
+                epoch=epoch,
+                evidence=(
+                    capture_evidence(row, f"snapshot {end}-{epoch}", offset=end),
+                    *(Evidence(text) for text in later["high_evidence"]),
+                ),
+            )
+        elif any(_is_of_same_set(one, row) for one in bounds):
+            seen.add((replica_name(row), end, epoch))
+            reason = "its snapshot ends above what the others hold; they may have been copied before it was committed"
+            yield undecided(replica_name(row), reason, from_offset=end)
 
 
-def _of_moment(history: ClusterHistory, capture: Row) -> dict[str, Any] | None:
-    """The interval that the set of captures shows to which this one belongs."""
-    return next(
-        (
-            row
-            for row in history.rows("watermarks")
-            if row["read_from_ms"] <= capture["read_from_ms"]
-            and capture["read_to_ms"] <= row["read_to_ms"]
-            and row["capture_number"] == capture["capture_number"]
-        ),
-        None,
-    )
+def _is_of_later_set(watermark: Row, capture: Row) -> bool:
+    return int(watermark["capture_number"]) > int(capture["capture_number"])
+
+
+def _is_of_same_set(watermark: Row, capture: Row) -> bool:
+    return bool(watermark["capture_number"] == capture["capture_number"])
 
 
 @rule(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from kraft_audit.rules.canonical import canonical_log, log_batches
+from kraft_audit.rules.canonical import canonical_log, log_batches, watermarks_in_order
+from kraft_audit.rules.captured import captures_in_order, replica_end
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.majorities import disjoint_majorities, kafka_overlap_verdict
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds, undecided
@@ -197,7 +198,7 @@ def kv006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     "removed-leader-still-writes",
     Severity.HIGH,
     Scope.VOTERS,
-    needs=("voter_sets", "leader_epochs", "batches", "watermarks"),
+    needs=("captures", "voter_sets", "leader_epochs", "batches", "watermarks"),
     thresholds=(Threshold("grace_seconds", 30, "how long after its proven removal a leader may still write"),),
 )
 def kv010(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
@@ -210,15 +211,15 @@ def kv010(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
             continue
         later = (log.leader_epoch == epoch) & (log.base_offset > change.offset)
         last_ms = int(log.timestamp_ms[later].max()) if later.any() else None
-        proven_ms = min((w["read_to_ms"] for w in history.rows("watermarks") if w["low"] > change.offset), default=None)
         leader = min(gone & _leaders(history, epoch))
+        proven_ms = _proven_ms(history, change, leader)
         subject = f"leader {leader} of epoch {epoch}"
         where = {"from_offset": change.offset, "from_ms": change.row["timestamp_ms"], "epoch": epoch}
         if last_ms is None:
             continue
         if proven_ms is not None and last_ms > proven_ms + grace_ms:
             seconds = (last_ms - proven_ms) // 1000
-            evidence = Evidence(f"last batch {seconds} s after the removal was proven committed", timestamp_ms=last_ms)
+            evidence = Evidence(f"last batch {seconds} s after a capture proved the removal", timestamp_ms=last_ms)
             yield Case(
                 subject,
                 f"still wrote {seconds} s after its removal",
@@ -227,6 +228,23 @@ def kv010(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
             )
         elif change.row["timestamp_ms"] is not None and last_ms > change.row["timestamp_ms"] + grace_ms:
             yield undecided(subject, "it wrote on after its removal; no capture tells when that was committed", **where)
+
+
+def _proven_ms(history: ClusterHistory, change: Change, leader: int) -> int | None:
+    """An append time by which a change was surely committed: of the leader's first batch that a capture of it which
+    proves the change does not hold yet. None where no capture of the leader proves it."""
+    log = canonical_log(history)
+    for watermark in watermarks_in_order(history):
+        if watermark["low"] <= change.offset:
+            continue
+        taken = [r for r in captures_in_order(history) if r["capture_number"] == watermark["capture_number"]]
+        ends = [replica_end(row) for row in taken if row["node_id"] == leader]
+        if not ends:
+            continue
+        later = (log.base_offset >= max(ends)) & (log.leader_epoch == change.row["from_epoch"])
+        held_ms = [row["last_timestamp_ms"] for row in taken if row["last_timestamp_ms"] is not None]
+        return max(int(log.timestamp_ms[later].min()), *held_ms) if later.any() else None
+    return None
 
 
 def _leaders(history: ClusterHistory, epoch: int) -> set[int]:

@@ -63,8 +63,15 @@ def _changes(history: ClusterHistory) -> list[Change]:
     """What a set replaced is told by its own row: the voters that stayed, and those that it says were removed."""
     found = []
     before_canonical: Row | None = None
+    other_firsts = [
+        keys_of(row["voters"])
+        for row in history.rows("voter_sets")
+        if row["source"] == "bootstrap" and not row["canonical"]
+    ]
     for row in sets_in_order(history):
         after = keys_of(row["voters"])
+        if not row["canonical"] and after in other_firsts:
+            continue  # another quorum's first set, which replaced nothing
         added, removed = keys_of(row["added"]), keys_of(row["removed"])
         if row["canonical"]:
             previous, before_canonical = before_canonical, row

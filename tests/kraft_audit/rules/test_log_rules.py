@@ -79,7 +79,7 @@ def _transaction(*types: str) -> Story:
 def _snapshot(end: int, **more: Any) -> Story:
     def story(b: HistoryBuilder) -> None:
         b.voters(1, 2, 3).log(1, to=40).capture(1, 40, snapshot_end_offset=end, snapshot_epoch=1, **more)
-        b.watermark(40, 40, end=40)
+        b.watermark(40, 40, end=40).watermark(40, 40, end=40, capture_number=1)
 
     return story
 

@@ -64,9 +64,9 @@ def _kv009(port: int) -> Story:
 def _kv010(last_second: int) -> Story:
     def story(b: HistoryBuilder) -> None:
         b.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, 2, 3, to=20).voters(2, 3, at=15)
-        b.watermark(20, 20, end=20, when=20_000)
-        b.batch(1, 20, last_second, 1).capture(1, last_second + 1)
-        b.watermark(last_second + 1, last_second + 1, end=last_second + 1, when=1_000_000)
+        b.capture(1, 20).watermark(20, 20, end=20)
+        b.batch(1, 20, 20).batch(1, 21, last_second).capture(1, last_second + 1, capture_number=1)
+        b.watermark(last_second + 1, last_second + 1, end=last_second + 1, capture_number=1)
 
     return story
 
