@@ -83,9 +83,9 @@ class Controller:
             return
         for controller_id in self.node.addresses.bootstrap_ids():
             if controller_id not in self.image.controllers:
-                self.write([self._controller_registration(controller_id)])
+                self.write([self.controller_registration(controller_id)])
 
-    def _controller_registration(self, controller_id: int) -> Record:
+    def controller_registration(self, controller_id: int) -> Record:
         host, port = self.node.addresses.endpoint_of(controller_id)
         listener = self.bootstrap.controller_listener
         protocol = listener.security_protocol

@@ -11,6 +11,8 @@ from kraft_engine.image_records import snapshot_records
 from kraft_engine.log import Snapshot
 
 SNAPSHOT_BATCH_RECORDS = 1024
+LATER_RECORD = "LaterRecord"
+"""A record of a release to come: a scenario gives its bytes, `octets`, as they stand in the log."""
 
 
 def batch_octets(batch: Batch, dialect: Dialect) -> bytes:
@@ -36,7 +38,8 @@ def records_octets(
             control = CONTROL_TYPE_BY_NAME[dialect][name]
             pairs.append((write_control_key(control.number), write_control_value(control, fields)))
         else:
-            pairs.append((None, write_metadata_value(name, version, fields)))
+            octets = fields["octets"] if name == LATER_RECORD else write_metadata_value(name, version, fields)
+            pairs.append((None, octets))
     return write_batch(
         base_offset=base_offset, leader_epoch=epoch, timestamp_ms=timestamp_ms, records=pairs, is_control=is_control
     )
@@ -52,10 +55,10 @@ def snapshot_octets(snapshot: Snapshot, dialect: Dialect) -> bytes:
     return _plain_snapshot(head, body, snapshot.id[1], snapshot.made_ms, dialect)
 
 
-def bootstrap_octets(records: list[Record], made_ms: int) -> bytes:
+def bootstrap_octets(records: list[Record], made_ms: int, dialect: Dialect = Dialect.KIP853) -> bytes:
     """bootstrap.checkpoint: header of time 0, one data batch, footer."""
     head: list[Record] = [("SNAPSHOT_HEADER", 0, {"version": 0, "lastContainedLogTimestamp": 0})]
-    return _plain_snapshot(head, records, 0, made_ms, Dialect.KIP853)
+    return _plain_snapshot(head, records, 0, made_ms, dialect)
 
 
 def _membership(snapshot: Snapshot, dialect: Dialect) -> list[Record]:

@@ -283,6 +283,7 @@ _REPLAYS = {
     "AccessControlEntryRecord": Image._acl,
     "RemoveAccessControlEntryRecord": Image._remove_acl,
     "NoOpRecord": Image._nothing,
+    "LaterRecord": Image._nothing,
     "ZkMigrationStateRecord": Image._zk_migration,
     "RemoveUserScramCredentialRecord": Image._remove_scram,
     "BeginTransactionRecord": Image._begin,

@@ -217,4 +217,4 @@ class MetadataLog:
         # LeaderEpochFileCache.truncateFromStart: the epoch that covers the new start is kept, moved up to it.
         covering = [entry for entry in self.epoch_starts if entry[1] <= offset]
         above = [entry for entry in self.epoch_starts if entry[1] > offset]
-        self.epoch_starts = ([(covering[-1][0], offset)] if covering and offset < self.end_offset else []) + above
+        self.epoch_starts = ([(covering[-1][0], offset)] if covering else []) + above

@@ -84,7 +84,8 @@ class NodeDir:
             date=when.strftime("%a %b %d %H:%M:%S UTC %Y"),
         )
         (folder / "meta.properties").write_bytes(format_meta_properties(meta))
-        (folder / "bootstrap.checkpoint").write_bytes(bootstrap_octets(self.bootstrap_records, self.formatted_ms))
+        bootstrap = bootstrap_octets(self.bootstrap_records, self.formatted_ms, self.dialect)
+        (folder / "bootstrap.checkpoint").write_bytes(bootstrap)
         if process.node is None and process.disk.clean_shutdown_epoch >= 0:
             shutdown = CleanShutdown(version=0, broker_epoch=process.disk.clean_shutdown_epoch)
             (folder / ".kafka_cleanshutdown").write_bytes(format_clean_shutdown(shutdown))
