@@ -28,7 +28,11 @@ def stopped_follower(stage: Stage) -> RaftNode:
     return follower
 
 
-@scenario("epoch-went-back", "A follower's log holds a batch of an epoch below the one before it.", raises=("KQ004",))
+@scenario(
+    "epoch-went-back",
+    "A follower's log holds a batch of an epoch below the one before it.",
+    raises=("KQ001", "KQ004", "KQ005", "KQ013"),
+)
 def epoch_went_back(stage: Stage) -> None:
     follower = stopped_follower(stage)
     stage.invariants.damage("a forged batch of an old epoch", node=follower.id)
@@ -47,7 +51,7 @@ def offset_gap(stage: Stage) -> None:
     stage.capture("gap")
 
 
-@scenario("foreign-replica", "One of the dirs belongs to another cluster.", raises=("KQ010",))
+@scenario("foreign-replica", "One of the dirs belongs to another cluster.", raises=("KQ010", "KV007"))
 def foreign_replica(stage: Stage) -> None:
     stage.controllers(1, 2)
     stage.settle()
@@ -58,7 +62,7 @@ def foreign_replica(stage: Stage) -> None:
     stage.capture("mixed")
 
 
-@scenario("bad-snapshot", "A snapshot does not hold what the log below it says.", raises=("KQ011",))
+@scenario("bad-snapshot", "A snapshot does not hold what the log below it says.", raises=("KP010", "KQ011"))
 def bad_snapshot(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
@@ -73,7 +77,7 @@ def bad_snapshot(stage: Stage) -> None:
     stage.capture("bad")
 
 
-@scenario("good-snapshot", "The same snapshot, unedited.", near_miss_of=("KQ011", "KQ012"))
+@scenario("good-snapshot", "The same snapshot, unedited.", raises=("KP010",), near_miss_of=("KQ011", "KQ012"))
 def good_snapshot(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
@@ -99,7 +103,7 @@ def stale_snapshot(stage: Stage) -> None:
 @scenario(
     "epoch-without-leader-change",
     "A leader writes a record before its LeaderChange, as 3.5.2 once did.",
-    raises=("KQ005",),
+    raises=("KQ005", "KV011"),
     switches=ALL_ON.without("leader_change_is_first"),
 )
 def late_leader_change(stage: Stage) -> None:
@@ -127,6 +131,7 @@ def replay_mismatch(stage: Stage) -> None:
     "isr-on-dead-broker",
     "A controller fences a broker and forgets to take it out of the ISR.",
     raises=("KP016",),
+    may_raise=("KQ009",),
     switches=ALL_ON.without("fenced_broker_leaves_isr"),
 )
 def isr_on_dead_broker(stage: Stage) -> None:
@@ -143,6 +148,7 @@ def isr_on_dead_broker(stage: Stage) -> None:
     "loose-min-isr-scope",
     "A node-level min.insync.replicas was left behind while ELR is on, and the cluster has no value of its own.",
     raises=("KB005",),
+    near_miss_of=("KP018",),
     elr=0,
 )
 def loose_min_isr(stage: Stage) -> None:

@@ -9,7 +9,8 @@ from kraft_engine.stage import Stage
 @scenario(
     "last-replica-standing",
     "Without ELR, three replicas shrink to one ISR member that then crashes uncleanly: acknowledged records are gone.",
-    raises=("KP001", "KP005", "KP018"),
+    raises=("KP001", "KP002", "KP005", "KP018"),
+    may_raise=("KQ009",),
     elr=0,
 )
 def last_replica_standing(stage: Stage) -> None:
@@ -37,7 +38,7 @@ def last_replica_standing(stage: Stage) -> None:
     "last-replica-standing-elr",
     "The same with ELR: the replicas that left cleanly stay eligible, and the partition waits for one of them.",
     raises=("KP002", "KP005"),
-    near_miss_of=("KP001", "KP003"),
+    near_miss_of=("KP001", "KP003", "KP004", "KP008"),
 )
 def last_replica_standing_elr(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
@@ -63,7 +64,9 @@ def last_replica_standing_elr(stage: Stage) -> None:
 @scenario(
     "last-known-leader",
     "Every eligible replica comes back uncleanly; the last known leader is elected although unclean election is off.",
-    raises=("KP002", "KP003", "KP004", "KP008"),
+    raises=("KP001", "KP002", "KP003", "KP004", "KP005", "KP008"),
+    may_raise=("KQ009",),
+    near_miss_of=("KP017",),
 )
 def last_known_leader(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
@@ -87,7 +90,8 @@ def last_known_leader(stage: Stage) -> None:
 @scenario(
     "four-brokers-min-isr-three",
     "Four replicas and min ISR 3: the first loss is harmless, the second stops the high watermark and fills the ELR.",
-    raises=("KP005",),
+    raises=("KP005", "KP008"),
+    may_raise=("KQ009",),
     near_miss_of=("KP001", "KP002"),
 )
 def four_brokers(stage: Stage) -> None:
@@ -101,8 +105,8 @@ def four_brokers(stage: Stage) -> None:
     stage.kill_broker(12, power_cut=False)
     stage.run_ms(3_000)
     stage.capture("two-left")
-    stage.start_broker(11)
     stage.start_broker(12)
+    stage.start_broker(11)
     stage.until_isr(ledger, 11, 12, 13, 14)
     stage.settle()
     stage.capture("whole")

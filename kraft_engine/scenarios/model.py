@@ -17,8 +17,10 @@ SCENARIOS: dict[str, Scenario] = {}
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One incident. `raises` are the findings of rules.md that it must raise; `near_miss_of` those that it nearly
-    does.
+    """One incident. `raises`: the findings that it must raise; `near_miss_of`: those that it nearly does and must not.
+
+    Nothing else may be raised, but for what `may_raise` names (chance decides: a killed process may leave a torn tail)
+    and KB003: unless it says otherwise, a scenario's listeners are plaintext.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Scenario:
     story: Story
     raises: tuple[str, ...]
     near_miss_of: tuple[str, ...]
+    may_raise: tuple[str, ...]
     settings: dict[str, Any]
 
     def play(self, seed: int, out: Path) -> Stage:
@@ -42,6 +45,7 @@ def scenario(
     *,
     raises: tuple[str, ...] = (),
     near_miss_of: tuple[str, ...] = (),
+    may_raise: tuple[str, ...] = (),
     **settings: Any,
 ) -> Callable[[Story], Story]:
     """Registers a story under its name."""
@@ -49,7 +53,7 @@ def scenario(
     def register(story: Story) -> Story:
         if name in SCENARIOS:
             raise ValueError(f"scenario {name!r} is defined twice")
-        SCENARIOS[name] = Scenario(name, summary, story, raises, near_miss_of, settings)
+        SCENARIOS[name] = Scenario(name, summary, story, raises, near_miss_of, may_raise, settings)
         return story
 
     return register

@@ -23,7 +23,8 @@ def write_alone(stage: Stage, node_id: int, count: int) -> None:
 @scenario(
     "zombie-leader",
     "A leader is cut off and appends alone until it notices that its quorum is gone; the others have elected another.",
-    raises=("KQ001", "KV014"),
+    raises=("KQ001",),
+    near_miss_of=("KQ004", "KQ016", "KV014"),
 )
 def zombie_leader(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
@@ -43,7 +44,7 @@ def zombie_leader(stage: Stage) -> None:
     "divergent-suffix",
     "The leader dies with records that nobody fetched; its disk still has them when the others have gone on.",
     raises=("KQ001",),
-    near_miss_of=("KQ002", "KQ003"),
+    near_miss_of=("KQ002", "KQ003", "KQ009", "KQ015", "KQ020"),
 )
 def divergent_suffix(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
@@ -95,8 +96,8 @@ def figure_8(stage: Stage) -> None:
 @scenario(
     "gridlocked-election",
     "Every vote request is lost for a while: epochs burn and nobody leads.",
-    raises=("KQ016", "KV014"),
-    near_miss_of=("KQ005",),
+    raises=("KQ016",),
+    near_miss_of=("KQ005", "KQ014"),
 )
 def gridlocked(stage: Stage) -> None:
     stage.settings.pre_vote = False
@@ -156,6 +157,20 @@ def bit_rot(stage: Stage) -> None:
     raises=("KQ002", "KQ015", "KQ020"),
 )
 def wiped_voter(stage: Stage) -> None:
+    elect_without_commits(stage, 4)
+
+
+@scenario(
+    "wiped-voter-outgrown",
+    "The same, found late: the new history is longer than the lost one, and no log ends before what was committed.",
+    raises=("KQ001", "KQ002", "KQ020"),
+)
+def wiped_voter_outgrown(stage: Stage) -> None:
+    elect_without_commits(stage, 40)
+
+
+def elect_without_commits(stage: Stage, written_after: int) -> None:
+    """A majority that does not know the newest commits elects its own, which goes on from there."""
     stage.controllers(1, 2, 3)
     leader = stage.leader()
     lagging, holder = (node.id for node in stage.cluster.nodes() if node.id != leader.id)
@@ -169,7 +184,7 @@ def wiped_voter(stage: Stage) -> None:
     stage.heal()
     stage.start(holder)
     stage.until(lambda: stage.cluster.ready_leader() is not None, "a leader without the records")
-    write_alone(stage, stage.leader().id, 40)
+    write_alone(stage, stage.leader().id, written_after)
     stage.capture("history-without-them")
 
 
@@ -213,7 +228,8 @@ def aborted_transaction(stage: Stage) -> None:
 @scenario(
     "snapshots-and-cleaning",
     "Snapshots are made and the log is cleaned; a node that was away starts from a snapshot.",
-    near_miss_of=("KQ007", "KQ011", "KQ012"),
+    raises=("KP010",),
+    near_miss_of=("KQ007", "KQ011", "KQ012", "KQ013"),
     segment_limit_bytes=4_000,
 )
 def snapshots(stage: Stage) -> None:
@@ -236,7 +252,7 @@ def snapshots(stage: Stage) -> None:
 @scenario(
     "snapshot-above-commit",
     "A controller with a bug snapshots what is not committed.",
-    raises=("KQ012",),
+    raises=("KQ002", "KQ012", "KQ015"),
 )
 def snapshot_above_commit(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
@@ -248,6 +264,8 @@ def snapshot_above_commit(stage: Stage) -> None:
     leader.switches = leader.switches.without("snapshot_below_high_watermark")
     make_snapshot(leader)
     stage.capture("too-high")
+    stage.run_ms(200)
+    stage.capture("still-not-committed")
 
 
 @scenario(

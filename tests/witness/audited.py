@@ -9,7 +9,7 @@ from typing import Any
 
 from kraft_audit.replay.cluster import wall_clock_ms
 from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.planning import plan_path
+from kraft_audit.replay.planning import plan_cluster, plan_path
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
 from kraft_audit.replay.survey import Survey, survey
 from kraft_audit.replay.watermarks import CommittedInterval, committed_interval
@@ -37,6 +37,19 @@ class Audited:
         )
         # A replica of another cluster makes a plan of its own.
         return cls(max(plans, key=lambda plan: len(plan.replicas)))
+
+    @classmethod
+    def said_to_be_one(cls, out: Path, run: dict[str, Any]) -> Audited:
+        """All captures as those of one cluster, whatever their meta.properties say: a fleet's owner tells so."""
+        plan = plan_cluster(
+            [str(out)],
+            open_storage=open_storage,
+            captured_at_ms=0,
+            name="engine",
+            cluster_id=run["cluster_id"],
+            dialect=Dialect(run["dialect"]),
+        )
+        return cls(plan)
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""

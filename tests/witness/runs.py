@@ -62,7 +62,7 @@ def told(results: Iterable[RunResult]) -> list[str]:
 
 
 def regressions(kind: str) -> list[dict[str, Any]]:
-    """Kept seeds of one kind (`seeds`, `open_findings`)."""
+    """Kept seeds of one kind (`seeds`, `open_seeds`)."""
     return list(yaml.safe_load(REGRESSIONS.read_text(encoding="utf-8"))[kind])
 
 

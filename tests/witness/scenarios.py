@@ -13,10 +13,14 @@ from kraft_engine.scenarios.model import load
 from tests.witness.audited import Audited
 from tests.witness.truth import Truth
 
+EVERYWHERE = frozenset({"KB003"})
+"""Listeners are plaintext unless a scenario is about them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Rules by what became of them. `missing` were claimed and not raised, `false` are near misses that were raised."""
+    """Rules by what became of them. `missing` were claimed and not raised, `false` are near misses that were raised,
+    `unclaimed` were raised and the scenario does not say so."""
 
     scenario: str
     claimed: frozenset[str]
@@ -24,6 +28,7 @@ class Verdict:
     undecided: frozenset[str]
     missing: frozenset[str]
     false: frozenset[str]
+    unclaimed: frozenset[str]
 
 
 def names() -> list[str]:
@@ -36,8 +41,10 @@ def verdict(name: str, seed: int) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="kraft-witness-") as folder:
         out = Path(folder) / "run"
         simulate(name, seed, out)
-        findings = list(check(Audited.of(out, Truth.of(out).run["dialect"]).history))
+        findings = list(check(Audited.said_to_be_one(out, Truth.of(out).run).history))
     raised = frozenset(finding.rule for finding in findings if finding.status is Status.RAISED)
     undecided = frozenset(finding.rule for finding in findings if finding.status is Status.UNDECIDED)
     claimed = frozenset(scenario.raises)
-    return Verdict(name, claimed, raised, undecided, claimed - raised, frozenset(scenario.near_miss_of) & raised)
+    near = frozenset(scenario.near_miss_of)
+    expected = claimed | frozenset(scenario.may_raise) | (EVERYWHERE - near)
+    return Verdict(name, claimed, raised, undecided, claimed - raised, near & raised, raised - expected)

@@ -1,0 +1,148 @@
+"""Partitions, brokers and settings that look like trouble and are not."""
+
+from __future__ import annotations
+
+from kraft_engine import controller_admin as admin
+from kraft_engine.broker_messages import SSL, Listener
+from kraft_engine.image import BROKER, ELR_FEATURE, MIN_ISR
+from kraft_engine.image_records import config
+from kraft_engine.scenarios.model import scenario
+from kraft_engine.schedule import make_snapshot
+from kraft_engine.stage import Stage
+from kraft_engine.world import MS
+
+DAY_US = 24 * 3_600_000 * MS
+MIN_ISR_2 = {MIN_ISR: "2"}
+
+
+@scenario(
+    "rolling-restart",
+    "Every broker is stopped and started once, one after the other, each in good order.",
+    near_miss_of=("KB001", "KP001", "KP002", "KP003", "KP004", "KP006", "KP008", "KP012", "KP016"),
+)
+def rolling_restart(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    orders = stage.topic("orders", [11, 12, 13], [12, 13, 11], [13, 11, 12], configs=MIN_ISR_2)
+    for broker_id in (11, 12, 13):
+        stage.stop_broker(broker_id)
+        stage.start_broker(broker_id)
+        stage.until_isr(orders, 11, 12, 13)
+        stage.until_isr(orders, 11, 12, 13, index=1)
+        stage.until_isr(orders, 11, 12, 13, index=2)
+    stage.settle()
+    stage.capture("restarted")
+
+
+@scenario(
+    "previous-metadata-version",
+    "metadata.version is one release behind, since a month ago.",
+    near_miss_of=("KB002",),
+    metadata_version=29,
+)
+def previous_metadata_version(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.world.leap(30 * DAY_US)
+    stage.brokers(11, 12, 13)
+    stage.settle()
+    make_snapshot(stage.leader())
+    stage.capture("one-behind")
+
+
+@scenario(
+    "plaintext-listeners",
+    "Controllers and brokers listen without TLS.",
+    raises=("KB003",),
+)
+def plaintext_listeners(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.settle()
+    stage.capture("plaintext")
+
+
+@scenario(
+    "tls-listeners",
+    "The same cluster, every listener with TLS.",
+    near_miss_of=("KB003",),
+)
+def tls_listeners(stage: Stage) -> None:
+    stage.bootstrap.controller_listener = Listener("CONTROLLER", 9093, security_protocol=3)
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13, listener=SSL)
+    stage.settle()
+    stage.capture("tls")
+
+
+@scenario(
+    "node-min-isr-removed",
+    "A node-level min.insync.replicas is taken back when ELR is switched on, and the cluster has its own value.",
+    near_miss_of=("KB005",),
+    elr=0,
+)
+def node_min_isr_removed(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.controller().write([config(BROKER, "11", MIN_ISR, "2")])
+    admin.set_feature(stage.controller(), ELR_FEATURE, 1)
+    stage.settle()
+    stage.capture("tight")
+
+
+@scenario(
+    "two-of-three-in-one-rack",
+    "Two of three in-sync replicas share a rack, the third stands elsewhere; min ISR is 2 of 3.",
+    near_miss_of=("KP009", "KP010"),
+)
+def two_of_three(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13, racks=("a", "a", "b"))
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
+    stage.settle()
+    stage.capture("racks")
+
+
+@scenario(
+    "unclean-election-forbidden",
+    "unclean.leader.election.enable is written out as false.",
+    near_miss_of=("KP011",),
+)
+def unclean_forbidden(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
+    stage.controller().topic_config("orders", "unclean.leader.election.enable", "false")
+    stage.settle()
+    stage.capture("forbidden")
+
+
+@scenario(
+    "topic-created-again",
+    "A topic is deleted while a replica is away and created again under its name: the old id is never heard of again.",
+    near_miss_of=("KP013",),
+)
+def topic_created_again(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    orders = stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
+    stage.stop_broker(13)
+    admin.delete_topic(stage.controller(), orders)
+    again = stage.topic("orders", [11, 12], configs={MIN_ISR: "1"})
+    stage.start_broker(13)
+    stage.until_isr(again, 11, 12)
+    stage.settle()
+    stage.capture("again")
+
+
+@scenario(
+    "old-cluster-without-elr",
+    "metadata.version is too old for ELR: that it is off is no fault.",
+    near_miss_of=("KP018",),
+    metadata_version=21,
+)
+def old_cluster(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
+    stage.settle()
+    stage.capture("3.9")
