@@ -57,8 +57,17 @@ check: setup ## style, types, import contracts, unit tests: a minute, before eve
 	@$(RUN)/lint-imports --no-logo
 	@$(PYTEST) --quiet --numprocesses 2 -m unit
 
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || test -n "$${KRAFT_AUDIT_CHROMIUM:-}" || { \
+	  if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	    echo "installing chromium, which the tests of the pages drive"; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
+	      || echo "chromium could not be installed: the tests of the pages skip"; \
+	  else echo "chromium is not here: the tests of the pages skip"; fi; }
+
 .PHONY: ci
-ci: setup airflow-setup ## tests that start another real part: a Spark cluster, an object store, a controller
+ci: setup airflow-setup chromium ## tests that start another real part: a Spark cluster, an object store, a controller
 	@$(PYTEST) -m ci || test $$? -eq 5
 
 .PHONY: dist

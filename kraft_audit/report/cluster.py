@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,7 +41,9 @@ class RuleGroup:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One control: held, broken or undecided, and by which rules; `since_ms` is the oldest cause that still lasts."""
+    """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that looked.
+
+    `since_ms` is the oldest cause that still lasts."""
 
     name: str
     claim: str
@@ -113,6 +115,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     epochs = sorted(history.rows("leader_epochs"), key=lambda row: (row["epoch"], row["from_offset"] or -1))
     ledgers, at_risk, count = partitions_at_risk(history)
     level = feature_level(history, "metadata.version")
+    judged = given.judged_rules if given.judged_rules is not None else frozenset(f["rule"] for f in given.findings)
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
     watermark = newest_watermark(history)
     return ClusterView(
@@ -127,22 +130,17 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         voter_sets_left_out=max(0, len(sets) - SETS_SHOWN),
         leader_epochs=tuple(epochs[-EPOCHS_SHOWN:]),
         leader_epochs_left_out=max(0, len(epochs) - EPOCHS_SHOWN),
-        controls=tuple(_control(name, given.findings) for name in CONTROLS),
+        controls=tuple(_control(name, given.findings, judged) for name in CONTROLS),
         open_counts={one: sum(f["severity"] == one for f in by_state["open"]) for one in SEVERITIES},
         open_groups=_groups(by_state["open"]),
         waived=tuple(sorted(by_state["waived"], key=lambda f: (f["waiver"]["until"], f["rule"]))),
         undecided=_groups(by_state["undecided"]),
         closed_groups=_groups(by_state["closed"]),
-        clear_rules=tuple(sorted(_judged(given.findings) - raised)),
+        clear_rules=tuple(sorted(judged - raised)),
         ledgers=ledgers,
         partitions_at_risk=at_risk,
         partition_count=count,
     )
-
-
-def _judged(findings: Sequence[Row]) -> set[str]:
-    """Rules that said anything; where a source keeps no word of the clear ones, nothing is claimed of them."""
-    return {finding["rule"] for finding in findings}
 
 
 def _groups(findings: Sequence[Row]) -> tuple[RuleGroup, ...]:
@@ -163,14 +161,15 @@ def _group(severity: str, rule: str, group: list[Row]) -> RuleGroup:
     )
 
 
-def _control(name: str, findings: Sequence[Row]) -> Control:
+def _control(name: str, findings: Sequence[Row], judged: Collection[str]) -> Control:
     mine = [finding for finding in findings if CONTROL_OF.get(finding["rule"]) == name]
     weighs = [f for f in mine if RANK[f["severity"]] >= Severity.MEDIUM.rank]
     broken = [f for f in weighs if state_of(f) == "open" and f["status"] == "raised"]
     waived = {f["rule"] for f in weighs if state_of(f) == "waived"}
     undecided = {f["rule"] for f in mine if state_of(f) == "undecided"}
     began = [f["from_ms"] for f in broken if f["from_ms"] is not None]
-    status = "broken" if broken else "undecided" if undecided else "held"
+    looked = tuple(rule for rule in rules() if CONTROL_OF[rule] == name and rule in judged)
+    status = "broken" if broken else "undecided" if undecided else "held" if looked else "not judged"
     return Control(
         name.replace("_", " "),
         CONTROLS[name],
@@ -179,7 +178,7 @@ def _control(name: str, findings: Sequence[Row]) -> Control:
         tuple(sorted({f["rule"] for f in broken})),
         tuple(sorted(waived)),
         tuple(sorted(undecided)),
-        tuple(rule for rule in rules() if CONTROL_OF.get(rule) == name),
+        looked,
     )
 
 

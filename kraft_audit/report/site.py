@@ -193,7 +193,7 @@ class _Site:
     def write(self, name: str, template: str, **values: Any) -> None:
         target = self.folder / name
         up = "../" * name.count("/")
-        text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, mark=MARK, **values)
+        text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, generator=MARK, **values)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:

@@ -6,7 +6,7 @@ Nothing is guessed: what a source does not hold is None or absent, and the pages
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kraft_audit.rules.history import ClusterHistory
@@ -41,14 +41,15 @@ class ClusterInput:
     """One cluster: its history, its findings as rows of the table `findings`, and what people call it.
 
     `exposed_minutes` is the exposure by day (ms of its midnight, UTC) where the source keeps it; None: it is computed
-    from `partition_changes`.
+    from `partition_changes`. `judged_rules` are those that looked at the cluster; None: those of `findings`, where a
+    rule that found nothing says so by a row of status clear.
     """
 
     history: ClusterHistory
     findings: Sequence[Row]
     name: str | None = None
     exposed_minutes: Mapping[int, float] | None = None
-    controls: Sequence[Row] = field(default=())
+    judged_rules: frozenset[str] | None = None
 
     @property
     def cluster_id(self) -> str:

@@ -51,6 +51,7 @@ for (const table of document.querySelectorAll("table[data-paged]")) {
   forward.addEventListener("click", () => turn(page + 1));
   tools.hidden = false;
   select();
+  table.classList.add("ready");
 }
 // What is folded on the screen is open on paper, and a link into a folded part opens it.
 addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; });

@@ -1,0 +1,113 @@
+"""Clusters to report on: real captures, and the same with harm in every text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.commands.histories import histories
+from kraft_audit.report.path_source import PathSource
+from kraft_audit.report.source import AsOf, ClusterInput
+from kraft_audit.rules.history import CONTRACTS, ClusterHistory
+from kraft_codec.schemas import Dialect
+from kraft_codec.tables import build_rows
+
+NOW_MS = 1_795_300_000_000
+PAYLOADS = (
+    "<script>window.harmed = 1</script>",
+    '"><img src=x onerror=window.harmed=1>',
+    "' onmouseover='window.harmed=1",
+    "</title><script>window.harmed = 1</script>",
+    "</style><link rel=stylesheet href=http://127.0.0.1:9/x>",
+    "<iframe src=http://127.0.0.1:9/></iframe><svg/onload=window.harmed=1>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
+    "javascript:window.harmed=1",
+    "{{ 7 * 7 }}{% raw %}",
+    "${7*7}#{7*7}",
+    '=HYPERLINK("http://127.0.0.1:9/","open")',
+    "+1+cmd|' /C calc'!A0",
+    "@SUM(1+1)",
+    "-2+3",
+    "\t=1+1",
+    "\r\n=1+1",
+    "right \u202egpj.exe left \u2066\u2069\u200f",
+    "escape \x1b]0;title\x07\x1b[31mred\x9b1m",
+    "invisible \u200b\u00ad\ufeff\U000e0041",
+    "zero \x00 byte",
+    "]]><!-- --!> -->",
+    "&lt;script&gt;&#x202e;",
+    "../../../etc/passwd",
+    "'; DROP TABLE findings; --",
+    'quote " back \\ slash \n line',
+)
+
+
+@dataclass(slots=True)
+class GivenSource:
+    """Clusters that are there already."""
+
+    given: list[ClusterInput]
+
+    def as_of(self) -> AsOf:
+        return AsOf("given", "a test", NOW_MS, "0", "0")
+
+    def clusters(self) -> Iterator[ClusterInput]:
+        yield from self.given
+
+
+def path_source(path: Path, **options: Any) -> PathSource:
+    return PathSource(str(path), histories(str(path), dialect=Dialect.KIP853), now_ms=NOW_MS, **options)
+
+
+@pytest.fixture(scope="session")
+def last_replica(samples: Path) -> ClusterInput:
+    """The cluster of which one broker alone holds what was acknowledged."""
+    (given,) = path_source(samples / "elr-06-kill-13-last-replica.tgz").clusters()
+    return given
+
+
+@pytest.fixture(scope="session")
+def reverted_change(samples: Path) -> ClusterInput:
+    """The cluster whose voter change was undone by the next leader."""
+    (given,) = path_source(samples / "uncommitted-voter-change").clusters()
+    return given
+
+
+KEPT = {"status", "severity", "state", "rule", "name", "scope", "record_type"}
+
+
+def harmful(given: ClusterInput) -> ClusterInput:
+    """The cluster with a payload wherever somebody else may have written text: names, ids, paths, evidence, waivers."""
+    payloads = itertools.cycle(PAYLOADS)
+
+    def harmed(value: Any) -> Any:
+        if isinstance(value, str):
+            return next(payloads)
+        if isinstance(value, list):
+            return [harmed(one) for one in value]
+        if isinstance(value, dict):
+            return {key: one if key in KEPT else harmed(one) for key, one in value.items()}
+        return value
+
+    history = given.history
+    tables = {}
+    for name, table in history.tables.items():
+        if name in ("batches", "config_changes", "security_changes"):
+            tables[name] = table
+            continue
+        batch = build_rows(CONTRACTS[name], [harmed(row) for row in table.to_pylist()])
+        tables[name] = type(table).from_batches([batch])
+    findings = [harmed(dict(finding)) for finding in given.findings]
+    for number, finding in enumerate(findings):
+        if number % 3 == 0 and not finding["is_over"]:
+            finding["waiver"] = {"who": next(payloads), "why": next(payloads), "until": next(payloads)}
+        if number % 4 == 0:
+            finding["expired_waiver"] = {"who": next(payloads), "until": next(payloads)}
+    cluster_id = next(payloads)
+    told = ClusterHistory(cluster_id, tables, defaults={}, contradictions=(), snapshot_checks=())
+    return replace(given, history=told, findings=findings, name=next(payloads))

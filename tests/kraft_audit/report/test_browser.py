@@ -1,0 +1,240 @@
+"""The pages in a real browser, from the disk: shown, searched, clicked through, without a word on its console.
+
+No request may leave, whatever text is on the pages; the keyboard reaches everything; 1,000 clusters stay quick.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.report.site import page_of, write_site
+from kraft_audit.report.source import ClusterInput
+from tests.kraft_audit.report.conftest import GivenSource, harmful, path_source
+
+ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+CLUSTERS = 1000
+OPEN_SECONDS_MAX = 2.0
+FLEET_BYTES_MAX = 5_000_000
+
+pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium")]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A tab, and what went wrong in it."""
+
+    page: Any
+    problems: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def goto(self, file: Path) -> None:
+        self.page.goto(file.as_uri())
+
+    def check(self) -> None:
+        assert self.problems == []
+        assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium; skips where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = os.environ.get("KRAFT_AUDIT_CHROMIUM") or shutil.which("chromium")
+    if found is None:
+        pytest.skip("Chromium is not here: apt-get install chromium, or KRAFT_AUDIT_CHROMIUM names it")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Seen]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    seen = Seen(context.new_page())
+    seen.page.on("console", lambda message: seen.problems.append(f"{message.type}: {message.text}"))
+    seen.page.on("pageerror", lambda error: seen.problems.append(str(error)))
+    seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog: {dialog.message}"))
+    seen.page.on("request", lambda request: seen.requests.append(request.url))
+    yield seen
+    seen.check()
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def site(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("samples") / "site"
+    paths = [samples / name for name in ("elr-06-kill-13-last-replica.tgz", "divergence", "uncommitted-voter-change")]
+    write_site(GivenSource([given for path in paths for given in path_source(path).clusters()]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of an engine's fleet: real logs, replayed and judged, not made-up rows."""
+    from kraft_engine.fleet import simulate_fleet
+
+    folder = tmp_path_factory.mktemp("fleet")
+    simulate_fleet(folder / "logs", clusters=CLUSTERS, partitions=3, changes=20, seed=7)
+    write_site(path_source(folder / "logs"), folder / "site")
+    return folder / "site"
+
+
+def test_from_the_fleet_to_a_finding_and_its_rule(site: Path, tab: Seen) -> None:
+    tab.goto(site / "index.html")
+    page = tab.page
+    assert page.locator("h1").inner_text() == "3 clusters"
+    page.get_by_role("link", name="SPA6Lw-19VaaSAxl6jMkhw").first.click()
+    assert page.locator("h1").inner_text() == "SPA6Lw-19VaaSAxl6jMkhw"
+    page.locator("#rule-KP001").get_by_role("link", name="KP001").click()
+    assert page.locator("h1").inner_text() == "KP001 last-replica-standing"
+    page.get_by_role("link", name="SPA6Lw-19VaaSAxl6jMkhw").click()
+    evidence = page.locator("#rule-KP001 details").first
+    assert not evidence.locator("table").first.is_visible()
+    evidence.locator("summary").first.click()
+    assert evidence.locator("table").first.is_visible()
+    page.get_by_role("link", name="Fleet").click()
+    assert page.url == (site / "index.html").as_uri()
+
+
+def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: Seen) -> None:
+    for file in [site / "index.html", *sorted((site / "clusters").iterdir()), site / "rules" / "KP001.html"]:
+        for scheme in ("light", "dark"):
+            tab.page.emulate_media(color_scheme=scheme)
+            for width in (1280, 390):
+                tab.page.set_viewport_size({"width": width, "height": 800})
+                tab.goto(file)
+                wide = tab.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                assert wide <= 0, f"{file.name} is {wide} pixels wider than a window of {width}"
+
+
+def test_the_keyboard_reaches_the_table(site: Path, tab: Seen) -> None:
+    tab.goto(site / "index.html")
+    page = tab.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+    assert {"search", "worst", "Cluster", "SPA6Lw-19VaaSAxl6jMkhw"} <= reached
+    page.locator("#search").focus()
+    page.keyboard.type("KP001")
+    assert page.get_by_role("status").inner_text() == "1 to 1 of 1"
+
+
+def test_screen_readers_get_names_and_headings(site: Path, tab: Seen) -> None:
+    tab.goto(site / page_of("SPA6Lw-19VaaSAxl6jMkhw"))
+    page = tab.page
+    unnamed = page.evaluate(
+        """[...document.querySelectorAll('a[href], button, input, select, summary, [role=img], [role=region]')].filter(
+          (one) => !(one.textContent.trim() || one.getAttribute('aria-label') || one.labels?.length)).length"""
+    )
+    assert unnamed == 0
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((one) => Number(one.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    for name in ("banner", "main", "contentinfo"):
+        assert page.get_by_role(name).count() == 1
+
+
+def test_colours_have_contrast_enough(site: Path, tab: Seen) -> None:
+    """WCAG 2.2 AA: text against what lies behind it, 4.5 to 1."""
+    for scheme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=scheme)
+        tab.goto(site / page_of("SPA6Lw-19VaaSAxl6jMkhw"))
+        assert tab.page.evaluate(CONTRAST) == [], scheme
+
+
+CONTRAST = """() => {
+  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+  const linear = (c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const behind = (one) => {
+    for (; one; one = one.parentElement) {
+      const c = parts(getComputedStyle(one).backgroundColor);
+      if (c.length === 3 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const poor = new Set();
+  for (const one of document.querySelectorAll('main *, header *, footer *')) {
+    if (one.closest('svg') || ![...one.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+    const [a, b] = [light(parts(getComputedStyle(one).color)), light(behind(one))].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) poor.add(`${one.tagName}.${one.className} ${((a + .05) / (b + .05)).toFixed(2)}`);
+  }
+  return [...poor];
+}"""
+
+
+def test_without_scripts_all_rows_are_there(chromium: Any, fleet: Path) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((fleet / "index.html").as_uri())
+    assert page.locator("#cluster-tools").is_hidden()
+    assert page.locator("tbody tr[data-worst]:visible").count() == CLUSTERS
+    context.close()
+
+
+def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: Seen) -> None:
+    index = fleet / "index.html"
+    assert index.stat().st_size < FLEET_BYTES_MAX
+    seconds = []
+    for _ in range(3):  # other tests may have the processors at one moment
+        started = time.perf_counter()
+        tab.goto(index)
+        tab.page.get_by_role("status").filter(has_text="of 1000").wait_for()
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < OPEN_SECONDS_MAX, seconds
+    page = tab.page
+    rows = page.locator("tbody tr[data-worst]:visible")
+    assert rows.count() == 50
+    page.get_by_role("button", name="Next").click()
+    assert page.get_by_role("status").inner_text() == "51 to 100 of 1000"
+    last = page.locator("tbody tr[data-worst] a").nth(987)
+    name = last.text_content()
+    page.get_by_label("Search").fill(name)
+    assert rows.count() == 1
+    page.get_by_role("link", name=name).click()
+    assert page.locator("h1").inner_text() == name
+    page.go_back()
+    page.get_by_label("Search").fill("no such cluster")
+    assert page.get_by_role("status").inner_text() == "0 to 0 of 0"
+    page.get_by_label("Search").fill("")
+    page.get_by_role("button", name="medium").click()
+    assert page.locator("th[aria-sort=descending]").inner_text().strip().startswith("medium")
+
+
+def test_no_text_acts(last_replica: ClusterInput, reverted_change: ClusterInput, tmp_path: Path, tab: Seen) -> None:
+    given = [harmful(last_replica), harmful(reverted_change)]
+    write_site(GivenSource(given), tmp_path / "site")
+    for file in [tmp_path / "site" / "index.html", *(tmp_path / "site" / page_of(one.cluster_id) for one in given)]:
+        tab.goto(file)
+        for folded in tab.page.locator("details > summary").all()[:40]:
+            if folded.is_visible():
+                folded.click()
+        assert tab.page.evaluate("window.harmed") is None
+        assert (
+            tab.page.evaluate("document.querySelectorAll('img, iframe, script[src], link[rel=stylesheet]').length") == 0
+        )
+
+
+def test_paper_shows_all_and_no_tools(fleet: Path, tab: Seen) -> None:
+    tab.goto(fleet / "index.html")
+    tab.page.emulate_media(media="print")
+    assert tab.page.locator("tbody tr[data-worst]:visible").count() == CLUSTERS
+    assert not tab.page.locator("#cluster-tools").is_visible()
+    assert tab.page.pdf()[:5] == b"%PDF-"

@@ -1,0 +1,244 @@
+"""What stands on the pages: all that is known, nothing that is not, and no harm from any text."""
+
+from __future__ import annotations
+
+import csv
+import re
+import unicodedata
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.report.cluster import cluster_view
+from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, spans
+from kraft_audit.report.site import page_of, policy, write_site
+from kraft_audit.report.source import ClusterInput
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.registry import rules
+from kraft_codec.errors import InputError
+from tests.kraft_audit.report.conftest import NOW_MS, PAYLOADS, GivenSource, harmful, path_source
+
+TAGS = {
+    *("html", "head", "meta", "link", "title", "style", "body", "header", "nav", "main", "footer", "script", "section"),
+    *("a", "div", "b", "span", "h1", "h2", "h3", "p", "ul", "ol", "li", "strong", "code", "mark", "br", "dl", "dt"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "dd"),
+    *("button", "label", "input", "select", "option", "svg", "rect", "path", "line", "text"),
+}
+ATTRIBUTES_THAT_LOAD = {"src", "srcset", "action", "formaction", "background", "poster", "data", "ping", "style"}
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open not in ("script", "style"):
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(one == tag for one, _ in self.tags)
+
+    def values(self, attribute: str) -> list[str]:
+        return [attributes[attribute] or "" for _, attributes in self.tags if attribute in attributes]
+
+
+@pytest.fixture(scope="module")
+def harmed_site(
+    last_replica: ClusterInput, reverted_change: ClusterInput, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("harmed") / "site"
+    write_site(GivenSource([harmful(last_replica), harmful(reverted_change)]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(last_replica: ClusterInput, reverted_change: ClusterInput, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "site"
+    write_site(GivenSource([last_replica, reverted_change]), folder)
+    return folder
+
+
+def test_no_text_becomes_a_tag_or_an_attribute(harmed_site: Path) -> None:
+    for file in sorted(harmed_site.rglob("*.html")):
+        page = Page(file.read_text())
+        assert {tag for tag, _ in page.tags} <= TAGS, file
+        assert (
+            page.count("script")
+            == page.count("style")
+            == page.count("title") - page.count("svg") + _untitled(page)
+            == 1
+        )
+        for tag, attributes in page.tags:
+            assert not attributes.keys() & ATTRIBUTES_THAT_LOAD, (file, tag)
+            assert not any(name.startswith("on") for name in attributes), (file, tag)
+
+
+def _untitled(page: Page) -> int:
+    """Pictures without a title of their own: they are hidden from screen readers, as the text beside them tells all."""
+    return sum(tag == "svg" and attributes.get("aria-hidden") == "true" for tag, attributes in page.tags)
+
+
+def test_links_lead_nowhere_but_to_our_own_pages(harmed_site: Path) -> None:
+    for file in sorted(harmed_site.rglob("*.html")):
+        page = Page(file.read_text())
+        ids = set(page.values("id"))
+        for href in page.values("href"):
+            if href == "data:,":
+                continue
+            assert re.fullmatch(
+                r"(\.\./)?([A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+\.(html|csv)(#.+)?|#[A-Za-z0-9_.-]+", href
+            ), href
+            if href.startswith("#"):
+                assert href[1:] in ids, (file, href)
+            else:
+                assert (file.parent / href.partition("#")[0]).resolve().is_relative_to(harmed_site.resolve())
+                assert (file.parent / href.partition("#")[0]).is_file(), (file, href)
+
+
+def test_what_acts_unseen_is_shown(harmed_site: Path) -> None:
+    page = "".join(file.read_text() for file in (harmed_site / "clusters").iterdir())
+    acting = {c for c in page if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")} - {"\n"}
+    assert not acting
+    assert "\\u202egpj.exe" in page
+    assert "&lt;script&gt;window.harmed" in page
+
+
+def test_csv_holds_no_formula(harmed_site: Path) -> None:
+    with (harmed_site / "findings.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    cells = [cell for row in rows for cell in row]
+    assert any(cell.startswith("'=HYPERLINK") for cell in cells)
+    assert not [cell for cell in cells if cell[:1] in "=+@\t\r\n" and cell]
+    assert not [cell for cell in cells if cell.startswith("-") and not re.fullmatch(r"-\d+", cell)]
+
+
+def test_the_policy_names_what_stands_in_the_page(site: Path) -> None:
+    import base64
+    import hashlib
+
+    text = (site / "index.html").read_text()
+    assert "default-src 'none'" in policy()
+    assert "unsafe" not in policy()
+    for tag in ("style", "script"):
+        inside = text.split(f"<{tag}>", 1)[1].split(f"</{tag}>", 1)[0]
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy()
+    assert f'content="{policy().replace(chr(39), "&#39;")}"' in text
+
+
+def test_a_cluster_page_tells_what_check_tells(site: Path, last_replica: ClusterInput) -> None:
+    page = Page((site / page_of(last_replica.cluster_id)).read_text())
+    text = re.sub(r"\s+", " ", page.text)
+    raised = [f for f in last_replica.findings if f["status"] == "raised"]
+    assert raised
+    for finding in raised:
+        assert finding["finding_id"] in text
+        assert re.sub(r"\s+", " ", finding["summary"]) in text
+        assert finding["what_to_do"] in text or sum(f["rule"] == finding["rule"] for f in raised) > 1
+    assert "elr-m1-0" in text
+    assert "to offset 189 of 189, by 1 of 1 voters captured" in text
+
+
+def test_every_rule_has_a_page(site: Path) -> None:
+    assert {file.stem for file in (site / "rules").iterdir()} == {"index", *rules()}
+
+
+def test_tables_have_headings_and_pages_a_language(site: Path) -> None:
+    for file in site.rglob("*.html"):
+        page = Page(file.read_text())
+        assert ("html", {"lang": "en"}) in page.tags
+        assert page.count("table") == page.count("caption") == page.count("thead")
+        assert page.count("h1") == page.count("main") == 1
+        assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+        labelled = set(page.values("for"))
+        assert {attributes["id"] for tag, attributes in page.tags if tag in ("input", "select")} <= labelled
+        ids = page.values("id")
+        assert len(ids) == len(set(ids)), file
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    nothing = ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}), [])
+    write_site(GivenSource([nothing]), tmp_path / "site")
+    text = Page((tmp_path / "site" / page_of("AAAAAAAAAAAAAAAAAAAAAA")).read_text()).text
+    for said in ("Nothing that was read tells what was committed", "Partitions were not read", "No voter set is known"):
+        assert said in text
+    assert "No leader epoch is known" in text
+    assert cluster_view(nothing).clear_rules == ()
+    assert "held" not in re.findall(r"\w+", text), "no rule looked, so that no control can be said to hold"
+    assert "the log does not tell of this time" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_exposure_counts_each_minute_of_a_partition_once(last_replica: ClusterInput) -> None:
+    """Against the rows themselves, one by one."""
+    history = last_replica.history
+    rows = sorted(
+        history.rows("partition_changes"), key=lambda row: (row["topic_id"], row["partition"], row["from_offset"])
+    )
+    total_ms = 0
+    for row, after in zip(rows, [*rows[1:], None], strict=True):
+        is_last = after is None or (after["topic_id"], after["partition"]) != (row["topic_id"], row["partition"])
+        until = history.end_ms if is_last else after["timestamp_ms"]
+        could = set(row["isr"]) | set(row["elr"])
+        exposed = row["leader"] == -1 or (len(could) == 1 < len(row["replicas"]))
+        if row["exists"] and (exposed or len(row["isr"]) < row["effective_min_isr"]):
+            total_ms += until - row["timestamp_ms"]
+    exposure = cluster_exposure(history)
+    start = exposure.from_ms // HOUR_MS * HOUR_MS
+    (minutes,) = exposure.within([start, start + 2 * HOUR_MS])
+    assert total_ms > 0
+    assert minutes == pytest.approx(total_ms / 60_000)
+    assert exposure.within([start - 2 * HOUR_MS, start - HOUR_MS]) == [None]
+
+
+def test_spans_of_no_calendar_are_left_out() -> None:
+    assert spans([-5, 10, 0], [5, 5, 60_000]).within([0, 60_000, 120_000]) == [1.0, 0.0]
+    assert spans([0], [2**62]).open_at([1]) == [0]
+
+
+def test_an_id_that_is_no_id_names_a_harmless_file() -> None:
+    pages = [page_of(payload) for payload in [*PAYLOADS, "", "a/b", ".", "..", "x" * 500]]
+    assert len(set(pages)) == len(pages)
+    assert all(re.fullmatch(r"clusters/other\.[0-9a-f]{24}\.html", page) for page in pages)
+    assert page_of("SPA6Lw-19VaaSAxl6jMkhw") == "clusters/SPA6Lw-19VaaSAxl6jMkhw.html"
+
+
+def test_a_report_is_written_over_and_nothing_else(tmp_path: Path, reverted_change: ClusterInput) -> None:
+    folder = tmp_path / "site"
+    nothing = ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}), [])
+    write_site(GivenSource([nothing]), folder)
+    write_site(GivenSource([reverted_change]), folder)
+    assert [file.stem for file in (folder / "clusters").iterdir()] == [reverted_change.cluster_id]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept.txt").write_text("mine")
+    with pytest.raises(InputError, match="expected a new or empty folder"):
+        write_site(GivenSource([nothing]), tmp_path / "other")
+
+
+def test_waivers_are_shown_and_expired_ones_count_again(samples: Path, tmp_path: Path) -> None:
+    from kraft_audit.rules.model import Waiver
+
+    waivers = (
+        Waiver("KB003", "*", "broker 11", "Ada <ada@example.org>", "a network of ours", "2027-01-01"),
+        Waiver("KB003", "*", "broker 12", "Ada", "was to be replaced", "2026-01-01"),
+    )
+    source = path_source(samples / "elr-06-kill-13-last-replica.tgz", waivers=waivers)
+    assert source.now_ms == NOW_MS
+    write_site(source, tmp_path / "site")
+    text = Page((tmp_path / "site" / "index.html").read_text()).text
+    assert "Ada <ada@example.org>" in text
+    assert "expired" in text
