@@ -31,6 +31,8 @@ LEFT_OUT = frozenset(
 """Files that Kafka rebuilds at every start, is about to delete, or writes about other partitions: never read."""
 
 _Head = tuple[int, int, int]
+_EMPTY = (0, 0)
+"""The end estimate of a log without a batch."""
 
 
 @dataclass(slots=True)
@@ -223,7 +225,8 @@ def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
     steps = sum(early.epoch - late.epoch for early, late in both)
     if steps:
         return steps
-    ends = (_majority_end(early for early, _ in both), _majority_end(late for _, late in both))
+    grown = [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
+    ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
     if not both:
         ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
     return (ends[0] > ends[1]) - (ends[0] < ends[1])
@@ -232,7 +235,7 @@ def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
 def _majority_end(members: Iterable[_Found]) -> tuple[int, int]:
     """The end that a majority reached."""
     ends = sorted((member.end_estimate for member in members), reverse=True)
-    return ends[len(ends) // 2] if ends else (-1, 0)
+    return ends[len(ends) // 2] if ends else _EMPTY
 
 
 def _end_in(members: Sequence[_Found], epoch: int) -> tuple[int, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kraft_audit.replay.cluster import wall_clock_ms
+from kraft_audit.replay.evidence import ClusterEvidence
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_cluster, plan_path
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
@@ -29,6 +30,7 @@ class Audited:
     """One plan over an engine's captures, read as often as is asked."""
 
     plan: ClusterPlan
+    _evidence: dict[int, ClusterEvidence] = field(default_factory=dict)
 
     @classmethod
     def of(cls, out: Path, dialect: str, *, capture: str | None = None) -> Audited:
@@ -72,8 +74,16 @@ class Audited:
         return read_history(self.plan, open_storage=open_storage, redactor=Redactor(KEY), shape=self.survey)
 
     def interval_of(self, numbers: tuple[int, ...]) -> CommittedInterval:
-        """What these replicas alone prove, without earlier captures."""
-        return committed_interval(round_evidence(self.survey, self.plan, numbers))
+        """What these replicas of one round alone prove, without earlier captures."""
+        alone = [self._alone(number) for number in numbers]
+        conflicting = next(one.evidence.conflicting_epochs for one in self.rounds if numbers[0] in one.round.replicas)
+        replicas = [replica for evidence in alone for replica in evidence.replicas]
+        return committed_interval(ClusterEvidence.of(replicas, conflicting_epochs=conflicting))
+
+    def _alone(self, number: int) -> ClusterEvidence:
+        if number not in self._evidence:
+            self._evidence[number] = round_evidence(self.survey, self.plan, [number])
+        return self._evidence[number]
 
     def plan_node(self, number: int) -> int | None:
         """The node id of a replica by its number in the survey."""

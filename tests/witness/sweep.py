@@ -19,10 +19,10 @@ from tests.witness.beyond import compare_beyond
 from tests.witness.runs import RunResult, compare_seed, told
 
 SHARES = {
-    "random": 5,
+    "random": 3,
     "random-raft": 5,
-    "random-kip856": 4,
-    "random-kip642": 4,
+    "random-kip856": 5,
+    "random-kip642": 5,
     "random-beyond": 1,
     "random-raft-beyond": 1,
 }

@@ -83,6 +83,20 @@ def test_rule_b_counts_a_leader_that_was_not_captured_for_all_that_anyone_holds(
     assert led_elsewhere.low == 0  # a leader outside the set does not count itself
 
 
+def test_rule_b_reaches_to_the_longest_log_of_the_epoch_on_any_branch() -> None:
+    leads = {1: 3}
+    forked = disk(2, ((1, 0, 5), (4, 5, 6)), {1: 3, 4: 2}, (4, 2))
+    assert interval(disk(1, ((1, 0, 7),), leads, (1, 3)), forked).low == 7
+
+
+def test_rule_b_knows_a_configured_voter_by_its_id_and_another_by_its_disk() -> None:
+    static = voters(-1, 0, 1, 2, 3, static=True)
+    assert interval(disk(2, ((1, 0, 7),), {1: 1}, (1, 1), static)).low == 7
+    new_disk = VoterSet(6, 1, None, "log", 1, (Voter(1, "new"), Voter(2, "d2"), Voter(3, "d3")))
+    replaced = disk(2, ((1, 0, 9),), {1: 1}, (1, 1), THREE, new_disk)
+    assert interval(replaced).low == 6  # who led is the old disk of node 1, which the set at 6 has not
+
+
 def test_rule_c_counts_the_next_leader_below_its_leader_change() -> None:
     """Node 2 led epoch 2, so that what it holds of epoch 1 it held in epoch 1, though it is in a later one now."""
     leads = {1: 1, 2: 2}
@@ -209,6 +223,22 @@ def test_high_takes_what_fewer_replicas_prove() -> None:
     assert interval(*lagging, observer).high == 4
 
 
+def test_high_does_not_count_a_snapshot_or_a_suffix_of_another_branch() -> None:
+    leads = {1: 1, 4: 1}
+    longest = disk(1, ((1, 0, 5), (4, 5, 9)), leads, (4, 1))
+    lagging = disk(2, ((1, 0, 4),), leads, (4, 1))
+    assert interval(longest, lagging, disk(3, (), {}, (4, 1), snapshots=((7, 2),))).high == 4
+    suffix = disk(3, ((1, 0, 8),), leads, (4, 1))
+    assert interval(longest, lagging, suffix).high == 5
+
+
+def test_of_two_disks_of_one_configured_voter_the_furthest_speaks() -> None:
+    static = voters(-1, 0, 1, 2, 3, static=True)
+    disks = [disk(2, ((1, 0, end),), {1: 1}, (1, 1), static) for end in (8, 4)]
+    found = interval(disk(1, ((1, 0, 9),), {1: 1}, (1, 1), static), disks[0], replace(disks[1], directory_id="old"))
+    assert found.low == 8
+
+
 def test_two_leaders_of_one_epoch_prove_and_bound_nothing() -> None:
     log = ((1, 0, 9),)
     split = interval(disk(1, log, {1: 1}, (1, 1)), disk(2, log, {1: 2}, (1, 2)), disk(3, log, {1: 1}, (1, 1)))
@@ -243,6 +273,8 @@ def test_merged_branches_join_what_overlaps_and_keep_what_forks() -> None:
     assert [(run.epoch, run.from_offset, run.to_offset) for run in joined.runs] == [(1, 0, 9), (2, 9, 12)]
     fork = branch(((1, 0, 5), (3, 5, 7)), {1: 1, 3: 3})
     assert len(merged_branches([joined, fork])) == 2
+    suffix = branch(((1, 0, 11),), {1: 1})
+    assert len(merged_branches([joined, suffix])) == 2
     apart = branch(((1, 0, 2),), {1: 1})
     assert len(merged_branches([above, apart])) == 2  # nobody holds what lies between
 
