@@ -170,6 +170,34 @@ def test_high_of_a_static_quorum_is_tighter() -> None:
         )
 
 
+def test_one_of_two_configured_voters_bounds_alone() -> None:
+    static = voters(-1, 0, 1, 2, static=True)
+    assert interval(disk(2, ((1, 0, 6),), {1: 1}, (1, 1), static)).high == 6
+    assert interval(disk(2, ((1, 0, 6),), {1: 1}, (1, 1), voters(-1, 0, 1, 2))).high is None
+
+
+def test_high_needs_a_majority_of_every_set_that_was_seen() -> None:
+    leads = {1: 1, 2: 5, 3: 1}
+    strange = voters(3, 1, 1, 4, 5, 6, 7)
+    on_the_way = [disk(i, ((1, 0, 5),), leads, (1, 1), THREE, strange) for i in (2, 3)]
+    assert interval(*on_the_way).high is None
+    elsewhere = replace(strange, from_epoch=2)
+    forked = disk(2, ((1, 0, 2), (2, 2, 4)), leads, (3, 1), THREE, elsewhere)
+    assert interval(forked, disk(3, ((1, 0, 2), (3, 2, 5)), leads, (3, 1))).high is None
+
+
+def test_high_between_an_old_set_and_one_that_was_not_committed() -> None:
+    """{1 2 3 4} becomes {1 2 3} at 6, which too few hold; the record at 5 is excluded if neither set can have it."""
+    leads = {1: 1}
+    sets = (voters(-1, 0, 1, 2, 3, 4), voters(6, 1, 1, 2, 3))
+
+    def high(*ends: int) -> int | None:
+        return interval(*(disk(i, ((1, 0, end),), leads, (1, 1), *sets) for i, end in enumerate(ends, 1))).high
+
+    assert high(9, 4, 4, 9) == 4
+    assert high(9, 6, 2, 2) == 6  # {1 2} are a majority of {1 2 3}
+
+
 def test_high_counts_a_snapshot_as_holding() -> None:
     leads = {1: 1}
     leader = disk(1, ((1, 0, 9),), leads, (1, 1))
@@ -213,14 +241,25 @@ def test_high_below_a_later_set_needs_both_sets_blocked() -> None:
     assert (found.low, found.high) == (9, 9)
 
 
-def test_high_takes_what_fewer_replicas_prove() -> None:
-    """Two voters of three end below the set at 4; an observer saw a set of which nobody was captured."""
-    leads = {1: 1}
+def test_high_takes_what_those_prove_that_saw_less() -> None:
+    """When 2 and 3 were read nothing from 4 on was committed. Node 1 went on: the set became {1 3}, then {1}."""
+    leads = {1: 1, 2: 1}
     lagging = [disk(i, ((1, 0, 4),), leads, (1, 1)) for i in (2, 3)]
-    strange = voters(6, 1, 1, 4, 5, 6, 7)
-    observer = disk(9, ((1, 0, 9),), leads, (1, 1), THREE, strange)
     assert interval(*lagging).high == 4
-    assert interval(*lagging, observer).high == 4
+    sets = (THREE, voters(5, 1, 1, 3), voters(7, 1, 1))
+    went_on = disk(1, ((1, 0, 8), (2, 8, 9)), leads, (2, 1), *sets)
+    assert interval(went_on).high == 9
+    found = interval(went_on, *lagging)
+    assert (found.low, found.high) == (9, 4)  # of different moments
+    assert found.undecided == "the captures are of different moments"
+
+
+def test_high_leaves_out_who_saw_a_set_of_which_too_few_were_captured() -> None:
+    leads = {1: 1, 3: 1}
+    disks = [disk(i, ((1, 0, 2), (3, 2, 5)), leads, (3, 1)) for i in (2, 3)]
+    observer = disk(9, ((1, 0, 2), (2, 2, 4)), {1: 1, 2: 5}, (2, 5), THREE, voters(3, 2, 1, 4, 5, 6, 7))
+    assert interval(*disks).high == 5
+    assert interval(*disks, observer).high == 5
 
 
 def test_high_does_not_count_a_snapshot_or_a_suffix_of_another_branch() -> None:
@@ -249,17 +288,19 @@ def test_two_leaders_of_one_epoch_prove_and_bound_nothing() -> None:
 
 def test_canonical_is_the_furthest_voters_log_not_an_observers() -> None:
     leads = {1: 1}
-    voter, observer = disk(1, ((1, 0, 5),), leads, (1, 1)), disk(9, ((1, 0, 9), (2, 9, 12)), {1: 1, 2: 2}, (2, 2))
-    canonical = interval(voter, observer).canonical
-    assert canonical is not None
-    assert canonical.epoch_at(4) == 1
-    alone = interval(observer).canonical
-    assert alone is not None
-    assert alone.end == (2, 12)
-    removed = disk(4, ((1, 0, 5), (3, 5, 7)), {1: 1, 3: 4}, (3, 4))
-    leads_still = interval(voter, removed).canonical
-    assert leads_still is not None
-    assert leads_still.end == (3, 7)
+    voter, observer = disk(1, ((1, 0, 5),), leads, (1, 1)), disk(9, ((1, 0, 3), (2, 3, 12)), {1: 1, 2: 2}, (2, 2))
+    removed = disk(4, ((1, 0, 3), (3, 3, 7)), {1: 1, 3: 4}, (3, 4))
+    for disks, end in (((voter, observer), (1, 5)), ((observer,), (2, 12)), ((voter, removed), (3, 7))):
+        canonical = interval(*disks).canonical
+        assert canonical is not None
+        assert canonical.end == end  # a removed leader that still leads is one of them
+
+
+def test_no_log_is_canonical_that_contradicts_what_was_proven() -> None:
+    voter = disk(1, ((1, 0, 9),), {1: 1}, (1, 1))
+    assert interval(voter, earlier_low=(9, 1)).canonical is not None
+    assert interval(voter, earlier_low=(21, 1)).canonical is None
+    assert interval(voter, earlier_low=(5, 7)).canonical is None
 
 
 def test_merged_branches_join_what_overlaps_and_keep_what_forks() -> None:
