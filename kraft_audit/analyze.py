@@ -6,7 +6,7 @@ the replay, so the two meet here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -72,6 +72,26 @@ def analyze(
         yield from ((name, part) for name, batch in found for part in slices(batch))
     if collector is not None:
         yield from ((FINDINGS.name, part) for part in slices(_findings(collector, plan.number)))
+
+
+def reanalyze(
+    plan: ClusterPlan,
+    told: Iterable[TableRows],
+    tables: frozenset[str],
+    *,
+    open_storage: OpenStorage,
+    redactor: Redactor,
+) -> Iterator[TableRows]:
+    """The silver rows in `tables`, and all findings, of captures whose bronze rows are there already.
+
+    `told` are the rows of `captures`, `batches` and `decode_errors` that the findings are judged by.
+    """
+    collector = HistoryCollector(plan, open_storage=open_storage, redactor=redactor)
+    for name, batch in told:
+        collector.told(name, batch)
+    found = silver(plan, tables & SILVER_TABLES, open_storage=open_storage, redactor=redactor, observer=collector)
+    yield from ((name, part) for name, batch in found for part in slices(batch))
+    yield from ((FINDINGS.name, part) for part in slices(_findings(collector, plan.number)))
 
 
 def _findings(collector: HistoryCollector, plan: int) -> pa.RecordBatch:

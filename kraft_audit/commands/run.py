@@ -22,6 +22,13 @@ class StepOption(enum.StrEnum):
     CLOSE = "close"
 
 
+class Source(enum.StrEnum):
+    """What a run reads."""
+
+    LOGS = "logs"
+    ARCHIVE = "archive"
+
+
 class SummaryFormat(enum.StrEnum):
     """What a summary can be printed as."""
 
@@ -45,11 +52,15 @@ class Committer(enum.StrEnum):
 
 def run(
     fleet: Annotated[
-        Path, typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake.")
-    ],
+        Path | None,
+        typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake."),
+    ] = None,
     lake: Annotated[
         str | None, typer.Option(metavar="LAKE", show_default=False, help="Another lake than the file names.")
     ] = None,
+    source: Annotated[
+        Source, typer.Option("--from", help="archive: the silver tables and findings anew, from the lake alone.")
+    ] = Source.LOGS,
     only: Annotated[StepOption | None, typer.Option(show_default=False, help="One step of the open plan.")] = None,
     spark_conf: Annotated[
         Path | None,
@@ -73,14 +84,18 @@ def run(
     """Read what is new in a fleet's log dirs into Delta tables, on Spark.
 
     Plan, stage, commit, close: a run that was killed is finished by the next one, and reading again adds nothing.
+    With --from archive no log dir is read: replay and rules go again over all that was ever archived.
 
     \b
     Examples:
       kraft-audit run conf/fleet.yaml
       kraft-audit run conf/fleet.yaml --lake /data/lake --output json
       kraft-audit run conf/fleet.yaml --cluster elr --log-format json
+      kraft-audit run --from archive --lake /data/lake
     """
     need_spark("run")
+    if fleet is None and not (source is Source.ARCHIVE and lake):
+        raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
     from kraft_audit.spark.run import Step, main_run
 
     return main_run(
@@ -93,6 +108,7 @@ def run(
         clusters=cluster,
         finish=finish,
         log_format=log_format.value,
+        from_archive=source is Source.ARCHIVE,
     )
 
 

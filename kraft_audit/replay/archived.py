@@ -8,7 +8,7 @@ dirs reads these; only snapshots that nothing needs, text files that tell nothin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,11 +37,14 @@ from kraft_codec.properties import format_meta_properties, meta_properties
 from kraft_codec.random_access import DirEntry, EntryKind, Limits, Listing, RandomAccess, Storage, join
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
+from kraft_codec.tables import CAPTURES, build_rows
 
 CAPTURES_BYTES: Final = 1 << 30
 """Captures are read again up to so many bytes of log in all; beyond, only those that later ones do not contain."""
 Identity = tuple[Any, ...]
 Stamp = tuple[int, int, int]
+Round = tuple[int, int, str]
+_ROUND_COLUMNS: Final = ("plan", "capture_number", "capture")
 
 
 class ArchivedRedactor(Redactor):
@@ -86,12 +89,23 @@ class ArchivedStorage(Storage):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedCluster:
-    """A cluster as it can be read again; `batches` are those of the log, by their original keys."""
+    """A cluster as it can be read again.
+
+    `captures` are the rows of `captures` of the replicas in the plan, `rounds` the capture numbers in this plan of what
+    was captured by (plan, capture number, capture).
+    """
 
     plan: ClusterPlan
     storage: ArchivedStorage
-    runs: ArchivedRuns
-    batches: ArchivedBatches
+    captures: pa.RecordBatch
+    rounds: Mapping[Round, int]
+
+    def renumbered(self, rows: pa.Table) -> pa.Table:
+        """Rows of any bronze table with the capture numbers of this plan."""
+        keys = zip(*(rows.column(name).to_pylist() for name in _ROUND_COLUMNS), strict=True)
+        place = rows.schema.get_field_index("capture_number")
+        numbers = pa.array([self.rounds.get(key, 0) for key in keys], pa.int32())
+        return rows.set_column(place, rows.schema.field(place), numbers)
 
     def open_storage(self, root: str) -> AbstractContextManager[Storage]:
         """The storage, whichever root it is asked for."""
@@ -128,13 +142,16 @@ def archived_cluster(
     files: dict[str, RandomAccess] = {}
     mediums: dict[str, str] = {}
     replicas = []
-    for round_number, members in enumerate(_rounds(captures, holdings, captures_bytes)):
+    rows = []
+    chosen = _rounds(captures, holdings, captures_bytes)
+    for round_number, members in enumerate(chosen):
         for place, capture in enumerate(members):
             folder = f"{round_number:06d}/{place:04d}"
             replica, own = _replica(location, folder, round_number, capture, holdings, runs, batches, dialect)
             replicas.append(replica)
             files |= own
             mediums[folder] = capture.row["medium"]
+            rows.append({**capture.row, "capture_number": round_number})
     plan = ClusterPlan(
         number,
         name,
@@ -144,7 +161,8 @@ def archived_cluster(
         tuple(sorted(defaults)),
         captured_at_ms=max(capture.row["captured_at_ms"] for capture in captures),
     )
-    return ArchivedCluster(plan, ArchivedStorage(location, files, mediums), runs, batches)
+    storage = ArchivedStorage(location, files, mediums)
+    return ArchivedCluster(plan, storage, build_rows(CAPTURES, rows), _round_numbers(captures, chosen))
 
 
 def _captures(table: pa.Table) -> list[_Capture]:
@@ -234,22 +252,38 @@ def _events(log: pa.Table) -> tuple[list[tuple[Stamp, Identity]], Rows]:
     return [events[number] for number in order], place[event_of]
 
 
-def _rounds(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> Iterator[list[_Capture]]:
+def _round(capture: _Capture) -> Round:
+    plan, capture_number, name = (capture.row[column] for column in _ROUND_COLUMNS)
+    return plan, capture_number, name
+
+
+def _rounds(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> list[list[_Capture]]:
     """Captures read together, in time; at the end once more the newest of every node, where no round has them all."""
     chosen = _chosen(captures, holdings, captures_bytes)
-    rounds: dict[tuple[int, int, str], list[_Capture]] = defaultdict(list)
+    rounds: dict[Round, list[_Capture]] = defaultdict(list)
     for capture in captures:
         if id(capture) in chosen:
-            row = capture.row
-            rounds[(row["plan"], row["capture_number"], row["capture"])].append(capture)
+            rounds[_round(capture)].append(capture)
     newest: dict[Any, _Capture] = {}
     for capture in captures:
         newest[capture.row["node_id"] if capture.row["node_id"] is not None else capture.identity] = capture
     ordered = [rounds[key] for key in sorted(rounds)]
-    yield from ordered
     last = {id(capture) for capture in ordered[-1]}
     if any(id(capture) not in last for capture in newest.values()):
-        yield sorted(newest.values(), key=lambda one: str(one.identity))
+        ordered.append(sorted(newest.values(), key=lambda one: str(one.identity)))
+    return ordered
+
+
+def _round_numbers(captures: Sequence[_Capture], rounds: Sequence[Sequence[_Capture]]) -> dict[Round, int]:
+    """The number of each round of captures; of one that is not read again that of the next one which is."""
+    numbers: dict[Round, int] = {}
+    for number, members in enumerate(rounds):
+        for capture in members:
+            numbers.setdefault(_round(capture), number)
+    following = len(rounds) - 1
+    for key in sorted({_round(capture) for capture in captures}, reverse=True):
+        following = numbers.setdefault(key, following)
+    return numbers
 
 
 def _chosen(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> set[int]:

@@ -14,7 +14,7 @@ from kraft_audit.spark.lake import DeltaLake, sql_text
 from kraft_audit.spark.ledger import OPENED, Ledger
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import ARCHIVE, BATCHES, CAPTURES, PLANS, Table
+from kraft_codec.tables import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS, Table
 
 HOLDINGS: tuple[str, ...] = (
     "node_id", "directory_id", "captured_at_ms", "capture_number", "root", "path", "source", "file_name",
@@ -39,6 +39,10 @@ class LakeArchive:
         self._query = query
         self._where = f"cluster_id = {sql_text(cluster_id)} AND plan <= {closed}"
 
+    @classmethod
+    def of(cls, lake: DeltaLake, cluster_id: str, closed: int) -> LakeArchive:
+        return cls(lake.at_once(CAPTURES.name, BATCHES.name, ARCHIVE.name, DECODE_ERRORS.name), cluster_id, closed)
+
     def captures(self) -> pa.Table:
         return self._select(CAPTURES, CAPTURES.column_names)
 
@@ -51,6 +55,10 @@ class LakeArchive:
     def contents(self, source: str, from_offset: int, to_offset: int) -> pa.Table:
         wanted = f"source = {sql_text(source)} AND from_offset >= {from_offset} AND from_offset < {to_offset}"
         return self._select(ARCHIVE, ("leader_epoch", "from_offset", "first_crc", "content"), wanted)
+
+    def whole(self, table: Table) -> pa.Table:
+        """All rows of a bronze table."""
+        return self._select(table, table.column_names)
 
     def _select(self, table: Table, columns: Sequence[str], wanted: str = "true") -> pa.Table:
         text = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {wanted} AND {self._where}"  # noqa: S608  # quoted
@@ -81,12 +89,16 @@ def closed_plan(lake: DeltaLake) -> int:
     return closed
 
 
-def open_archive(lake: DeltaLake, cluster: LakeCluster, closed: int, number: int = 0) -> ArchivedCluster:
-    """One cluster as it can be read again. Raises InputError where the archive has nothing of it."""
-    tables = LakeArchive(lake.at_once(CAPTURES.name, BATCHES.name, ARCHIVE.name), cluster.cluster_id, closed)
+def open_archive(
+    lake: DeltaLake, cluster: LakeCluster, closed: int, number: int = 0, *, root: str = ""
+) -> ArchivedCluster:
+    """One cluster as it can be read again, as plan `number` would; `root` is put before the lake's address.
+
+    Raises InputError where the archive has nothing of it.
+    """
     return archived_cluster(
-        tables,
-        location=lake.uri,
+        LakeArchive.of(lake, cluster.cluster_id, closed),
+        location=f"{root}{lake.uri}",
         cluster_id=cluster.cluster_id,
         name=cluster.name,
         number=number,

@@ -16,8 +16,9 @@ from kraft_audit.replay.analyze import analyze_record_type
 from kraft_audit.replay.plan import ClusterPlan, KnownBatches, Selection, from_json
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.rules.tables import FINDINGS
+from kraft_audit.spark.archive_reading import ArchiveReading, is_archived
 from kraft_audit.spark.redaction_key import KEY_BYTES, load_key
-from kraft_audit.spark.stage import ReadCluster
+from kraft_audit.spark.stage import ReadCluster, Reading
 from kraft_audit.spark.tables import FINDINGS_STAGED
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
@@ -88,7 +89,9 @@ class PipelineReading:
 def pipeline_reading(lake_uri: str, key: str, known_uri: str | None) -> ReadCluster:
     """How a task reads its clusters. `known_uri` holds exported batches where workers cannot read the lake."""
 
-    def read(plan: ClusterPlan) -> PipelineReading:
+    def read(plan: ClusterPlan) -> Reading:
+        if is_archived(plan):
+            return ArchiveReading(plan, lake_uri)
         known: KnownBatches = LakeBatches(lake_uri, plan.number) if known_uri is None else ExportedBatches(known_uri)
         return PipelineReading(plan, key, known)
 

@@ -21,7 +21,7 @@ from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.lake import DeltaLake, Lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import Manifest
-from kraft_audit.spark.plan import plan_fleet
+from kraft_audit.spark.plan import FleetPlan, plan_fleet
 from kraft_audit.spark.progress import Line, LogFormat, Progress, progress_on_stderr
 from kraft_audit.spark.redaction_key import key_id, load_key
 from kraft_audit.spark.spark_stage import SparkStager, StageError
@@ -128,7 +128,7 @@ class Run:
             return 0  # another run opened it since: what it reads is not in the ledger yet
         # Whatever others open and close from here on takes this number, and this plan is refused then.
         number = status.closed + 1
-        planned = plan_fleet(self.fleet, self.ledger, number)
+        planned = self._look(number)
         self.result.unreachable = dict(planned.failed)
         self.result.unchanged = planned.unchanged_count
         for name, why in planned.failed.items():
@@ -146,6 +146,10 @@ class Run:
         )
         failpoint("after-plan")
         return number
+
+    def _look(self, number: int) -> FleetPlan:
+        """What plan `number` would read."""
+        return plan_fleet(self.fleet, self.ledger, number)
 
     def _stage(self, number: int) -> None:
         started = time.monotonic()
@@ -191,6 +195,7 @@ def run_fleet(
     spark_conf: Path | None = None,
     progress: Progress,
     finish: bool = False,
+    kind: type[Run] = Run,
 ) -> RunResult:
     """Run all steps, or one, over a fleet; `finish` only ends a plan that was left open.
 
@@ -208,14 +213,14 @@ def run_fleet(
         return spark
 
     lake = open_lake(fleet, session)
-    run = Run(fleet, lake, SparkStager(fleet, lake, session), progress)
+    run = kind(fleet, lake, SparkStager(fleet, lake, session), progress)
     if finish:
         return run.finish_open_plan()
     return run.all_steps() if only is None else run.one_step(only)
 
 
 def main_run(
-    fleet_file: Path,
+    fleet_file: Path | None,
     *,
     lake: str | None = None,
     only: Step | None = None,
@@ -225,17 +230,27 @@ def main_run(
     clusters: Sequence[str] | None = None,
     finish: bool = False,
     log_format: LogFormat = "text",
+    from_archive: bool = False,
 ) -> int:
     """The command `run`: progress on stderr, the summary on stdout, the exit code.
+
+    Without a fleet file `lake` says which lake's archive is read again.
 
     `clusters` are the only ones to look at. With `finish`, clusters that the open plan could not read are told, but are
     no failure: they were that of the run which planned them.
     """
+    from kraft_audit.spark.reaudit import Reaudit, lake_alone, without_lost_key
+
     progress = progress_on_stderr(log_format)
     try:
-        fleet = load_fleet(fleet_file, arguments={"lake": lake, "committer": committer})
-        fleet = only_clusters(fleet, fleet_file, clusters)
-        result = run_fleet(fleet, only=only, spark_conf=spark_conf, progress=progress, finish=finish)
+        if fleet_file is None:
+            fleet = lake_alone(lake, clusters)
+        else:
+            fleet = load_fleet(fleet_file, arguments={"lake": lake, "committer": committer})
+            fleet = only_clusters(fleet, fleet_file, clusters)
+        fleet = without_lost_key(fleet) if from_archive else fleet
+        kind = Reaudit if from_archive else Run
+        result = run_fleet(fleet, only=only, spark_conf=spark_conf, progress=progress, finish=finish, kind=kind)
     except SettingsError as problem:
         progress(f"kraft-audit: {problem}")
         return EXIT_USAGE

@@ -53,7 +53,9 @@ class SparkStager:
         spark = self._session()
         register(spark)
         reader = spark.read.format("kraft").option("table", "staged").option("lake", self._lake.data_uri)
-        reader = reader.option("plan", number).option("redactionKeyFile", self._fleet.redaction_key_file)
+        reader = reader.option("plan", number)
+        if self._fleet.redaction_key_file is not None:
+            reader = reader.option("redactionKeyFile", self._fleet.redaction_key_file)
         reader = reader.option("tasks", TASKS_A_CORE * spark.sparkContext.defaultParallelism)
         reader = reader.options(**self._lake.share_plan(number, Ledger(self._lake).planned(number)))
         try:
