@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft_audit.commands.check import check
+from kraft_audit.commands.completion import answer_shells, completion
 from kraft_audit.commands.diverge import diverge
 from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
@@ -113,6 +114,7 @@ LAKE_COMMANDS: Final[tuple[tuple[Command, str], ...]] = (
     (quality, "Hold a lake's tables against their contracts"),
     (export, "A range of the archived log as a log dir again"),
     (maintain, "Join small files, retention, VACUUM"),
+    (completion, "A shell's script to complete commands and options"),
     (doctor, "Whether this machine can do it, and the remedies"),
 )
 
@@ -181,6 +183,7 @@ class _NoPandas:
 
 def run_command(arguments: list[str]) -> int:
     """The exit code of a command line; whatever goes wrong is one line on stderr."""
+    answer_shells()
     try:
         code = app(arguments, prog_name="kraft-audit", standalone_mode=False)
     except typer.Abort:

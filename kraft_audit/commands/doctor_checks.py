@@ -43,7 +43,7 @@ def all_checks(paths: list[str]) -> list[Check]:
     checks = [_package("pyarrow", is_needed=True), _package("numba", is_needed=True), _kernels()]
     has_spark = find_spec("pyspark") is not None
     checks += [_package(name, is_needed=False) for name in ("pyspark", "delta-spark", "deltalake")]
-    checks += [_java(has_spark), _jars(has_spark)]
+    checks += [_java(has_spark), _jars(has_spark), _arrow(has_spark)]
     checks += [_disk("working folder", Path.cwd()), _disk("temporary files", Path(tempfile.gettempdir()))]
     checks.append(_key_file())
     checks += [_input(path) for path in paths]
@@ -104,6 +104,19 @@ def _jars(has_spark: bool) -> Check:
     return Check("Delta jars", Status.WARN, found, "run `make setup` where a network is" if has_spark else SPARK_REMEDY)
 
 
+def _arrow(has_spark: bool) -> Check:
+    """Whether Spark takes this pyarrow and pandas: a batch goes from Arrow to Spark's types and back."""
+    what = "Arrow for Spark"
+    if not has_spark:
+        return Check(what, Status.WARN, "pyspark is not installed", SPARK_REMEDY)
+    from kraft_audit.spark.session import arrow_problem
+
+    problem = arrow_problem()
+    if problem is None:
+        return Check(what, Status.OK, "the tables' types cross")
+    return Check(what, Status.FAIL, problem, "pip install 'kraft-audit[spark]' in an environment of its own")
+
+
 def _disk(what: str, folder: Path) -> Check:
     try:
         free_bytes = shutil.disk_usage(folder).free
@@ -135,7 +148,27 @@ def _key_file() -> Check:
     return Check(what, Status.OK, f"{file}, mode 0600")
 
 
+def _lake(path: str) -> Check:
+    """A lake: readable, writable, and no plan left open for long."""
+    from kraft_audit.settings import SettingsError
+    from kraft_audit.spark.lake import DeltaLake
+    from kraft_audit.spark.ledger import Ledger
+
+    try:
+        status = Ledger(DeltaLake(path.rstrip("/"))).status()
+    except (InputError, SettingsError) as problem:
+        return Check(path, Status.FAIL, str(problem), "see that its folder is whole and that you may read it")
+    found = f"a lake, {status.closed} plans closed"
+    if not os.access(path, os.W_OK):
+        return Check(path, Status.WARN, f"{found}, not writable", "run as the user that owns it; `report` only reads")
+    if status.open_number is not None:
+        return Check(path, Status.WARN, f"{found}, plan {status.open_number} is open", "`kraft-audit run` finishes it")
+    return Check(path, Status.OK, found)
+
+
 def _input(path: str) -> Check:
+    if Path(path, "plans", "_delta_log").is_dir() and find_spec("deltalake") is not None:
+        return _lake(path)
     from kraft_codec.discovery import discover
     from kraft_codec.storage import open_storage
 

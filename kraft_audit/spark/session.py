@@ -178,6 +178,25 @@ def _told_by(java: Path) -> str:
     return version.stderr + modules.stdout
 
 
+def arrow_problem() -> str | None:
+    """Why the tables' Arrow types do not cross into Spark here; None where they do. Starts no JVM."""
+    try:
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+        from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+        from kraft_codec.tables import TABLES
+
+        require_minimum_pyarrow_version()
+        require_minimum_pandas_version()
+        for table in TABLES.values():
+            crossed = to_arrow_schema(from_arrow_schema(table.schema), timezone="UTC").names
+            if list(crossed) != table.schema.names:
+                return f"the columns of {table.name} do not cross"
+    except Exception as problem:  # whatever the versions say, it is their misfit
+        return " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+    return None
+
+
 def log_settings() -> dict[str, str]:
     """Warnings and worse alone: our own progress lines are what people read."""
     properties = Path(__file__).with_name("log4j2.properties")

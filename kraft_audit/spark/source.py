@@ -33,6 +33,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 STAGED: Final = "staged"
 OPTIONS: Final = (
     "path", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
-    "lake", "plan", "planFile", "known",
+    "lake", "plan", "planFile", "known", "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -89,6 +90,12 @@ class KraftDataSource(DataSource):
         # Spark refuses a reader that can push while pushing is switched off, and only who asks tells whether it is.
         reader = PushingReader if _asked_to_push(sys._getframe()) else TableReader
         return reader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        from kraft_audit.spark.stream import CommittedStreamReader
+
+        check_options(self.options)
+        return CommittedStreamReader(dict(self.options))
 
 
 def register(spark: Any) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,27 @@ def test_without_the_spark_extra(kraft_audit, monkeypatch) -> None:
     ended = kraft_audit("doctor", "-o", "json")
     assert ended.code == 0
     assert checks(ended)["pyspark"]["remedy"] == "pip install 'kraft-audit[spark]'"
+
+
+def test_a_lake(kraft_audit, samples: Path, tmp_path: Path) -> None:
+    from kraft_audit.spark.lake import DeltaLake
+    from kraft_audit.spark.ledger import Ledger
+
+    assert checks(kraft_audit("doctor", "-o", "json"))["Arrow for Spark"]["status"] == "ok"
+    Ledger(DeltaLake(str(tmp_path))).create()
+    row = checks(kraft_audit("doctor", tmp_path, "-o", "json"))[str(tmp_path)]
+    assert (row["status"], row["found"]) == ("ok", "a lake, 0 plans closed")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(kraft_audit, shell: str) -> None:
+    ended = kraft_audit("completion", shell)
+    assert (ended.code, ended.err) == (0, "")
+    assert "_KRAFT_AUDIT_COMPLETE" in ended.out
+
+
+def test_a_shell_that_asks_is_answered() -> None:
+    program = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
+    asked = {"_KRAFT_AUDIT_COMPLETE": "complete_bash", "COMP_WORDS": "kraft-audit time", "COMP_CWORD": "1"}
+    told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, timeout=60)
+    assert told.stdout.split() == ["timeline"]

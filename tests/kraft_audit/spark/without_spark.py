@@ -1,6 +1,7 @@
 """A run whose clusters are staged by the same reader that Spark's tasks call, in this process: the steps, fast.
 
-As a program: `python without_spark.py fleet.yaml` runs once and prints the summary as JSON, for tests that kill it.
+As a program: `python without_spark.py fleet.yaml [CLUSTER…]` runs once and prints the summary as JSON, for tests that
+kill it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger_state import Manifest, manifest_of
-from kraft_audit.spark.run import Run, Step
+from kraft_audit.spark.run import Run, Step, only_clusters
 from kraft_audit.spark.source import StagingReader
 from kraft_audit.spark.summary import RunResult
 
@@ -42,4 +43,5 @@ def run(
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run(load_fleet(Path(sys.argv[1]), environment={})).to_dict()))
+    whole = load_fleet(Path(sys.argv[1]), environment={})
+    sys.stdout.write(json.dumps(run(only_clusters(whole, Path(sys.argv[1]), sys.argv[2:])).to_dict()))

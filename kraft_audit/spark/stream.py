@@ -1,0 +1,196 @@
+"""`spark.readStream.format("kraft")`: committed records, each once, in batches that a checkpoint can resume.
+
+The stream gives the rows of `records` that the captures below the path prove committed, and only those: a committed
+record is never taken back, so that a position per cluster is enough and a restart neither loses nor doubles a row. What
+is not proven yet comes with the capture that proves it. A reader's position is {cluster id: offset}; the end of a
+micro-batch is the proven low watermark, or less where a limit says so.
+
+| option | meaning | default |
+| --- | --- | --- |
+| maxRecordsPerTrigger | at most that many offsets a micro-batch, over all clusters | all there is |
+| failOnDataLoss | stop where offsets that were not read yet are gone from the path; false goes on behind them | true |
+
+path, recordType, dialect, cluster, capture and redactionKeyFile are as for `spark.read`. Trigger.AvailableNow reads up
+to what was proven when the query began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from kraft_audit.settings import SettingsError
+from kraft_codec.errors import InputError
+from kraft_codec.schemas import Dialect
+from kraft_codec.tables import slices
+
+if TYPE_CHECKING:
+    from kraft_audit.replay.epochs import EpochRun
+
+LIMIT_OPTION = "maxrecordspertrigger"
+
+
+@dataclass(frozen=True)
+class CommittedRange(InputPartition):
+    """One task: offsets [from_offset, to_offset) of one cluster; `runs`: (epoch, from, to) of the committed branch."""
+
+    cluster_plan: str
+    from_offset: int
+    to_offset: int
+    runs: tuple[tuple[int, int, int], ...]
+    redaction_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What the captures prove of one cluster: committed [start, end), and the epochs of that branch."""
+
+    cluster_plan: str
+    start: int
+    end: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+def check_stream_options(options: Any) -> None:
+    """Raises SettingsError, one line."""
+    if str(options.get("table", "records")) != "records":
+        raise SettingsError('readStream.format("kraft")', "table", options["table"], "records: the others do not grow")
+    limit = str(options.get(LIMIT_OPTION, "1"))
+    if not limit.isdecimal() or int(limit) < 1:
+        raise SettingsError('readStream.format("kraft")', "maxRecordsPerTrigger", limit, "a number from 1 on")
+    loss = str(options.get("failondataloss", "true")).lower()
+    if loss not in ("true", "false"):
+        raise SettingsError('readStream.format("kraft")', "failOnDataLoss", loss, "true or false")
+
+
+class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream of one path. Positions are dicts of plain values, as Spark keeps them as JSON."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_stream_options(options)
+        self.options = options
+        self._target: dict[str, int] | None = None
+        self._proven: dict[str, Proven] = {}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's names, here and below
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self.options.get(LIMIT_OPTION)
+        return ReadMaxRows(int(limit)) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._ends()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+        return {cluster: proven.end for cluster, proven in self._proven.items()} or None
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """The proven end of every cluster, never below `start`, at most as many offsets further as the limit allows."""
+        ends = self._ends() if self._target is None else self._target
+        remaining = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        reached = dict(start)
+        for cluster in sorted(ends):
+            begin = start.get(cluster, self._first(cluster))
+            step = max(ends[cluster] - begin, 0)
+            if remaining is not None:
+                step = min(step, remaining)
+                remaining -= step
+            if step:
+                reached[cluster] = begin + step
+        return reached
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        from kraft_audit.spark.reading import redaction_key
+
+        if any(cluster not in self._proven or self._proven[cluster].end < end[cluster] for cluster in end):
+            self._ends()  # a restart plans a micro-batch that an earlier process had ended
+        key = redaction_key(self.options.get("redactionkeyfile"))
+        found: list[InputPartition] = []
+        for cluster, to_offset in sorted(end.items()):
+            from_offset = start.get(cluster, self._first(cluster))
+            if from_offset < to_offset:
+                proven = self._still_there(cluster, start.get(cluster), to_offset)
+                found.append(CommittedRange(proven.cluster_plan, from_offset, to_offset, proven.runs, key))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, CommittedRange):
+            yield from committed_rows(partition, self.options.get("recordtype"))
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: the checkpoint holds the position, and nothing is ever written below the path."""
+
+    def _first(self, cluster: str) -> int:
+        return self._proven[cluster].start if cluster in self._proven else 0
+
+    def _ends(self) -> dict[str, int]:
+        from kraft_audit.spark.reading import plan_of_path
+
+        dialect = Dialect(self.options.get("dialect", Dialect.KIP853))
+        wanted = self.options.get("cluster")
+        for plan in plan_of_path(self.options["path"], dialect, self.options.get("capture")):
+            if wanted in (None, plan.cluster_id) and (proven := prove(plan)) is not None:
+                self._proven[plan.cluster_id] = proven
+        return {cluster: proven.end for cluster, proven in self._proven.items()}
+
+    def _still_there(self, cluster: str, position: int | None, to_offset: int) -> Proven:
+        proven = self._proven.get(cluster)
+        if proven is None or proven.end < to_offset:
+            what = f"cluster {cluster}: offsets to {to_offset} were proven committed before, and are not there now"
+            raise InputError(self.options["path"], what)
+        is_strict = self.options.get("failondataloss", "true").lower() == "true"
+        if position is not None and position < proven.start and is_strict:
+            what = f"cluster {cluster}: offsets {position} to {proven.start} were not read yet and are gone"
+            raise InputError(self.options["path"], f"{what}; failOnDataLoss=false goes on behind them")
+        return proven
+
+
+def prove(plan: Any) -> Proven | None:
+    """What a cluster's captures prove committed, on the branch of the highest low; None where they prove nothing."""
+    from kraft_audit.replay.plan import to_json
+    from kraft_audit.replay.rounds import committed_intervals
+    from kraft_audit.replay.survey import survey
+    from kraft_audit.spark.reading import redaction_key, redactor_of
+    from kraft_codec.storage import StoragePool
+
+    with StoragePool() as pool:
+        shape = survey(plan, open_storage=pool.open, redactor=redactor_of(plan, redaction_key(None)))
+    intervals = [one.interval for one in committed_intervals(shape, plan) if one.interval.canonical is not None]
+    best = max(intervals, key=lambda interval: interval.low, default=None)
+    if best is None or best.canonical is None or not best.canonical.runs or best.low <= 0:
+        return None
+    runs: tuple[EpochRun, ...] = best.canonical.runs
+    committed = tuple(
+        (run.epoch, run.from_offset, min(run.to_offset, best.low)) for run in runs if run.from_offset < best.low
+    )
+    return Proven(to_json(plan), committed[0][1], best.low, committed) if committed else None
+
+
+def committed_rows(part: CommittedRange, record_type: str | None) -> Iterator[pa.RecordBatch]:
+    """The rows of the range that lie on the committed branch: another branch may hold other records there."""
+    from kraft_audit.replay.plan import Selection
+    from kraft_audit.spark.reading import read_table
+
+    selection = Selection(from_offset=part.from_offset, to_offset=part.to_offset)
+    for batch in read_table(part.cluster_plan, "records", record_type, selection, part.redaction_key):
+        kept = batch.filter(_is_committed(batch, part))
+        if kept.num_rows:
+            yield from slices(kept)
+
+
+def _is_committed(batch: pa.RecordBatch, part: CommittedRange) -> pa.Array:
+    offset, epoch = batch.column("offset"), batch.column("leader_epoch")
+    is_wanted = pa.array([False] * batch.num_rows, pa.bool_())
+    for run_epoch, run_from, run_to in part.runs:
+        low, high = max(run_from, part.from_offset), min(run_to, part.to_offset)
+        if low < high:
+            in_run = pc.and_(pc.greater_equal(offset, low), pc.less(offset, high))
+            is_wanted = pc.or_(is_wanted, pc.and_(in_run, pc.equal(epoch, run_epoch)))
+    return pc.and_(is_wanted, pc.equal(batch.column("source"), "log"))
