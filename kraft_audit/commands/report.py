@@ -89,10 +89,26 @@ def _source(
     default: list[str] | None,
     dialect: Dialect,
 ) -> Source:
+    if find_spec("deltalake") is not None:
+        from kraft_audit.report.lake_source import LakeSource, is_lake
+
+        if is_lake(source):
+            if settings or waivers or capture or default or dialect is not Dialect.KIP853:
+                raise UsageError(
+                    "a lake was judged when it was written: --settings, --waivers, --capture, --default and "
+                    "--dialect are for log dirs"
+                )
+            return LakeSource(source)
+    elif _looks_like_a_lake(source):
+        raise UsageError("a report of a lake needs deltalake: pip install 'kraft-audit[spark]'")
     from kraft_audit.report.path_source import PathSource
 
     found = histories(source, dialect=dialect, capture=capture, defaults=default)
     return PathSource(source, found, _settings(settings), _waivers(waivers))
+
+
+def _looks_like_a_lake(source: str) -> bool:
+    return (FilePath(source) / "plans" / "_delta_log").is_dir()
 
 
 def _check_target(source: str, out: FilePath) -> None:

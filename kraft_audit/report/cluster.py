@@ -43,7 +43,8 @@ class RuleGroup:
 class Control:
     """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that looked.
 
-    `since_ms` is the oldest cause that still lasts."""
+    `since_ms` is the oldest cause that still lasts.
+    """
 
     name: str
     claim: str
@@ -185,7 +186,9 @@ def _control(name: str, findings: Sequence[Row], judged: Collection[str]) -> Con
 def _replicas(history: ClusterHistory, watermark: Row | None) -> tuple[ReplicaView, ...]:
     """The newest capture of every replica."""
     newest: dict[tuple[Any, Any, str], Row] = {}
-    for row in sorted(history.rows("captures"), key=lambda row: (row["capture_number"], row["read_to_ms"])):
+    for row in sorted(
+        history.rows("captures"), key=lambda row: (row["plan"], row["capture_number"], row["read_to_ms"])
+    ):
         where = "" if row["node_id"] is not None else row["path"]
         newest[row["node_id"], row["directory_id"], where] = row
     voters = [] if watermark is None else watermark["voters"]

@@ -104,10 +104,13 @@ class Fleet:
         starts.append(finding["from_ms"])
         # what lasts, lasts to the end of any axis; what is over without a known end is shown for its first moment
         lasting = line.exposure.to_ms or finding["from_ms"]
-        ends.append(finding["to_ms"] if finding["to_ms"] is not None else _end_of(state, finding, lasting))
+        ends.append(_end_of(state, finding, lasting))
 
 
 def _end_of(state: str, finding: Row, lasting: int) -> int:
+    ended = finding["to_ms"] if finding["to_ms"] is not None else finding.get("closed_ms")
+    if ended is not None:
+        return int(ended)
     return int(finding["from_ms"]) if state == "closed" else max(int(finding["from_ms"]), lasting + 2 * 366 * DAY_MS)
 
 

@@ -65,24 +65,39 @@ class _Figures:
     watermark: Row | None
 
 
-def openmetrics(clusters: Iterable[ClusterInput], as_of: AsOf) -> Iterator[str]:
-    """The text, line by line with line ends, `# EOF` last."""
-    samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in FAMILIES}
-    about = {"version": as_of.tool_version, "rules_version": as_of.rules_version}
-    samples["build_info"].append((about, 1))
-    samples["report_timestamp_seconds"].append(({}, as_of.made_at_ms / 1000))
-    for given in clusters:
+class Metrics:
+    """Samples gathered cluster by cluster, as the text must have each family in one place."""
+
+    def __init__(self, as_of: AsOf) -> None:
+        self._samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in FAMILIES}
+        about = {"version": as_of.tool_version, "rules_version": as_of.rules_version}
+        self._samples["build_info"].append((about, 1))
+        self._samples["report_timestamp_seconds"].append(({}, as_of.made_at_ms / 1000))
+
+    def add(self, given: ClusterInput) -> None:
+        """Take one cluster in."""
         for name, labels, value in cluster_samples(given):
-            samples[name].append((labels, value))
-    for name, text in FAMILIES.items():
-        full = PREFIX + name
-        yield f"# TYPE {full} gauge\n"
-        if name.endswith("_seconds"):
-            yield f"# UNIT {full} seconds\n"
-        yield f"# HELP {full} {_escaped(text)}\n"
-        for labels, value in samples[name]:
-            yield f"{full}{_labels(labels)} {_number(value)}\n"
-    yield "# EOF\n"
+            self._samples[name].append((labels, value))
+
+    def lines(self) -> Iterator[str]:
+        """The text, line by line with line ends, `# EOF` last."""
+        for name, text in FAMILIES.items():
+            full = PREFIX + name
+            yield f"# TYPE {full} gauge\n"
+            if name.endswith("_seconds"):
+                yield f"# UNIT {full} seconds\n"
+            yield f"# HELP {full} {_escaped(text)}\n"
+            for labels, value in self._samples[name]:
+                yield f"{full}{_labels(labels)} {_number(value)}\n"
+        yield "# EOF\n"
+
+
+def openmetrics(clusters: Iterable[ClusterInput], as_of: AsOf) -> Iterator[str]:
+    """The text of all clusters."""
+    metrics = Metrics(as_of)
+    for given in clusters:
+        metrics.add(given)
+    yield from metrics.lines()
 
 
 def cluster_samples(given: ClusterInput) -> Iterator[Sample]:

@@ -26,6 +26,7 @@ from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
 from kraft_audit.report.exports import CsvFile
 from kraft_audit.report.exposure import LAST_TIME_MS
 from kraft_audit.report.fleet import Fleet, fleet_view
+from kraft_audit.report.openmetrics import Metrics
 from kraft_audit.report.plots import epoch_marks, interval_marks, voter_columns
 from kraft_audit.report.source import AsOf, Source
 from kraft_audit.rules.controls import CONTROL_OF
@@ -33,7 +34,8 @@ from kraft_audit.rules.pages import rule_rows
 from kraft_audit.rules.times import duration, when
 from kraft_codec.errors import InputError
 
-MARK: Final = "kraft-audit-report"
+MARK: Final = ".kraft-audit-report"
+"""A file of this name says that a folder is ours to write over."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -145,14 +147,16 @@ def write_site(source: Source, folder: Path) -> Written:
     """Write the site into a folder that is new, empty, or an earlier report. Raises InputError."""
     _claim(folder)
     site = _Site(folder, source.as_of())
-    fleet = Fleet()
+    fleet, metrics = Fleet(), Metrics(site.as_of)
     with CsvFile(folder / "findings.csv") as csv:
         for given in source.clusters():
             view, page = cluster_view(given), page_of(given.cluster_id)
             fleet.add(given, view, page)
             csv.add(given.findings)
+            metrics.add(given)
             site.write(page, "cluster.html", **_cluster_page(view))
     site.written.append(folder / "findings.csv")
+    site.put("metrics.prom", "".join(metrics.lines()))
     view_of_fleet = fleet_view(fleet, days_only=any(line.exposure.by_day is not None for line in fleet.lines))
     site.write("index.html", "fleet.html", **view_of_fleet)
     for row in rule_rows():
@@ -191,9 +195,12 @@ class _Site:
         self.written: list[Path] = []
 
     def write(self, name: str, template: str, **values: Any) -> None:
-        target = self.folder / name
         up = "../" * name.count("/")
-        text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, generator=MARK, **values)
+        page = environment().get_template(template)
+        self.put(name, page.render(up=up, as_of=self.as_of, page=name, **values))
+
+    def put(self, name: str, text: str) -> None:
+        target = self.folder / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
@@ -218,13 +225,11 @@ def _claim(folder: Path) -> None:
         if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _is_report(folder))):
             raise InputError(str(folder), "expected a new or empty folder, or an earlier report")
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).write_text("made by kraft-audit report, which writes over this folder\n")
     except OSError as problem:
         raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None
 
 
 def _is_report(folder: Path) -> bool:
-    index = folder / "index.html"
-    if not index.is_file():
-        return False
-    with index.open(encoding="utf-8", errors="replace") as file:
-        return MARK in file.read(4096)
+    """Also one that was interrupted."""
+    return (folder / MARK).is_file()

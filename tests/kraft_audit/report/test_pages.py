@@ -101,7 +101,7 @@ def test_links_lead_nowhere_but_to_our_own_pages(harmed_site: Path) -> None:
             if href == "data:,":
                 continue
             assert re.fullmatch(
-                r"(\.\./)?([A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+\.(html|csv)(#.+)?|#[A-Za-z0-9_.-]+", href
+                r"(\.\./)?([A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+\.(html|csv|prom)(#.+)?|#[A-Za-z0-9_.-]+", href
             ), href
             if href.startswith("#"):
                 assert href[1:] in ids, (file, href)

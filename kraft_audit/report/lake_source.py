@@ -1,0 +1,195 @@
+"""A report of a lake: what its closed plans left in the Delta tables, read without a JVM.
+
+Each table is opened once, so that every page tells of the same versions, and these are told. Clusters are read some at
+a time. Where no table `findings` is, the findings of each cluster's newest plan are taken; where no `partition_risk`
+is, exposure is computed from `partition_changes`.
+"""
+
+# ruff: noqa: S608  # queries hold names of our own and quoted literals
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from kraft_audit.report.exposure import DAY_MS
+from kraft_audit.report.source import AsOf, ClusterInput, Row, TableVersion, rules_version
+from kraft_audit.rules.history import CONTRACTS, ClusterHistory
+from kraft_audit.settings import absolute
+from kraft_audit.spark.lake import DeltaLake, sql_text
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.views import query_of
+from kraft_codec.errors import InputError
+from kraft_codec.tables import PLANS
+
+HISTORY: Final = (
+    *("captures", "leader_epochs", "watermarks", "voter_sets", "partition_changes", "broker_changes"),
+    *("config_changes", "feature_changes"),
+)
+"""The tables of a cluster's history that pages and figures are made from."""
+FINDINGS: Final = "findings"
+FINDINGS_STAGED: Final = "findings_staged"
+PARTITION_RISK: Final = "partition_risk"
+CLUSTERS_AT_ONCE: Final = 40
+
+
+class LakeSource:
+    """The clusters of a lake as its last closed plan left them. Raises InputError where there is no lake."""
+
+    def __init__(self, path: str) -> None:
+        self._lake = DeltaLake(absolute(path, Path.cwd()))
+        if not self._lake.exists(PLANS.name):
+            raise InputError(path, "no lake: it has no table `plans`")
+        self._plan = Ledger(self._lake).status().closed
+        self._now_ms = time.time_ns() // 1_000_000
+        wanted = (PLANS.name, *HISTORY, "replays", FINDINGS, FINDINGS_STAGED, PARTITION_RISK)
+        self._tables: dict[str, DeltaTable] = {
+            name: self._lake.open(name) for name in wanted if self._lake.exists(name)
+        }
+        self._builder = QueryBuilder()
+        for name, table in self._tables.items():
+            self._builder.register(name, table)
+
+    def as_of(self) -> AsOf:
+        versions = tuple(
+            TableVersion(name, table.version(), _committed_ms(table)) for name, table in sorted(self._tables.items())
+        )
+        uri = self._lake.uri
+        return AsOf(uri, "the lake", self._now_ms, version("kraft-audit"), rules_version(), self._plan, versions)
+
+    def clusters(self) -> Iterator[ClusterInput]:
+        names = self._names()
+        ids = self._ids()
+        for start in range(0, len(ids), CLUSTERS_AT_ONCE):
+            yield from self._some(ids[start : start + CLUSTERS_AT_ONCE], names)
+
+    def _ids(self) -> list[str]:
+        rows = self._query(f"SELECT DISTINCT cluster_id FROM ({self._view('captures')}) AS told ORDER BY cluster_id")
+        return [str(value) for value in rows["cluster_id"].to_pylist()]
+
+    def _names(self) -> dict[str, str]:
+        rows = self._query(
+            "SELECT cluster_id, max(cluster_name) AS name FROM plans "
+            f"WHERE plan <= {self._plan} AND cluster_name IS NOT NULL AND cluster_id IS NOT NULL GROUP BY cluster_id"
+        )
+        return {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
+
+    def _some(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
+        listed = ", ".join(sql_text(one) for one in ids)
+        tables: dict[str, dict[str, pa.Table]] = {
+            name: _by_cluster(self._query(f"SELECT * FROM ({self._view(name)}) AS told WHERE cluster_id IN ({listed})"))
+            for name in HISTORY
+            if name in self._tables
+        }
+        tables["watermarks"] = {id_: _newest_plan(table) for id_, table in tables.get("watermarks", {}).items()}
+        staged = self._staged(listed)
+        findings = self._findings(listed) if FINDINGS in self._tables else staged
+        exposed = self._exposed(listed)
+        for id_ in ids:
+            mine: dict[str, pa.Table] = {
+                name: found.get(id_, CONTRACTS[name].schema.empty_table()) for name, found in tables.items()
+            }
+            yield ClusterInput(
+                ClusterHistory(id_, mine),
+                findings.get(id_, []),
+                names.get(id_),
+                None if exposed is None else exposed.get(id_, {}),
+                frozenset(row["rule"] for row in staged.get(id_, [])),
+            )
+
+    def _findings(self, listed: str) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})").to_pylist():
+            found[row["cluster_id"]].append(row)
+        return found
+
+    def _staged(self, listed: str) -> dict[str, list[Row]]:
+        """What the newest plan that judged each cluster said of it, clear rules included."""
+        if FINDINGS_STAGED not in self._tables:
+            return {}
+        rows = self._query(
+            "SELECT * FROM (SELECT *, max(plan) OVER (PARTITION BY cluster_id) AS newest_plan FROM findings_staged "
+            f"WHERE cluster_id IN ({listed}) AND plan <= {self._plan}) AS told WHERE plan = newest_plan"
+        )
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in rows.to_pylist():
+            found[row["cluster_id"]].append(row)
+        return found
+
+    def _exposed(self, listed: str) -> dict[str, dict[int, float]] | None:
+        """Partition-minutes by cluster and day; None where the lake keeps none."""
+        if PARTITION_RISK not in self._tables:
+            return None
+        rows = self._query(
+            "SELECT cluster_id, day, sum(exposure_minutes) AS minutes FROM partition_risk "
+            f"WHERE cluster_id IN ({listed}) GROUP BY cluster_id, day"
+        )
+        found: dict[str, dict[int, float]] = defaultdict(dict)
+        for row in rows.to_pylist():
+            found[row["cluster_id"]][row["day"].toordinal() * DAY_MS - _EPOCH_MS] = row["minutes"]
+        return found
+
+    def _view(self, name: str) -> str:
+        """Closed plans only, and of what changes only what holds."""
+        return query_of(name, lambda table: table)
+
+    def _query(self, sql: str) -> pa.Table:
+        try:
+            told = pa.table(self._builder.execute(sql).read_all())
+        except DeltaError as problem:
+            reason = " ".join(str(problem).split())[:300]
+            raise InputError(self._lake.uri, f"cannot be read: {reason}") from None
+        return told.cast(pa.schema([field.with_type(_plain(field.type)) for field in told.schema]))
+
+
+_EPOCH_MS: Final = 719_163 * DAY_MS
+"""1970-01-01 as `date.toordinal` counts days."""
+
+
+def is_lake(source: str) -> bool:
+    """Whether a path or URI is a lake: it holds the ledger's table."""
+    if "://" not in source:
+        return (Path(source) / PLANS.name / "_delta_log").is_dir()
+    return DeltaLake(source).exists(PLANS.name)
+
+
+def _committed_ms(table: DeltaTable) -> int | None:
+    history = table.history(1)
+    stamp = history[0].get("timestamp") if history else None
+    return stamp if isinstance(stamp, int) else None
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """DataFusion answers with views of texts, which Arrow cannot sort yet."""
+    if pa.types.is_string_view(type_) or pa.types.is_large_string(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_list_view(type_):
+        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_plain(field.type)) for field in type_])
+    return type_
+
+
+def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:
+    """The rows of each cluster, in one sort."""
+    table = table.sort_by("cluster_id")
+    ids = table["cluster_id"].to_pylist()
+    starts = [place for place, id_ in enumerate(ids) if place == 0 or ids[place - 1] != id_]
+    return {
+        ids[start]: table.slice(start, end - start).combine_chunks()
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)
+    }
+
+
+def _newest_plan(table: pa.Table) -> pa.Table:
+    """Rounds are numbered within a plan: only those of the newest one are compared."""
+    plans = table["plan"].to_pylist()
+    newest = max(plans, default=0)
+    return table.filter(pa.array([plan == newest for plan in plans], pa.bool_()))
