@@ -9,7 +9,7 @@ import numpy as np
 
 from kraft_audit.report.exposure import alone, exposed, offline, under_min_isr
 from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.partition_states import Mask, PartitionStates, Rows, partition_states
 
 PARTITIONS_SHOWN: Final = 24
 CHANGES_SHOWN: Final = 24
@@ -64,10 +64,11 @@ def partitions_at_risk(history: ClusterHistory) -> tuple[tuple[PartitionLedger, 
     for place, mask in enumerate(masks.values()):
         weight += mask.astype(np.int64) << (2 - place)
     if len(now):
-        chosen = now[np.lexsort((states.timestamp_ms[now], -weight[now]))]
+        chosen = _in_order(states, now, -weight[now], states.timestamp_ms[now])
     else:
         ended = [states.newest_row(episode.start) for episode in states.episodes(any_risk)]
-        chosen = np.asarray(list(dict.fromkeys(ended)), np.int64)
+        chosen = np.unique(np.asarray(ended, np.int64))
+        chosen = _in_order(states, chosen, -states.timestamp_ms[chosen])
     ledgers = [
         _ledger(states, int(row), any_risk, [name for name, mask in masks.items() if mask[row]], is_over=not len(now))
         for row in chosen[:PARTITIONS_SHOWN]
@@ -75,8 +76,17 @@ def partitions_at_risk(history: ClusterHistory) -> tuple[tuple[PartitionLedger, 
     return tuple(ledgers), len(now), count
 
 
+def _in_order(states: PartitionStates, rows: Rows, *keys: Rows) -> Rows:
+    """Rows by the keys, the first one first, then by topic name and number: the same in every run."""
+    if not len(rows):
+        return rows
+    rank = np.argsort(np.argsort(np.asarray(states.topic_names)))
+    found: Rows = rows[np.lexsort((states.partition[rows], rank[states.topic_codes[rows]], *reversed(keys)))]
+    return found
+
+
 def _ledger(
-    states: PartitionStates, last: int, any_risk: np.ndarray, reasons: list[str], *, is_over: bool
+    states: PartitionStates, last: int, any_risk: Mask, reasons: list[str], *, is_over: bool
 ) -> PartitionLedger:
     first = last
     while not states.is_first[first]:

@@ -1,0 +1,136 @@
+"""A report of a lake tells what a report of the same log dirs tells, and from which versions of the tables."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from kraft_audit.cli import run_command
+from kraft_audit.report.cluster import cluster_view
+from kraft_audit.report.exposure import DAY_MS
+from kraft_audit.report.fleet import Fleet, fleet_view
+from kraft_audit.report.lake_source import LakeSource, is_lake
+from kraft_audit.report.openmetrics import cluster_samples
+from kraft_audit.report.site import write_site
+from kraft_audit.settings import load_fleet
+from tests.kraft_audit.report.conftest import path_source
+from tests.kraft_audit.spark.without_spark import run
+
+PATHS = {"elr": "elr-06-kill-13-last-replica.tgz", "reverted": "uncommitted-voter-change"}
+
+
+@pytest.fixture(scope="module")
+def lake(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    clusters = [{"name": name, "paths": [str(samples / path)]} for name, path in PATHS.items()]
+    (folder / "fleet.yaml").write_text(yaml.safe_dump({"lake": "lake", "clusters": clusters}))
+    run(load_fleet(folder / "fleet.yaml", environment={}))
+    return folder / "lake"
+
+
+def without_plan(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("plan", "to_offset", "proven")}
+
+
+def test_a_lake_tells_what_its_log_dirs_tell(lake: Path, samples: Path) -> None:
+    assert is_lake(str(lake))
+    assert not is_lake(str(samples))
+    from_lake = {given.cluster_id: given for given in LakeSource(str(lake)).clusters()}
+    assert {given.name for given in from_lake.values()} == set(PATHS)
+    for path in PATHS.values():
+        (given,) = path_source(samples / path).clusters()
+        same = from_lake[given.cluster_id]
+        here, there = cluster_view(given), cluster_view(same)
+        for name in ("controls", "ledgers", "partitions_at_risk", "partition_count", "open_counts", "clear_rules"):
+            assert getattr(there, name) == getattr(here, name), name
+        assert there.metadata_version == here.metadata_version
+        assert [without_plan(row) for row in there.voter_sets] == [without_plan(row) for row in here.voter_sets]
+        assert {row["epoch"] for row in there.leader_epochs} == {row["epoch"] for row in here.leader_epochs}
+        assert here.watermark is not None
+        assert there.watermark is not None
+        assert [there.watermark[name] for name in ("low", "high")] == [here.watermark[name] for name in ("low", "high")]
+        assert len(there.replicas) == len(here.replicas)
+        told = {(name, *sorted(labels.items())): value for name, labels, value in cluster_samples(given)}
+        for name, labels, value in cluster_samples(same):
+            known = {key: text for key, text in labels.items() if key != "cluster"}
+            if "timestamp" not in name:
+                assert told[(name, *sorted(known.items()))] == value
+
+
+def test_the_versions_are_told(lake: Path, tmp_path: Path) -> None:
+    as_of = LakeSource(str(lake)).as_of()
+    assert as_of.plan == 1
+    versions = {one.table: one for one in as_of.versions}
+    assert {"plans", "captures", "partition_changes", "findings_staged"} <= versions.keys()
+    assert all(one.committed_ms is not None for one in versions.values())
+    assert run_command(["report", str(lake), "-o", str(tmp_path / "site")]) == 0
+    text = (tmp_path / "site" / "index.html").read_text()
+    assert "plan 1." in text
+    assert f'<td class="n">{versions["plans"].version}</td>' in text
+    assert as_of.rules_version in text
+
+
+def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
+    """Where the gold tables are, states, waivers and exposure are theirs."""
+    import shutil
+
+    from deltalake import write_deltalake
+
+    copied = tmp_path / "lake"
+    shutil.copytree(lake, copied)
+    (first, *_) = LakeSource(str(copied)).clusters()
+    rows = [dict(row) for row in first.findings if row["status"] == "raised" and not row["is_over"]]
+    waiver = pa.struct([(name, pa.string()) for name in ("who", "why", "until")])
+    for number, row in enumerate(rows):
+        row.pop("newest_plan", None)
+        row["state"] = ("open", "waived", "closed")[number % 3]
+        row["waiver"] = {"who": "Ada", "why": "known", "until": "2027-01-01"} if row["state"] == "waived" else None
+        row["expired_waiver"] = None
+        row["closed_ms"] = 1_795_300_000_000 if row["state"] == "closed" else None
+    table = pa.Table.from_pylist(rows)
+    for name, type_ in (("waiver", waiver), ("expired_waiver", waiver), ("closed_ms", pa.int64())):
+        column = pa.array([row[name] for row in rows], type_)
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    for name in ("reason", "to_offset", "to_ms", "to_time", "epoch"):
+        if pa.types.is_null(table.schema.field(name).type):
+            table = table.drop_columns([name]).append_column(name, pa.nulls(len(rows), pa.int64()))
+    write_deltalake(str(copied / "findings"), table)
+    day = datetime.date(2026, 11, 20)
+    risk = {
+        "cluster_id": [first.cluster_id] * 2,
+        "day": [day, day],
+        "topic": ["a", "b"],
+        "exposure_minutes": [1.5, 2.0],
+    }
+    write_deltalake(str(copied / "partition_risk"), pa.table(risk))
+
+    told = {given.cluster_id: given for given in LakeSource(str(copied)).clusters()}[first.cluster_id]
+    view = cluster_view(told)
+    assert view.open_total == sum(row["state"] == "open" for row in rows)
+    assert len(view.waived) == sum(row["state"] == "waived" for row in rows) > 0
+    assert sum(group.count for group in view.closed_groups) == sum(row["state"] == "closed" for row in rows)
+    midnight = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp() * 1000)
+    assert told.exposed_minutes == {midnight: 3.5}
+    assert view.exposure.within([midnight, midnight + DAY_MS]) == [3.5]
+    fleet = Fleet()
+    fleet.add(told, view, "clusters/x.html")
+    assert fleet_view(fleet, days_only=True)["step"] == "day"
+    write_site(LakeSource(str(copied)), tmp_path / "site")
+    with (tmp_path / "site" / "findings.csv").open(newline="") as file:
+        states = {row["finding_id"]: row["state"] for row in csv.DictReader(file)}
+    assert {row["finding_id"]: row["state"] for row in rows}.items() <= states.items()
+
+
+def test_options_of_judging_are_refused_for_a_lake(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_command(["report", str(lake), "-o", str(tmp_path / "site"), "--default", "min.insync.replicas=2"])
+    assert code == 2
+    assert "a lake was judged when it was written" in capsys.readouterr().err
+    assert run_command(["report", str(lake), "-o", str(lake / "site")]) == 2
