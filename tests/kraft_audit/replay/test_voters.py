@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraft_audit.replay.records import ControlRecord, control_records
 from kraft_audit.replay.tables import VOTER_SETS, silver_batch
@@ -18,6 +20,7 @@ from kraft_audit.replay.voters import (
     removed,
     voter_history,
     voter_set_rows,
+    voters_before,
 )
 from kraft_codec.schemas import Dialect
 from kraft_codec.uuids import uuid_bytes
@@ -173,3 +176,28 @@ def test_kip642_moves_towards_its_targets() -> None:
 @pytest.mark.parametrize("dialect", [Dialect.KIP856, Dialect.KIP642])
 def test_records_of_another_dialect_change_nothing(dialect: Dialect) -> None:
     assert voter_history([set_record(2, (1, 0))], dialect=dialect, static_voters=[1])[0].source == "static"
+
+
+ONE_CHANGE = st.tuples(st.sampled_from(["ADD_VOTER", "REMOVE_VOTER"]), st.integers(1, 4), st.integers(0, 5))
+CHANGES = st.lists(ONE_CHANGE, max_size=12)
+
+
+@given(changes=CHANGES, cut=st.integers(0, 12))
+def test_a_history_can_be_told_in_two_parts_and_undone(changes: list[tuple[str, int, int]], cut: int) -> None:
+    """KIP-856's single changes: split anywhere, the same sets; and from a set back to the one before the records."""
+    records = [change(name, 10 * n, voter, disk, n) for n, (name, voter, disk) in enumerate(changes, 1)]
+    start = voter_history([change("ADD_VOTER", 1, 7, 0, 1)], dialect=Dialect.KIP856)
+    whole = voter_history(records, dialect=Dialect.KIP856, before=start[-1])
+    first = voter_history(records[:cut], dialect=Dialect.KIP856, before=start[-1])
+    second = voter_history(records[cut:], dialect=Dialect.KIP856, before=first[-1])
+    assert [*first[:-1], *second] == whole
+    effective = [r for r in records if in_effect(whole, r.offset) != in_effect(whole, r.offset - 1)]
+    undone = voters_before(whole[-1], effective, dialect=Dialect.KIP856)
+    assert undone is not None
+    assert undone.voters == start[-1].voters
+
+
+def test_a_whole_set_hides_the_one_before() -> None:
+    (after,) = voter_history([set_record(9, (1, 0), (2, 1))])
+    assert voters_before(after, []) == after
+    assert voters_before(after, [set_record(9, (1, 0), (2, 1))]) is None
