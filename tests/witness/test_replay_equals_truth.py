@@ -8,7 +8,7 @@ import pytest
 
 from tests.witness.runs import WITHIN_MODEL, RunResult, compare_seed, compare_seeds, regressions, seed_count, told
 
-MANY_SEEDS = 25
+MANY_SEEDS = 8
 COMPARED = ("captures", "rounds", "points", "subsets", "epochs", "orders")
 
 
