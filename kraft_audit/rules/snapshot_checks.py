@@ -34,7 +34,8 @@ NOT_STATE: Final = {
     "cause_broker_id",
     "election",
 }
-NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr"}
+NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_can_advance"}
+"""What depends on who controls the cluster, whose own min.insync.replicas may differ, and is in no snapshot."""
 ELR_COLUMNS: Final = {"elr", "last_known_elr"}
 DIFFERENCES_MAX: Final = 50
 
