@@ -17,8 +17,9 @@ from kraft_audit.settings import is_uri
 from kraft_audit.spark.lake import DeltaLake, Lake
 from kraft_audit.spark.ledger import CHECKPOINT_PLANS, CLOSED, Ledger
 from kraft_audit.spark.maintain_settings import MaintainSettings
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import FILES, PLANS, TABLES
+from kraft_codec.tables import FILES, PLANS
 
 if TYPE_CHECKING:
     from kraft_audit.spark.jvm_lake import JvmLake
@@ -196,9 +197,9 @@ def _maintain(
 def lake_tables(lake: Lake) -> list[str]:
     """The tables that are there: those of the contracts, then whatever Delta table lies beside them in a folder."""
     if is_uri(lake.uri):
-        return [table for table in TABLES if lake.exists(table)]
+        return [table for table in LAKE_TABLES if lake.exists(table)]
     there = {log.parent.name for log in Path(lake.uri).glob("*/_delta_log")}
-    return [table for table in TABLES if table in there] + sorted(there - TABLES.keys())
+    return [table for table in LAKE_TABLES if table in there] + sorted(there - LAKE_TABLES.keys())
 
 
 def _forgettable(lake: Lake, table: str, days: int | None) -> str | None:

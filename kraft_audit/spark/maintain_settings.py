@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kraft_audit.settings import SettingsError, read_yaml
-from kraft_codec.tables import TABLES
+from kraft_audit.spark.tables import LAKE_TABLES
 
 WEEK_HOURS: Final = 168
 # Rows of these are never read again by a run once a checkpoint of the ledger lies after them. The other tables are
@@ -59,7 +59,7 @@ def _check_tables(file: str, settings: MaintainSettings) -> None:
         if table not in MAY_BE_FORGOTTEN:
             raise SettingsError(file, f"keep_days.{table}", days, "one of the tables " + ", ".join(MAY_BE_FORGOTTEN))
     for table, columns in settings.cluster_by.items():
-        known: Any = TABLES[table].column_names if table in TABLES else columns
+        known: Any = LAKE_TABLES[table].column_names if table in LAKE_TABLES else columns
         wrong = [column for column in columns if column not in known]
         if wrong or not columns:
             raise SettingsError(file, f"cluster_by.{table}", columns, "columns of the table")

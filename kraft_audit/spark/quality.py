@@ -25,8 +25,9 @@ from kraft_audit.spark.data_files import table_folder
 from kraft_audit.spark.lake import Lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality_clauses import Clause, fleet_clauses, table_clauses
+from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS, TABLES
+from kraft_codec.tables import PLANS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,7 @@ def judge_lake(
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     suites = {
         table.name: clauses
-        for table in TABLES.values()
+        for table in LAKE_TABLES.values()
         if lake.exists(table.name) and (clauses := table_clauses(lake, table, closed))
     }
     suites[FLEET_SUITE] = fleet_clauses(lake, closed, now, fresh_hours)

@@ -184,11 +184,11 @@ def arrow_problem() -> str | None:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
         from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
-        from kraft_codec.tables import TABLES
+        from kraft_audit.spark.tables import LAKE_TABLES
 
         require_minimum_pyarrow_version()
         require_minimum_pandas_version()
-        for table in TABLES.values():
+        for table in LAKE_TABLES.values():
             crossed = to_arrow_schema(from_arrow_schema(table.schema), timezone="UTC").names
             if list(crossed) != table.schema.names:
                 return f"the columns of {table.name} do not cross"

@@ -19,7 +19,7 @@ from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality import judge_lake, validate
 from kraft_audit.spark.quality_clauses import HOUR_MS, Clause, fleet_clauses, table_clauses
-from kraft_codec.tables import TABLES
+from kraft_audit.spark.tables import LAKE_TABLES
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write", "elr", "uncommitted-voter-change", "jbod")
 
@@ -36,7 +36,7 @@ def broken(lake: DeltaLake, now_ms: int | None = None) -> dict[tuple[str, str], 
     closed = Ledger(lake).status().closed
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     found = {("fleet", one.name): one for one in fleet_clauses(lake, closed, now, 26.0)}
-    for table in TABLES.values():
+    for table in LAKE_TABLES.values():
         found |= {(table.name, one.name): one for one in table_clauses(lake, table, closed)}
     worst = {where: max(one.counts.values(), default=0.0) for where, one in found.items()}
     return {where: count for where, count in worst.items() if count > found[where].limit}
