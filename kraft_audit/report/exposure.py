@@ -118,6 +118,8 @@ def log_span(history: ClusterHistory) -> tuple[int | None, int | None]:
     end = history.end_ms
     if end is None or not 0 < end < LAST_TIME_MS:
         return (min(known, default=None), max(known, default=None))
+    seen = history.seen_ms
+    end = end if seen is None or seen <= 0 else min(end, seen)
     return min([*known, end]), end
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -144,6 +145,7 @@ def fleet_view(fleet: Fleet, *, days_only: bool = False) -> dict[str, Any]:
     rows = [(line, line.exposure.within(edges) if edges else []) for line in fleet.lines]
     largest = max((value for _, values in rows for value in values if value is not None), default=0.0)
     ordered = sorted(rows, key=lambda row: _order(row[0]))
+    trend = stacked([(name, values) for name, values in reversed(series)])
     return {
         "lines": [
             {"line": line, "strip": strip(values, largest), "said": _said(values, edges, step), "sum": _sum(values)}
@@ -151,9 +153,9 @@ def fleet_view(fleet: Fleet, *, days_only: bool = False) -> dict[str, Any]:
         ],
         "edges": edges,
         "step": "hour" if step == HOUR_MS else "day",
-        "labels": _labels(edges, step),
         "largest": largest,
-        "trend": stacked([(name, values) for name, values in reversed(series)]),
+        "trend": trend,
+        "labels": _labels(edges, step, trend["pitch"]),
         "trend_rows": [(start, [values[place] for _, values in series]) for place, start in enumerate(edges[:-1])],
         "severities": SEVERITIES,
         "clusters_by_worst": {one: sum(line.worst == one for line in fleet.lines) for one in SEVERITIES},
@@ -197,13 +199,14 @@ def _said(values: Sequence[float | None], edges: Sequence[int], step: int) -> st
     return f"exposed in {len(exposed)} of {len(known)} {word}s, most {worst:,.0f} partition-minutes on {when}"
 
 
-def _labels(edges: Sequence[int], step: int) -> list[tuple[int, str]]:
-    """A few labels under the axis: (x of the bucket, text)."""
+def _labels(edges: Sequence[int], step: int, pitch: float) -> list[tuple[float, str]]:
+    """Labels under the axis that do not touch: (x of the bucket, text)."""
     if len(edges) < 2:
         return []
     count = len(edges) - 1
-    every = max(1, count // 4)
+    every = max(1, math.ceil(60 / pitch))
     form = "%d %b" if step == DAY_MS else "%H:00"
     return [
-        (place * 10, f"{datetime.fromtimestamp(edges[place] / 1000, UTC):{form}}") for place in range(0, count, every)
+        (round(place * pitch, 2), f"{datetime.fromtimestamp(edges[place] / 1000, UTC):{form}}")
+        for place in range(0, count, every)
     ]

@@ -129,11 +129,12 @@ def strip(values: Sequence[float | None], largest: float) -> list[tuple[str, str
     return [(kind, "".join(parts)) for kind, parts in sorted(paths.items())]
 
 
-def stacked(series: Sequence[tuple[str, Sequence[int]]], height: int = 120) -> dict[str, Any]:
-    """Columns stacked from the first series upward, scaled to the tallest."""
+def stacked(series: Sequence[tuple[str, Sequence[int]]], width: int = 900, height: int = 150) -> dict[str, Any]:
+    """Columns stacked from the first series upward, scaled to the tallest; `pitch` is from column to column."""
     count = max((len(values) for _, values in series), default=0)
     totals = [sum(values[place] for _, values in series) for place in range(count)]
     tallest = max(totals, default=0)
+    pitch = min(64.0, width / max(1, count))
     columns = []
     for place in range(count):
         top, parts = float(height), []
@@ -142,5 +143,5 @@ def stacked(series: Sequence[tuple[str, Sequence[int]]], height: int = 120) -> d
             top -= size
             if size:
                 parts.append({"kind": name, "y": round(top, 2), "height": round(size, 2)})
-        columns.append({"x": place * 10, "parts": parts, "total": totals[place]})
-    return {"columns": columns, "tallest": tallest, "height": height, "width": count * 10}
+        columns.append({"x": round(place * pitch, 2), "parts": parts, "total": totals[place]})
+    return {"columns": columns, "tallest": tallest, "height": height, "width": round(count * pitch, 2), "pitch": pitch}
