@@ -1,0 +1,153 @@
+"""The bundles for Grafana and Superset: written from the queries, and every query runs against the lake's views."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import runpy
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from kraft_audit.replay.tables import SILVER
+from kraft_audit.report.openmetrics import FAMILIES, PREFIX
+from kraft_codec.tables import Table, build_rows
+
+GOLD = pytest.importorskip("kraft_audit.spark.gold_tables", reason="no gold tables in this version").GOLD
+DAY = datetime.date(2026, 11, 21)
+TABLES = {**GOLD, **{name: SILVER[name] for name in ("watermarks", "voter_sets", "leader_epochs")}}
+
+
+@pytest.fixture(scope="module")
+def written(project_root: Path) -> dict[str, Any]:
+    return runpy.run_path(str(project_root / "scripts" / "build_boards.py"))
+
+
+def a_value(type_: pa.DataType, number: int) -> Any:
+    """Any value of a type, another for each number."""
+    if pa.types.is_string(type_):
+        return f"text {number}"
+    if pa.types.is_boolean(type_):
+        return number % 2 == 0
+    if pa.types.is_date(type_):
+        return DAY + datetime.timedelta(days=number)
+    if pa.types.is_list(type_):
+        return [a_value(type_.value_type, number)] * number
+    if pa.types.is_struct(type_):
+        return {field.name: a_value(field.type, number) for field in type_}
+    return float(number) if pa.types.is_floating(type_) else number
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """Three rows by the contract, with words where the queries look for them."""
+    rows = [{column.name: a_value(column.type, number) for column in table.columns} for number in (1, 2, 3)]
+    words: dict[str, tuple[str, ...]] = {
+        "cluster_id": ("a", "a", "b"),
+        "severity": ("critical", "high", "low"),
+        "status": ("raised", "raised", "raised") if table.name == "findings" else ("broken", "held", "undecided"),
+        "state": ("open", "waived", "open"),
+        "ended_by": ("burnt", "truncated", "open"),
+    }
+    for name, texts in words.items():
+        if name in table.column_names:
+            for row, text in zip(rows, texts, strict=True):
+                row[name] = text
+    return rows
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> QueryBuilder:
+    folder = tmp_path_factory.mktemp("boards")
+    builder = QueryBuilder()
+    for name, table in TABLES.items():
+        batch = build_rows(table, rows_of(table))
+        write_deltalake(str(folder / name), pa.table(batch))
+        builder.register(name, DeltaTable(str(folder / name)))
+    return builder
+
+
+def answer(lake: QueryBuilder, sql: str) -> list[dict[str, Any]]:
+    return pa.table(lake.execute(sql).read_all()).to_pylist()
+
+
+def test_what_is_committed_is_what_the_program_writes(written: dict[str, Any], project_root: Path) -> None:
+    made = written["boards"]()
+    folder = project_root / "boards"
+    kept = {str(file.relative_to(folder)) for part in ("grafana", "superset") for file in (folder / part).rglob("*.*")}
+    assert kept == made.keys()
+    for path, text in made.items():
+        assert (folder / path).read_text() == text, f"{path}: run scripts/build_boards.py"
+
+
+def test_every_query_runs_and_answers(written: dict[str, Any], lake: QueryBuilder) -> None:
+    for name, (title, sql) in written["queries"]().items():
+        assert title
+        assert title[0].isupper()
+        rows = answer(lake, sql)
+        assert rows, name
+        assert list(rows[0]) == list(written["COLUMNS"][name]), name
+
+
+def test_answers_are_right(written: dict[str, Any], lake: QueryBuilder) -> None:
+    known = {name: answer(lake, sql) for name, (_, sql) in written["queries"]().items()}
+    assert known["clusters_by_worst"] == [{"worst": "1 critical", "clusters": 1}, {"worst": "4 low", "clusters": 1}]
+    assert [row["cluster_id"] for row in known["worst_findings"]] == ["a"]
+    assert [(row["cluster_id"], row["until_day"]) for row in known["waivers"]] == [("a", "text 2")]
+    assert [row["exposure_minutes"] for row in known["exposure_by_day"]] == [1.0, 2.0, 3.0]
+    assert [(row["cluster_id"], row["status"]) for row in known["controls_now"]] == [("b", "undecided"), ("a", "held")]
+    assert [(row["broken"], row["held"], row["undecided"]) for row in known["controls_by_day"]] == [
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+    ]
+    assert [(row["cluster_id"], row["low"]) for row in known["committed_interval"]] == [("a", 2), ("b", 3)]
+    assert [row["number_of_voters"] for row in known["voter_changes"]] == [3, 2, 1]
+    assert [(row["cluster_id"], row["without_a_leader"]) for row in known["leader_epochs"]] == [("a", 1), ("b", 0)]
+
+
+def test_the_dashboards_ask_these_queries_and_no_others(written: dict[str, Any], project_root: Path) -> None:
+    known = {sql for _, sql in written["queries"]().values()}
+    grafana = json.loads((project_root / "boards" / "grafana" / "lake.json").read_text())
+    assert {target["rawSQL"] for panel in grafana["panels"] for target in panel["targets"]} == known
+    folder = project_root / "boards" / "superset"
+    assert {yaml.safe_load(file.read_text())["sql"] for file in (folder / "datasets" / "lake").iterdir()} == known
+
+
+def test_superset_finds_all_that_it_refers_to(project_root: Path) -> None:
+    folder = project_root / "boards" / "superset"
+    loaded = {path: yaml.safe_load(path.read_text()) for path in folder.rglob("*.yaml")}
+    ids = {content["uuid"] for content in loaded.values() if "uuid" in content}
+    for path, content in loaded.items():
+        assert content["version"] == "1.0.0", path
+        for key in ("database_uuid", "dataset_uuid"):
+            assert content.get(key) in {*ids, None}
+        for part in (content.get("position") or {}).values():
+            if isinstance(part, dict) and part["type"] == "CHART":
+                assert part["meta"]["uuid"] in ids
+
+
+def test_panels_lie_side_by_side_and_ask_metrics_that_are_there(project_root: Path) -> None:
+    for name in ("lake", "metrics"):
+        taken: set[tuple[int, int]] = set()
+        for panel in json.loads((project_root / "boards" / "grafana" / f"{name}.json").read_text())["panels"]:
+            place = panel["gridPos"]
+            cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+            assert not cells & taken
+            assert place["x"] + place["w"] <= 24
+            taken |= cells
+            for target in panel["targets"]:
+                for metric in re.findall(rf"{PREFIX}\w+", target.get("expr", "")):
+                    assert metric.removeprefix(PREFIX) in FAMILIES
+
+
+def test_queries_are_plain_sql(written: dict[str, Any]) -> None:
+    """No macro and no function of one engine alone: what another parser takes, too."""
+    for name, (_, sql) in written["queries"]().items():
+        assert not re.search(r"[$`;]|__", sql), name
+        assert sqlite3.complete_statement(f"{sql};")
