@@ -1,0 +1,127 @@
+"""Two hundred secrets of every kind, planted in a log: no command, table, page, pack or message lets one out."""
+
+from __future__ import annotations
+
+import base64
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kraft_codec.record import write_metadata_value
+from tests.hostile.conftest import contents
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+COMMANDS = (
+    *(["check", "--fail-on", "never"], ["check", "--fail-on", "never", "-o", "sarif"], ["timeline"], ["state"]),
+    *(["diff", "--from", "0"], ["quorum"], ["voters"], ["partitions"], ["diverge"], ["dump"], ["dump", "-o", "csv"]),
+    *(["dump", "--format", "kafka"], ["dump", "--table", "decode_errors", "-o", "json"], ["recover-plan"]),
+    *(["state", "-o", "json"], ["timeline", "-o", "jsonl"], ["whatif", "--lose", "1"]),
+)
+CONFIG_KEYS = (
+    *("ssl.keystore.password", "ssl.key.password", "sasl.jaas.config", "listener.name.x.ssl.truststore.password"),
+    *("some.unknown.key", "my.plugin.token", "basic.auth.user.info", "follower.replication.throttled.replicas.secret"),
+)
+
+
+class Planted:
+    """Makes secrets and remembers every form in which one could show: text, base64, hex."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(20261121)  # noqa: S311
+        self.forms: dict[bytes, str] = {}
+        self.count = 0
+
+    def text(self, kind: str) -> str:
+        self.count += 1
+        secret = f"canary{self.count:03}{self.chance.randbytes(6).hex()}"
+        for form in (secret.encode(), base64.b64encode(secret.encode()), secret.encode().hex().encode()):
+            self.forms[form.rstrip(b"=")] = kind
+        return secret
+
+    def in_(self, data: bytes) -> list[str]:
+        return [f"{kind}: {form!r}" for form, kind in self.forms.items() if form in data]
+
+
+@pytest.fixture
+def planted() -> Planted:
+    return Planted()
+
+
+@pytest.fixture
+def cluster(planted: Planted, write_cluster: Callable[..., Path], tmp_path: Path) -> Path:
+    values: list[Any] = [("TopicRecord", {"name": "orders", "topicId": bytes(range(16))})]
+    for number in range(20):
+        for key in CONFIG_KEYS:
+            config = {"resourceType": 2 if number % 2 else 4, "resourceName": "orders" if number % 2 else "1"}
+            values.append(("ConfigRecord", {**config, "name": f"{key}.{number}", "value": planted.text(key)}))
+    for number in range(4):
+        scram = {name: planted.text(f"SCRAM {name}").encode() for name in ("salt", "storedKey", "serverKey")}
+        values.append(
+            ("UserScramCredentialRecord", {"name": f"user-{number}", "mechanism": 1, "iterations": 4096, **scram})
+        )
+        token = {"owner": "User:a", "requester": "User:a", "tokenId": planted.text("token")}
+        values.append(("DelegationTokenRecord", token))
+        values.append(("RemoveDelegationTokenRecord", {"tokenId": planted.text("token removed")}))
+        values.append(b"\x01\x7e\x00" + planted.text("record of an unknown type").encode())
+        values.append(b"\x01\x05\x7f" + planted.text("record of an unknown version").encode())
+        values.append(b"\x01\x02\x00\xff\xff" + planted.text("record that does not parse").encode())
+        tagged = write_metadata_value("NoOpRecord", 0, {})[:-1] + b"\x01\x63" + bytes([22])
+        values.append(tagged + planted.text("unknown tagged field").encode()[:21].ljust(22, b"x"))
+    tail = planted.text("torn tail").encode()
+    while planted.count < 200:
+        values.append(
+            ("ConfigRecord", {"resourceType": 4, "resourceName": "", "name": "x", "value": planted.text("x")})
+        )
+    return write_cluster(tmp_path / "cluster", values, tail)
+
+
+@pytest.mark.slow
+def test_no_command_lets_a_secret_out(cluster: Path, planted: Planted, command: Run, tmp_path: Path) -> None:
+    assert planted.count >= 200
+    for name, *options in COMMANDS:
+        done = command(name, cluster, *options)
+        assert done.returncode in (0, 3), (name, done.stderr)
+        assert done.stdout or name in ("diverge",), name
+        assert not planted.in_(done.stdout + done.stderr), (name, options)
+    made = tmp_path / "made"
+    made.mkdir()
+    for number, form in enumerate(("html", "csv", "parquet", "openmetrics")):
+        done = command("report", cluster, "--format", form, "-o", made / f"report-{number}")
+        assert done.returncode == 0, done.stderr
+        assert not planted.in_(done.stdout + done.stderr)
+    assert command("evidence", cluster, "-o", made / "pack.zip").returncode == 0
+    _nothing_in(made, planted)
+
+
+@pytest.mark.spark
+def test_no_table_and_no_export_holds_a_secret(cluster: Path, planted: Planted, command: Run, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(
+        yaml.safe_dump(
+            {
+                "lake": str(made / "lake"),
+                "redaction_key_file": str(tmp_path / "key"),
+                "clusters": [{"name": "secrets", "paths": [str(cluster)]}],
+            }
+        )
+    )
+    for arguments in (["run", fleet], ["tables", made / "lake"], ["export", made / "lake", "--out", made / "exported"]):
+        done = command(*arguments)
+        assert done.returncode == 0, done.stderr.decode()
+        assert not planted.in_(done.stdout + done.stderr), arguments
+    _nothing_in(made, planted)
+    assert any((made / "exported").rglob("*.log"))
+
+
+def _nothing_in(folder: Path, planted: Planted) -> None:
+    seen = 0
+    for name, data in contents(folder):
+        seen += 1
+        assert not planted.in_(data), name
+    assert seen > 4
