@@ -56,11 +56,29 @@ def _compare(out: Path) -> Comparison:
     result.counts["damaged"] += bool(truth.damage)
     result.counts["told apart"] += bool(found.disagreements)
     undecided = any(one.interval.canonical is None or one.interval.high is None for one in audited.rounds)
-    if found.disagreements and not undecided and not _says_damage(audited):
+    if found.disagreements and not undecided and not _says_damage(audited) and not _left_no_trace(truth, audited):
         result.add(f"nothing is raised, but {text}" for text in found.disagreements)
     if found.disagreements and not truth.damage:
         result.add(f"no damage, but {text}" for text in found.disagreements)
     return result
+
+
+def _left_no_trace(truth: Truth, audited: Audited) -> bool:
+    """Whether what was committed first and is gone now was never captured.
+
+    So it is where the only voter's disk lost its tail between captures: its log looks as if it had never been longer.
+    """
+    newest = next((one.interval.canonical for one in reversed(audited.rounds) if one.interval.canonical), None)
+    if newest is None or not newest.runs:
+        return False
+    committed = range(newest.runs[0].from_offset, truth.committed_offset)
+    lost = next((o for o in committed if newest.epoch_at(o) != truth.committed_epoch(o)), None)
+    if lost is None:
+        return False
+    epoch = truth.committed_epoch(lost)
+    is_held = any(one.epoch == epoch and one.from_offset <= lost < one.to_offset for one in audited.survey.epochs)
+    later = [snapshot for snapshot in audited.survey.snapshots if snapshot.end_offset > lost]
+    return not is_held and all(one.epoch != truth.committed_epoch(one.end_offset - 1) for one in later)
 
 
 def _says_damage(audited: Audited) -> bool:
