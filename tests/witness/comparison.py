@@ -94,10 +94,17 @@ def captures(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[s
 
 
 def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
-    """low ≤ committed at the end of reading; committed at the start of reading ≤ high; low's epoch is the record's."""
+    """low ≤ committed at the end of reading; committed at the start of reading ≤ high; low's epoch is the record's.
+
+    What captures proved once, later ones prove too.
+    """
+    known = 0
     for one in audited.rounds:
         capture = truth.captures[one.round.capture]
         counts["rounds"] += 1
+        if one.interval.low < known:
+            yield f"{capture.name}: low {one.interval.low}, though an earlier capture proved {known}"
+        known = one.interval.low
         counts["points"] += one.interval.low == one.interval.high
         yield from _interval(truth, capture, one.interval, f"{capture.name}")
 

@@ -186,7 +186,8 @@ CHANGES = st.lists(ONE_CHANGE, max_size=12)
 def test_a_history_can_be_told_in_two_parts_and_undone(changes: list[tuple[str, int, int]], cut: int) -> None:
     """KIP-856's single changes: split anywhere, the same sets; and from a set back to the one before the records."""
     records = [change(name, 10 * n, voter, disk, n) for n, (name, voter, disk) in enumerate(changes, 1)]
-    start = voter_history([change("ADD_VOTER", 1, 7, 0, 1)], dialect=Dialect.KIP856)
+    first_three = [change("ADD_VOTER", n, n, n, 1) for n in (1, 2, 3)]
+    start = voter_history(first_three, dialect=Dialect.KIP856)
     whole = voter_history(records, dialect=Dialect.KIP856, before=start[-1])
     first = voter_history(records[:cut], dialect=Dialect.KIP856, before=start[-1])
     second = voter_history(records[cut:], dialect=Dialect.KIP856, before=first[-1])
@@ -201,3 +202,46 @@ def test_a_whole_set_hides_the_one_before() -> None:
     (after,) = voter_history([set_record(9, (1, 0), (2, 1))])
     assert voters_before(after, []) == after
     assert voters_before(after, [set_record(9, (1, 0), (2, 1))]) is None
+
+
+def test_only_a_configured_set_of_kraft_version_0_cannot_change() -> None:
+    assert voter_history([], static_voters=[1, 2])[0].is_static
+    assert not voter_history([], static_voters=[1, 2], dialect=Dialect.KIP856)[0].is_static
+    assert not voter_history([set_record(2, (1, 0))])[0].is_static
+
+
+def test_a_set_at_the_fork_is_not_of_the_canonical_log() -> None:
+    history = voter_history([set_record(2, (1, 0), (2, 1)), set_record(19, (1, 0))])
+    assert [row["canonical"] for row in voter_set_rows(history, canonical_to=19)] == [True, False]
+    assert [row["canonical"] for row in voter_set_rows(history, canonical_to=20)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("second", "sets"),
+    [((11, 1, 50), 1), ((12, 1, 50), 2), ((11, 2, 50), 2), ((11, 1, 51), 2)],
+)
+def test_what_one_batch_brings_is_one_change(second: tuple[int, int, int], sets: int) -> None:
+    """Neighbours of one epoch and one append time are one batch (BatchAccumulator 4.3.0)."""
+    offset, epoch, time = second
+    replaced = ControlRecord(offset, epoch, time, "REMOVE_VOTER", {"voter_id": 1, "voter_uuid": DIRECTORIES[0]})
+    start = voter_history([change("ADD_VOTER", 1, 1, 0, 1)], dialect=Dialect.KIP856)
+    history = voter_history([change("ADD_VOTER", 10, 1, 1, 50), replaced], dialect=Dialect.KIP856, before=start[-1])
+    assert len(history) - 1 == sets
+
+
+def test_two_whole_sets_of_one_batch_are_two_changes() -> None:
+    records = [
+        ControlRecord(
+            offset, 1, 5, "VOTER_ASSIGNMENT", {"current_voters": [{"voter_id": i} for i in ids], "target_voters": None}
+        )
+        for offset, ids in ((10, (1, 2)), (11, (1, 2, 3)))
+    ]
+    assert [sorted(s.ids) for s in voter_history(records, dialect=Dialect.KIP642)] == [[1, 2], [1, 2, 3]]
+
+
+def test_a_voter_without_a_disk_matches_by_its_id() -> None:
+    unknown = set_record(2, (1, 0))
+    unknown.fields["voters"][0]["voter_directory_id"] = bytes(16)
+    (found,) = voter_history([unknown])
+    assert found.voters[0].directory_id is None
+    assert found.holds(1, "any")
