@@ -90,6 +90,10 @@ airflow-lock: $(VENV)/installed ## write airflow/requirements.txt anew
 bench: setup ## ratios to peers and floors, each measured in one run; wants a quiet machine
 	@$(RUN)/python -m benchmarks
 
+.PHONY: switches
+switches: setup ## turn every safety rule of the engine off, print how many seeds it took to notice
+	@$(RUN)/python scripts/switches.py
+
 .PHONY: soak
 soak: setup ## simulate and compare for SOAK_SECONDS (an hour) on two processes, then print what was done
 	@$(RUN)/python scripts/soak.py

@@ -138,8 +138,10 @@ class Controller:
     def builder(self, partition: Partition, *, unclean_leaving: int = -1) -> ChangeBuilder:
         image = self.image
 
+        switches = self.switches
+
         def usable(broker: int) -> bool:
-            if not image.is_active(broker) or broker == unclean_leaving:
+            if broker == unclean_leaving or (not image.is_active(broker) and switches.election_needs_active_broker):
                 return False
             return image.is_online(broker, partition.directory_of(broker))
 
@@ -207,7 +209,7 @@ class Controller:
             reply(BrokerRegistrationResponse(request.sender, "DUPLICATE_BROKER_REGISTRATION"))
             return
         stored_epoch = known["brokerEpoch"] if known is not None else -2
-        is_clean = request.previous_broker_epoch == stored_epoch
+        is_clean = request.previous_broker_epoch == stored_epoch or not self.switches.clean_shutdown_names_its_epoch
         unclean = self.image.elr_enabled and not is_clean
         epoch = self.node.log.end_offset
         records = self.removals(broker_id, unclean=unclean)
@@ -274,7 +276,8 @@ class Controller:
             records = [self.broker_change(broker_id, 1, inControlledShutdown=1)]
             if self.image.metadata_version < 7:
                 records = []
-            records += self.removals(broker_id, unclean=False)
+            if self.switches.controlled_shutdown_leaves_isr:
+                records += self.removals(broker_id, unclean=False)
             if not self.write(records):
                 return
         if any(partition.leader == broker_id for partition in self.image.all_partitions()):

@@ -74,16 +74,19 @@ def _grants(node: RaftNode, request: VoteRequest) -> bool:
     """The table of facts 7.2: by the receiver's state, for pre-votes and votes."""
     up_to_date = log_is_up_to_date(node, request.last_epoch, request.last_offset)
     role = node.role
+    switches = node.switches
     if role == LEADER:
         return False
     if request.pre_vote:
         return up_to_date and not (role == FOLLOWER and node.fetched_once)
+    if role == FOLLOWER and not switches.follower_grants_no_vote:
+        return up_to_date
     if role in (UNATTACHED, PROSPECTIVE):
         voted = node.voted
-        if voted is not None and node.switches.one_vote_per_epoch:
+        if voted is not None and switches.one_vote_per_epoch:
             return voted[0] == request.replica[0] and voted[1] in (NO_DIRECTORY, request.replica[1])
         return node.leader_id < 0 and up_to_date
-    return not node.switches.one_vote_per_epoch and role != RESIGNED and up_to_date
+    return not switches.one_vote_per_epoch and role != RESIGNED and up_to_date
 
 
 def _persist_vote(node: RaftNode, request: VoteRequest) -> None:
@@ -223,7 +226,7 @@ def handle_end_epoch_response(node: RaftNode, source: int, correlation: int, res
 
 
 def poll_unattached(node: RaftNode, now_us: int) -> int:
-    if node.is_voter:
+    if node.is_voter or (node.can_become_voter and not node.switches.only_voters_stand):
         if now_us >= node.deadline_us:
             node.become_prospective()
             return raft.POLLS[node.role](node, now_us) if node.role != UNATTACHED else now_us + 1_000_000
@@ -232,7 +235,7 @@ def poll_unattached(node: RaftNode, now_us: int) -> int:
 
 
 def poll_prospective(node: RaftNode, now_us: int) -> int:
-    if now_us >= node.deadline_us or not node.is_voter:
+    if now_us >= node.deadline_us or not (node.is_voter or not node.switches.only_voters_stand):
         lose_pre_vote(node)
         return min(node.deadline_us, now_us + node.settings.retry_backoff_us)
     return min(node.deadline_us, _send_votes(node, now_us, pre_vote=True))

@@ -88,10 +88,12 @@ class ChangeBuilder:
             record["leader"] = leader
             if from_elr:
                 self.isr = [leader]
-                target_elr = [broker for broker in target_elr if broker != leader]
+                if self.switches.elr_leader_leaves_elr:
+                    target_elr = [broker for broker in target_elr if broker != leader]
             if is_unclean:
-                record["isr"] = [leader]
-                self.isr = [leader]
+                if self.switches.unclean_leader_is_the_isr:
+                    record["isr"] = [leader]
+                    self.isr = [leader]
                 self.recovery = RECOVERING
         elif any(replica not in self.replicas for replica in partition.replicas):
             record["leader"] = partition.leader
@@ -108,7 +110,9 @@ class ChangeBuilder:
     def _complete_reassignment(self) -> None:
         if not self.removing and not self.adding:
             return
-        isr = [broker for broker in self.isr if broker not in self.removing]
+        isr = list(self.isr)
+        if self.switches.completed_reassignment_leaves_isr:
+            isr = [broker for broker in isr if broker not in self.removing]
         replicas = [broker for broker in self.replicas if broker not in self.removing]
         if not isr or not set(self.adding) <= set(isr):
             return
@@ -189,7 +193,11 @@ class ChangeBuilder:
                 record["lastKnownElr"] = []
         elif record.get("leader") == NO_LEADER and not partition.last_known_elr:
             record["lastKnownElr"] = [partition.leader]
-        elif record.get("leader", NO_LEADER) >= 0 and partition.last_known_elr:
+        elif (
+            record.get("leader", NO_LEADER) >= 0
+            and partition.last_known_elr
+            and self.switches.elected_leader_clears_last_known
+        ):
             record["lastKnownElr"] = []
 
     def _set_rest(self, record: dict[str, Any]) -> None:
@@ -202,7 +210,7 @@ class ChangeBuilder:
             record["removingReplicas"] = self.removing
         if self.adding != partition.adding:
             record["addingReplicas"] = self.adding
-        if self.metadata_version >= 17:
+        if self.metadata_version >= 17 and self.switches.directories_follow_replicas:
             directories = [self.directories.get(broker, partition.directory_of(broker)) for broker in self.replicas]
             if directories != partition.directories:
                 record["directories"] = directories

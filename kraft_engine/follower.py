@@ -104,7 +104,9 @@ def _append(node: RaftNode, batches: tuple[Batch, ...]) -> None:
 
 
 def _follow_watermark(node: RaftNode, leader_watermark: int) -> None:
-    mark = min(node.log.end_offset, leader_watermark)
+    mark = leader_watermark
+    if node.switches.follower_watermark_within_log:
+        mark = min(node.log.end_offset, mark)
     if mark > node.high_watermark:
         node.high_watermark = mark
         while node.pending_controls and node.pending_controls[0].end_offset <= mark:
@@ -120,7 +122,9 @@ def _truncate(node: RaftNode, epoch: int, end_offset: int) -> None:
         node.fetch_epoch_override = node.epoch
         return
     local_epoch, local_end = log.end_offset_for_epoch(epoch)
-    if epoch == 0:
+    if not node.switches.truncation_by_epoch:
+        cut = max(node.high_watermark, log.start_offset)
+    elif epoch == 0:
         cut = min(end_offset, log.end_offset)
     elif local_epoch == epoch:
         cut = min(local_end, end_offset)

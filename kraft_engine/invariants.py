@@ -7,40 +7,28 @@ or lying disk) it is recorded as that damage's effect instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraft_engine.batches import Batch
+from kraft_engine.chronicle import Chronicle
 from kraft_engine.commit import CommitLedger
 from kraft_engine.log import SnapshotId
 from kraft_engine.raft import CANDIDATE, LEADER, ROLE_NAMES, RaftNode
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, VoterSet, disjoint_majorities
-from kraft_engine.world import MS, World
+from kraft_engine.world import World
 
 if TYPE_CHECKING:
     from kraft_engine.cluster import Cluster
 
-TIMELINE_LIMIT = 4_000
 
-
-class InvariantViolationError(Exception):
-    """A safety rule did not hold. `name` is the invariant; the message ends with the last events before it."""
-
-    def __init__(self, name: str, detail: str, seed: int, event: int, timeline: list[str]) -> None:
-        tail = "\n".join(timeline[-40:])
-        super().__init__(f"{name}: {detail} (seed {seed}, event {event})\n{tail}")
-        self.name = name
-        self.detail = detail
-        self.seed = seed
-        self.event = event
-
-
-class RaftInvariants:
+class RaftInvariants(Chronicle):
     """The witness of one cluster. It sees every step of every node, and keeps the ledger of what is committed."""
 
     def __init__(self, world: World, *, is_static: bool = False) -> None:
-        self.world = world
+        super().__init__(world)
         self.is_static = is_static
         self.one_voter_per_id = True
+        self.newcomers_fetch = True
         self.cluster: Cluster | None = None
         self.ledger = CommitLedger()
         self.leaders: dict[int, int] = {}
@@ -53,41 +41,6 @@ class RaftInvariants:
         self.lost_ends: dict[ReplicaKey, int] = {}
         self.highest_mark = 0
         self.highest_mark_epoch = 0
-        self.beyond_model: list[str] = []
-        self.damage_effects: list[tuple[str, str]] = []
-        self.timeline: list[str] = []
-        self.events: list[tuple[int, str, dict[str, Any]]] = []
-        self.check_count = 0
-
-    # Reporting
-
-    def fail(self, name: str, detail: str) -> None:
-        """Stops the run, or records what labelled damage has led to."""
-        if self.beyond_model:
-            if len(self.damage_effects) < TIMELINE_LIMIT:
-                self.damage_effects.append((name, detail))
-                self.record("damage_effect", invariant=name, detail=detail)
-            return
-        raise InvariantViolationError(name, detail, self.world.seed, self.world.event_count, self.timeline)
-
-    def record(self, kind: str, **fields: Any) -> None:
-        """One line of the truth."""
-        self.events.append((self.world.now_us, kind, fields))
-
-    def say(self, slot: int, text: str) -> None:
-        timeline = self.timeline
-        timeline.append(f"{self.world.now_us // MS:>9} ms  {'':{slot * 14}}[{slot}] {text}")
-        if len(timeline) > TIMELINE_LIMIT:
-            del timeline[: TIMELINE_LIMIT // 2]
-
-    def note(self, node: RaftNode, text: str) -> None:
-        self.say(node.slot, f"node {node.id} {text}")
-
-    def damage(self, label: str, **fields: Any) -> None:
-        """An event beyond Raft's model: from here on a violation is an effect of it."""
-        self.beyond_model.append(label)
-        self.record("damage", label=label, **fields)
-        self.say(0, f"BEYOND THE MODEL: {label}")
 
     # Elections
 
@@ -349,6 +302,9 @@ class RaftInvariants:
         self.record("voters", offset=offset, epoch=node.epoch, voters=[list(key) for key in voters.keys])
         if self.one_voter_per_id and len(set(voters.ids)) < len(voters):
             self.fail("OneVoterPerId", f"the set at {offset} has one id twice: {voters!r}")
+        if not voters.keys:
+            self.fail("VoterSetNotEmpty", f"the set at {offset} has nobody in it")
+        self._check_newcomers(node, offset, voters)
         by_id = old.keys[0][1] == NO_DIRECTORY
         if (old.ids == voters.ids) if by_id else (old.keys == voters.keys):
             return
@@ -363,6 +319,17 @@ class RaftInvariants:
             self.fail("NoUncommittedSetUsedTwice", f"the set at {offset} builds on an uncommitted one at {predecessor}")
         if leader.high_watermark <= leader.epoch_start:
             self.fail("ChangeAfterEpochCommit", f"the set at {offset} precedes the commit of epoch {node.epoch}")
+
+    def _check_newcomers(self, node: RaftNode, offset: int, voters: VoterSet) -> None:
+        """Whoever joins has once held all that its leader had: an empty voter could stop the quorum (KIP-853)."""
+        leader = node.leader
+        if leader is None or not self.newcomers_fetch:
+            return
+        for key in voters.keys:
+            if key not in leader.replicas and key[1] != NO_DIRECTORY and leader.voters.keys[0][1] != NO_DIRECTORY:
+                state = leader.observers.get(key)
+                if state is None or state.last_caught_up_us < 0:
+                    self.fail("NewVoterHasCaughtUp", f"the set at {offset} adds {key[0]}, which never held the log")
 
     # Snapshots
 

@@ -92,6 +92,8 @@ class LeaderState:
     def state_of(self, key: ReplicaKey) -> ReplicaState:
         """The voter's state where `key` is one (by id alone in a static quorum), else an observer's."""
         state = self.replicas.get(key)
+        if state is None and not self.node.switches.voters_match_by_directory:
+            state = next((state for voter, state in self.replicas.items() if voter[0] == key[0]), None)
         if state is None:
             state = self.replicas.get((key[0], NO_DIRECTORY))
         if state is None:

@@ -114,7 +114,7 @@ class KafkaMachine:
     def snapshot_image(self, node: RaftNode, offset: int) -> Image | None:
         """None inside a metadata transaction: no snapshot is emitted there (facts 5.7)."""
         image = self.image_at(node, offset)
-        if image.before_transaction is not None:
+        if image.before_transaction is not None and self.switches.snapshot_outside_transaction:
             return None
         self.invariants.snapshot(image, offset)
         return image.copy()
@@ -147,7 +147,10 @@ class KafkaMachine:
             broker.published = False
         self._replay(entry, node.high_watermark, broker if broker.published else None)
         registered = entry.image.brokers.get(broker.id)
-        if broker.published or registered is None or registered["incarnationId"] != broker.incarnation:
+        if broker.published:
+            return
+        is_known = registered is not None and registered["incarnationId"] == broker.incarnation
+        if not is_known and self.switches.broker_waits_for_its_registration:
             return
         # A broker first acts on metadata that holds its own registration: not on history, nor on what it led before
         # its restart (BrokerLifecycleManager, MetadataLoader).

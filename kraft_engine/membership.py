@@ -176,7 +176,7 @@ class Kip853:
         state = leader.observers.get(pending.voter.key)
         now_us = node.world.now_us
         caught_up = state is not None and state.last_caught_up_us >= 0 and now_us - state.last_fetch_us <= HOUR_US
-        if not caught_up:
+        if not caught_up and node.switches.new_voter_has_caught_up:
             self._finish(node, leader, pending, REQUEST_TIMED_OUT)
             return
         voters = leader.voters.adding(pending.voter)
@@ -190,8 +190,10 @@ class Kip853:
     def handle_remove(self, node: RaftNode, source: int, correlation: int, request: RemoveRaftVoterRequest) -> None:
         error = leader_only_error(node, request.cluster_id, node.epoch) or self._change_error(node)
         leader = node.leader
-        if not error and leader is not None and (request.voter not in leader.voters.keys or len(leader.voters) == 1):
-            error = VOTER_NOT_FOUND
+        if not error and leader is not None:
+            is_last = len(leader.voters) == 1 and node.switches.last_voter_stays
+            if request.voter not in leader.voters.keys or is_last:
+                error = VOTER_NOT_FOUND
         if error or leader is None:
             node.reply(source, correlation, VoterChangeResponse(error, node.leader_id, node.epoch))
             return

@@ -80,6 +80,10 @@ class PartitionInvariants:
             self.fail("IsrAndElrDisjoint", f"{name}: ISR {partition.isr}, ELR {partition.elr}")
         if partition.leader != NO_LEADER and partition.leader not in isr:
             self.fail("LeaderInIsr", f"{name}: leader {partition.leader}, ISR {partition.isr}")
+        if partition.leader != NO_LEADER and not image.is_online(
+            partition.leader, partition.directory_of(partition.leader)
+        ):
+            self.fail("LeaderOnOnlineDirectory", f"{name}: leader {partition.leader}'s directory is offline")
         if partition.recovering and len(isr) > 1:
             self.fail("RecoveringAlone", f"{name}: RECOVERING with ISR {partition.isr}")
         if len(partition.directories) != len(partition.replicas):
@@ -110,6 +114,8 @@ class PartitionInvariants:
 
     def snapshot(self, image: Image, offset: int) -> None:
         """A snapshot is the replay of everything committed below its end."""
+        if image.before_transaction is not None:
+            self.fail("SnapshotOutsideTransaction", f"a snapshot at {offset}, inside a metadata transaction")
         replayed = Image()
         for batch in self.raft.ledger.batches:
             if batch.end_offset > offset:

@@ -146,7 +146,9 @@ class RaftNode:
     def is_voter(self) -> bool:
         """In the latest voter set by (id, directory), uncommitted included; everything else is an observer."""
         voters = self.history.last
-        return voters is not None and self.can_become_voter and voters.contains(self.key)
+        if voters is None or not self.can_become_voter:
+            return False
+        return voters.contains(self.key) or (not self.switches.voters_match_by_directory and self.id in voters.ids)
 
     def known_voter_ids(self) -> tuple[int, ...]:
         voters = self.history.last
@@ -176,6 +178,8 @@ class RaftNode:
         stored = self.disk.visible_state
         state = stored if stored is not None else QuorumState()
         self.epoch, self.leader_id, self.voted = state.epoch, state.leader_id, state.voted
+        if not self.switches.restart_remembers_epoch:
+            self.epoch = self.log.last_epoch
         if state.voted is not None and state.version == 0:
             self.voted = (state.voted[0], NO_DIRECTORY)
         if self.log.snapshots:

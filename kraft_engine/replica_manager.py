@@ -121,6 +121,8 @@ class ReplicaManager(ABC):
             if leader_epoch != replica.leader_epoch and self.host.switches.data_leader_epoch_fences:
                 continue
             diverging = replica.diverges(offset, last_epoch)
+            if not self.host.switches.data_leader_checks_divergence:
+                diverging = None
             records: tuple[tuple[int, int], ...] = ()
             if diverging is None and offset <= replica.end_offset:
                 self.host.counted(self, leader_epoch, replica)
@@ -200,7 +202,7 @@ class ReplicaManager(ABC):
         enough = len(replica.isr) >= self.host.min_isr(self.slot, key)
         if not enough and switches.high_watermark_needs_min_isr:
             return
-        end = replica.in_sync_end(self.id, whole=switches.high_watermark_needs_whole_isr)
+        end = replica.in_sync_end(self.id, switches)
         if end <= replica.high_watermark:
             return
         replica.high_watermark = end

@@ -7,6 +7,7 @@ Records are numbers; what matters is which replica holds which, and which were a
 from __future__ import annotations
 
 from kraft_engine.chance import Chance
+from kraft_engine.switches import Switches
 
 TopicPartition = tuple[bytes, int]
 LAG_LIMIT_US = 3_000_000
@@ -125,16 +126,17 @@ class Replica:
         own_epoch, own_end = self.end_of_epoch(epoch)
         self.truncate(min(end_offset, own_end) if own_epoch == epoch else own_end)
 
-    def maximal_isr(self) -> set[int]:
-        """The committed ISR and the members that are being added."""
-        return {*self.isr, *(self.pending_isr or ())}
+    def maximal_isr(self, switches: Switches) -> set[int]:
+        """The committed ISR and the members that are being added; those that are leaving count until they have left."""
+        joining = self.pending_isr if switches.pending_members_hold_the_watermark else None
+        return {*self.isr, *(joining or ())}
 
-    def in_sync_end(self, own_id: int, *, whole: bool) -> int:
-        """The smallest end of the maximal ISR; with `whole` false (a switch) the leader's own end counts alone."""
+    def in_sync_end(self, own_id: int, switches: Switches) -> int:
+        """The smallest end of the maximal ISR."""
         end = self.end_offset
-        if not whole:
+        if not switches.high_watermark_needs_whole_isr:
             return end
-        for broker in self.maximal_isr():
+        for broker in self.maximal_isr(switches):
             if broker != own_id:
                 follower = self.followers.get(broker)
                 end = min(end, follower.end_offset if follower is not None else -1)

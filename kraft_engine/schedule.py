@@ -146,10 +146,10 @@ class RandomRun:
             if process.can_become_voter and not voters.contains((process.id, process.disk.directory))
         ]
         cluster_id = cluster.settings.cluster_id
-        if outside and (len(voters) < 3 or chance.happens(0.5)):
+        if outside and chance.happens(0.9 if len(voters) < 3 else 0.5):
             process = chance.choose(outside)
             cluster.ask(node.slot, AddRaftVoterRequest(cluster_id, cluster.voter_of(process)))
-        elif len(voters) > 1:
+        else:
             itself = chance.happens(0.2) and node.key in voters.keys
             key: ReplicaKey = node.key if itself else chance.choose(voters.keys)
             cluster.ask(node.slot, RemoveRaftVoterRequest(cluster_id, key))
@@ -188,16 +188,18 @@ def make_snapshot(node: RaftNode) -> Snapshot | None:
     batch = log.batch_at(mark - 1)
     if batch is None or batch.end_offset > mark:
         return None
-    offset = batch.end_offset
+    switches = node.switches
+    offset = batch.end_offset if switches.snapshot_at_batch_end else batch.base_offset + 1
+    epoch = batch.epoch if switches.snapshot_epoch_is_of_its_last_record else node.epoch
     latest = log.latest_snapshot
     if latest is not None and latest.id[0] >= offset:
         return None
-    voters = node.history.at(offset - 1) if node.switches.snapshot_carries_voters else None
+    voters = node.history.at(offset - 1) if switches.snapshot_carries_voters else None
     image = node.machine.snapshot_image(node, offset)
     if image is None:
         return None
     snapshot = Snapshot(
-        (offset, batch.epoch), image, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
+        (offset, epoch), image, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
         node.world.wall_ms(node.skew_ms),
     )  # fmt: skip
     if snapshot.voters is node.history.static:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from kraft_engine.chronicle import InvariantViolationError
 from kraft_engine.drafts import Kip642Run, Kip856Run
-from kraft_engine.invariants import InvariantViolationError
 from kraft_engine.switches import ALL_ON
 
 SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "20"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kraft_engine.stage import Stage
-from tests.kraft_engine.kafka_tools import partition_rows, read_by_kafka
+from tests.kraft_engine.kafka_tools import image_rows, read_by_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 
@@ -66,7 +66,7 @@ def test_a_controller_starts_on_an_engine_dir(static: bool, kafka_classpath: str
     process = stage.cluster.processes[0]
     stage.stop(1)
     log_dir = stage.capture("stopped", 1) / "node-1"
-    end_offset, expected = process.disk.log.end_offset, partition_rows(process)
+    end_offset, expected = process.disk.log.end_offset, [row for row in image_rows(process) if row[0] == "partition"]
     properties = server_properties(tmp_path, log_dir, port, static=static)
     with (tmp_path / "server.log").open("w") as output:
         server = subprocess.Popen(

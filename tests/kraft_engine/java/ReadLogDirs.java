@@ -17,6 +17,7 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.image.MetadataDelta;
 import org.apache.kafka.image.MetadataImage;
 import org.apache.kafka.image.MetadataProvenance;
+import org.apache.kafka.metadata.BrokerRegistration;
 import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.metadata.PartitionRegistration;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
@@ -24,8 +25,9 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
 /**
  * Reads metadata log dirs (one path a line on standard input) with Kafka's own classes: every batch of every segment and snapshot
  * is validated, every record deserialized and replayed. Prints, a tab between the columns: `dir`, path, batches, records, end
- * offset; then for each partition of the image `partition`, topic, number, replicas, isr, elr, last known, leader, leader epoch,
- * partition epoch, recovery state. An error is printed as `error`, path, message.
+ * offset; then the image: `feature`, name, level; `broker`, id, epoch, incarnation, fenced, in controlled shutdown, directories,
+ * rack; `config`, resource type, resource, key, value; `partition`, topic, number, replicas, isr, elr, last known, leader, leader
+ * epoch, partition epoch, recovery state, directories. An error is printed as `error`, path, message.
  */
 public class ReadLogDirs {
     private final Path dir;
@@ -73,6 +75,14 @@ public class ReadLogDirs {
         for (File segment : files(dir, "\\d{20}\\.log")) scan(segment, from, true);
         MetadataImage image = publish(endOffset - 1);
         StringBuilder text = new StringBuilder("dir\t" + dir + "\t" + batches + "\t" + records + "\t" + endOffset + "\n");
+        image.features().metadataVersion().ifPresent(level -> text.append("feature\tmetadata.version\t" + level.featureLevel() + "\n"));
+        new TreeMap<>(image.features().finalizedVersions()).forEach((name, level) ->
+            text.append("feature\t" + name + "\t" + level + "\n"));
+        new TreeMap<>(image.cluster().brokers()).values().forEach(broker -> text.append(line(broker)));
+        TreeMap<String, String> configs = new TreeMap<>();
+        image.configs().resourceData().forEach((resource, data) -> data.data().forEach((key, value) ->
+            configs.put(resource.type().id() + "\t" + resource.name() + "\t" + key, value)));
+        configs.forEach((key, value) -> text.append("config\t" + key + "\t" + value + "\n"));
         new TreeMap<>(image.topics().topicsByName()).forEach((name, topic) ->
             new TreeMap<>(topic.partitions()).forEach((number, partition) -> text.append(line(name, number, partition))));
         return text.toString();
@@ -139,6 +149,11 @@ public class ReadLogDirs {
         return String.join("\t", "partition", topic, "" + number, Arrays.toString(partition.replicas),
             Arrays.toString(partition.isr), Arrays.toString(partition.elr), Arrays.toString(partition.lastKnownElr),
             "" + partition.leader, "" + partition.leaderEpoch, "" + partition.partitionEpoch,
-            "" + partition.leaderRecoveryState.value()) + "\n";
+            "" + partition.leaderRecoveryState.value(), Arrays.toString(partition.directories)) + "\n";
+    }
+
+    private static String line(BrokerRegistration broker) {
+        return String.join("\t", "broker", "" + broker.id(), "" + broker.epoch(), "" + broker.incarnationId(), "" + broker.fenced(),
+            "" + broker.inControlledShutdown(), "" + broker.directories(), broker.rack().orElse("")) + "\n";
     }
 }
