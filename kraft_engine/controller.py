@@ -92,7 +92,7 @@ class Controller:
         endpoint = {"name": listener.name, "host": host, "port": port, "securityProtocol": protocol}
         features = [
             {"name": "kraft.version", "minSupportedVersion": 0, "maxSupportedVersion": 1},
-            {"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30},
+            self._supported_versions(),
         ]
         return (
             "RegisterControllerRecord",
@@ -105,6 +105,12 @@ class Controller:
                 "features": features,
             },
         )
+
+    def _supported_versions(self) -> dict[str, Any]:
+        """What a node of this release says of metadata.version; never less than what is finalized."""
+        release, level = self.bootstrap.release, self.image.metadata_version
+        low, high = min(release.oldest_version, level), max(release.newest_version, level)
+        return {"name": METADATA_VERSION, "minSupportedVersion": low, "maxSupportedVersion": high}
 
     def write(self, records: list[Record], then: Then | None = None) -> bool:
         """Appends one atomic operation; `then` waits for its commit. False where the node died writing it."""
@@ -233,7 +239,7 @@ class Controller:
             "incarnationId": request.incarnation_id,
             "brokerEpoch": epoch,
             "endPoints": [endpoint],
-            "features": [{"name": METADATA_VERSION, "minSupportedVersion": 7, "maxSupportedVersion": 30}],
+            "features": [self._supported_versions()],
             "rack": request.rack,
             "fenced": known["fenced"] if known is not None else True,
         }

@@ -12,10 +12,20 @@ PREFERRED, ONLINE, UNCLEAN = "PREFERRED", "ONLINE", "UNCLEAN"
 RECOVERED, RECOVERING = 0, 1
 
 
-class Release:
-    """Which of the known bugs a release has (facts 10.3)."""
+# The last metadata.version that each release calls production-ready (facts 4.1), newest first.
+NEWEST_VERSIONS = (
+    ((4, 4), 33), ((4, 3), 30), ((4, 2), 29), ((4, 1), 27), ((4, 0), 25), ((3, 9), 21), ((3, 8), 20), ((3, 7), 19),
+    ((3, 6), 14), ((3, 5), 11), ((3, 4), 8), ((3, 3), 7),
+)  # fmt: skip
 
-    __slots__ = ("dead_last_known_leader", "directories_wipe_elr", "name", "old_last_known_elr")
+
+class Release:
+    """Which of the known bugs a release has (facts 10.3), and which metadata.versions it supports."""
+
+    __slots__ = (
+        "dead_last_known_leader", "directories_wipe_elr", "name", "newest_version", "old_last_known_elr",
+        "oldest_version",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -23,6 +33,8 @@ class Release:
         self.dead_last_known_leader = number < (4, 1, 0)
         self.old_last_known_elr = number < (4, 1, 1)
         self.directories_wipe_elr = number <= (4, 2, 0)
+        self.oldest_version = 7 if number >= (4, 0, 0) else 1
+        self.newest_version = next((level for first, level in NEWEST_VERSIONS if number >= first), 7)
 
 
 LATEST = Release("4.3.1")

@@ -12,6 +12,7 @@ from kraft_engine.switches import ALL_ON, RULES
 
 SEED_LIMIT = 500
 RAFT_EVENTS, KAFKA_EVENTS = 5_000, 10_000
+HEADING = f"{'rule switched off':42} {'seeds':>5}  invariant that broke"
 RAFT_RULES = RULES[: RULES.index("high_watermark_needs_min_isr")]
 
 
@@ -43,8 +44,6 @@ def hunt(rule: str, *, first_seed: int = 0, seed_limit: int = SEED_LIMIT) -> Cat
     return None
 
 
-def table(catches: list[Catch]) -> str:
-    """One line a rule: the seeds that were needed, the invariant that broke."""
-    lines = [f"{'rule switched off':42} {'seeds':>5}  invariant that broke"]
-    lines += [f"{catch.rule:42} {catch.seed + 1:>5}  {catch.invariant}" for catch in catches]
-    return "\n".join(lines)
+def row(catch: Catch) -> str:
+    """A rule, the seeds that were needed, the invariant that broke: a line below HEADING."""
+    return f"{catch.rule:42} {catch.seed + 1:>5}  {catch.invariant}"

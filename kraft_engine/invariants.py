@@ -294,6 +294,8 @@ class RaftInvariants(Chronicle):
         if leader is None:
             return
         self.check_count += 1
+        if not voters.keys:
+            self.fail("VoterSetNotEmpty", f"the set at {offset} has nobody in it")
         old = leader.voters
         self.ledger.voters_changed(node.epoch, offset, voters)
         contradiction = self.ledger.recheck(node.epoch, node.log)
@@ -302,8 +304,6 @@ class RaftInvariants(Chronicle):
         self.record("voters", offset=offset, epoch=node.epoch, voters=[list(key) for key in voters.keys])
         if self.one_voter_per_id and len(set(voters.ids)) < len(voters):
             self.fail("OneVoterPerId", f"the set at {offset} has one id twice: {voters!r}")
-        if not voters.keys:
-            self.fail("VoterSetNotEmpty", f"the set at {offset} has nobody in it")
         self._check_newcomers(node, offset, voters)
         by_id = old.keys[0][1] == NO_DIRECTORY
         if (old.ids == voters.ids) if by_id else (old.keys == voters.keys):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kraft_engine.hunt import SEED_LIMIT, hunt, table
+from kraft_engine.hunt import HEADING, SEED_LIMIT, hunt, row
 from kraft_engine.switches import RULES
 
 PROCESSES = 2
@@ -19,12 +19,17 @@ PROCESSES = 2
 
 def main() -> int:
     rules = tuple(sys.argv[1:]) or RULES
+    print(HEADING)
+    missed = []
     with ProcessPoolExecutor(PROCESSES) as pool:
-        found = list(pool.map(hunt, rules))
-    print(table([catch for catch in found if catch is not None]))
-    missed = [rule for rule, catch in zip(rules, found, strict=True) if catch is None]
+        for rule, catch in zip(rules, pool.map(hunt, rules), strict=True):
+            if catch is None:
+                missed.append(rule)
+            else:
+                print(row(catch), flush=True)
+    print(f"{len(rules) - len(missed)} of {len(rules)} rules caught")
     if missed:
-        print(f"not caught within {SEED_LIMIT} seeds: {', '.join(missed)}")
+        print(f"not within {SEED_LIMIT} seeds: {', '.join(missed)}")
     return int(bool(missed))
 
 

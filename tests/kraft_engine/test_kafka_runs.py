@@ -37,3 +37,30 @@ def test_more_power_cuts_than_min_isr_lose_data_and_say_so() -> None:
                    if event[1] == "data_lost")  # fmt: skip
         assert told == run.partition_invariants.lost_count
     assert lost
+
+
+# By metadata.version, from 3.3-IV0 to 4.4-IV2: what MetadataVersion says of these records (4.2 of Kafka's facts).
+RECORD_VERSIONS = {
+    4: (0, 0), 6: (0, 0), 7: (0, 1), 8: (0, 2), 14: (0, 2), 16: (0, 2), 17: (1, 3), 21: (1, 3), 22: (1, 3), 23: (2, 3),
+    25: (2, 3), 29: (2, 3), 30: (2, 4), 33: (2, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", RECORD_VERSIONS)
+def test_records_have_the_versions_of_their_level(level: int) -> None:
+    run = KafkaRun(3, metadata_version=level, release="4.4.0" if level > 30 else "4.3.1")
+    found: dict[str, set[int]] = {}
+    while run.world.event_count < 4_000 and "PartitionRecord" not in found:
+        run.run(250)
+        for batch in run.invariants.ledger.batches:
+            for name, version, fields in batch.records:
+                if name == "FeatureLevelRecord" and fields["name"] == "metadata.version":
+                    assert fields["featureLevel"] == level
+                found.setdefault(name, set()).add(version)
+    partition, registration = RECORD_VERSIONS[level]
+    assert found["PartitionRecord"] == {partition}
+    assert found["RegisterBrokerRecord"] == {registration}
+    assert ("UnfenceBrokerRecord" in found) == (level < 6)
+    assert ("BrokerRegistrationChangeRecord" in found) == (level >= 6)
+    assert ("BeginTransactionRecord" in found) == (level >= 13)
+    assert ("RegisterControllerRecord" in found) == (level >= 15)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kraft_engine.hunt import hunt, table
 from kraft_engine.switches import ALL_ON, RULES
 
-# Rules whose damage is rare: where the search begins, so that the quick tests stay quick. The slow test begins at 0.
+# Rules whose damage is rare: where the search begins, so that the quick tests stay quick. `make switches` begins at 0.
 NEAR = {
     "change_waits_for_epoch_commit": 66,
     "duplicate_voter_is_refused": 119,
@@ -16,20 +15,8 @@ NEAR = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_switched_off_is_caught(rule: str) -> None:
-    catch = hunt(rule, first_seed=NEAR.get(rule, 0))
-    assert catch is not None, f"{rule} was off for 500 seeds and nothing broke"
-
-
-@pytest.mark.slow
-def test_every_rule_is_caught_within_500_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    catches = [hunt(rule) for rule in RULES]
-    missed = [rule for rule, catch in zip(RULES, catches, strict=True) if catch is None]
-    with capsys.disabled():
-        print("\n" + table([catch for catch in catches if catch is not None]))  # noqa: T201 - the table is the result
-    assert not missed
+def test_there_are_sixty_rules_and_more() -> None:
+    assert len(RULES) >= 60
 
 
 def test_an_unknown_rule_is_named() -> None:
