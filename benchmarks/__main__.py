@@ -8,6 +8,7 @@ import sys
 MODULES = {
     "decode": "decoding, against kafka-dump-log, two Python clients and the same kernels in C",
     "reading": "one cluster's bronze tables, in this process",
+    "replay": "histories, findings and the state of a very large cluster",
     "pipeline": "plan, stage, commit, close, on local Spark",
     "engine": "events a second, every invariant checked",
 }

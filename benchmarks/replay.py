@@ -1,0 +1,153 @@
+"""From log dirs to histories and findings, and the state of a very large cluster, on logs of a simulated fleet.
+
+The rate that is asked is absolute (200 MB/s of log on one core), so its ratio is to that rate; the others are ratios to
+work measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.figures import Figure, paired, print_figures, rate
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.replay.replay import ClusterReplay
+from kraft_audit.replay.rounds import committed_intervals
+from kraft_audit.replay.state import Sources, state_at
+from kraft_audit.replay.survey import Survey, canonical_windows, survey
+from kraft_audit.rules import registry
+from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.history import ClusterHistory
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+from kraft_engine.fleet import simulate_fleet
+
+ASKED_BYTES_A_SECOND = 200e6
+STATE_SECONDS = 5.0
+STATE_MIB = 2048
+AT_AN_OFFSET_SECONDS = 2.0
+RULES_SECONDS = 30.0
+
+
+def plan_of(folder: Path) -> ClusterPlan:
+    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=0)
+    return plan
+
+
+def redactor() -> Redactor:
+    return Redactor(bytes(32))
+
+
+def surveyed(plan: ClusterPlan) -> tuple[Survey, int, list[int]]:
+    """The survey, the canonical branch, and the path to it."""
+    shape = survey(plan, open_storage=open_storage, redactor=redactor())
+    canonical = committed_intervals(shape, plan)[-1].interval.canonical
+    assert canonical is not None
+    return shape, canonical.number, shape.path(canonical.number)
+
+
+def decode(plan: ClusterPlan, path: list[int]) -> int:
+    """The floor: the same windows decoded into the same typed columns, and dropped."""
+    count = 0
+    for window in canonical_windows(plan, path, open_storage=open_storage, redactor=redactor()):
+        count += window.to_offset - window.from_offset
+    return count
+
+
+def replay(plan: ClusterPlan, path: list[int]) -> int:
+    """Every row of every `*_changes` table; how many."""
+    histories = ClusterReplay(cluster_id=plan.cluster_id)
+    rows = 0
+    for window in canonical_windows(plan, path, open_storage=open_storage, redactor=redactor()):
+        rows += sum(batch.num_rows for _, batch in histories.replay(window.records, window.to_offset))
+    return rows + sum(batch.num_rows for _, batch in histories.finish(at_end=True))
+
+
+def judge(history: ClusterHistory) -> int:
+    """All rules over a history that was read, nothing kept from an earlier time; how many findings."""
+    return len(list(registry.check(replace(history, _known={}), {})))
+
+
+def log_bytes(plan: ClusterPlan) -> int:
+    return sum(file.size_bytes for replica in plan.replicas for file in replica.files if file.name.endswith(".log"))
+
+
+def in_own_process(work: Callable[[str], tuple[float, float]], folder: Path) -> tuple[float, float]:
+    """(seconds, peak MiB) of work in a process that did nothing before."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, (str(folder),))
+
+
+def state_of(folder: str) -> tuple[float, float]:
+    """A cluster's state at its end, from the snapshot; kernels warm, as `paired` leaves them elsewhere."""
+    plan = plan_of(Path(folder))
+    started = time.perf_counter()
+    shape, branch, _ = surveyed(plan)
+    sources = Sources(plan, shape, branch, open_storage, redactor())
+    found = state_at(sources)
+    took = time.perf_counter() - started
+    assert found.tables["partition_changes"].num_rows
+    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def rules_of(folder: str) -> tuple[float, float]:
+    """The rules alone over a history that is there, and the peak of everything before."""
+    history = read_history(plan_of(Path(folder)), open_storage=open_storage, redactor=redactor())
+    started = time.perf_counter()
+    list(registry.check(history, {}))
+    return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def histories_of(folder: Path, pairs: int) -> list[Figure]:
+    """Decode, replay and rules over one cluster's log."""
+    plan = plan_of(folder)
+    size = log_bytes(plan)
+    shape, branch, path = surveyed(plan)
+    ratio, ours, floor = paired(lambda: replay(plan, path), lambda: decode(plan, path), pairs)
+    peer = f"decoding the same alone {rate(size, 0, floor)}"
+    figures = [
+        Figure("decode + replay, of decoding alone", ratio, 0.3, rate(size, 0, ours), peer),
+        Figure("decode + replay", size / ours / ASKED_BYTES_A_SECOND, 1, rate(size, 0, ours), "200 MB/s"),
+    ]
+    history = read_history(plan, open_storage=open_storage, redactor=redactor())
+    ratio, alone, replayed = paired(lambda: judge(history), lambda: replay(plan, path), pairs)
+    figures.append(Figure("rules, of the replay before them", ratio, 1, f"{alone:.2f} s", f"replay {replayed:.2f} s"))
+    sources = Sources(plan, shape, branch, open_storage, redactor())
+    offset = shape.epochs_to(branch)[-1].to_offset // 2
+    state_at(sources, offset=offset)
+    started = time.perf_counter()
+    state_at(sources, offset=offset)
+    took = time.perf_counter() - started
+    name = f"state at the middle of {size / 1e6:.0f} MB"
+    figures.append(Figure(name, AT_AN_OFFSET_SECONDS / took, 1, f"{took:.2f} s", "2 s"))
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--changes", type=int, default=1_500_000, help="of the log that is replayed")
+    parser.add_argument("--partitions", type=int, default=2_000_000, help="of the large cluster")
+    parser.add_argument("--pairs", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        busy, large = Path(scratch) / "busy", Path(scratch) / "large"
+        simulate_fleet(busy, clusters=1, partitions=10_000, changes=options.changes, replicas=1)
+        figures = histories_of(busy, options.pairs)
+        simulate_fleet(large, clusters=1, partitions=options.partitions, changes=0, replicas=1)
+        took, mib = in_own_process(state_of, large)
+        figures.append(Figure(f"{options.partitions:,} partitions", STATE_SECONDS / took, 1, f"{took:.1f} s", "5 s"))
+        figures.append(Figure("their memory", STATE_MIB / mib, 1, f"{mib:,.0f} MiB", "2,048 MiB"))
+        took, _ = in_own_process(rules_of, large)
+        figures.append(Figure("rules over them", RULES_SECONDS / took, 1, f"{took:.1f} s", "30 s"))
+    print_figures(figures)
+
+
+if __name__ == "__main__":
+    main()
