@@ -23,6 +23,18 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "batches": ("cluster_id", "node_id", "source", "base_offset", "last_offset", "leader_epoch", "crc", "status"),
     "records": ("cluster_id", "source", "offset", "leader_epoch", "record_type", "record"),
     "archive": ("cluster_id", "source", "leader_epoch", "from_offset", "to_offset", "batch_count", "size_bytes"),
+    "leader_epochs": ("cluster_id", "epoch", "from_offset", "to_offset", "leader_id", "canonical", "ended_by"),
+    "watermarks": ("cluster_id", "capture", "low", "low_epoch", "high", "canonical_end_offset", "undecided"),
+    "voter_sets": ("cluster_id", "from_offset", "from_epoch", "source", "kraft_version", "canonical", "ended_by"),
+    "partition_changes": ("from_offset", "topic", "partition", "cause", "leader", "isr", "elr"),
+    "broker_changes": ("from_offset", "broker_id", "cause", "exists", "broker_epoch", "fenced"),
+    "controller_changes": ("from_offset", "controller_id", "cause", "exists", "zk_migration_ready"),
+    "topic_changes": ("from_offset", "topic_id", "cause", "exists", "topic"),
+    "config_changes": ("from_offset", "resource_type", "resource_name", "name", "cause", "value"),
+    "feature_changes": ("from_offset", "name", "cause", "feature_level"),
+    "security_changes": ("from_offset", "kind", "subject", "cause", "exists"),
+    "replays": ("cluster_id", "plan", "from_offset", "to_offset", "low", "goes_beyond_low", "contradicted_from"),
+    "findings_staged": ("rule", "name", "severity", "status", "subject", "from_offset", "is_over"),
     "decode_errors": ("cluster_id", "node_id", "file_name", "position", "reason", "detail"),
 }
 COLUMNS_WITHOUT_GLANCE: Final = 6

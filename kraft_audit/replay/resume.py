@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +40,6 @@ class Resume:
     def tells(self) -> bool:
         return self.limit is not None
 
-    def may_change(self, row: Mapping[str, Any]) -> bool:
-        """Whether an epoch or a voter set is not yet as closed plans left it: it begins or ends past them."""
-        if self.before is None or not row["canonical"] or row["from_offset"] is None or row["to_offset"] is None:
-            return True
-        return bool(max(row["from_offset"], row["to_offset"]) >= self.from_offset)
-
     def row(self, start: Start, settled: int) -> dict[str, Any]:
         """The row of `replays`. `settled`: everything below has been told for good."""
         before = self.before or NOTHING
@@ -65,6 +59,7 @@ class Resume:
             "goes_beyond_low": self.goes_beyond_low,
             "began_at": start.from_offset if self.before is None else min(before.began_at, start.from_offset),
             "started_at": start.from_offset,
+            "log_start_offset": start.log_start,
             "snapshot": None if start.snapshot is None else start.snapshot.source,
             "is_complete": start.is_complete,
             "gap_from_offset": self.from_offset if has_gap else None,
@@ -101,7 +96,7 @@ def resume_of(plan: ClusterPlan, shape: Survey, newest: RoundInterval | None) ->
         low,
         low_epoch,
         not is_majority,
-        tuple((epoch, min(to_offset, limit)) for epoch, to_offset in _from(held, low, limit)),
+        tuple(_between(held, low, limit)),
         parted,
         None,
     )
@@ -119,15 +114,13 @@ def _without_canonical(shape: Survey, before: SilverPosition | None) -> Resume:
     return Resume(before, known.to_offset, None, known.low, known.low_epoch, False, known.epochs, None, why)
 
 
-def _from(held: Epochs, low: int, limit: int) -> list[tuple[int, int]]:
-    """The epochs that reach past `low`, up to `limit`."""
-    found = []
+def _between(held: Epochs, low: int, limit: int) -> Iterator[tuple[int, int]]:
+    """The epochs that reach past `low`, cut at `limit`."""
     start = 0
     for epoch, to_offset in held:
-        if to_offset > low and start < limit:
-            found.append((epoch, to_offset))
+        if min(to_offset, limit) > max(start, low):
+            yield epoch, min(to_offset, limit)
         start = to_offset
-    return found
 
 
 def _parting(known: SilverPosition, held: Epochs, log_start: int) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -118,20 +117,15 @@ class _Silver:
         wanted = self.tables & (REPLAY_TABLES | {REPLAYS.name})
         if wanted or self.observer is not None:
             yield from self._replay(resume)
-        yield from self._small(small, resume)
+        yield from self._small(small)
 
-    def _small(self, small: Mapping[str, list[dict[str, Any]]], resume: Resume) -> Iterator[TableRows]:
+    def _small(self, small: Mapping[str, list[dict[str, Any]]]) -> Iterator[TableRows]:
+        """Rounds with news; epochs and voter sets as they are seen now, all of them."""
         news = {(replica.capture_number, replica.capture) for replica in self.news.replicas}
-        kept = {
-            "watermarks": [row for row in small["watermarks"] if (row["capture_number"], row["capture"]) in news],
-            "voter_sets": [row for row in _with_ends(small["voter_sets"]) if resume.may_change(row)],
-            "leader_epochs": [row for row in small["leader_epochs"] if resume.may_change(row)],
-        }
+        kept = {**small, "watermarks": [one for one in small["watermarks"] if _round_of(one) in news]}
         for name, rows in kept.items():
             if name in self.tables and rows:
-                names = SILVER[name].column_names
-                plain = [{key: value for key, value in row.items() if key in names} for row in rows]
-                yield name, silver_batch(SILVER[name], self.plan.cluster_id, self.plan.number, plain)
+                yield name, silver_batch(SILVER[name], self.plan.cluster_id, self.plan.number, rows)
 
     def _replay(self, resume: Resume) -> Iterator[TableRows]:
         start = self._start(resume)
@@ -244,11 +238,8 @@ def _intervals(shape: Survey, plan: ClusterPlan) -> list[RoundInterval]:
     return committed_intervals(shape, plan, earlier_low=(known.low, known.low_epoch))
 
 
-def _with_ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `voter_sets` with the offset of the set that superseded each, as `to_offset`."""
-    starts = sorted(row["from_offset"] for row in rows if row["canonical"])
-    ends = dict(pairwise(starts))
-    return [{**row, "to_offset": ends.get(row["from_offset"]) if row["canonical"] else None} for row in rows]
+def _round_of(watermark: Mapping[str, Any]) -> tuple[int, str]:
+    return watermark["capture_number"], watermark["capture"]
 
 
 def _rows_between(batch: pa.RecordBatch, from_offset: int, to_offset: int | None) -> pa.RecordBatch:

@@ -228,6 +228,7 @@ REPLAYS: Final = Table(
         _column("goes_beyond_low", pa.bool_(), "no majority of voters was captured: told to the log's end, unproven"),
         _column("began_at", pa.int64(), "the offset at which the first replay of this cluster began"),
         _column("started_at", pa.int64(), "the offset at which this replay started"),
+        _column("log_start_offset", pa.int64(), "first offset of the canonical log that was captured"),
         _column("snapshot", pa.string(), "the snapshot that it started from; null: from the log", nullable=True),
         _column("is_complete", pa.bool_(), "false where the log begins after offset 0 and no snapshot leads there"),
         _column("gap_from_offset", pa.int64(), "history gap: nobody holds the log from here any more", nullable=True),

@@ -23,10 +23,14 @@ LOG: Final = "log"
 REVERTED: Final = "_reverted"
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes"))
 REVERTIBLE: Final = (*CHANGES, VOTER_SETS.name, LEADER_EPOCHS.name)
-# What an epoch or a voter set is, whichever plan told how it ended.
+# Each plan tells all epochs and voter sets that its captures show; of what they no longer show, what ended before.
 IDENTITY: Final = {
-    VOTER_SETS.name: ("cluster_id", "from_offset", "from_epoch", "source", "voters"),
-    LEADER_EPOCHS.name: ("cluster_id", "epoch", "from_offset", "leader_id"),
+    VOTER_SETS.name: ("cluster_id", "from_offset", "from_epoch"),
+    LEADER_EPOCHS.name: ("cluster_id", "epoch", "from_offset"),
+}
+ENDED: Final = {
+    VOTER_SETS.name: "from_offset < newest_log_start AND ended_by = 'superseded'",
+    LEADER_EPOCHS.name: "to_offset <= newest_log_start",
 }
 
 
@@ -90,7 +94,9 @@ def _replayed(reference: TableReference) -> str:
         SELECT cluster_id AS replayed_cluster, plan AS replayed_plan,
             min(from_offset) {later} AS said_again_from,
             min(contradicted_from) {later} AS said_otherwise_from,
-            last_value(low) {every} AS newest_low
+            last_value(low) {every} AS newest_low,
+            last_value(log_start_offset) {every} AS newest_log_start,
+            last_value(plan) {every} AS newest_plan
         FROM ({_closed(REPLAYS.name, reference)}) AS closed_replays"""  # noqa: S608
 
 
@@ -113,7 +119,7 @@ def _changes(table: str, reference: TableReference) -> str:
 
 
 def _newest(table: str, reference: TableReference) -> str:
-    """Epochs and voter sets: the newest that was said of each, without canonical ones that the log no longer has."""
+    """Epochs and voter sets: the newest plan's, and of earlier plans what was cut, or lies below today's log."""
     contract = LAKE_TABLES[table]
     next_set = "lead(from_offset) OVER (PARTITION BY cluster_id, canonical ORDER BY from_offset)"
     end = "" if "to_offset" in contract.column_names else f"CASE WHEN canonical THEN {next_set} END AS to_offset,"
@@ -121,10 +127,11 @@ def _newest(table: str, reference: TableReference) -> str:
         SELECT {_columns("ordered", contract.column_names)}, {end}
             canonical AND coalesce(from_offset < newest_low, false) AS proven
         FROM (
-            SELECT *, row_number() OVER (PARTITION BY {", ".join(IDENTITY[table])} ORDER BY plan DESC) AS place
+            SELECT *, max(plan) OVER (PARTITION BY {", ".join(IDENTITY[table])}) AS told_last
             FROM {_told(table, reference)}
         ) AS ordered
-        WHERE place = 1 AND NOT (canonical AND coalesce(from_offset >= said_again_from, false))"""  # noqa: S608
+        WHERE plan = newest_plan
+            OR (plan = told_last AND (NOT canonical OR coalesce({ENDED[table]}, false)))"""  # noqa: S608
 
 
 def _reverted(table: str, reference: TableReference) -> str:

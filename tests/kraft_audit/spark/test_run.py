@@ -229,7 +229,7 @@ FAILPOINTS = (
     "after-plan",
     "before-manifest",
     "after-stage",
-    *(f"after-commit:{table}" for table in TABLES),
+    *(f"after-commit:{table}" for table in (*TABLES, "partition_changes", "replays", "findings_staged")),
     "after-close",
 )
 

@@ -25,6 +25,8 @@ from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
 from kraft_codec.tables import PLANS
 
+pytestmark = pytest.mark.slow
+
 MakeFleet = Callable[..., FleetSettings]
 CopyAged = Callable[[Path, Path], None]
 HELD = (*CHANGES, "voter_sets", "leader_epochs")
@@ -102,3 +104,41 @@ def test_a_live_dir_in_runs_is_as_its_last_state(
         assert view_rows(str(tmp_path / "steps"), table) == view_rows(str(tmp_path / "whole"), table), table
     seen = set(view_rows(str(tmp_path / "steps"), "leader_epochs"))
     assert seen >= set(view_rows(str(tmp_path / "whole"), "leader_epochs"))
+
+
+def test_a_contradicted_suffix_is_replaced_and_stays_visible(
+    samples: Path, make_fleet: MakeFleet, without_spark: ModuleType, tmp_path: Path
+) -> None:
+    """One disk of a dead leader first, whose last topic nobody else took; then the disks that elected another."""
+    lone, *later = sorted(path.parent for path in (samples / "divergence").glob("*/node-1"))
+    roots: list[Path | str] = [lone / "node-2"]
+    lake = str(tmp_path / "steps")
+    assert without_spark.run(make_fleet({"divergence": roots}, lake="steps")).failed == {}
+    (unproven,) = [json.loads(row) for row in view_rows(lake, "topic_changes") if json.loads(row)["from_offset"] >= 27]
+    assert unproven["proven"] is False
+    roots += later
+    assert without_spark.run(make_fleet({"divergence": roots}, lake="steps")).failed == {}
+    assert unproven["topic_id"] not in "".join(view_rows(lake, "topic_changes"))
+    (reverted,) = [json.loads(row) for row in view_rows(lake, "topic_changes_reverted")]
+    assert reverted == {key: value for key, value in unproven.items() if key not in ADDED}
+    assert {json.loads(row)["topic"] for row in view_rows(lake, "partition_changes_reverted")} == {unproven["topic"]}
+    (_, replayed) = DeltaLake(lake).query("SELECT * FROM replays ORDER BY plan", "replays").to_pylist()
+    assert (replayed["from_offset"], replayed["contradicted_from"]) == (27, 27)
+    without_spark.run(make_fleet({"divergence": roots}, lake="whole"))
+    for table in HELD:
+        assert view_rows(lake, table) == view_rows(str(tmp_path / "whole"), table), table
+
+
+def test_nothing_is_told_twice(
+    samples: Path, make_fleet: MakeFleet, without_spark: ModuleType, tmp_path: Path, copy_aged: CopyAged
+) -> None:
+    """A run with a little news adds the rows past the silver position, whatever lies before it."""
+    copy_aged(samples / "mini-4.4.0", tmp_path / "live")
+    fleet = make_fleet({"mini": [tmp_path / "live"]})
+    whole = without_spark.run(fleet).rows
+    (state,) = (next((tmp_path / "live").rglob("node-*/__cluster_metadata-0/quorum-state")),)
+    os.utime(state, (1_800_000_000.5,) * 2)
+    again = without_spark.run(fleet).rows
+    assert whole["partition_changes"] > 0
+    assert (again["watermarks"], again["replays"]) == (1, 1)
+    assert sum(again[table] for table in CHANGES) == 0
