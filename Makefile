@@ -81,6 +81,10 @@ airflow-setup: .airflow-venv/installed ## Airflow in an environment of its own, 
 	@$(RUN)/uv pip install --quiet --python .airflow-venv/bin/python --require-hashes --requirement airflow/requirements.txt
 	@touch $@
 
+.PHONY: s3a-jars
+s3a-jars: setup ## what lets the JVM itself reach S3, in .jars-s3a (deltalake needs none of it)
+	@$(RUN)/python scripts/setup_s3a.py
+
 .PHONY: airflow-lock
 airflow-lock: $(VENV)/installed ## write airflow/requirements.txt anew
 	@$(RUN)/uv pip compile --quiet --upgrade --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \

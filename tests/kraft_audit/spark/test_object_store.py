@@ -12,8 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.session import jar_settings
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(180)]
 
@@ -89,3 +91,42 @@ def test_logs_and_lake_in_a_bucket(
         assert rows_of(remote.lake, table, places) == rows_of(local.lake, table, places), table
     again = without_spark.run(remote)
     assert (again.plans, again.failed, again.unchanged) == ([], {}, 1)
+
+
+@pytest.mark.timeout(400)
+def test_a_lake_that_the_jvm_commits_to(
+    bucket: str, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
+    rows_of: Callable[..., list[str]], tmp_path: Path, project_root: Path,
+) -> None:  # fmt: skip
+    """The same tables by delta-spark over s3a; credentials from the environment, where the SDK looks for them."""
+    s3a = sorted((project_root / ".jars-s3a").glob("*.jar"))
+    if not s3a:
+        pytest.skip("hadoop-aws is not here: make s3a-jars")
+    jars = jar_settings().get("spark.jars", "").split(",")
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    conf = {
+        "spark.master": "local[1]",
+        "spark.jars": ",".join([*jars, *map(str, s3a)]),
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.delta.logStore.s3.impl": "io.delta.storage.S3SingleDriverLogStore",
+    }
+    (tmp_path / "s3a.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
+    local = make_fleet({NAME: [samples / NAME]}, lake="local")
+    without_spark.run(local)
+    fleet = {
+        "lake": f"s3://{bucket}/jvm-lake", "committer": "spark", "staging": str(tmp_path / "staging"),
+        "redaction_key_file": local.redaction_key_file,
+        "clusters": [{"name": NAME, "paths": [str(samples / NAME)]}],
+    }  # fmt: skip
+    (tmp_path / "jvm.yaml").write_text(yaml.safe_dump(fleet))
+    program = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
+    ran = subprocess.run(
+        [*program, "run", str(tmp_path / "jvm.yaml"), "--spark-conf", str(tmp_path / "s3a.conf")],
+        env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=380,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    for table in ("captures", "files", "batches", "records", "decode_errors"):
+        assert rows_of(str(fleet["lake"]), table) == rows_of(local.lake, table), table
