@@ -21,6 +21,7 @@ from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.lake import DeltaLake, Lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import Manifest
+from kraft_audit.spark.lineage import traced
 from kraft_audit.spark.plan import FleetPlan, plan_fleet
 from kraft_audit.spark.progress import Line, LogFormat, Progress, progress_on_stderr
 from kraft_audit.spark.redaction_key import key_id, load_key
@@ -214,9 +215,10 @@ def run_fleet(
 
     lake = open_lake(fleet, session)
     run = kind(fleet, lake, SparkStager(fleet, lake, session), progress)
-    if finish:
-        return run.finish_open_plan()
-    return run.all_steps() if only is None else run.one_step(only)
+    with traced(run, progress):
+        if finish:
+            return run.finish_open_plan()
+        return run.all_steps() if only is None else run.one_step(only)
 
 
 def main_run(

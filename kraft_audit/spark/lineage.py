@@ -1,0 +1,102 @@
+"""OpenLineage, where its usual variables ask for it: which clusters a run read, and which tables it wrote.
+
+| variable | means |
+| --- | --- |
+| OPENLINEAGE_URL | where events go: http(s)://…, or file:///… to append them to a file; without it nothing is sent |
+| OPENLINEAGE_ENDPOINT | path below an http URL, api/v1/lineage |
+| OPENLINEAGE_API_KEY | a bearer token |
+| OPENLINEAGE_NAMESPACE | the namespace of the job, kraft-audit |
+
+A server that does not answer is one line of progress and never the run's failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from kraft_audit.spark.progress import Line, Progress
+
+if TYPE_CHECKING:
+    from kraft_audit.spark.run import Run
+
+PRODUCER: Final = "urn:kraft-audit"
+SCHEMA: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+SECONDS_TO_ANSWER: Final = 5
+JOB: Final = "run"
+
+
+class Lineage:
+    """The events of one run: START, then COMPLETE or FAIL."""
+
+    def __init__(self, progress: Progress, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._url = self._environment.get("OPENLINEAGE_URL", "")
+        self._progress = progress
+        self._run_id = str(uuid.uuid4())
+
+    def tell(self, event: str, lake: str, clusters: Sequence[str] = (), tables: Sequence[str] = ()) -> None:
+        """Send one event; nothing where no URL is set."""
+        if not self._url:
+            return
+        try:
+            self._send(json.dumps(self.event(event, lake, clusters, tables)))
+        except (OSError, ValueError) as problem:
+            self._progress(Line("lineage", f"{self._url}: {problem}", level="warning"))
+
+    def event(self, event: str, lake: str, clusters: Sequence[str], tables: Sequence[str]) -> dict[str, Any]:
+        """One RunEvent. A cluster's log is a dataset of the namespace `kraft`, a table one of the lake's store."""
+        place = urlsplit(lake)
+        namespace = f"{place.scheme}://{place.netloc}" if place.scheme else "file"
+        folder = place.path.strip("/") if place.scheme else lake
+        return {
+            "eventType": event,
+            "eventTime": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "run": {"runId": self._run_id},
+            "job": {"namespace": self._environment.get("OPENLINEAGE_NAMESPACE", "kraft-audit"), "name": JOB},
+            "inputs": [{"namespace": "kraft", "name": f"{cluster}/__cluster_metadata"} for cluster in clusters],
+            "outputs": [{"namespace": namespace, "name": f"{folder}/{table}"} for table in tables],
+            "producer": PRODUCER,
+            "schemaURL": SCHEMA,
+        }
+
+    def _send(self, text: str) -> None:
+        place = urlsplit(self._url)
+        if place.scheme == "file":
+            with Path(unquote(place.path)).open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+            return
+        if place.scheme not in ("http", "https"):
+            raise ValueError("expected http://, https:// or file://")
+        endpoint = self._environment.get("OPENLINEAGE_ENDPOINT", "api/v1/lineage")
+        headers = {"Content-Type": "application/json"}
+        if key := self._environment.get("OPENLINEAGE_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(  # noqa: S310  # the scheme was looked at
+            f"{self._url.rstrip('/')}/{endpoint}", text.encode(), headers, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=SECONDS_TO_ANSWER):  # noqa: S310
+            pass
+
+
+@contextmanager
+def traced(run: Run, progress: Progress) -> Iterator[None]:
+    """Tell of a run's begin, and of its end with the tables that it wrote to."""
+    lineage = Lineage(progress)
+    clusters = [cluster.name for cluster in run.fleet.clusters]
+    lineage.tell("START", run.lake.uri, clusters)
+    try:
+        yield
+    except BaseException:
+        lineage.tell("FAIL", run.lake.uri, clusters)
+        raise
+    tables = sorted(table for table, rows in run.result.rows.items() if rows)
+    lineage.tell("COMPLETE", run.lake.uri, clusters, tables)
