@@ -1,4 +1,4 @@
-"""The main job for spark-submit: plan, stage, commit, close; or one of them.
+"""The main job for spark-submit: plan, stage, commit, close, findings, risk; or one of them.
 
 spark-submit --properties-file conf/spark/standalone.conf --py-files kraft_audit.zip jobs/analyze.py fleet.yaml
 spark-submit … jobs/analyze.py fleet.yaml --only stage
@@ -21,7 +21,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--lake", help="URI or path of the lake, instead of the file's")
     parser.add_argument("--cluster", action="append", help="only this cluster of the file; may be repeated")
     parser.add_argument("--finish", action="store_true", help="only finish the plan that a killed run left open")
-    parser.add_argument("--only", choices=list(Step), help="only this step, of the plan that is open")
+    parser.add_argument(
+        "--only", choices=list(Step), help="only this step; the first four are of the plan that is open"
+    )
     parser.add_argument("--output", choices=("table", "json"), default="table", help="how the summary is printed")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how progress is printed")
     given = parser.parse_args(arguments)

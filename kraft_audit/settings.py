@@ -125,6 +125,7 @@ class FleetSettings(_Strict):
     committer: Committer = Field(
         default="deltalake", description="deltalake commits without a JVM; spark where only the JVM reaches the lake"
     )
+    waivers: PathText | None = Field(default=None, description="findings that somebody accepts, as waivers.yaml says")
     staging: PathText | None = Field(
         default=None,
         description="committer spark: a folder that Python workers and Spark both reach; default: the lake",
@@ -263,13 +264,20 @@ def _with_absolute_paths(
     if Path(key_file).is_relative_to(lake) and not is_uri(lake):
         raise SettingsError(sources["redaction_key_file"], "redaction_key_file", key_file, "a file outside the lake")
     staging = None if fleet.staging is None else absolute(fleet.staging, folders["staging"])
+    waivers = None if fleet.waivers is None else absolute(fleet.waivers, folders["waivers"])
     folder = folders["clusters"]
     clusters = [
         cluster.model_copy(update={"paths": [absolute(path, folder) for path in cluster.paths]})
         for cluster in fleet.clusters
     ]
     return fleet.model_copy(
-        update={"lake": lake, "redaction_key_file": key_file, "staging": staging, "clusters": clusters}
+        update={
+            "lake": lake,
+            "redaction_key_file": key_file,
+            "waivers": waivers,
+            "staging": staging,
+            "clusters": clusters,
+        }
     )
 
 

@@ -78,15 +78,10 @@ def all_tables() -> list[Table]:
     """Every table with a contract, by layer and name."""
     import kraft_audit.replay.tables
     import kraft_audit.rules.tables
+    import kraft_audit.spark.gold_tables
     import kraft_codec.tables
 
-    modules = [kraft_codec.tables, kraft_audit.replay.tables, kraft_audit.rules.tables]
-    try:
-        import kraft_audit.spark.risk as risk
-
-        modules.append(risk)
-    except ImportError:
-        pass
+    modules = [kraft_codec.tables, kraft_audit.replay.tables, kraft_audit.rules.tables, kraft_audit.spark.gold_tables]
     found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Table)}
     layers = list(LAYERS)
     return sorted(found.values(), key=lambda table: (layers.index(table.layer), table.name))

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 def whatif(
     path: Path,
     lose: Annotated[
-        list[int] | None,
-        typer.Option("--lose", metavar="BROKER", show_default=False, help="This broker crashes; repeat for several."),
-    ] = None,
-    lose_rack: Annotated[
         list[str] | None,
-        typer.Option("--lose-rack", metavar="RACK", show_default=False, help="All brokers of this rack crash."),
+        typer.Option(
+            "--lose", metavar="BROKER", show_default=False, help="This broker crashes; several: --lose 11,12, or again."
+        ),
+    ] = None,
+    rack: Annotated[
+        list[str] | None,
+        typer.Option("--rack", metavar="RACK", show_default=False, help="All brokers of this rack crash."),
     ] = None,
     in_full: Annotated[bool, typer.Option("--full", help="Every partition that something happens to.")] = False,
     output: OutputFormat = Format.TABLE,
@@ -41,10 +43,11 @@ def whatif(
     \b
     Examples:
       kraft-audit whatif samples/elr --lose 13
-      kraft-audit whatif samples/elr-06-kill-13-last-replica.tgz --lose 11 --lose 12 --output json
+      kraft-audit whatif samples/elr-06-kill-13-last-replica.tgz --lose 11,12 --output json
     """
-    if not lose and not lose_rack:
-        raise UsageError("whatif needs --lose BROKER or --lose-rack RACK")
+    if not lose and not rack:
+        raise UsageError("whatif needs --lose BROKER or --rack RACK")
+    lost = _broker_ids(lose or [])
     from kraft_audit.rules.plan_lines import whatif_lines
     from kraft_audit.rules.whatif import brokers_of_racks, smallest_loss
     from kraft_audit.rules.whatif import lose as crash
@@ -52,7 +55,11 @@ def whatif(
     out = Output(output)
     documents: list[dict[str, Any]] = []
     for history in histories(path, dialect=dialect, capture=capture, defaults=default):
-        brokers = {*(lose or ()), *brokers_of_racks(history, lose_rack or ())}
+        brokers = {*lost, *brokers_of_racks(history, rack or ())}
+        if out.format is Format.TABLE and not brokers:
+            out.title(history.cluster_id or "(no cluster id)")
+            out.text(f"no broker here is registered in rack {', '.join(rack or ())}")
+            continue
         found, smallest = crash(history, brokers), smallest_loss(history)
         if out.format is Format.TABLE:
             out.title(history.cluster_id or "(no cluster id)")
@@ -63,6 +70,15 @@ def whatif(
         out.document(documents[0] if len(documents) == 1 else documents)
     elif out.format is not Format.TABLE:
         out.rows([{"cluster_id": one["cluster_id"], **row} for one in documents for row in one["outcomes"]], [])
+
+
+def _broker_ids(given: list[str]) -> set[int]:
+    """Broker ids, each text one or several with commas between. Raises UsageError."""
+    texts = [text.strip() for one in given for text in one.split(",")]
+    for text in texts:
+        if not (text.isascii() and text.isdecimal()) or int(text) >= 2**31:
+            raise UsageError(f"--lose: {text!r}: expected a broker id, as 11, or several, as 11,12")
+    return {int(text) for text in texts}
 
 
 def recover_plan(

@@ -20,6 +20,8 @@ class StepOption(enum.StrEnum):
     STAGE = "stage"
     COMMIT = "commit"
     CLOSE = "close"
+    FINDINGS = "findings"
+    RISK = "risk"
 
 
 class Source(enum.StrEnum):
@@ -61,7 +63,9 @@ def run(
     source: Annotated[
         Source, typer.Option("--from", help="archive: the silver tables and findings anew, from the lake alone.")
     ] = Source.LOGS,
-    only: Annotated[StepOption | None, typer.Option(show_default=False, help="One step of the open plan.")] = None,
+    only: Annotated[
+        StepOption | None, typer.Option(show_default=False, help="One step; the first four are of the open plan.")
+    ] = None,
     spark_conf: Annotated[
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="Spark properties that win over the defaults."),
@@ -83,7 +87,8 @@ def run(
 ) -> int:
     """Read what is new in a fleet's log dirs into Delta tables, on Spark.
 
-    Plan, stage, commit, close: a run that was killed is finished by the next one, and reading again adds nothing.
+    Plan, stage, commit, close, findings, risk: a run that was killed is finished by the next one, and reading again
+    adds nothing.
     With --from archive no log dir is read: replay and rules go again over all that was ever archived.
 
     \b

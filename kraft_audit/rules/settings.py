@@ -25,6 +25,7 @@ class RuleSettingsError(Exception):
         super().__init__(f"{source}: {key}: {value!r}: expected {expected}")
         self.source = source
         self.key = key
+        self.value = value
         self.expected = expected
 
 

@@ -82,7 +82,7 @@ def apply_waivers(
     used: set[Waiver] = set()
     marked = []
     for finding in findings:
-        mine = [waiver for waiver in known if finding.status is Status.RAISED and matches(waiver, finding)]
+        mine = [waiver for waiver in known if finding.status is Status.RAISED and _is_about(waiver, finding)]
         used.update(mine)
         valid = [waiver for waiver in mine if not is_expired(waiver, now_ms)]
         if valid:
@@ -95,13 +95,13 @@ def apply_waivers(
     return marked, WaiverCount(waived, expired, tuple(waiver for waiver in known if waiver not in used))
 
 
-def matches(waiver: Waiver, finding: Finding) -> bool:
+def _is_about(waiver: Waiver, finding: Finding) -> bool:
+    return matches(waiver, rule=finding.rule, cluster_id=finding.cluster_id, subject=finding.subject)
+
+
+def matches(waiver: Waiver, *, rule: str, cluster_id: str, subject: str) -> bool:
     """Whether a waiver is about a finding; cluster and subject are shell patterns, case matters."""
-    return (
-        waiver.rule == finding.rule
-        and fnmatchcase(finding.cluster_id, waiver.cluster)
-        and fnmatchcase(finding.subject, waiver.subject)
-    )
+    return waiver.rule == rule and fnmatchcase(cluster_id, waiver.cluster) and fnmatchcase(subject, waiver.subject)
 
 
 def is_expired(waiver: Waiver, now_ms: int) -> bool:

@@ -39,6 +39,9 @@ class Lake(Protocol):
 
     def exists(self, table: str) -> bool: ...
 
+    def table_uri(self, table: str) -> str:
+        """Where the table lies."""
+
     def create(self, table: str, schema: pa.Schema, description: str) -> None:
         """Create the table where it is absent; two creators at once are no error."""
 

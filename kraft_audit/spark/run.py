@@ -1,4 +1,5 @@
-"""A run: plan → stage → commit → close, each recorded once in the ledger, so that any run can finish any other's plan.
+"""A run: plan → stage → commit → close, each recorded once in the ledger, so that any run can finish any other's plan;
+then findings → risk, which bring the gold tables up to the newest closed plan, whichever run closed it.
 
 An open plan (of a run that died, or of one that is at work beside this one) is finished first, with the bytes, the
 files and the numbers that it fixed; then what is new since is planned. Where nothing is new, no plan is made and Spark
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.spark.commit import commit_tables, plan_summary
 from kraft_audit.spark.failpoints import failpoint
+from kraft_audit.spark.gold_steps import GoldSteps
 from kraft_audit.spark.lake import DeltaLake, Lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import Manifest
@@ -26,7 +28,7 @@ from kraft_audit.spark.plan import FleetPlan, plan_fleet
 from kraft_audit.spark.progress import Line, LogFormat, Progress, progress_on_stderr
 from kraft_audit.spark.redaction_key import key_id, load_key
 from kraft_audit.spark.spark_stage import SparkStager, StageError
-from kraft_audit.spark.summary import EXIT_UNREADABLE, EXIT_USAGE, RunResult, summary_text
+from kraft_audit.spark.summary import EXIT_UNREADABLE, EXIT_USAGE, RunResult, findings_line, summary_text
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,17 +46,25 @@ class Step(enum.StrEnum):
     STAGE = "stage"
     COMMIT = "commit"
     CLOSE = "close"
+    FINDINGS = "findings"
+    RISK = "risk"
 
 
 class Run:
-    """One run over one lake. `stager` reads the clusters of a plan and is called only where there is one to stage."""
+    """One run over one lake. `stager` reads the clusters of a plan and is called only where there is one to stage.
 
-    def __init__(self, fleet: FleetSettings, lake: Lake, stager: Stager, progress: Progress) -> None:
+    Without `gold` the run ends with the closed plan, and the gold tables stay as they are.
+    """
+
+    def __init__(
+        self, fleet: FleetSettings, lake: Lake, stager: Stager, progress: Progress, gold: GoldSteps | None = None
+    ) -> None:
         self.fleet = fleet
         self.lake = lake
         self.ledger = Ledger(lake)
         self.stager = stager
         self.progress = progress
+        self.gold = gold
         self.result = RunResult(lake.uri)
 
     def all_steps(self) -> RunResult:
@@ -62,10 +72,11 @@ class Run:
         for _ in range(ROUNDS):
             self._finish_open_plan()
             number = self._plan()
-            if number is None:
-                return self.result
-            if number > 0:
-                self._finish(number)
+            if number is None or number > 0:
+                if number is not None:
+                    self._finish(number)
+                self._findings()
+                self._risk()
                 return self.result
         raise InputError(self.lake.uri, f"other runs opened {ROUNDS} plans while this one was planning")
 
@@ -76,8 +87,14 @@ class Run:
         return self.result
 
     def one_step(self, step: Step) -> RunResult:
-        """Only this step, of the plan that is open; `plan` opens one where none is."""
+        """Only this step, of the plan that is open; `plan` opens one where none is. Gold follows closed plans."""
         self._prepare()
+        if step is Step.FINDINGS:
+            self._findings()
+            return self.result
+        if step is Step.RISK:
+            self._risk()
+            return self.result
         status = self.ledger.status()
         number = status.open_number
         match step:
@@ -183,6 +200,22 @@ class Run:
         self._tell(Step.CLOSE, f"plan {number}" + ("" if brought else " was closed by another run"), started)
         failpoint("after-close")
 
+    def _findings(self) -> None:
+        if self.gold is None:
+            return
+        started = time.monotonic()
+        merged = self.gold.findings()
+        self.result.findings = counts = self.gold.counts()
+        what = f"plan {', '.join(map(str, merged))} merged" if merged else "nothing new"
+        self._tell(Step.FINDINGS, f"{what}: {findings_line(counts)}", started)
+
+    def _risk(self) -> None:
+        if self.gold is None:
+            return
+        started = time.monotonic()
+        touched = self.gold.risk()
+        self._tell(Step.RISK, ", ".join(touched) or "nothing new", started)
+
     def _tell(self, step: Step, what: str, started: float) -> None:
         seconds = time.monotonic() - started
         self.result.seconds[step] = round(self.result.seconds.get(step, 0.0) + seconds, 3)
@@ -214,7 +247,7 @@ def run_fleet(
         return spark
 
     lake = open_lake(fleet, session)
-    run = kind(fleet, lake, SparkStager(fleet, lake, session), progress)
+    run = kind(fleet, lake, SparkStager(fleet, lake, session), progress, GoldSteps(fleet, lake, session))
     with traced(run, progress):
         if finish:
             return run.finish_open_plan()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kraft_audit.settings import absolute
+from kraft_audit.spark.gold_tables import GOLD
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 from kraft_codec.tables import PLANS
+
+SHOWN: Final = {**LAKE_TABLES, **GOLD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,12 @@ def lake_contents(lake_path: str, sample_rows: int = 3) -> list[TableContents]:
     if not lake.exists(PLANS.name):
         raise InputError(lake_path, "no lake: it has no table `plans`")
     closed = Ledger(lake).status().closed
-    return [_contents(lake, table, closed, sample_rows) for table in LAKE_TABLES if lake.exists(table)]
+    return [_contents(lake, table, closed, sample_rows) for table in SHOWN if lake.exists(table)]
 
 
 def _contents(lake: DeltaLake, table: str, closed: int, sample_rows: int) -> TableContents:
     counted = lake.query(f"SELECT count(*) AS n, max(plan) AS plan FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
-    columns = LAKE_TABLES[table].column_names
+    columns = SHOWN[table].column_names
     sample = lake.query(
         f"SELECT * FROM {table} WHERE plan <= {closed} ORDER BY {_order(table)} LIMIT {sample_rows}",  # noqa: S608
         table,
@@ -64,4 +67,4 @@ def _shown(value: Any) -> Any:
 
 def _order(table: str) -> str:
     """By key, so that two looks show the same rows; a column named like a word of SQL stands in quotes."""
-    return ", ".join(f'"{column}"' for column in LAKE_TABLES[table].key)
+    return ", ".join(f'"{column}"' for column in SHOWN[table].key)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+SEVERITIES: Final = ("critical", "high", "medium", "low")
 EXIT_FINE: Final = 0
 EXIT_USAGE: Final = 2
 EXIT_UNREADABLE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCounts:
+    """What the table `findings` holds: open ones by severity, and those that do not count."""
+
+    open: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SEVERITIES, 0))
+    waived: int = 0
+    expired: int = 0
+    undecided: int = 0
 
 
 @dataclass(slots=True)
@@ -25,6 +36,7 @@ class RunResult:
     rows: Counter[str] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
+    findings: FindingCounts | None = None
     unreachable: dict[str, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -59,7 +71,15 @@ class RunResult:
             one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("unreachable", "unread")
         }
         values["failed"] = self.failed
+        values["findings"] = None if self.findings is None else asdict(self.findings)
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+def findings_line(counts: FindingCounts) -> str:
+    """Open findings by severity, and those that do not count, on one line."""
+    others = (("waived", counts.waived), ("with an expired waiver", counts.expired), ("undecided", counts.undecided))
+    told = [f"{sum(counts.open.values())} open", *(f"{count} {what}" for what, count in others if count)]
+    return ", ".join(told)
 
 
 def summary_text(result: RunResult) -> str:
@@ -75,6 +95,9 @@ def summary_text(result: RunResult) -> str:
     lines += [f"  {count:>9}  {name}" for name, count in result.records.most_common()]
     lines.append(f"damage     {sum(result.damage.values())}")
     lines += [f"  {count:>9}  {name}" for name, count in result.damage.most_common()]
+    if result.findings is not None:
+        lines.append(f"findings   {findings_line(result.findings)}")
+        lines += [f"  {count:>9}  {severity}" for severity, count in result.findings.open.items()]
     lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
     lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
     return "\n".join(lines) + "\n"

@@ -101,7 +101,7 @@ def test_whatif_and_recover_plan(kraft_audit) -> None:
     told = json.loads(kraft_audit("whatif", ELR, "--lose", "14", "-o", "json").out)
     offline = [row for row in told["outcomes"] if row["goes_offline"]]
     assert {(row["topic"], row["partition"]) for row in offline} >= {("elr-4", 0), ("elr-c", 1), ("pre-elr", 1)}
-    of_rack = json.loads(kraft_audit("whatif", ELR, "--lose-rack", "rack-14", "-o", "json").out)
+    of_rack = json.loads(kraft_audit("whatif", ELR, "--rack", "rack-14", "-o", "json").out)
     assert of_rack["lost_brokers"] == [14]
     assert kraft_audit("whatif", ELR).code == 2
     plans = json.loads(kraft_audit("recover-plan", ELR, "-o", "json").out)

@@ -1,0 +1,309 @@
+"""`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls held.
+
+Spark SQL over the lake's own tables, across clusters and time. Only clusters that a plan read since, or whose findings
+changed, are computed again; a row is written only where it differs, so that a second run changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft_audit.rules.controls import CONTROL_OF
+from kraft_audit.spark.failpoints import failpoint
+from kraft_audit.spark.gold import GoldLake
+from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
+from kraft_audit.spark.views import view_sql
+from kraft_codec.tables import CAPTURES, PLANS, Table
+
+PARTITION_CHANGES: Final = "partition_changes"
+BROKER_CHANGES: Final = "broker_changes"
+# A log's timestamps are whatever its writer's clock said: days beyond these are not made.
+DAYS_BACK_MAX: Final = 1100
+DAY_MS: Final = "86400000L"
+
+# `changed`: the clusters to compute again. An exposure ends with the next change of its partition, or at the log's end.
+RISK: Final = """
+WITH log_end AS (
+    SELECT captures.cluster_id, least(max(last_timestamp_ms), max(read_to_ms)) AS end_ms
+    FROM captures
+    JOIN changed ON captures.cluster_id = changed.cluster_id
+    WHERE last_timestamp_ms IS NOT NULL
+    GROUP BY captures.cluster_id
+),
+racks AS (
+    SELECT cluster_id, broker_id, max_by(rack, from_offset) AS rack
+    FROM broker_changes
+    WHERE exists
+    GROUP BY cluster_id, broker_id
+),
+states AS (
+    SELECT
+        change.cluster_id, topic_id, partition, topic, exists, timestamp_ms AS from_ms, end_ms,
+        coalesce(
+            lead(timestamp_ms) OVER (PARTITION BY change.cluster_id, topic_id, partition ORDER BY from_offset), end_ms
+        ) AS to_ms,
+        CASE WHEN leader >= 0 THEN leader ELSE coalesce(try_element_at(isr, 1), try_element_at(elr, 1)) END AS keeper,
+        size(array_union(isr, elr)) = 1 AND size(replicas) > 1 AS is_last_replica,
+        leader = -1 AS is_offline,
+        size(isr) < effective_min_isr AS is_under_min_isr
+    FROM partition_changes AS change
+    JOIN log_end ON change.cluster_id = log_end.cluster_id
+),
+exposed AS (
+    SELECT *, greatest(from_ms, end_ms - {days_back} * {day_ms}) AS first_ms, least(to_ms, end_ms) AS last_ms
+    FROM states
+    WHERE exists AND (is_last_replica OR is_offline OR is_under_min_isr)
+),
+days AS (
+    SELECT *, explode(sequence(floor(first_ms / {day_ms}), floor((last_ms - 1) / {day_ms}))) AS day_number
+    FROM exposed
+    WHERE last_ms > first_ms
+),
+pieces AS (
+    SELECT *, least(last_ms, (day_number + 1) * {day_ms}) - greatest(first_ms, day_number * {day_ms}) AS length_ms
+    FROM days
+)
+SELECT
+    pieces.cluster_id, date_from_unix_date(CAST(day_number AS INT)) AS day, topic, coalesce(rack, '') AS rack,
+    count(DISTINCT topic_id, partition) AS partitions,
+    coalesce(sum(length_ms) FILTER (WHERE is_last_replica), 0) / 60000D AS last_replica_minutes,
+    coalesce(sum(length_ms) FILTER (WHERE is_offline), 0) / 60000D AS offline_minutes,
+    coalesce(sum(length_ms) FILTER (WHERE is_under_min_isr), 0) / 60000D AS under_min_isr_minutes,
+    sum(length_ms) / 60000D AS exposure_minutes
+FROM pieces
+LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper = racks.broker_id
+GROUP BY pieces.cluster_id, day_number, topic, coalesce(rack, '')
+"""
+
+# A finding lasts from its first moment to its end; one that is not over, to the last day that was seen; one that no
+# record dates, from the day on which it was seen first.
+COMPLIANCE: Final = """
+WITH seen AS (
+    SELECT captures.cluster_id,
+           floor(least(max(last_timestamp_ms), max(read_to_ms)) / {day_ms}) AS last_day
+    FROM captures
+    JOIN changed ON captures.cluster_id = changed.cluster_id
+    WHERE last_timestamp_ms IS NOT NULL
+    GROUP BY captures.cluster_id
+),
+begun AS (
+    SELECT cluster_id, floor(min(base_timestamp_ms) FILTER (WHERE base_timestamp_ms > 0) / {day_ms}) AS first_day
+    FROM batches
+    WHERE valid AND source = 'log'
+    GROUP BY cluster_id
+),
+spans AS (
+    SELECT seen.cluster_id, last_day,
+           least(last_day, greatest(coalesce(first_day, last_day), last_day - {days_back})) AS first_day
+    FROM seen
+    LEFT JOIN begun ON seen.cluster_id = begun.cluster_id
+),
+calendar AS (
+    SELECT cluster_id, day_number, control
+    FROM spans
+    CROSS JOIN (SELECT DISTINCT control FROM controls) AS all_controls
+    LATERAL VIEW explode(sequence(first_day, last_day)) AS day_number
+),
+lasting AS (
+    SELECT
+        findings.cluster_id, controls.control, findings.rule, findings.severity, findings.status, findings.state,
+        unix_date(try_cast(findings.waiver.until AS DATE)) AS waived_to,
+        greatest(first_day, least(last_day, floor(coalesce(from_ms, first_seen_ms) / {day_ms}))) AS from_day,
+        CASE
+            WHEN closed_by = 'not_found' THEN least(last_day, floor(last_seen_ms / {day_ms}))
+            WHEN is_over THEN least(last_day, coalesce(floor(greatest(to_ms - 1, from_ms) / {day_ms}),
+                                                       floor(from_ms / {day_ms}), last_day))
+            ELSE last_day
+        END AS to_day
+    FROM findings
+    JOIN controls ON findings.rule = controls.rule
+    JOIN spans ON findings.cluster_id = spans.cluster_id
+),
+judged AS (
+    SELECT
+        lasting.*, day_number,
+        status = 'raised' AND state = 'waived' AND day_number <= waived_to AS is_waived,
+        status = 'raised' AND severity <> 'low' AS counts
+    FROM lasting
+    LATERAL VIEW explode(sequence(from_day, greatest(from_day, to_day))) AS day_number
+),
+daily AS (
+    SELECT
+        cluster_id, control, day_number,
+        sort_array(collect_set(rule) FILTER (WHERE counts AND NOT is_waived)) AS broken_by,
+        sort_array(collect_set(rule) FILTER (WHERE is_waived)) AS waived_by,
+        sort_array(collect_set(rule) FILTER (WHERE status = 'undecided')) AS undecided_by,
+        count_if(counts AND NOT is_waived) AS open_findings,
+        count_if(is_waived) AS waived_findings,
+        count_if(status = 'raised' AND severity = 'low' AND NOT is_waived) AS low_findings,
+        max_by(severity, rank) FILTER (WHERE counts AND NOT is_waived) AS worst_severity
+    FROM judged
+    JOIN severities ON judged.severity = severities.name
+    GROUP BY cluster_id, control, day_number
+),
+complete AS (
+    SELECT
+        calendar.cluster_id, calendar.day_number, calendar.control,
+        coalesce(broken_by, array()) AS broken_by, coalesce(waived_by, array()) AS waived_by,
+        coalesce(undecided_by, array()) AS undecided_by, coalesce(open_findings, 0) AS open_findings,
+        coalesce(waived_findings, 0) AS waived_findings, coalesce(low_findings, 0) AS low_findings, worst_severity,
+        CASE
+            WHEN open_findings > 0 THEN 'broken'
+            WHEN size(undecided_by) > 0 THEN 'undecided'
+            ELSE 'held'
+        END AS status
+    FROM calendar
+    LEFT JOIN daily
+    ON calendar.cluster_id = daily.cluster_id AND calendar.control = daily.control
+       AND calendar.day_number = daily.day_number
+),
+before AS (
+    SELECT
+        *,
+        lag(open_findings) OVER by_day AS open_before,
+        max(CASE WHEN status <> 'broken' THEN day_number END) OVER by_day AS last_unbroken_day,
+        min(day_number) OVER by_day AS first_day
+    FROM complete
+    WINDOW by_day AS (PARTITION BY cluster_id, control ORDER BY day_number)
+)
+SELECT
+    before.cluster_id, date_from_unix_date(CAST(day_number AS INT)) AS day, control, status,
+    broken_by, waived_by, undecided_by, open_findings, waived_findings, low_findings, worst_severity,
+    CASE
+        WHEN open_before IS NULL THEN 'first'
+        WHEN open_findings > open_before THEN 'worse'
+        WHEN open_findings < open_before THEN 'better'
+        ELSE 'same'
+    END AS trend,
+    CAST(day_number - coalesce(last_unbroken_day, first_day - 1) AS BIGINT) AS broken_days,
+    changed.changed_ms AS as_of_ms, changed.plan
+FROM before
+JOIN changed ON before.cluster_id = changed.cluster_id
+"""
+
+# Rows that are no longer computed go; rows that are the same stay, but for the newest, which tells how far it is.
+MERGE: Final = """
+MERGE INTO {table} AS known
+USING (
+    SELECT {columns}, day = max(day) OVER (PARTITION BY cluster_id) AS is_newest, false AS is_gone
+    FROM computed
+    UNION ALL
+    SELECT {columns}, false AS is_newest, true AS is_gone
+    FROM {table} AS old
+    WHERE cluster_id IN (SELECT cluster_id FROM changed)
+      AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
+) AS found
+ON {same_key}
+WHEN MATCHED AND found.is_gone THEN DELETE
+WHEN MATCHED AND ({differs}) THEN UPDATE SET {updates}
+WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})
+"""
+RISK_CHANGED: Final = """
+SELECT cluster_id, max(plan) AS plan
+FROM plans
+WHERE event = 'staged' AND outcome = 'read' AND plan > {done} AND plan <= {closed}
+GROUP BY cluster_id
+"""
+# Both engines read this text: Spark, and the one that looks whether Spark has to be started at all.
+COMPLIANCE_CHANGED: Final = """
+SELECT judged.cluster_id, judged.plan, coalesce(found.changed_ms, 0) AS changed_ms
+FROM (
+    SELECT cluster_id, max(plan) AS plan
+    FROM plans
+    WHERE event = 'staged' AND outcome = 'read' AND plan <= {closed}
+    GROUP BY cluster_id
+) AS judged
+LEFT JOIN (SELECT cluster_id, max(changed_ms) AS changed_ms FROM findings GROUP BY cluster_id) AS found
+ON judged.cluster_id = found.cluster_id
+LEFT JOIN (
+    SELECT cluster_id, max(plan) AS plan, max(as_of_ms) AS as_of_ms FROM cluster_compliance GROUP BY cluster_id
+) AS done
+ON judged.cluster_id = done.cluster_id
+WHERE done.plan IS NULL OR judged.plan > done.plan OR coalesce(found.changed_ms, 0) > done.as_of_ms
+"""
+
+
+class RiskTables:
+    """The two tables of one lake."""
+
+    def __init__(self, gold: GoldLake) -> None:
+        self.gold = gold
+
+    def update(self) -> list[str]:
+        """Bring both up to the newest closed plan; the tables that were touched."""
+        closed = self.gold.ledger.status().closed
+        touched = []
+        if self._lags(closed):
+            self.gold.create(PARTITION_RISK)
+            self._update_risk(closed)
+            touched.append(PARTITION_RISK.name)
+            failpoint("after-risk")
+        if self._compliance_lags(closed):
+            self.gold.create(CLUSTER_COMPLIANCE)
+            self._update_compliance(closed)
+            touched.append(CLUSTER_COMPLIANCE.name)
+        return touched
+
+    def _lags(self, closed: int) -> bool:
+        return self.gold.lake.exists(PARTITION_CHANGES) and self.gold.merged_plan(PARTITION_RISK.name) < closed
+
+    def _compliance_lags(self, closed: int) -> bool:
+        lake = self.gold.lake
+        if not lake.exists(FINDINGS.name):
+            return False
+        if not lake.exists(CLUSTER_COMPLIANCE.name):
+            return closed > 0
+        sql = COMPLIANCE_CHANGED.format(closed=closed)
+        return bool(lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name).num_rows)
+
+    def _update_risk(self, closed: int) -> None:
+        done = self.gold.merged_plan(PARTITION_RISK.name)
+        self._views(PLANS.name)
+        self._view("changed", RISK_CHANGED.format(done=done, closed=closed))
+        self._views(CAPTURES.name, PARTITION_CHANGES, BROKER_CHANGES)
+        risk = RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX)
+        self._view("exposure", risk)
+        self._view("computed", "SELECT exposure.*, plan FROM exposure JOIN changed USING (cluster_id)")
+        self.gold.merge(PARTITION_RISK.name, self._merge_sql(PARTITION_RISK), closed)
+
+    def _update_compliance(self, closed: int) -> None:
+        spark = self.gold.spark
+        for table in (FINDINGS, CLUSTER_COMPLIANCE):
+            self._view(table.name, f"TABLE {self.gold.place(table.name)}")
+        self._views(PLANS.name)
+        # What was changed must not move while rows are merged by it.
+        changed = spark.sql(COMPLIANCE_CHANGED.format(closed=closed)).collect()
+        schema = "cluster_id STRING, plan BIGINT, changed_ms BIGINT"
+        spark.createDataFrame(changed, schema).createOrReplaceTempView("changed")
+        ranks = [(name, rank) for rank, name in enumerate(("low", "medium", "high", "critical"))]
+        spark.createDataFrame(ranks, "name STRING, rank INT").createOrReplaceTempView("severities")
+        spark.createDataFrame(list(CONTROL_OF.items()), "rule STRING, control STRING").createOrReplaceTempView(
+            "controls"
+        )
+        self._views(CAPTURES.name, "batches")
+        self._view("computed", COMPLIANCE.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX))
+        self.gold.merge(CLUSTER_COMPLIANCE.name, self._merge_sql(CLUSTER_COMPLIANCE))
+
+    def _views(self, *tables: str) -> None:
+        for table in tables:
+            self._view(table, view_sql(self.gold.spark_uri, table))
+
+    def _view(self, name: str, sql: str) -> None:
+        self.gold.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {sql}")
+
+    def _merge_sql(self, table: Table) -> str:
+        columns, key = table.column_names, table.key
+        # A newer plan alone is no difference, but on the newest day, which tells how far the cluster was computed.
+        values = [name for name in columns if name not in (*key, "plan", "as_of_ms")]
+        differs = [f"NOT (known.{name} <=> found.{name})" for name in values]
+        if "as_of_ms" in columns:
+            differs.append("found.is_newest AND (known.plan <> found.plan OR known.as_of_ms <> found.as_of_ms)")
+        return MERGE.format(
+            table=self.gold.place(table.name),
+            old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
+            same_key=" AND ".join(f"known.{name} = found.{name}" for name in key),
+            differs=" OR ".join(differs),
+            updates=", ".join(f"{name} = found.{name}" for name in columns if name not in key),
+            columns=", ".join(columns),
+            values=", ".join(f"found.{name}" for name in columns),
+        )

@@ -1,0 +1,218 @@
+"""The table `findings` over many plans, against a plain model of what a finding's life is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.rules.model import Case, Finding, Rule, Waiver, finding_of
+from kraft_audit.rules.registry import rules
+from kraft_audit.rules.tables import FINDINGS as JUDGED
+from kraft_audit.rules.tables import findings_batch
+from kraft_audit.spark.findings import STAGED_FINDINGS, FindingsTable, waived_rows
+from kraft_audit.spark.gold import GoldLake
+from kraft_audit.spark.gold_tables import FINDINGS
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakePlan = Callable[..., ClusterPlan]
+KP001: Rule = rules()["KP001"]
+KB003: Rule = rules()["KB003"]
+DAY_MS = 86_400_000
+NOW_MS = 1_800_000_000_000
+
+
+class Plans:
+    """A ledger whose plans close at once, with what the rules said in each of them."""
+
+    def __init__(self, lake: DeltaLake, make_plan: MakePlan) -> None:
+        self.lake = lake
+        self.ledger = Ledger(lake)
+        self.ledger.create()
+        self.make_plan = make_plan
+        self.said: list[dict[str, list[Finding] | None]] = []
+
+    def close(self, said: dict[str, list[Finding] | None]) -> int:
+        """One more plan: what was found in each cluster; None: the cluster could not be read."""
+        self.said.append(said)
+        number = len(self.said)
+        clusters = [PlannedCluster(self.make_plan(name, number)) for name in said]
+        assert self.ledger.open_plan(clusters, "key")
+        outcomes = [
+            ClusterOutcome(place, name, name, "unreadable" if found is None else None, StateChange(), {})
+            for place, (name, found) in enumerate(said.items())
+        ]
+        assert self.ledger.record_staged(number, Manifest(tuple(outcomes), ()))
+        found = [finding for one in said.values() for finding in one or ()]
+        rows = findings_batch(found, seen_ms=number * 1000, plan=number)
+        self.write_staged(pa.Table.from_batches([rows]))
+        assert self.ledger.close_plan(number, {})
+        return number
+
+    def write_staged(self, rows: pa.Table) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(self.lake.table_uri(STAGED_FINDINGS), rows.cast(JUDGED.schema), mode="append")
+
+
+@pytest.fixture
+def plans(tmp_path: Path, make_plan: MakePlan) -> Plans:
+    return Plans(DeltaLake(str(tmp_path / "lake")), make_plan)
+
+
+@pytest.fixture
+def table(plans: Plans, spark: SparkSession) -> FindingsTable:
+    return FindingsTable(GoldLake(plans.lake, lambda: spark))
+
+
+def found(cluster: str, subject: str, *, rule: Rule = KP001, is_over: bool = False, summary: str = "alone") -> Finding:
+    case = Case(subject, summary, from_offset=5, from_ms=500, to_ms=700 if is_over else None, is_over=is_over)
+    return finding_of(rule, cluster, case)
+
+
+def rows(lake: DeltaLake) -> dict[str, dict[str, Any]]:
+    read = lake.query("SELECT * FROM findings", "findings").to_pylist()
+    by_id = {row["finding_id"]: row for row in read}
+    assert len(by_id) == len(read), "a finding has two rows"
+    return by_id
+
+
+def model(said: list[dict[str, list[Finding] | None]]) -> dict[str, dict[str, Any]]:
+    """What the table must hold, told by dictionaries."""
+    known: dict[str, dict[str, Any]] = {}
+    for number, clusters in enumerate(said, 1):
+        for cluster, findings in clusters.items():
+            if findings is None:
+                continue
+            now = {finding.finding_id: finding for finding in findings}
+            for finding_id, row in known.items():
+                if row["cluster"] == cluster and finding_id not in now and row["state"] != "closed":
+                    row.update(state="closed", closed_by="not_found", plan=number)
+            for finding_id, finding in now.items():
+                row = known.setdefault(
+                    finding_id, {"cluster": cluster, "first": number, "reopened": 0, "state": None, "last": 0}
+                )
+                was_closed = row["state"] == "closed"
+                row.update(state="closed" if finding.is_over else "open", last=number, plan=number)
+                row["closed_by"] = "ended" if finding.is_over else None
+                row["summary"] = finding.summary
+                row["reopened"] += was_closed and not finding.is_over
+    return known
+
+
+def seen(lake: DeltaLake) -> dict[str, dict[str, Any]]:
+    return {
+        finding_id: {
+            "cluster": row["cluster_id"],
+            "first": row["first_seen_ms"] // 1000,
+            "reopened": row["reopened_count"],
+            "state": row["state"],
+            "last": row["last_seen_ms"] // 1000,
+            "closed_by": row["closed_by"],
+            "plan": row["plan"],
+            "summary": row["summary"],
+        }
+        for finding_id, row in rows(lake).items()
+    }
+
+
+@pytest.mark.spark
+def test_lives_of_findings(plans: Plans, table: FindingsTable) -> None:
+    """Random plans, merged one by one or several at once, each merge asked for twice."""
+    chance = random.Random(7)  # noqa: S311  # a seed, no secret
+    for number in range(1, 6):
+        said: dict[str, list[Finding] | None] = {}
+        for cluster in ("a", "b", "c"):
+            if chance.random() < 0.3:
+                continue
+            subjects = [subject for subject in ("t-0", "t-1", "u-0") if chance.random() < 0.6]
+            over = {subject: chance.random() < 0.3 for subject in subjects}
+            told = [found(cluster, one, is_over=over[one], summary=f"plan {number}") for one in subjects]
+            said[cluster] = None if chance.random() < 0.15 else told
+        plans.close(said or {"a": []})
+        if number in (1, 4):
+            table.update(NOW_MS)
+    assert table.update(NOW_MS) == [5]
+    version = plans.lake.open("findings").version()
+    assert table.update(NOW_MS) == []
+    assert plans.lake.open("findings").version() == version
+    assert seen(plans.lake) == model(plans.said)
+
+
+@pytest.mark.spark
+def test_the_same_plan_is_merged_once_whoever_comes_first(
+    plans: Plans, table: FindingsTable, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run that planned to merge the same thing meets the transaction of the first."""
+    plans.close({"a": [found("a", "t-0")]})
+    other = FindingsTable(GoldLake(plans.lake, lambda: spark))
+    sql = other._merge_sql(1)
+    assert table.update(NOW_MS) == [1]
+    before = plans.lake.open("findings").version()
+    # Between its look and its commit: Delta itself refuses the transaction.
+    monkeypatch.setattr(GoldLake, "merged_plan", lambda *_: 0)
+    other.gold.merge("findings", sql, 1)
+    assert plans.lake.open("findings").version() == before
+    assert rows(plans.lake)[found("a", "t-0").finding_id]["reopened_count"] == 0
+
+
+@pytest.mark.spark
+def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: FindingsTable, spark: SparkSession) -> None:
+    plans.close({"a": [found("a", "t-0"), found("a", "t-1"), found("a", "old", is_over=True)]})
+    until = Waiver("KP001", "a", "t-*", "team", "planned", "2027-01-15")
+    assert table.update(NOW_MS) == [1]
+    assert table.counts().open == {"critical": 2, "high": 0, "medium": 0, "low": 0}
+    waived = FindingsTable(table.gold, [until])
+    day_ms = 1_799_971_200_000  # 2027-01-15, midnight
+    waived.update(day_ms)
+    assert (waived.counts().open["critical"], waived.counts().waived) == (0, 2)
+    # Seen again it stays waived; gone it is closed and nobody's exception any more.
+    plans.close({"a": [found("a", "t-0", summary="again")]})
+    waived.update(day_ms)
+    states = {row["subject"]: (row["state"], row["waiver"]) for row in rows(plans.lake).values()}
+    who = {"who": "team", "why": "planned", "until": "2027-01-15"}
+    assert states == {"t-0": ("waived", who), "t-1": ("closed", None), "old": ("closed", None)}
+    waived.update(day_ms + DAY_MS)
+    (row,) = [row for row in rows(plans.lake).values() if row["subject"] == "t-0"]
+    assert (row["state"], row["waiver"], row["expired_waiver"]) == ("open", None, who)
+    assert (waived.counts().open["critical"], waived.counts().expired) == (1, 1)
+    # Every step of it can be followed in the change feed.
+    feed = spark.sql(f"SELECT * FROM table_changes_by_path('{plans.lake.table_uri('findings')}', 1)")  # noqa: S608  # our own path
+    told = [(row.subject, row.state) for row in feed.where("_change_type <> 'update_preimage'").collect()]
+    assert {("t-0", "waived"), ("t-0", "open"), ("t-1", "closed")} <= set(told)
+
+
+@pytest.mark.spark
+def test_the_table_is_its_contract_and_plain(plans: Plans, table: FindingsTable) -> None:
+    plans.close({"a": [found("a", "t-0")]})
+    table.update(NOW_MS)
+    opened = plans.lake.open("findings")
+    assert [one.name for one in opened.schema().fields] == list(FINDINGS.column_names)
+    assert {one.name for one in opened.schema().fields if not one.nullable} == {
+        column.name for column in FINDINGS.columns if not column.nullable
+    }
+    assert opened.protocol().min_reader_version == 1
+    assert opened.metadata().configuration["delta.enableChangeDataFeed"] == "true"
+
+
+def test_waivers_that_change_nothing_give_no_rows() -> None:
+    waiver = Waiver("KP001", "*", "t-0", "team", "why", "2027-01-15")
+    row = {"finding_id": "1", "rule": "KP001", "cluster_id": "a", "subject": "t-0"}
+    fresh = {**row, "state": "open", "waiver": None, "expired_waiver": None}
+    (changed,) = waived_rows([fresh], [waiver], 0)
+    assert changed["state"] == "waived"
+    assert list(waived_rows([{**row, **changed}], [waiver], 0)) == []
+    assert list(waived_rows([{**fresh, "subject": "t-1"}], [waiver], 0)) == []
+    (back,) = waived_rows([{**row, **changed}], [replace(waiver, subject="x")], 0)
+    assert back["state"] == "open"

@@ -1,0 +1,115 @@
+"""The steps after a plan is closed: what they tell, what a fleet may say of waivers, that nothing new costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
+from kraft_audit.spark.gold import GoldLake
+from kraft_audit.spark.gold_steps import GoldSteps, waivers_of
+from kraft_audit.spark.gold_tables import GOLD
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.run import Run, Step
+from kraft_audit.spark.summary import FindingCounts, RunResult, findings_line, summary_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakeFleet = Callable[..., FleetSettings]
+WAIVERS = """
+waivers:
+  - {rule: KP010, who: a team, why: one copy is enough here, until: 2999-01-01}
+  - {rule: KB003, who: a team, why: a network of its own, until: 2000-01-01}
+"""
+
+
+def no_session() -> NoReturn:
+    raise AssertionError("Spark was started")
+
+
+def run(
+    fleet: FleetSettings, without_spark: ModuleType, session: Callable[[], SparkSession]
+) -> tuple[list[str], RunResult]:
+    lines: list[str] = []
+    lake = DeltaLake(fleet.lake)
+    whole = Run(fleet, lake, without_spark.stager(fleet), lines.append, GoldSteps(fleet, lake, session))
+    return lines, whole.all_steps()
+
+
+@pytest.mark.spark
+def test_a_run_ends_with_findings_and_risk(
+    make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, spark: SparkSession
+) -> None:
+    """Against `check`'s own rules: what is open in the table is what they raise, less the waived."""
+    from kraft_audit.replay.planning import plan_cluster
+    from kraft_audit.rules import registry
+    from kraft_audit.rules.collect import read_history
+    from kraft_codec.redaction import Redactor
+    from kraft_codec.storage import open_storage
+
+    (tmp_path / "waivers.yaml").write_text(WAIVERS)
+    fleet = make_fleet({"mini-4.4.0": [samples / "mini-4.4.0"]})
+    fleet = fleet.model_copy(update={"waivers": str(tmp_path / "waivers.yaml")})
+    lines, result = run(fleet, without_spark, lambda: spark)
+    assert [line.split()[0] for line in lines] == ["plan", "stage", "commit", "close", "findings", "risk"]
+    plan = plan_cluster([str(samples / "mini-4.4.0")], open_storage=open_storage, captured_at_ms=0, name="")
+    history = read_history(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
+    raised = [one for one in registry.check(history) if one.status == "raised" and not one.is_over]
+    assert result.findings is not None
+    assert sum(result.findings.open.values()) == sum(one.rule != "KP010" for one in raised)
+    assert result.findings.waived == sum(one.rule == "KP010" for one in raised)
+    assert result.findings.expired == sum(one.rule == "KB003" for one in raised)
+    for name, table in GOLD.items():
+        assert [one.name for one in DeltaLake(fleet.lake).open(name).schema().fields] == list(table.column_names)
+    versions = [DeltaLake(fleet.lake).open(name).version() for name in GOLD]
+    again, result = run(fleet, without_spark, no_session)
+    assert [line.split()[0] for line in again] == ["plan", "findings", "risk"]
+    assert [DeltaLake(fleet.lake).open(name).version() for name in GOLD] == versions
+
+
+def test_steps_before_any_plan_do_nothing(make_fleet: MakeFleet, samples: Path, without_spark: ModuleType) -> None:
+    fleet = make_fleet({"mini-4.4.0": [samples / "mini-4.4.0"]})
+    lines: list[str] = []
+    lake = DeltaLake(fleet.lake)
+    steps = Run(fleet, lake, without_spark.stager(fleet), lines.append, GoldSteps(fleet, lake, no_session))
+    for step in (Step.FINDINGS, Step.RISK):
+        steps.one_step(step)
+    assert [line.split("  (")[0] for line in lines] == ["findings nothing new: 0 open", "risk     nothing new"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "file: 'No such file or directory': expected a file of waivers to read"),
+        ("waivers: 3", "waivers: {'waivers': 3}: expected a list of waivers under the key waivers"),
+        ("waivers: [{rule: nobody}]", "expected"),
+    ],
+)
+def test_waivers_that_cannot_be_used(tmp_path: Path, text: str | None, told: str) -> None:
+    """Relative to the fleet file, as all its paths."""
+    if text is not None:
+        (tmp_path / "w.yaml").write_text(text)
+    (tmp_path / "fleet.yaml").write_text("lake: lake\nwaivers: w.yaml\nclusters: [{name: a, paths: [x]}]\n")
+    fleet = load_fleet(tmp_path / "fleet.yaml", environment={})
+    with pytest.raises(SettingsError) as caught:
+        waivers_of(fleet)
+    assert str(caught.value).startswith(f"{tmp_path}/w.yaml: ")
+    assert told in str(caught.value)
+
+
+def test_s3_is_s3a_to_the_jvm() -> None:
+    for uri, place in (("s3://bucket/lake", "delta.`s3a://bucket/lake/x`"), ("/data/la`ke", "delta.`/data/la``ke/x`")):
+        assert GoldLake(DeltaLake(uri), no_session).place("x") == place
+
+
+def test_the_summary_lists_open_findings_by_severity() -> None:
+    counts = FindingCounts({"critical": 2, "high": 0, "medium": 1, "low": 0}, waived=3, expired=0, undecided=4)
+    assert findings_line(counts) == "3 open, 3 waived, 4 undecided"
+    text = summary_text(RunResult("lake", findings=counts))
+    assert "findings   3 open, 3 waived, 4 undecided\n          2  critical\n          0  high\n" in text
+    assert RunResult("lake", findings=counts).to_dict()["findings"]["open"]["critical"] == 2
