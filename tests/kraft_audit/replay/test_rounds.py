@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.replay.evidence import leader_high_watermark
+from kraft_audit.replay.evidence import LeaderStart, leader_high_watermark
 from kraft_audit.replay.planning import plan_path
-from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
-from kraft_audit.replay.survey import Survey, survey
+from kraft_audit.replay.records import ControlRecord
+from kraft_audit.replay.rounds import RoundInterval, _proves_first, committed_intervals, quorum_rows
+from kraft_audit.replay.survey import BranchEpoch, Survey, survey
 from kraft_audit.replay.tables import SILVER, silver_batch
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
@@ -101,3 +102,23 @@ def test_fewer_than_a_majority_bound_nothing_above(samples: Path) -> None:
             alone = committed_interval(round_evidence(found, plan, [number]))
             assert alone.low <= one.interval.low
             assert alone.high is None
+
+
+@pytest.mark.parametrize(
+    ("leader_change", "to_offset", "has_data", "control_offsets", "proves"),
+    [
+        (10, 20, True, (), True),
+        (12, 20, True, (), False),  # 3.5.2 wrote data ahead of the LeaderChange
+        (10, 20, False, (), False),
+        (10, 14, True, (13,), False),  # of this replica's log only a control record lies behind the first batch
+        (10, 15, True, (13,), True),
+        (10, 13, True, (), False),
+    ],
+)
+def test_metadata_behind_an_epochs_first_batch_proves_that_batch(
+    leader_change: int, to_offset: int, has_data: bool, control_offsets: tuple[int, ...], proves: bool
+) -> None:
+    one = BranchEpoch(0, 5, 10, to_offset, 0, 13, has_data)
+    controls = [ControlRecord(offset, 5, 0, "KRAFT_VOTERS", {}) for offset in control_offsets]
+    assert _proves_first(one, {5: LeaderStart(5, leader_change, 1)}, controls) == proves
+    assert not _proves_first(one, {}, controls)
