@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.replay.branches import Branch, LogEnd
 from kraft_audit.replay.evidence import LeaderStart, leader_high_watermark
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.records import ControlRecord
-from kraft_audit.replay.rounds import RoundInterval, _proves_first, committed_intervals, quorum_rows
-from kraft_audit.replay.survey import BranchEpoch, Survey, survey
+from kraft_audit.replay.rounds import (
+    RoundInterval,
+    _is_earlier,
+    _proves_first,
+    committed_intervals,
+    quorum_rows,
+    rounds_of,
+)
+from kraft_audit.replay.survey import BranchEpoch, Survey, SurveyedSnapshot, survey
 from kraft_audit.replay.tables import SILVER, silver_batch
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
@@ -122,3 +130,32 @@ def test_metadata_behind_an_epochs_first_batch_proves_that_batch(
     controls = [ControlRecord(offset, 5, 0, "KRAFT_VOTERS", {}) for offset in control_offsets]
     assert _proves_first(one, {5: LeaderStart(5, leader_change, 1)}, controls) == proves
     assert not _proves_first(one, {}, controls)
+
+
+def test_a_replica_of_another_cluster_takes_part_in_no_round(samples: Path) -> None:
+    _, found = surveyed(samples / "divergence")
+    assert 0 in {number for one in rounds_of(found) for number in one.replicas}
+    found.replicas[0].is_accepted = False
+    assert 0 not in {number for one in rounds_of(found) for number in one.replicas}
+
+
+@pytest.mark.parametrize(
+    ("start", "snapshot_epoch", "is_earlier"),
+    [(0, 8, True), (0, None, True), (0, 9, False), (161, 8, False)],
+)
+def test_what_lies_below_the_canonical_log_came_before_it(
+    start: int, snapshot_epoch: int | None, is_earlier: bool
+) -> None:
+    """A piece [start, 163), and a canonical log from 161 on that continues a snapshot: of the piece's epoch, or not."""
+    branches = [Branch(0, None, start, 0, 163, 14, 0), Branch(1, None, 161, 0, 226, 22, 0)]
+    found = Survey([], branches, [LogEnd(0, 0, 163, 14), LogEnd(1, 1, 226, 22)])
+    found.epochs = [
+        *([BranchEpoch(0, 8, start, 161, 0, start + 1)] if start < 161 else []),
+        BranchEpoch(0, 14, 161, 163, 0, 162),
+        BranchEpoch(1, 15, 161, 226, 0, 162),
+    ]
+    if snapshot_epoch is not None:
+        found.snapshots = [SurveyedSnapshot("s", 161, snapshot_epoch, (0,), ())]
+    assert _is_earlier(found, found.ends[0], [1]) == is_earlier
+    assert not _is_earlier(found, found.ends[0], [0])
+    assert not _is_earlier(found, found.ends[0], [])

@@ -1,0 +1,21 @@
+"""Two logs that hold different records of one epoch at one offset are told; two that part by epoch are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft_engine import simulate
+from tests.witness.audited import Audited
+from tests.witness.truth import Truth
+
+
+@pytest.mark.parametrize(("scenario", "is_split"), [("two-leaders-one-epoch", True), ("figure-8", False)])
+def test_conflicting_epochs(scenario: str, is_split: bool, tmp_path: Path) -> None:
+    simulate(scenario, 1, tmp_path / "run")
+    audited = Audited.of(tmp_path / "run", Truth.of(tmp_path / "run").run["dialect"])
+    assert any(one.evidence.conflicting_epochs or one.evidence.split_epochs for one in audited.rounds) == is_split
+    assert any(one.evidence.conflicting_epochs for one in audited.rounds) == is_split
+    if is_split:
+        assert any(one.interval.high is None for one in audited.rounds)
