@@ -9,6 +9,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 DEMO_LAKE := .demo/lake
+DEMO_SITE := .demo/site
 
 # A JDK that `make setup` fetched, where the machine has none.
 ifneq ($(wildcard .java/home/bin/java),)
@@ -40,10 +41,12 @@ lock: $(VENV)/installed ## write requirements.lock anew from pyproject.toml
 	  --no-header --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
 
 .PHONY: demo
-demo: setup ## read samples/ into Delta tables on local Spark, then print what is in them
+demo: setup ## read samples/ into Delta tables on local Spark, then make the pages that tell what was unsafe
 	@rm -rf $(DEMO_LAKE)
 	@$(RUN)/kraft-audit run conf/fleet.yaml --lake $(DEMO_LAKE)
 	@$(RUN)/kraft-audit tables $(DEMO_LAKE)
+	@$(RUN)/kraft-audit report $(DEMO_LAKE) --out $(DEMO_SITE)
+	@echo "open file://$(CURDIR)/$(DEMO_SITE)/index.html in a browser"
 
 .PHONY: test
 test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)

@@ -36,6 +36,8 @@ from kraft_codec.errors import InputError
 
 MARK: Final = ".kraft-audit-report"
 """A file of this name says that a folder is ours to write over."""
+TEXT_CHARACTERS_MAX: Final = 4000
+"""A longer text is cut on a page; findings.csv has it whole."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -56,7 +58,10 @@ def shown(value: Any) -> Any:
         return value
     if value is None:
         raise TypeError("a template must say what is not known")
-    return Markup.escape(neutral(str(value)))
+    text = str(value)
+    if len(text) > TEXT_CHARACTERS_MAX:
+        text = f"{text[:TEXT_CHARACTERS_MAX]}… ({len(text)} characters)"
+    return Markup.escape(neutral(text))
 
 
 def time_of(value: int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import runpy
@@ -13,15 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder
 
-from kraft_audit.replay.tables import SILVER
 from kraft_audit.report.openmetrics import FAMILIES, PREFIX
-from kraft_codec.tables import Table, build_rows
-
-GOLD = pytest.importorskip("kraft_audit.spark.gold_tables", reason="no gold tables in this version").GOLD
-DAY = datetime.date(2026, 11, 21)
-TABLES = {**GOLD, **{name: SILVER[name] for name in ("watermarks", "voter_sets", "leader_epochs")}}
+from tests.kraft_audit.report.board_tables import TABLES, write_tables
 
 
 @pytest.fixture(scope="module")
@@ -29,45 +23,12 @@ def written(project_root: Path) -> dict[str, Any]:
     return runpy.run_path(str(project_root / "scripts" / "build_boards.py"))
 
 
-def a_value(type_: pa.DataType, number: int) -> Any:
-    """Any value of a type, another for each number."""
-    if pa.types.is_string(type_):
-        return f"text {number}"
-    if pa.types.is_boolean(type_):
-        return number % 2 == 0
-    if pa.types.is_date(type_):
-        return DAY + datetime.timedelta(days=number)
-    if pa.types.is_list(type_):
-        return [a_value(type_.value_type, number)] * number
-    if pa.types.is_struct(type_):
-        return {field.name: a_value(field.type, number) for field in type_}
-    return float(number) if pa.types.is_floating(type_) else number
-
-
-def rows_of(table: Table) -> list[dict[str, Any]]:
-    """Three rows by the contract, with words where the queries look for them."""
-    rows = [{column.name: a_value(column.type, number) for column in table.columns} for number in (1, 2, 3)]
-    words: dict[str, tuple[str, ...]] = {
-        "cluster_id": ("a", "a", "b"),
-        "severity": ("critical", "high", "low"),
-        "status": ("raised", "raised", "raised") if table.name == "findings" else ("broken", "held", "undecided"),
-        "state": ("open", "waived", "open"),
-        "ended_by": ("burnt", "truncated", "open"),
-    }
-    for name, texts in words.items():
-        if name in table.column_names:
-            for row, text in zip(rows, texts, strict=True):
-                row[name] = text
-    return rows
-
-
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> QueryBuilder:
     folder = tmp_path_factory.mktemp("boards")
     builder = QueryBuilder()
-    for name, table in TABLES.items():
-        batch = build_rows(table, rows_of(table))
-        write_deltalake(str(folder / name), pa.table(batch))
+    write_tables(folder)
+    for name in TABLES:
         builder.register(name, DeltaTable(str(folder / name)))
     return builder
 

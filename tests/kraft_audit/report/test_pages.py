@@ -205,6 +205,20 @@ def test_exposure_counts_each_minute_of_a_partition_once(last_replica: ClusterIn
     assert exposure.within([start - 2 * HOUR_MS, start - HOUR_MS]) == [None]
 
 
+def test_a_page_stays_small_whatever_a_text_holds(reverted_change: ClusterInput, tmp_path: Path) -> None:
+    finding = next(dict(one) for one in reverted_change.findings if one["status"] == "raised")
+    finding["summary"] = "<" * 1_000_000
+    finding["evidence"] = [{**finding["evidence"][0], "text": f"fact {number}"} for number in range(100)]
+    write_site(GivenSource([ClusterInput(reverted_change.history, [finding])]), tmp_path / "site")
+    file = tmp_path / "site" / page_of(reverted_change.cluster_id)
+    text = Page(file.read_text()).text
+    assert file.stat().st_size < 200_000
+    assert "(1000000 characters)" in text
+    assert "fact 39" in text
+    assert "60 more facts are in findings.csv" in text
+    assert "fact 99" in (tmp_path / "site" / "findings.csv").read_text()
+
+
 def test_spans_of_no_calendar_are_left_out() -> None:
     assert spans([-5, 10, 0], [5, 5, 60_000]).within([0, 60_000, 120_000]) == [1.0, 0.0]
     assert spans([0], [2**62]).open_at([1]) == [0]
