@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from kraft_audit.replay.branches import Branch, LogEnd
+from kraft_audit.replay.epochs import EpochRun
 from kraft_audit.replay.evidence import LeaderStart, leader_high_watermark
+from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.records import ControlRecord
 from kraft_audit.replay.rounds import (
     RoundInterval,
     _is_earlier,
     _proves_first,
+    branch_voters,
     committed_intervals,
     quorum_rows,
     rounds_of,
@@ -23,6 +26,7 @@ from kraft_audit.replay.rounds import (
 from kraft_audit.replay.survey import BranchEpoch, Survey, SurveyedSnapshot, survey
 from kraft_audit.replay.tables import SILVER, silver_batch
 from kraft_codec.redaction import Redactor
+from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
 
 WIDE = {
@@ -159,3 +163,20 @@ def test_what_lies_below_the_canonical_log_came_before_it(
     assert _is_earlier(found, found.ends[0], [1]) == is_earlier
     assert not _is_earlier(found, found.ends[0], [0])
     assert not _is_earlier(found, found.ends[0], [])
+
+
+def kip856_change(name: str, offset: int, voter_id: int, disk: int) -> ControlRecord:
+    return ControlRecord(offset, 11, offset, name, {"voter_id": voter_id, "voter_uuid": bytes([disk] * 16)})
+
+
+@pytest.mark.parametrize(("snapshot_epoch", "is_told"), [(11, True), (12, False)])
+def test_voters_behind_a_gap_are_told_from_the_snapshot_that_follows(snapshot_epoch: int, is_told: bool) -> None:
+    """KIP-856: node 1's old disk 9 leaves at 374, the snapshot at 446 has the new one; the log begins at 328."""
+    plan = ClusterPlan(0, "", "c", Dialect.KIP856, ())
+    in_snapshot = tuple(kip856_change("ADD_VOTER", n, n, n) for n in (1, 2, 3))
+    found = Survey([], [], [], snapshots=[SurveyedSnapshot("s", 446, snapshot_epoch, (0,), in_snapshot)])
+    removal = kip856_change("REMOVE_VOTER", 374, 1, 9)
+    history = branch_voters(found, plan, [removal], [EpochRun(11, 328, 482)], (1, 2, 3))
+    told = [(one.from_offset, [voter.voter_id for voter in one.voters]) for one in history]
+    assert told == ([(327, [1, 1, 2, 3]), (374, [1, 2, 3])] if is_told else [(-1, [1, 2, 3])])
+    assert not history[0].is_static
