@@ -87,6 +87,9 @@ class MetadataLog:
         self.last_epoch = epoch
         starts = self.epoch_starts
         if not starts or starts[-1][0] < epoch:
+            # LeaderEpochFileCache.assign: an entry that begins no earlier had no record.
+            while starts and starts[-1][1] >= batch.base_offset:
+                starts.pop()
             starts.append((epoch, batch.base_offset))
 
     def assign_epoch_start(self, epoch: int) -> None:

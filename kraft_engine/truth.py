@@ -3,8 +3,9 @@
 Lines in order of time: `run` first, then events (`elected`, `voters`, `truncated`, `snapshot`, `capture`,
 `acknowledged`, `data_lost`, `broker_crash`, `damage`, `damage_effect`, `fault`), then `committed_epoch` lines: which
 epoch's records stand where in the committed log, and `partition` lines: the state of a partition as after the
-committed record at `offset`, in log order (`replay_error` where the log contradicts itself); `end` last. Ids are
-Kafka's text form; times are `time_ms` of an unskewed clock.
+committed record at `offset`, in log order (`replay_error` where the log contradicts itself), `metadata` lines: the
+committed records about brokers, controllers, configs, features and ACLs; `end` last. `batch` is the base offset of a
+record's batch. Ids are Kafka's text form; times are `time_ms` of an unskewed clock, `append_ms` of the leader's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ from kraft_engine.partition import Partition
 from kraft_engine.world import EPOCH_MS, MS
 
 ENGINE_VERSION = 1
+TOLD_RECORDS = frozenset(
+    {
+        *("RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "UnregisterBrokerRecord"),
+        *("FenceBrokerRecord", "UnfenceBrokerRecord", "RegisterControllerRecord", "UnregisterControllerRecord"),
+        *("ConfigRecord", "FeatureLevelRecord", "AccessControlEntryRecord", "RemoveAccessControlEntryRecord"),
+        *("BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"),
+    }
+)
 
 
 def plain(value: Any) -> Any:
@@ -64,9 +73,29 @@ def moment(cluster: Cluster, invariants: RaftInvariants) -> dict[str, Any]:
     }
 
 
-def partition_line(image: Image, offset: int, partition: Partition) -> dict[str, Any]:
+def partition_line(image: Image, offset: int, partition: Partition, batch: Batch, name: str) -> dict[str, Any]:
+    """The state of a partition as after a record of type `name`."""
     topic = image.topics.get(partition.topic_id)
-    return {"kind": "partition", "offset": offset, "topic": topic, **partition.state()}
+    where = {"offset": offset, "batch": batch.base_offset, "append_ms": batch.timestamp_ms, "type": name}
+    return {"kind": "partition", **where, "topic": topic, **partition.state()}
+
+
+def metadata_lines(batches: list[Batch]) -> list[dict[str, Any]]:
+    """Committed records that are no partition's, and no secret: as they were written, with their place."""
+    return [
+        {
+            "kind": "metadata",
+            "offset": batch.base_offset + index,
+            "batch": batch.base_offset,
+            "append_ms": batch.timestamp_ms,
+            "type": name,
+            "fields": fields,
+        }
+        for batch in batches
+        if not batch.is_control
+        for index, (name, _, fields) in enumerate(batch.records)
+        if name in TOLD_RECORDS
+    ]
 
 
 def partition_lines(batches: list[Batch]) -> list[dict[str, Any]]:
@@ -86,10 +115,10 @@ def partition_lines(batches: list[Batch]) -> list[dict[str, Any]]:
                 continue
             if name in ("PartitionRecord", "PartitionChangeRecord"):
                 partition = image.partitions[fields["topicId"]][fields["partitionId"]]
-                lines.append(partition_line(image, offset, partition))
+                lines.append(partition_line(image, offset, partition, batch, name))
             elif name == "ClearElrRecord":
                 lines += [
-                    partition_line(image, offset, partition)
+                    partition_line(image, offset, partition, batch, name)
                     for partition in image.all_partitions()
                     if before.get((partition.topic_id, partition.index)) != partition.partition_epoch
                 ]
@@ -147,6 +176,7 @@ def write_truth(path: Path, head: dict[str, Any], cluster: Cluster, invariants: 
     lines += committed_epoch_lines(invariants.ledger.batches)
     lines += membership_lines(invariants.ledger.batches)
     lines += partition_lines(invariants.ledger.batches)
+    lines += metadata_lines(invariants.ledger.batches)
     lines.append(
         {
             "time_ms": EPOCH_MS + cluster.world.now_us // MS,

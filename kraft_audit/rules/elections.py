@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from kraft_audit.rules.canonical import canonical_log
+from kraft_audit.rules.canonical import canonical_log, log_batches
 from kraft_audit.rules.captured import capture_evidence, captures_in_order, moment_of, replica_name
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.majorities import majority_size
@@ -62,10 +62,9 @@ def kq003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KQ005", "epoch-without-leader-change", Severity.HIGH, Scope.LOG, needs=("leader_epochs", "batches"))
 def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    start = canonical_log(history).start_offset
     for row in history.rows("leader_epochs"):
         first, change = row["from_offset"], row["leader_change_offset"]
-        if first is None or (change is None and first <= start and start > 0):
+        if first is None or (change is None and _begins_what_was_read(history, first)):
             continue
         case = Case(
             f"epoch {row['epoch']}",
@@ -88,6 +87,11 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 evidence=case.evidence,
                 severity=Severity.LOW,
             )
+
+
+def _begins_what_was_read(history: ClusterHistory, first: int) -> bool:
+    """Whether no log that was read holds what stands before: the epoch may have begun there."""
+    return first > 0 and not bool((log_batches(history).last_offset == first - 1).any())
 
 
 def _is_first_batch_of_draft(history: ClusterHistory, first: int, change: int) -> bool:

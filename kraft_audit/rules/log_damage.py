@@ -66,6 +66,8 @@ def _rows(history: ClusterHistory, reasons: set[Reason]) -> Iterator[Row]:
 @rule("KQ004", "epoch-went-back", Severity.CRITICAL, Scope.LOG, needs=("batches", "decode_errors"))
 def kq004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in _rows(history, {Reason.EPOCH_WENT_BACK}):
+        if (row["file_name"] or "").endswith("leader-epoch-checkpoint"):
+            continue  # KQ013 compares it with the log
         yield damage_case(row, f"leader epoch decreases: {row['detail']}")
 
 
@@ -107,7 +109,7 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in captures_in_order(history):
         if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
             continue
-        start, end = row["log_start_offset"] or 0, row["log_end_offset"]
+        start, end = _checkpointed_from(row), row["log_end_offset"]
         held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, row, start, end).items()}
         told = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
         wrong = {epoch: offset for epoch, offset in told.items() if start <= offset < end and held.get(epoch) != offset}
@@ -128,9 +130,23 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
 
 
+def _checkpointed_from(row: Row) -> int:
+    """The log start as the checkpoint knows it: cleaning moves the first entry up to a snapshot's end, which may lie
+    inside the oldest segment that is left (UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache 4.3.0)."""
+    start = int(row["log_start_offset"] or 0)
+    snapshot_end = row["snapshot_end_offset"] or 0
+    # Without an entry: the log is empty behind its newest snapshot, or began anew there.
+    first = min((entry["start_offset"] for entry in row["leader_epoch_checkpoint"]), default=snapshot_end)
+    return first if start < first <= snapshot_end else start
+
+
 def _epochs_of(batches: LogBatches, capture: Row, start: int, end: int) -> dict[int, int]:
     """The first offset of each epoch in one captured log [start, end)."""
     rows = np.flatnonzero(batches.held_by(capture) & (batches.last_offset < end) & (batches.last_offset >= start))
+    # Epochs ascend along a log: what is older than the log's first batch was there before the log began anew.
+    at_start = rows[batches.base_offset[rows] <= start]
+    if len(at_start):
+        rows = rows[batches.leader_epoch[rows] >= batches.leader_epoch[at_start].max()]
     order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
     epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
     offsets = batches.base_offset[rows][order][first]

@@ -10,6 +10,7 @@ import numpy as np
 from kraft_audit.rules.broker_states import broker_states, status_text
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds, undecided
+from kraft_audit.rules.operations import operation_ends
 from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.partitions import partition_case
 from kraft_audit.rules.registry import rule
@@ -134,10 +135,13 @@ def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield partition_case(states, episode, f"{text} cleared ELR {lost}", facts=(fact,))
 
 
-@rule("KP008", "unclean-shutdown", Severity.MEDIUM, Scope.BROKER, needs=("partition_changes", "broker_changes"))
+@rule(
+    "KP008", "unclean-shutdown", Severity.MEDIUM, Scope.BROKER, needs=("partition_changes", "broker_changes", "batches")
+)
 def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     by_return: dict[tuple[int, int], list[int]] = defaultdict(list)
+    ends = operation_ends(history, states.from_offset)
     for row in np.flatnonzero(states.is_cause("unclean_shutdown")).tolist():
         broker = states.value("cause_broker_id", row)
         if broker is None:
@@ -147,7 +151,9 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if known is not None:
             place = int(np.searchsorted(known.offsets, states.from_offset[row]))
             registration = int(known.offsets[place]) if place < len(known.offsets) else -1
-        by_return[broker, registration].append(row)
+        # A leader may have taken it out a moment before: that is an operation of its own, in a batch of its own.
+        if ends[row] > registration:
+            by_return[broker, registration].append(row)
     for (broker, registration), rows in sorted(by_return.items()):
         rows.sort(key=lambda row: int(states.from_offset[row]))
         first = rows[0]

@@ -194,7 +194,7 @@ def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     rack_of = np.full(max(known) + 2, -1, np.int64)
     for broker, rack in known.items():
         rack_of[broker] = names.index(rack)
-    condition = states.exists & (states.size("replicas") > 1) & _is_one_rack(states, rack_of)
+    condition = states.exists & _is_one_rack(states, rack_of)
     for episode in states.episodes(condition):
         if episode.end is None:
             row = _last_row(states, episode)

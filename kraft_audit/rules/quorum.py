@@ -154,7 +154,8 @@ def _contradicted(history: ClusterHistory, log: CanonicalLog) -> Iterator[Case]:
             proofs.setdefault((end, epoch), capture_evidence(row, text, offset=end - 1))
     for (end, epoch), proof in sorted(proofs.items()):
         found = log.epoch_at(end - 1)
-        if end <= log.start_offset or found == epoch:
+        in_a_gap = found is None and end <= log.end_offset
+        if end <= log.start_offset or found == epoch or in_a_gap:
             continue
         now = "ends before it" if found is None else f"has epoch {found} there"
         yield Case(

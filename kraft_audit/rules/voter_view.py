@@ -128,16 +128,16 @@ def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int, epoc
     """Whether the record at `offset` was not committed yet when the one at `when_offset` was, in `epoch`.
 
     True where captures show it: a log held both, and everything from `offset` on was excluded when the reading of a
-    later round began, or of the same one, unless that round itself proves `offset` committed: then its disks are of
-    different moments. False where captures prove `offset` committed before `when_offset` was there. None where no
-    capture tells.
+    later round began, or of the same one, unless that round itself proves more committed than it leaves open: then its
+    disks are of different moments. False where captures prove `offset` committed before `when_offset` was there. None
+    where no capture tells.
     """
     had_both = False
     for row in watermarks_in_order(history):
         end = row["canonical_end_offset"]
         has_both = end is not None and end > when_offset and row["canonical_epoch"] >= epoch
         is_excluded = row["high"] is not None and row["high"] <= offset
-        is_of_moments = row["low"] > offset
+        is_of_moments = row["low"] > offset or (row["high"] is not None and row["low"] > row["high"])
         if is_excluded and (had_both or (has_both and not is_of_moments)):
             return True
         if end is not None and row["low"] > offset and end <= when_offset:

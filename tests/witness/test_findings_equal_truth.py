@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-
 import pytest
 
 from kraft_audit.rules.registry import rules
 from kraft_engine.scenarios.model import load
-from tests.witness.confusion import DECIDED, Confusion, confusion_of
+from tests.witness.confusion import DECIDED, NOT_DECIDED, confusion_of
+from tests.witness.judged import judge_many, table
 from tests.witness.runs import regressions, seed_count
 from tests.witness.scenarios import Verdict, names, verdict
 
+MANY_SEEDS = 2_000
 FEW = ("healthy", "last-replica-standing", "last-replica-standing-elr", "elr-wiped-by-config", "single-server-bug")
 
 
@@ -46,33 +45,23 @@ def test_every_scenario_raises_what_it_claims_whatever_the_seed(name: str) -> No
         check_scenario(verdict(name, seed))
 
 
-def table(sums: dict[str, Counter[str]]) -> str:
-    kinds = ("right", "clear", "false", "missed")
-    lines = [f"{'rule':12}" + "".join(f"{kind:>8}" for kind in kinds)]
-    lines += [f"{rule:12}" + "".join(f"{counts[kind]:>8}" for kind in kinds) for rule, counts in sorted(sums.items())]
-    return "\n".join(lines)
-
-
-def check_random(seeds: range, say: Callable[[str], None]) -> None:
-    sums: dict[str, Counter[str]] = {rule: Counter() for rule in DECIDED}
-    told: list[str] = []
-    for seed in seeds:
-        found: Confusion = confusion_of("random", seed)
-        for rule, counts in found.counts.items():
-            sums[rule].update(counts)
-        told += found.disagreements
-    say(table(sums))
+def test_random_runs_raise_what_happened() -> None:
+    told = [text for seed in range(seed_count(1)) for text in confusion_of("random", seed).disagreements]
     assert told == []
 
 
-def test_random_runs_raise_what_happened() -> None:
-    check_random(range(seed_count(1)), print)
-
-
-@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.timeout(1_500)
 def test_many_random_runs_raise_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        check_random(range(1_000, 1_000 + seed_count(30)), print)
+        sums, told = judge_many(seed_count(MANY_SEEDS), 1_000, print)
+        print(f"\n{table(sums)}")  # noqa: T201
+    assert told == []
+
+
+def test_every_rule_is_decided_by_truth_or_says_why_not() -> None:
+    assert set(DECIDED).isdisjoint(NOT_DECIDED)
+    assert {*DECIDED, *NOT_DECIDED} == rules().keys()
 
 
 @pytest.mark.slow

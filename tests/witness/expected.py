@@ -1,0 +1,175 @@
+"""Which subjects each rule must name, told from an engine run's truth in the words of the rules alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.witness.cluster_states import BROKER, ELR, METADATA_VERSION, MIN_ISR, UNCLEAN, ClusterState, states_of
+from tests.witness.truth import PartitionState, Subject, Truth
+
+HOUR_MS = 3_600_000
+MAX_ISR_CHANGES, MAX_FENCINGS = 12, 6
+WITHOUT_TLS = (0, 2)
+Names = dict[str, set[str]]
+
+EVER = ("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP011", "KP012", "KP014", "KB001")
+"""Raised by what was once so."""
+AT_END = ("KP009", "KP010", "KP018", "KB003", "KB004", "KB005", "KQ017")
+"""Raised by what is so at the end of the log."""
+
+
+def expected_of(truth: Truth, *, to_offset: int) -> Names:
+    """Subjects by rule, for the committed log below `to_offset`."""
+    names: Names = defaultdict(set)
+    restless = Restlessness()
+    returns = UncleanReturns()
+    state: ClusterState | None = None
+    for state in states_of(truth, to_offset=to_offset):
+        for subject in state.partitions:
+            _of_partition(names, state, subject)
+        for subject, before in state.before.items():
+            if subject in state.partitions:
+                _of_change(names, state, subject, before)
+        _of_config(names, state)
+        restless.see(names, state)
+        returns.see(names, state)
+    if state is not None:
+        _at_end(names, state)
+    return names
+
+
+def name_of(state: ClusterState, subject: Subject) -> str:
+    return f"{state.partitions[subject]['topic']}-{subject[1]}"
+
+
+def _of_partition(names: Names, state: ClusterState, subject: Subject) -> None:
+    now = state.partitions[subject]
+    isr, elr = set(now["isr"]), set(now["elr"])
+    for rule, holds in (
+        ("KP001", len(isr | elr) == 1 and len(now["replicas"]) > 1),
+        ("KP002", now["leader"] == -1),
+        ("KP005", len(isr) < state.min_isr(subject)),
+        ("KP006", bool(isr & elr) or not elr <= set(now["replicas"])),
+    ):
+        if holds:
+            names[rule].add(name_of(state, subject))
+
+
+def _of_change(names: Names, state: ClusterState, subject: Subject, before: PartitionState) -> None:
+    """What one record did to a partition."""
+    now, name = state.partitions[subject], name_of(state, subject)
+    if now["leader_recovery_state"] == "RECOVERING" and before["leader_recovery_state"] != "RECOVERING":
+        names["KP003"].add(name)
+        if before["last_known_elr"] == [now["leader"]] and not state.may_elect_uncleanly(now["topic"]):
+            names["KP004"].add(name)
+    if state.line["type"] == "ClearElrRecord" and before["elr"] and not now["elr"]:
+        names["KP007"].add(name)
+    if state.line["type"] == "PartitionChangeRecord" and now["elr"] and len(now["isr"]) >= state.min_isr(subject):
+        names["KP006"].add(name)
+    if _is_completed(before, now) and len(now["isr"]) < state.min_isr(subject):
+        names["KP014"].add(name)
+
+
+def _is_completed(before: PartitionState, now: PartitionState) -> bool:
+    """A reassignment that ends with the replicas that it wanted."""
+    if now["adding_replicas"] or now["removing_replicas"] or set(before["replicas"]) == set(now["replicas"]):
+        return False
+    adding, removing = set(before["adding_replicas"]), set(before["removing_replicas"])
+    if not adding and not removing:
+        return True
+    return adding <= set(now["replicas"]) and not removing & set(now["replicas"])
+
+
+def _of_config(names: Names, state: ClusterState) -> None:
+    for (kind, resource, key), value in state.configs.items():
+        if key == UNCLEAN and value == "true":
+            broker = f"broker {resource}" if resource else "all brokers"
+            names["KP011"].add(broker if kind == BROKER else f"topic {resource}")
+
+
+class Restlessness:
+    """Times of what comes and goes: more than so many within an hour."""
+
+    def __init__(self) -> None:
+        self.isr_changes: dict[Subject, list[int]] = defaultdict(list)
+        self.fencings: dict[int, list[int]] = defaultdict(list)
+        self.fenced: dict[int, bool] = {}
+
+    def see(self, names: Names, state: ClusterState) -> None:
+        if "append_ms" not in state.line:
+            return
+        now_ms = state.line["append_ms"]
+        for subject, before in state.before.items():
+            is_changed = subject in state.partitions and before["isr"] != state.partitions[subject]["isr"]
+            if is_changed and _is_storm(self.isr_changes[subject], now_ms, MAX_ISR_CHANGES):
+                names["KP012"].add(name_of(state, subject))
+        for broker_id, broker in state.brokers.items():
+            known = self.fenced.get(broker_id)
+            self.fenced[broker_id] = broker["fenced"]
+            is_turned = known is not None and known != broker["fenced"]
+            if is_turned and _is_storm(self.fencings[broker_id], now_ms, MAX_FENCINGS):
+                names["KB001"].add(f"broker {broker_id}")
+        for broker_id in self.fenced.keys() - state.brokers.keys():
+            del self.fenced[broker_id]
+
+
+def _is_storm(times: list[int], now_ms: int, limit: int) -> bool:
+    times.append(now_ms)
+    return len(times) > limit and now_ms - times[-1 - limit] <= HOUR_MS
+
+
+class UncleanReturns:
+    """Brokers that lose ISR or ELR in the batch of their own registration: they came back uncleanly (facts 6.3)."""
+
+    def __init__(self) -> None:
+        self.batch = -1
+        self.lost: set[int] = set()
+
+    def see(self, names: Names, state: ClusterState) -> None:
+        if state.line.get("batch") != self.batch:
+            self.batch, self.lost = state.line.get("batch", -1), set()
+        for subject, before in state.before.items():
+            if subject in state.partitions:
+                now = state.partitions[subject]
+                members = {*before["isr"], *before["elr"]}
+                self.lost |= members - {*now["isr"], *now["elr"]}
+                if now["leader_recovery_state"] == "RECOVERING" and before["leader"] == -1:
+                    self.lost |= members & {now["leader"]}
+        if state.line.get("type") == "RegisterBrokerRecord" and state.features.get(ELR):
+            broker_id = state.line["fields"]["brokerId"]
+            if broker_id in self.lost:
+                names["KP008"].add(f"broker {broker_id}")
+
+
+def _at_end(names: Names, state: ClusterState) -> None:
+    _durability(names, state)
+    racks = {broker_id: broker["rack"] for broker_id, broker in state.brokers.items() if broker.get("rack")}
+    for subject, now in state.partitions.items():
+        members = {*now["isr"], *now["elr"]}
+        has_choice = len(members) > 1 and len(set(racks.values())) > 1 and members <= racks.keys()
+        if has_choice and len({racks[member] for member in members}) == 1:
+            names["KP009"].add(name_of(state, subject))
+    if state.features.get(METADATA_VERSION, 0) >= 23 and not state.features.get(ELR):
+        names["KP018"].add(ELR)
+    for kind, registered in (("broker", state.brokers), ("controller", state.controllers)):
+        for node_id, fields in registered.items():
+            if any(endpoint["securityProtocol"] in WITHOUT_TLS for endpoint in fields["endPoints"]):
+                names["KB003"].add(f"{kind} {node_id}")
+    for acl_id, acl in state.acls.items():
+        if (acl["principal"], acl["operation"], acl["permissionType"]) == ("User:*", 2, 3):
+            names["KB004"].add(f"ACL {acl_id}")
+    if state.features.get(ELR):
+        if (BROKER, "", MIN_ISR) not in state.configs:
+            names["KB005"].add("all brokers")
+        own = [one for kind, one, key in state.configs if kind == BROKER and key == MIN_ISR]
+        names["KB005"] |= {f"broker {one}" for one in own if one}
+    if state.transaction is not None:
+        names["KQ017"].add("metadata transaction")
+
+
+def _durability(names: Names, state: ClusterState) -> None:
+    for subject, now in state.partitions.items():
+        count, wanted = len(now["replicas"]), state.min_isr(subject)
+        conditions: tuple[bool, ...] = (count == 1, wanted == 1 and count >= 3, wanted == count and count > 1)
+        if any(conditions):
+            names["KP010"].add(f"topic {now['topic']}")
