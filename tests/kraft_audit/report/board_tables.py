@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import write_deltalake
 
 from kraft_audit.replay.tables import SILVER
+from kraft_audit.spark.gold_tables import GOLD
 from kraft_codec.tables import Table, build_rows
 
-GOLD = pytest.importorskip("kraft_audit.spark.gold_tables", reason="no gold tables in this version").GOLD
 DAY = datetime.date(2026, 11, 21)
 TABLES = {**GOLD, **{name: SILVER[name] for name in ("watermarks", "voter_sets", "leader_epochs")}}
 
