@@ -43,7 +43,7 @@ class RuleGroup:
 class Control:
     """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that looked.
 
-    `since_ms` is the oldest cause that still lasts.
+    `since_ms` is the oldest cause that still lasts; `over_by` broke it before, until `over_ms`.
     """
 
     name: str
@@ -53,6 +53,8 @@ class Control:
     broken_by: tuple[str, ...]
     waived_by: tuple[str, ...]
     undecided_by: tuple[str, ...]
+    over_by: tuple[str, ...]
+    over_ms: int | None
     rules: tuple[str, ...]
 
 
@@ -169,6 +171,8 @@ def _control(name: str, findings: Sequence[Row], judged: Collection[str]) -> Con
     waived = {f["rule"] for f in weighs if state_of(f) == "waived"}
     undecided = {f["rule"] for f in mine if state_of(f) == "undecided"}
     began = [f["from_ms"] for f in broken if f["from_ms"] is not None]
+    over = [f for f in weighs if state_of(f) == "closed" and f["status"] == "raised"]
+    ended = [f["to_ms"] for f in over if f["to_ms"] is not None]
     looked = tuple(rule for rule in rules() if CONTROL_OF[rule] == name and rule in judged)
     status = "broken" if broken else "undecided" if undecided else "held" if looked else "not judged"
     return Control(
@@ -179,6 +183,8 @@ def _control(name: str, findings: Sequence[Row], judged: Collection[str]) -> Con
         tuple(sorted({f["rule"] for f in broken})),
         tuple(sorted(waived)),
         tuple(sorted(undecided)),
+        tuple(sorted({f["rule"] for f in over})),
+        max(ended, default=None),
         looked,
     )
 
