@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
         output=given.output,
         clusters=given.cluster,
         finish=given.finish,
+        tables_only=given.tables_only,
         log_format=given.log_format,
     )
 

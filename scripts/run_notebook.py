@@ -11,6 +11,7 @@ import argparse
 import ast
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,17 @@ def execute(notebook: Path, out: Path, parameters: dict[str, str], working_folde
     content = jupytext.read(notebook)
     _inject(content, parameters, notebook)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # no port, even on loopback
     resources = {"metadata": {"path": str(working_folder)}}
-    client = NotebookClient(content, km=kernel, timeout=CELL_SECONDS_MAX, resources=resources)
     ran = True
-    try:
-        client.execute()
-    except CellExecutionError as error:
-        print(f"{notebook}: {error.ename}: {error.evalue}", file=sys.stderr)
-        ran = False
+    with tempfile.TemporaryDirectory(prefix="kraft-audit-notebook-") as sockets:
+        # No port, even on loopback. The default name is relative, and the kernel works in another folder.
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/kernel")
+        client = NotebookClient(content, km=kernel, timeout=CELL_SECONDS_MAX, resources=resources)
+        try:
+            client.execute()
+        except CellExecutionError as error:
+            print(f"{notebook}: {error.ename}: {error.evalue}", file=sys.stderr)
+            ran = False
     out.mkdir(parents=True, exist_ok=True)
     nbformat.write(content, out / f"{notebook.stem}.ipynb")
     exporter = HTMLExporter(

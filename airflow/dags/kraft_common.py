@@ -81,5 +81,6 @@ def cluster_groups() -> list[list[str]]:
     clusters = [str(cluster["name"]) for cluster in yaml.safe_load(FLEET.read_text())["clusters"]]
     groups = [clusters[start : start + GROUP_CLUSTERS] for start in range(0, len(clusters), GROUP_CLUSTERS)]
     return [
-        [str(FLEET), "--lake", lake(), *(part for name in group for part in ("--cluster", name))] for group in groups
+        [str(FLEET), "--lake", lake(), "--tables-only", *(part for name in group for part in ("--cluster", name))]
+        for group in groups
     ]

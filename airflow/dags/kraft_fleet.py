@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, TriggerRule, task
-from kraft_common import DEFAULTS, FLEET, OUT, PAGES, TABLES, cluster_groups, job, lake, submit
+from kraft_common import DEFAULTS, FINDINGS, FLEET, OUT, PAGES, TABLES, cluster_groups, job, lake, submit
 
 LAKE = "{{ lake() }}"
 
@@ -50,7 +50,7 @@ with DAG(
     ingest = SparkSubmitOperator.partial(
         task_id="ingest",
         max_active_tis_per_dagrun=1,
-        map_index_template="{{ task.application_args[4] }} …",
+        map_index_template="{{ task.application_args[5] }} …",
         **job("analyze"),
     ).expand(application_args=list_clusters())
 
@@ -63,11 +63,12 @@ with DAG(
         outlets=[TABLES],
     )
     quality = submit("quality", "quality", [LAKE], retries=0)
+    findings = submit("findings", "analyze", [str(FLEET), "--lake", LAKE, "--only", "findings"], outlets=[FINDINGS])
     publish = submit("publish", "publish", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
 
     @task(retries=0)
     def every_cluster_read() -> None:
         """Nothing to do: it runs where every group of clusters was read, and is red where one was not."""
 
-    ingest >> tables >> quality >> publish >> (read := every_cluster_read())
+    ingest >> tables >> quality >> findings >> publish >> (read := every_cluster_read())
     ingest >> read

@@ -78,6 +78,10 @@ def run(
         typer.Option("--cluster", metavar="NAME", show_default=False, help="Only this cluster; may be repeated."),
     ] = None,
     finish: Annotated[bool, typer.Option("--finish", help="Only finish the plan that a killed run left open.")] = False,
+    tables_only: Annotated[
+        bool,
+        typer.Option("--tables-only", help="End with the tables, for `quality` to judge, before --only findings."),
+    ] = False,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="json: an object a line with run, step and cluster, on stderr.")
     ] = LogFormat.TEXT,
@@ -113,6 +117,7 @@ def run(
         clusters=cluster,
         finish=finish,
         log_format=log_format.value,
+        tables_only=tables_only,
         from_archive=source is Source.ARCHIVE,
     )
 

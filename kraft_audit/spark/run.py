@@ -229,9 +229,12 @@ def run_fleet(
     spark_conf: Path | None = None,
     progress: Progress,
     finish: bool = False,
+    tables_only: bool = False,
     kind: type[Run] = Run,
 ) -> RunResult:
     """Run all steps, or one, over a fleet; `finish` only ends a plan that was left open.
+
+    With `tables_only` the run ends with its closed plan: findings wait until somebody has looked at the tables.
 
     Raises SettingsError (exit 2), InputError (exit 3).
     """
@@ -247,7 +250,8 @@ def run_fleet(
         return spark
 
     lake = open_lake(fleet, session)
-    run = kind(fleet, lake, SparkStager(fleet, lake, session), progress, GoldSteps(fleet, lake, session))
+    gold = None if tables_only else GoldSteps(fleet, lake, session)
+    run = kind(fleet, lake, SparkStager(fleet, lake, session), progress, gold)
     with traced(run, progress):
         if finish:
             return run.finish_open_plan()
@@ -266,6 +270,7 @@ def main_run(
     finish: bool = False,
     log_format: LogFormat = "text",
     from_archive: bool = False,
+    tables_only: bool = False,
 ) -> int:
     """The command `run`: progress on stderr, the summary on stdout, the exit code.
 
@@ -285,7 +290,15 @@ def main_run(
             fleet = only_clusters(fleet, fleet_file, clusters)
         fleet = without_lost_key(fleet) if from_archive else fleet
         kind = Reaudit if from_archive else Run
-        result = run_fleet(fleet, only=only, spark_conf=spark_conf, progress=progress, finish=finish, kind=kind)
+        result = run_fleet(
+            fleet,
+            only=only,
+            spark_conf=spark_conf,
+            progress=progress,
+            finish=finish,
+            tables_only=tables_only,
+            kind=kind,
+        )
     except SettingsError as problem:
         progress(f"kraft-audit: {problem}")
         return EXIT_USAGE
