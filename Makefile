@@ -71,7 +71,7 @@ chromium:
 
 .PHONY: ci
 ci: setup airflow-setup chromium ## tests that start another real part: a Spark cluster, an object store, a controller
-	@$(PYTEST) -m ci || test $$? -eq 5
+	@$(PYTEST) --numprocesses 2 --dist loadfile -m ci || test $$? -eq 5
 
 .PHONY: dist
 dist: setup ## the wheel, and the zip for --py-files, in dist/

@@ -78,13 +78,15 @@ def kafka_classpath(project_root: Path) -> str:
         pytest.skip("neither KRAFT_AUDIT_KAFKA_CLASSPATH nor Maven is here")
     folder = project_root / ".cache" / f"kafka-jars-{KAFKA_VERSION}"
     found = folder / "classpath.txt"
-    if not found.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(POM)
-        goal = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:build-classpath"]
-        run = subprocess.run([*goal, f"-Dmdep.outputFile={found}"], capture_output=True, text=True, timeout=250)
-        if run.returncode != 0:
-            pytest.skip(f"Maven could not fetch Kafka's jars: {run.stdout[-200:]}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            (folder / "pom.xml").write_text(POM)
+            goal = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:build-classpath"]
+            run = subprocess.run([*goal, f"-Dmdep.outputFile={found}"], capture_output=True, text=True, timeout=250)
+            if run.returncode != 0:
+                pytest.skip(f"Maven could not fetch Kafka's jars: {run.stdout[-200:]}")
     return found.read_text()
 
 
