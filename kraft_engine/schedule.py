@@ -147,7 +147,8 @@ class RandomRun:
         ]
         cluster_id = cluster.settings.cluster_id
         if outside and chance.happens(0.9 if len(voters) < 3 else 0.5):
-            process = chance.choose(outside)
+            replaced = [process for process in outside if process.id in voters.ids]
+            process = chance.choose(replaced if replaced and chance.happens(0.7) else outside)
             cluster.ask(node.slot, AddRaftVoterRequest(cluster_id, cluster.voter_of(process)))
         else:
             itself = chance.happens(0.2) and node.key in voters.keys

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from kraft_engine.hunt import hunt
 from kraft_engine.switches import ALL_ON, RULES
 
 # Rules whose damage is rare: where the search begins, so that the quick tests stay quick. `make switches` begins at 0.
 NEAR = {
-    "change_waits_for_epoch_commit": 66,
-    "duplicate_voter_is_refused": 119,
-    "persist_vote_before_reply": 72,
-    "unclean_shutdown_leaves_elr": 48,
+    "alter_partition_checks_brokers": 94,
+    "change_waits_for_epoch_commit": 46,
+    "duplicate_voter_is_refused": 333,
+    "follower_grants_no_vote": 76,
+    "isr_expansion_needs_caught_up": 28,
+    "last_voter_stays": 105,
+    "snapshot_outside_transaction": 36,
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_switched_off_is_caught(rule: str) -> None:
+    catch = hunt(rule, first_seed=NEAR.get(rule, 0))
+    assert catch is not None, f"{rule} was off for 500 seeds and nothing broke"
 
 
 def test_there_are_sixty_rules_and_more() -> None:
