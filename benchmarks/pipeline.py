@@ -26,6 +26,8 @@ import yaml
 
 from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.synthetic_log import synthetic_log
+from kraft_audit.analyze import TABLES
+from kraft_audit.replay.analyze import TABLES as BRONZE_TABLES
 from kraft_audit.replay.analyze import analyze
 from kraft_audit.replay.plan import to_json
 from kraft_audit.replay.planning import plan_cluster
@@ -83,12 +85,13 @@ def write_nodes(folder: Path, log: npt.NDArray[np.uint8], count: int) -> Path:
     return folder
 
 
-def stage(path: Path, lake: Path) -> Callable[[], None]:
+def stage(path: Path, lake: Path, tables: frozenset[str] = BRONZE_TABLES) -> Callable[[], None]:
     """Reading a cluster and writing its rows, in this process and on one core, as a Spark task does."""
     plan = plan_cluster([str(path)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
 
     def work() -> None:
-        for _ in stage_clusters(str(lake), [(0, to_json(plan))], pipeline_reading(str(lake), KEY, None), "bench"):
+        reading = pipeline_reading(str(lake), KEY, None, tables)
+        for _ in stage_clusters(str(lake), [(0, to_json(plan))], reading, "bench"):
             pass
 
     return work
@@ -137,7 +140,7 @@ def memory_figures(folder: Path, small_mib: int, large_mib: int) -> list[Figure]
 def peak_bytes_here(nodes: Path) -> int:
     """Linux's high-water mark of this program; getrusage's would count the parent before the exec too."""
     with tempfile.TemporaryDirectory() as lake:
-        stage(nodes, Path(lake))()
+        stage(nodes, Path(lake), TABLES)()
     (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     return int(peak) * 1024
 

@@ -7,6 +7,7 @@ the replay, so the two meet here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ from kraft_audit.rules.tables import FINDINGS, findings_batch
 from kraft_codec.redaction import Redactor
 from kraft_codec.tables import slices
 
+HISTORY_BYTES_MAX: Final = 128 << 20
+"""What a task holds of one cluster's history for the rules to judge; `check` on a laptop holds all of it."""
+FINDINGS_AT_ONCE: Final = 5_000
 TABLES: Final = bronze.TABLES | SILVER_TABLES | {FINDINGS.name}
 
 
@@ -44,7 +48,9 @@ def analyze(
     """
     collector = None
     if FINDINGS.name in tables:
-        collector = HistoryCollector(plan.whole(), open_storage=open_storage, redactor=redactor)
+        collector = HistoryCollector(
+            plan.whole(), open_storage=open_storage, redactor=redactor, history_bytes_max=HISTORY_BYTES_MAX
+        )
     wanted = tables & bronze.TABLES
     if wanted:
         asked = wanted | JUDGED_BRONZE if collector is not None and plan.is_whole else wanted
@@ -71,7 +77,7 @@ def analyze(
         found = silver(plan, tables & SILVER_TABLES, open_storage=open_storage, redactor=redactor, observer=collector)
         yield from ((name, part) for name, batch in found for part in slices(batch))
     if collector is not None:
-        yield from ((FINDINGS.name, part) for part in slices(_findings(collector, plan.number)))
+        yield from ((FINDINGS.name, part) for part in _findings(collector, plan.number))
 
 
 def reanalyze(
@@ -91,9 +97,11 @@ def reanalyze(
         collector.told(name, batch)
     found = silver(plan, tables & SILVER_TABLES, open_storage=open_storage, redactor=redactor, observer=collector)
     yield from ((name, part) for name, batch in found for part in slices(batch))
-    yield from ((FINDINGS.name, part) for part in slices(_findings(collector, plan.number)))
+    yield from ((FINDINGS.name, part) for part in _findings(collector, plan.number))
 
 
-def _findings(collector: HistoryCollector, plan: int) -> pa.RecordBatch:
+def _findings(collector: HistoryCollector, plan: int) -> Iterator[pa.RecordBatch]:
     history = collector.history()
-    return findings_batch(list(registry.check(history)), seen_ms=history.seen_ms, plan=plan)
+    findings = registry.check(history)
+    while some := list(islice(findings, FINDINGS_AT_ONCE)):
+        yield findings_batch(some, seen_ms=history.seen_ms, plan=plan)

@@ -40,6 +40,10 @@ _LIST_COLUMNS: Final = {
 }
 
 
+PROBLEMS_REMEMBERED: Final = 10_000
+"""A log that contradicts itself more often than this is told by the first ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayProblem:
     """A record that contradicts the log before it (or whose beginning the log no longer has)."""
@@ -170,9 +174,11 @@ class PartitionReplay:
         return np.where((first >= 0) & (replica_count < wanted), replica_count, wanted).astype(np.int32)
 
     def _note_problems(self, problems: npt.NDArray[np.int32], events: Events) -> None:
-        for event, number in problems[: int(self._block[layout.PROBLEM_COUNT])]:
+        room = max(0, PROBLEMS_REMEMBERED - len(self.problems))
+        for event, number in problems[: min(room, int(self._block[layout.PROBLEM_COUNT]))]:
             self.problems.append(ReplayProblem(int(events.offsets[event]), causes.PROBLEMS[number]))
-        self.problems.extend(ReplayProblem(offset, problem) for offset, problem in self._context.problems)
+        context = self._context.problems[: max(0, PROBLEMS_REMEMBERED - len(self.problems))]
+        self.problems.extend(ReplayProblem(offset, problem) for offset, problem in context)
         self._context.problems.clear()
 
     def _make_room(self, created_count: int, value_count: int) -> None:

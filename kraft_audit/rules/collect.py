@@ -40,20 +40,42 @@ class HistoryCollector:
     """Gathers what a reading of one cluster gives into the history that rules judge."""
 
     def __init__(
-        self, plan: ClusterPlan, *, open_storage: OpenStorage, redactor: Redactor, compare_snapshots: bool = True
+        self,
+        plan: ClusterPlan,
+        *,
+        open_storage: OpenStorage,
+        redactor: Redactor,
+        compare_snapshots: bool = True,
+        history_bytes_max: int | None = None,
     ):
         self._plan = plan
         self._open_storage = open_storage
         self._redactor = redactor
+        self._history_bytes_max = history_bytes_max
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._comparison = StateComparison(plan) if compare_snapshots else None
         self._later: list[SurveyedSnapshot] = []
+        self._kept_bytes = 0
+        self._dropped: set[str] = set()
         self._contradictions: tuple[Contradiction, ...] = ()
         self._is_complete = True
 
     def told(self, table: str, batch: pa.RecordBatch) -> None:
-        """Rows of a table, the bronze ones of BRONZE among them."""
+        """Rows of a table, the bronze ones of BRONZE among them.
+
+        Beyond `history_bytes_max` the largest table is let go: rules that need it say that they could not decide.
+        """
+        if table in self._dropped:
+            return
         self._tables[table].append(batch)
+        self._kept_bytes += batch.nbytes
+        if self._history_bytes_max is not None and self._kept_bytes > self._history_bytes_max:
+            sizes = {name: sum(part.nbytes for part in parts) for name, parts in self._tables.items()}
+            largest = max(sizes, key=lambda name: sizes[name])
+            self._kept_bytes -= sizes[largest]
+            self._dropped.add(largest)
+            self._comparison = None
+            del self._tables[largest]
 
     def surveyed(self, shape: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
         others = _other_first_sets(shape, rows["voter_sets"], Dialect(self._plan.dialect))
@@ -79,7 +101,11 @@ class HistoryCollector:
         plan = self._plan
         return ClusterHistory(
             plan.cluster_id,
-            {name: pa.Table.from_batches(self._tables[name], CONTRACTS[name].schema) for name in INPUTS},
+            {
+                name: pa.Table.from_batches(self._tables[name], CONTRACTS[name].schema)
+                for name in INPUTS
+                if name not in self._dropped
+            },
             Dialect(plan.dialect),
             dict(plan.defaults),
             self._contradictions,

@@ -65,8 +65,9 @@ def read_table(
 class PipelineReading:
     """One cluster of a plan, read for all tables."""
 
-    def __init__(self, plan: ClusterPlan, key: str, known: KnownBatches) -> None:
+    def __init__(self, plan: ClusterPlan, key: str, known: KnownBatches, tables: frozenset[str]) -> None:
         self._plan = plan
+        self._tables = tables
         self._redactor = redactor_of(plan, key)
         self._known = known
 
@@ -74,7 +75,7 @@ class PipelineReading:
         with StoragePool() as pool:
             for name, batch in analyze(
                 self._plan,
-                TABLES,
+                self._tables,
                 open_storage=pool.open,
                 redactor=self._redactor,
                 known=self._known,
@@ -86,14 +87,14 @@ class PipelineReading:
         return json.dumps(self._redactor.short_values(), separators=(",", ":"))
 
 
-def pipeline_reading(lake_uri: str, key: str, known_uri: str | None) -> ReadCluster:
+def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: frozenset[str] = TABLES) -> ReadCluster:
     """How a task reads its clusters. `known_uri` holds exported batches where workers cannot read the lake."""
 
     def read(plan: ClusterPlan) -> Reading:
         if is_archived(plan):
             return ArchiveReading(plan, lake_uri)
         known: KnownBatches = LakeBatches(lake_uri, plan.number) if known_uri is None else ExportedBatches(known_uri)
-        return PipelineReading(plan, key, known)
+        return PipelineReading(plan, key, known, tables)
 
     return read
 

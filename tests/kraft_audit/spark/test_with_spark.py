@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 
-from kraft_audit.replay.analyze import analyze, analyze_record_type, as_tables
+from kraft_audit.analyze import TABLES, analyze
+from kraft_audit.replay.analyze import analyze_record_type, as_tables
 from kraft_audit.replay.planning import plan_cluster
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.jvm_lake import JvmLake
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 MakeFleet = Callable[..., FleetSettings]
-WHEN = ("captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "plan")
+WHEN = ("captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms", "plan")
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 
 
@@ -44,7 +45,8 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 def torn(samples: Path, key: tuple[Path, bytes]) -> dict[str, pa.Table]:
     """What `analyze` itself gives of a cluster with damage."""
     plan = plan_cluster([str(samples / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
-    return as_tables(list(analyze(plan, open_storage=open_storage, redactor=Redactor(key[1]))))
+    given = as_tables(list(analyze(plan, open_storage=open_storage, redactor=Redactor(key[1]))))
+    return {name: given.get(name, READABLE_TABLES[name].schema.empty_table()) for name in TABLES}
 
 
 def kraft(spark: SparkSession, path: Path, key: tuple[Path, bytes], **options: str) -> DataFrame:
@@ -161,6 +163,32 @@ def test_spark_reads_the_tables_and_views_hide_open_plans(
     open_plan.write.format("delta").mode("append").save(f"{fleet.lake}/captures")
     assert spark.table("captures").where("plan = 9").count() == 0
     assert read_closed(spark, fleet.lake, "captures").where("plan = 9").count() == 0
+
+
+def test_views_tell_what_holds_and_what_is_proven(
+    fleet: FleetSettings, spark: SparkSession, without_spark: ModuleType
+) -> None:
+    """Each row of partitions ends where the next of its partition begins; the log's batches are all told, once."""
+    without_spark.run(fleet)
+    register_views(spark, fleet.lake)
+    ends = spark.sql(
+        "SELECT a.cluster_id, a.topic_id, a.partition, a.from_offset, a.proven, min(b.from_offset) AS to_offset "
+        "FROM partition_changes a LEFT JOIN partition_changes b ON a.cluster_id = b.cluster_id "
+        "AND a.topic_id = b.topic_id AND a.partition = b.partition AND b.from_offset > a.from_offset "
+        "GROUP BY ALL"
+    )
+    assert_df_equality(spark.table("partition_changes").select(ends.columns), ends, ignore_row_order=True)
+    low = spark.sql("SELECT cluster_id, max(low) AS low FROM watermarks GROUP BY cluster_id")
+    told = spark.table("partition_changes").join(low, "cluster_id")
+    assert told.where("proven <> (from_offset < low)").count() == 0 < told.count()
+    distinct = spark.table("batches").where("source = 'log' AND valid")
+    key = ["cluster_id", "base_offset", "leader_epoch", "crc"]
+    assert spark.table("log").count() == distinct.select(key).distinct().count()
+    ended = {row.status: row.ends for row in spark.table("log").groupBy("status").agg({"last_offset": "max"})
+             .withColumnRenamed("max(last_offset)", "ends").collect()}  # fmt: skip
+    assert ended.keys() == {"committed", "divergent"}
+    parted = spark.table("log").where("status = 'divergent'")
+    assert {tuple(row.held_by) for row in parted.collect()} <= {(2,), (11,), (2, 11), ()}
 
 
 def names_and_types(schema: Any) -> list[tuple[str, str]]:
