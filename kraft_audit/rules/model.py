@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 from kraft_codec.schemas import Dialect
 
@@ -83,6 +83,37 @@ class Evidence:
     after: str | None = None
 
 
+class DeferredEvidence(Sequence[Evidence]):
+    """Evidence that is put into words when somebody reads it: of ten thousand findings a person sees the first few."""
+
+    __slots__ = ("_known", "_make")
+
+    def __init__(self, make: Callable[[], tuple[Evidence, ...]]) -> None:
+        self._make = make
+        self._known: tuple[Evidence, ...] | None = None
+
+    def _told(self) -> tuple[Evidence, ...]:
+        if self._known is None:
+            self._known = self._make()
+        return self._known
+
+    def __len__(self) -> int:
+        return len(self._told())
+
+    @overload
+    def __getitem__(self, index: int) -> Evidence: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Evidence, ...]: ...
+    def __getitem__(self, index: int | slice) -> Evidence | tuple[Evidence, ...]:
+        return self._told()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._told() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """What a rule function yields: one subject, one episode [from, to); to is None while it lasts.
@@ -97,7 +128,7 @@ class Case:
     from_ms: int | None = None
     to_ms: int | None = None
     epoch: int | None = None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: Sequence[Evidence] = ()
     severity: Severity | None = None
     what_to_do: str | None = None
     undecided: str | None = None
@@ -173,7 +204,7 @@ class Finding:
     to_ms: int | None
     epoch: int | None
     is_over: bool
-    evidence: tuple[Evidence, ...]
+    evidence: Sequence[Evidence]
     why: str
     what_to_do: str
     waiver: Waiver | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -144,6 +145,12 @@ class PartitionStates:
 
 
 def _ids(nodes: Sequence[int]) -> str:
+    return _ids_text(tuple(nodes))
+
+
+@lru_cache(maxsize=4096)
+def _ids_text(nodes: tuple[int, ...]) -> str:
+    """The same few sets of nodes are told again and again."""
     return "[" + " ".join(map(str, nodes)) + "]"
 
 

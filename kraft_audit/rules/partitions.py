@@ -8,7 +8,7 @@ import numpy as np
 
 from kraft_audit.rules.broker_states import broker_states, is_active, racks, status_text
 from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds
+from kraft_audit.rules.model import Case, DeferredEvidence, Evidence, Scope, Severity, Thresholds
 from kraft_audit.rules.operations import operation_ends
 from kraft_audit.rules.partition_states import (
     Episode,
@@ -32,6 +32,21 @@ def partition_case(
 ) -> Case:
     """A case about one partition: what it was, what it became, and how it ended."""
     start, end = episode.start, episode.end
+    return Case(
+        states.name(start),
+        summary,
+        from_offset=int(states.from_offset[start]),
+        to_offset=None if end is None else int(states.from_offset[end]),
+        from_ms=int(states.timestamp_ms[start]),
+        to_ms=None if end is None else int(states.timestamp_ms[end]),
+        epoch=int(states.leader_epoch[start]),
+        evidence=DeferredEvidence(lambda: _partition_evidence(states, episode, facts)),
+        what_to_do=do,
+    )
+
+
+def _partition_evidence(states: PartitionStates, episode: Episode, facts: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    start, end = episode.start, episode.end
     before = states.previous(start)
     evidence = [
         Evidence(
@@ -53,17 +68,7 @@ def partition_case(
                 timestamp_ms=int(states.timestamp_ms[end]),
             )
         )
-    return Case(
-        states.name(start),
-        summary,
-        from_offset=int(states.from_offset[start]),
-        to_offset=None if end is None else int(states.from_offset[end]),
-        from_ms=int(states.timestamp_ms[start]),
-        to_ms=None if end is None else int(states.timestamp_ms[end]),
-        epoch=int(states.leader_epoch[start]),
-        evidence=tuple(evidence),
-        what_to_do=do,
-    )
+    return tuple(evidence)
 
 
 def _cases(

@@ -31,7 +31,7 @@ def stopped_follower(stage: Stage) -> RaftNode:
 @scenario(
     "epoch-went-back",
     "A follower's log holds a batch of an epoch below the one before it.",
-    raises=("KQ001", "KQ004", "KQ005", "KQ013"),
+    raises=("KQ001", "KQ004", "KQ005"),
 )
 def epoch_went_back(stage: Stage) -> None:
     follower = stopped_follower(stage)
