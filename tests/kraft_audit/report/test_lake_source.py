@@ -22,6 +22,8 @@ from kraft_audit.settings import load_fleet
 from tests.kraft_audit.report.conftest import path_source
 from tests.kraft_audit.spark.without_spark import run
 
+pytestmark = pytest.mark.slow  # a lake is made first
+
 PATHS = {"elr": "elr-06-kill-13-last-replica.tgz", "reverted": "uncommitted-voter-change"}
 
 
