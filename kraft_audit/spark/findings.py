@@ -1,7 +1,7 @@
 """The Delta table `findings`: what each plan's rules said, merged plan by plan.
 
 A finding keeps its row as long as it lives: seen again it is updated, gone it is closed, back it is reopened. The
-MERGE of a plan carries the plan's number as its application transaction, so that a plan is merged once, whoever comes
+merge of a plan carries the plan's number as its application transaction, so that a plan is merged once, whoever comes
 first and whatever died meanwhile. Waivers are compared at every run, as they begin and expire without any plan.
 """
 
@@ -19,11 +19,12 @@ from kraft_audit.rules.tables import FINDINGS as JUDGED
 from kraft_audit.rules.tables import WAIVER
 from kraft_audit.rules.waivers import is_expired, matches
 from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.gold import GoldLake
+from kraft_audit.spark.gold import Action, Clause, GoldLake, Merge
 from kraft_audit.spark.gold_tables import FINDINGS
-from kraft_audit.spark.source import spark_schema
+from kraft_audit.spark.ledger import contract_schema
 from kraft_audit.spark.summary import SEVERITIES, FindingCounts
 from kraft_audit.spark.tables import FINDINGS_STAGED
+from kraft_audit.spark.views import TableReference
 from kraft_codec.tables import PLANS
 
 STAGED_FINDINGS: Final = FINDINGS_STAGED.name
@@ -66,36 +67,52 @@ SELECT {columns}, looked_ms, false AS is_gone FROM said WHERE place = 1
 UNION ALL
 SELECT {columns}, looked_ms, true AS is_gone FROM gone
 """
-MERGE: Final = """
-MERGE INTO {findings} AS known
-USING ({changes}) AS found
-ON known.finding_id = found.finding_id
-WHEN MATCHED AND found.is_gone THEN UPDATE SET
-    state = 'closed', closed_ms = found.looked_ms, closed_by = 'not_found', is_over = true,
-    waiver = NULL, expired_waiver = NULL,    changed_ms = found.looked_ms, plan = {plan}
-WHEN MATCHED THEN UPDATE SET
-    {updates},
-    state = CASE WHEN found.is_over THEN 'closed' WHEN known.state = 'waived' THEN 'waived' ELSE 'open' END,
-    waiver = CASE WHEN found.is_over THEN NULL ELSE known.waiver END,
-    last_seen_ms = greatest(known.last_seen_ms, found.looked_ms),
-    closed_ms = CASE WHEN found.is_over THEN coalesce(found.to_ms, known.closed_ms, found.looked_ms) END,
-    closed_by = CASE WHEN found.is_over THEN 'ended' END,
-    reopened_count = known.reopened_count + CASE WHEN known.state = 'closed' AND NOT found.is_over THEN 1 ELSE 0 END,
-    changed_ms = CASE WHEN (known.state = 'closed') <> found.is_over OR known.status <> found.status
-                      THEN found.looked_ms ELSE known.changed_ms END
-WHEN NOT MATCHED THEN INSERT ({columns}, state, first_seen_ms, last_seen_ms, closed_ms, closed_by, reopened_count,
-                              first_plan, changed_ms, expired_waiver)
-VALUES ({values}, CASE WHEN found.is_over THEN 'closed' ELSE 'open' END, found.looked_ms, found.looked_ms,
-        CASE WHEN found.is_over THEN coalesce(found.to_ms, found.looked_ms) END,
-        CASE WHEN found.is_over THEN 'ended' END, 0, {plan}, found.looked_ms, NULL)
-"""
-MERGE_WAIVERS: Final = """
-MERGE INTO {findings} AS known
-USING waived AS now
-ON known.finding_id = now.finding_id
-WHEN MATCHED AND known.state <> 'closed' THEN UPDATE SET
-    state = now.state, waiver = now.waiver, expired_waiver = now.expired_waiver, changed_ms = {now_ms}
-"""
+# What becomes of a row, by column: the same expressions for both engines that merge. `nobody` is NULL as a waiver.
+GONE: Final = {
+    "state": "'closed'",
+    "closed_ms": "found.looked_ms",
+    "closed_by": "'not_found'",
+    "is_over": "true",
+    "waiver": "{nobody}",
+    "expired_waiver": "{nobody}",
+    "changed_ms": "found.looked_ms",
+    "plan": "{plan}",
+}
+SEEN: Final = {
+    "state": "CASE WHEN found.is_over THEN 'closed' WHEN known.state = 'waived' THEN 'waived' ELSE 'open' END",
+    "waiver": "CASE WHEN found.is_over THEN {nobody} ELSE known.waiver END",
+    "last_seen_ms": "greatest(known.last_seen_ms, found.looked_ms)",
+    "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, known.closed_ms, found.looked_ms) END",
+    "closed_by": "CASE WHEN found.is_over THEN 'ended' END",
+    "reopened_count": (
+        "known.reopened_count + CASE WHEN known.state = 'closed' AND NOT found.is_over "
+        "THEN CAST(1 AS INT) ELSE CAST(0 AS INT) END"
+    ),
+    "changed_ms": (
+        "CASE WHEN (known.state = 'closed') <> found.is_over OR known.status <> found.status "
+        "THEN found.looked_ms ELSE known.changed_ms END"
+    ),
+}
+NEW: Final = {
+    "waiver": "{nobody}",
+    "state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END",
+    "first_seen_ms": "found.looked_ms",
+    "last_seen_ms": "found.looked_ms",
+    "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, found.looked_ms) END",
+    "closed_by": "CASE WHEN found.is_over THEN 'ended' END",
+    "reopened_count": "CAST(0 AS INT)",
+    "first_plan": "CAST({plan} AS BIGINT)",
+    "changed_ms": "found.looked_ms",
+    "expired_waiver": "{nobody}",
+}
+WAIVED: Final = {
+    "state": "found.state",
+    "waiver": "found.waiver",
+    "expired_waiver": "found.expired_waiver",
+    "changed_ms": "CAST({now_ms} AS BIGINT)",
+}
+_SCHEMA: Final = contract_schema(FINDINGS)
+_KEY: Final = "known.finding_id = found.finding_id"
 
 
 class FindingsTable:
@@ -139,38 +156,43 @@ class FindingsTable:
         )
 
     def _merge(self, plan: int) -> bool:
-        merged = self.gold.merge(FINDINGS.name, self._merge_sql(plan), plan)
+        merged = self.gold.merge(FINDINGS.name, self.merge_of(plan), plan)
         failpoint(f"after-findings:{plan}")
         return merged
 
-    def _merge_sql(self, plan: int) -> str:
+    def merge_of(self, plan: int) -> Merge:
+        """What one plan's rows do to the table."""
         names = JUDGED.column_names
-        places = {
-            "plans": self.gold.place(PLANS.name),
-            "staged": self.gold.place(STAGED_FINDINGS),
-            "findings": self.gold.place(FINDINGS.name),
-        }
-        columns = ", ".join(names)
-        # Who accepts a finding is no word of the rules: waivers have a MERGE of their own.
-        said = [name for name in names if name not in ("finding_id", "waiver")]
-        return MERGE.format(
-            changes=CHANGES.format(**places, plan=plan, columns=columns),
-            findings=places["findings"],
-            plan=plan,
-            updates=", ".join(f"{name} = found.{name}" for name in said),
-            columns=columns,
-            values=", ".join("NULL" if name == "waiver" else f"found.{name}" for name in names),
+        # Who accepts a finding is no word of the rules: waivers have a merge of their own.
+        said = {name: f"found.{name}" for name in names if name not in ("finding_id", "waiver")}
+
+        def changes(reference: TableReference) -> str:
+            tables = {"plans": PLANS.name, "staged": STAGED_FINDINGS, "findings": FINDINGS.name}
+            places = {name: reference(table) for name, table in tables.items()}
+            return CHANGES.format(**places, plan=plan, columns=", ".join(names))
+
+        clauses = (
+            Clause(Action.UPDATE, _with(GONE, plan=plan), "found.is_gone"),
+            Clause(Action.UPDATE, _with({**said, **SEEN}, plan=plan), "NOT found.is_gone"),
+            Clause(Action.INSERT, _with({"finding_id": "found.finding_id", **said, **NEW}, plan=plan)),
         )
+        tables = (PLANS.name, STAGED_FINDINGS, FINDINGS.name)
+        return Merge(_KEY, clauses, changes, tables, self._row_count(plan), nobody=_SCHEMA.field("waiver").type)
+
+    def _row_count(self, plan: int) -> int:
+        """How many rows a merge may have to hold: what the plan said, and what is not closed."""
+        lake = self.gold.lake
+        said = lake.query(f"SELECT count(*) AS n FROM {STAGED_FINDINGS} WHERE plan = {plan}", STAGED_FINDINGS)  # noqa: S608
+        known = lake.query("SELECT count(*) AS n FROM findings WHERE state <> 'closed'", FINDINGS.name)
+        return int(said.column("n")[0].as_py()) + int(known.column("n")[0].as_py())
 
     def _update_waivers(self, now_ms: int) -> None:
         changed = list(waived_rows(self._waivable(), self.waivers, now_ms))
         if not changed:
             return
-        spark = self.gold.spark
         rows = pa.Table.from_pylist(changed, schema=_WAIVED)
-        spark.createDataFrame(rows, schema=spark_schema(_WAIVED)).createOrReplaceTempView("waived")
-        sql = MERGE_WAIVERS.format(findings=self.gold.place(FINDINGS.name), now_ms=now_ms)
-        self.gold.merge(FINDINGS.name, sql)
+        clause = Clause(Action.UPDATE, _with(WAIVED, now_ms=now_ms), "known.state <> 'closed'")
+        self.gold.merge(FINDINGS.name, Merge(_KEY, (clause,), rows=rows))
 
     def _waivable(self) -> list[dict[str, Any]]:
         """Findings that a waiver is, was or may be about."""
@@ -182,6 +204,11 @@ class FindingsTable:
             FINDINGS.name,
         ).to_pylist()
         return rows
+
+
+def _with(expressions: Mapping[str, str], **values: int) -> dict[str, str]:
+    """The expressions with their numbers filled in; `{nobody}` stays for the engine to name."""
+    return {name: text.format(nobody="{nobody}", **values) for name, text in expressions.items()}
 
 
 def waived_rows(rows: Iterable[Mapping[str, Any]], waivers: Sequence[Waiver], now_ms: int) -> Iterable[dict[str, Any]]:

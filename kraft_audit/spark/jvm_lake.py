@@ -7,7 +7,7 @@ rows with `txnAppId` and `txnVersion`. It costs seconds a table where `deltalake
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from kraft_audit.replay.plan import from_json
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, table_folder
-from kraft_audit.spark.lake import COMMIT_ATTEMPTS, TABLE_PROPERTIES
+from kraft_audit.spark.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, TABLE_PROPERTIES
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
@@ -52,14 +52,16 @@ class JvmLake:
 
         return bool(DeltaTable.isDeltaTable(self.spark, self.table_uri(table)))
 
-    def create(self, table: str, schema: pa.Schema, description: str) -> None:
+    def create(
+        self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
+    ) -> None:
         from delta import DeltaTable
 
         builder = DeltaTable.createIfNotExists(self.spark).location(self.table_uri(table)).comment(description)
-        comments = {column.name: column.comment for column in LAKE_TABLES[table].columns}
+        comments = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
         for field in spark_schema(schema.remove_metadata()).fields:
             builder = builder.addColumn(field.name, field.dataType, field.nullable, comment=comments[field.name])
-        for name, value in TABLE_PROPERTIES.items():
+        for name, value in {**TABLE_PROPERTIES, **properties}.items():
             builder = builder.property(name, value)
         builder.execute()
 

@@ -24,6 +24,7 @@ from kraft_codec.errors import InputError
 
 # Others append at the same time and each round re-reads the log: a few rounds are plenty, a thousand mean a fault.
 COMMIT_ATTEMPTS: Final = 20
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.enableDeletionVectors": "false",
@@ -42,8 +43,10 @@ class Lake(Protocol):
     def table_uri(self, table: str) -> str:
         """Where the table lies."""
 
-    def create(self, table: str, schema: pa.Schema, description: str) -> None:
-        """Create the table where it is absent; two creators at once are no error."""
+    def create(
+        self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
+    ) -> None:
+        """Create the table where it is absent, with these properties and those of all; two creators are no error."""
 
     def table_id(self, table: str) -> str:
         """The id that the table was born with, which stays when the lake is moved."""
@@ -84,7 +87,9 @@ class DeltaLake:
     def exists(self, table: str) -> bool:
         return self._find(table) is not None
 
-    def create(self, table: str, schema: pa.Schema, description: str) -> None:
+    def create(
+        self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
+    ) -> None:
         if self.exists(table):
             return
         if not is_uri(self.uri):
@@ -98,7 +103,7 @@ class DeltaLake:
                 mode="ignore",
                 name=table,
                 description=description,
-                configuration=dict(TABLE_PROPERTIES),
+                configuration={**TABLE_PROPERTIES, **properties},
             )
 
     def table_id(self, table: str) -> str:
@@ -119,8 +124,7 @@ class DeltaLake:
 
         def query(sql: str) -> pa.Table:
             result = pa.table(builder.execute(sql).read_all())
-            plain = [field.with_type(_PLAIN.get(field.type, field.type)) for field in result.schema]
-            return result.cast(pa.schema(plain))
+            return plain_table(result)
 
         return query
 
@@ -177,6 +181,19 @@ class DeltaLake:
 
 
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.large_string(): pa.string()}
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """DataFusion answers with views of texts, inside lists too, which neither Arrow's sort nor a merge understands."""
+    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_list_view(type_):
+        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_plain(field.type)) for field in type_])
+    return _PLAIN.get(type_, type_)
 
 
 def sql_text(value: str) -> str:

@@ -34,7 +34,7 @@ from kraft_audit.spark.ledger_state import (
     with_opened,
 )
 from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_codec.tables import FILES, PLANS, build_rows
+from kraft_codec.tables import FILES, PLANS, Table, build_rows
 
 OPENED: Final = "opened"
 STAGED: Final = "staged"
@@ -220,7 +220,12 @@ class Ledger:
 
 def delta_schema(table: str) -> pa.Schema:
     """The table's schema as Delta keeps it: with comments, and no NOT NULL inside lists, which delta-spark refuses."""
-    columns = LAKE_TABLES[table].columns
+    return contract_schema(LAKE_TABLES[table])
+
+
+def contract_schema(table: Table) -> pa.Schema:
+    """As `delta_schema`, of any contract."""
+    columns = table.columns
     return pa.schema([pa.field(c.name, _nullable_inside(c.type), c.nullable, {"comment": c.comment}) for c in columns])
 
 

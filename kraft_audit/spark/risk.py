@@ -264,7 +264,7 @@ class RiskTables:
         risk = RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX)
         self._view("exposure", risk)
         self._view("computed", "SELECT exposure.*, plan FROM exposure JOIN changed USING (cluster_id)")
-        self.gold.merge(PARTITION_RISK.name, self._merge_sql(PARTITION_RISK), closed)
+        self.gold.merge_sql(PARTITION_RISK.name, self._merge_sql(PARTITION_RISK), closed)
 
     def _update_compliance(self, closed: int) -> None:
         spark = self.gold.spark
@@ -282,7 +282,7 @@ class RiskTables:
         )
         self._views(CAPTURES.name, "batches")
         self._view("computed", COMPLIANCE.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX))
-        self.gold.merge(CLUSTER_COMPLIANCE.name, self._merge_sql(CLUSTER_COMPLIANCE))
+        self.gold.merge_sql(CLUSTER_COMPLIANCE.name, self._merge_sql(CLUSTER_COMPLIANCE))
 
     def _views(self, *tables: str) -> None:
         for table in tables:

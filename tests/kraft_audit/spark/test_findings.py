@@ -6,16 +6,18 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.rules.model import Case, Finding, Rule, Waiver, finding_of
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.tables import FINDINGS as JUDGED
 from kraft_audit.rules.tables import findings_batch
+from kraft_audit.spark import gold
 from kraft_audit.spark.findings import STAGED_FINDINGS, FindingsTable, waived_rows
 from kraft_audit.spark.gold import GoldLake
 from kraft_audit.spark.gold_tables import FINDINGS
@@ -71,9 +73,13 @@ def plans(tmp_path: Path, make_plan: MakePlan) -> Plans:
     return Plans(DeltaLake(str(tmp_path / "lake")), make_plan)
 
 
+def no_session() -> NoReturn:
+    raise AssertionError("Spark was started")
+
+
 @pytest.fixture
-def table(plans: Plans, spark: SparkSession) -> FindingsTable:
-    return FindingsTable(GoldLake(plans.lake, lambda: spark))
+def table(plans: Plans) -> FindingsTable:
+    return FindingsTable(GoldLake(plans.lake, no_session))
 
 
 def found(cluster: str, subject: str, *, rule: Rule = KP001, is_over: bool = False, summary: str = "alone") -> Finding:
@@ -127,11 +133,10 @@ def seen(lake: DeltaLake) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.spark
-def test_lives_of_findings(plans: Plans, table: FindingsTable) -> None:
+def live(plans: Plans, table: FindingsTable, plan_count: int, seed: int) -> None:
     """Random plans, merged one by one or several at once, each merge asked for twice."""
-    chance = random.Random(7)  # noqa: S311  # a seed, no secret
-    for number in range(1, 6):
+    chance = random.Random(seed)  # noqa: S311  # a seed, no secret
+    for number in range(1, plan_count + 1):
         said: dict[str, list[Finding] | None] = {}
         for cluster in ("a", "b", "c"):
             if chance.random() < 0.3:
@@ -141,30 +146,48 @@ def test_lives_of_findings(plans: Plans, table: FindingsTable) -> None:
             told = [found(cluster, one, is_over=over[one], summary=f"plan {number}") for one in subjects]
             said[cluster] = None if chance.random() < 0.15 else told
         plans.close(said or {"a": []})
-        if number in (1, 4):
+        if chance.random() < 0.5:
             table.update(NOW_MS)
-    assert table.update(NOW_MS) == [5]
+    table.update(NOW_MS)
     version = plans.lake.open("findings").version()
     assert table.update(NOW_MS) == []
     assert plans.lake.open("findings").version() == version
     assert seen(plans.lake) == model(plans.said)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_lives_of_findings(plans: Plans, table: FindingsTable, seed: int) -> None:
+    live(plans, table, 12, seed)
+
+
 @pytest.mark.spark
-def test_the_same_plan_is_merged_once_whoever_comes_first(
-    plans: Plans, table: FindingsTable, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_many_findings_are_merged_by_spark_alike(
+    plans: Plans, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run that planned to merge the same thing meets the transaction of the first."""
-    plans.close({"a": [found("a", "t-0")]})
-    other = FindingsTable(GoldLake(plans.lake, lambda: spark))
-    sql = other._merge_sql(1)
+    monkeypatch.setattr(gold, "SMALL_ROWS", -1)
+    live(plans, FindingsTable(GoldLake(plans.lake, lambda: spark)), 3, seed=7)
+
+
+def test_the_same_plan_is_merged_once_whoever_comes_first(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that looked before another committed meets the other's transaction, and finds it done."""
+    plans.close({"a": []})
+    table, other = FindingsTable(GoldLake(plans.lake, no_session)), FindingsTable(GoldLake(plans.lake, no_session))
     assert table.update(NOW_MS) == [1]
+    plans.close({"a": [found("a", "t-0")]})
+    merge, stale = other.merge_of(2), plans.lake.open("findings")
+    assert table.update(NOW_MS) == [2]
     before = plans.lake.open("findings").version()
-    # Between its look and its commit: Delta itself refuses the transaction.
-    monkeypatch.setattr(GoldLake, "merged_plan", lambda *_: 0)
-    other.gold.merge("findings", sql, 1)
+    opened = [stale]
+    fresh = DeltaLake.open
+
+    def look(lake: DeltaLake, name: str) -> DeltaTable:
+        return opened.pop() if opened and name == "findings" else fresh(lake, name)
+
+    monkeypatch.setattr(DeltaLake, "open", look)
+    assert not other.gold.merge("findings", merge, 2)
     assert plans.lake.open("findings").version() == before
-    assert rows(plans.lake)[found("a", "t-0").finding_id]["reopened_count"] == 0
+    assert seen(plans.lake) == model(plans.said)
 
 
 @pytest.mark.spark
@@ -193,7 +216,6 @@ def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: Finding
     assert {("t-0", "waived"), ("t-0", "open"), ("t-1", "closed")} <= set(told)
 
 
-@pytest.mark.spark
 def test_the_table_is_its_contract_and_plain(plans: Plans, table: FindingsTable) -> None:
     plans.close({"a": [found("a", "t-0")]})
     table.update(NOW_MS)
