@@ -30,7 +30,8 @@ told = {
                     "outlets": [outlet.name for outlet in task.outlets],
                     "at_once": task.max_active_tis_per_dagrun,
                     "application": str(
-                        task.partial_kwargs.get("application") if task.is_mapped else getattr(task, "application", "")
+                        (task.partial_kwargs.get("application") if task.is_mapped else getattr(task, "application", ""))
+                        or ""
                     ),
                 }
                 for task in dag.tasks
