@@ -62,8 +62,8 @@ class Branch:
         first = in_effect(self.voter_sets, run.from_offset - 1)
         sets = [] if first is None else [first]
         sets += [s for s in self.voter_sets if s.from_epoch == epoch and s.from_offset >= run.from_offset]
-        ends: list[int | None] = [voter_set.from_offset for voter_set in sets[1:]]
-        return list(zip(sets, [*ends, None], strict=True))
+        ends = [*(voter_set.from_offset for voter_set in sets[1:]), None][: len(sets)]
+        return list(zip(sets, ends, strict=True))
 
 
 def merged_branches(branches: Sequence[Branch]) -> tuple[Branch, ...]:

@@ -1,0 +1,193 @@
+"""What the archive holds: every distinct batch, as the readable reference says it should read, and no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay import archive
+from kraft_codec.batch import Batch, BatchHeader, RawRecord, read_batches, read_records, write_batch
+from kraft_codec.compression import Codec
+from kraft_codec.errors import CodecError
+from kraft_codec.file_names import snapshot_name
+from kraft_codec.record import write_control_value, write_metadata_value
+from kraft_codec.redaction import Redactor, redact_value
+from kraft_codec.rewriting import NO_OP_VALUE
+from kraft_codec.schemas import CONTROL_TYPE_BY_NAME, Dialect
+
+KEY = b"k" * 32
+CANARY = b"canary"
+SECRETS = (
+    ("ConfigRecord", {"resourceType": 4, "resourceName": "1", "name": "ssl.key.password", "value": "canary-password"}),
+    ("ConfigRecord", {"resourceType": 4, "resourceName": "1", "name": "ssl.key.password", "value": "canary"}),
+    ("UserScramCredentialRecord", {"name": "al", "mechanism": 1, "salt": b"canary-salt", "storedKey": b"canary-key",
+                                   "serverKey": b"canary-server", "iterations": 4096}),
+    ("DelegationTokenRecord", {"owner": "User:al", "tokenId": "canary-token-\u00e9"}),
+    ("RemoveDelegationTokenRecord", {"tokenId": "canary-token-\u00e9"}),
+    ("TopicRecord", {"name": "orders", "topicId": b"t" * 16}),
+)  # fmt: skip
+UNKNOWN = (b"\x01\x7e\x00" + CANARY, b"\x02" + CANARY, b"\x01\x02\x63" + CANARY)
+"""A type, a frame version and a record version that nobody here knows."""
+
+
+def batches_of(content: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+    for found in read_batches(content):
+        assert isinstance(found, Batch)
+        assert found.damage is None, "every CRC is right"
+        yield found.header, content[found.header.position : found.header.position + found.header.size_bytes]
+
+
+def records_of(header: BatchHeader, batch: bytes) -> list[RawRecord]:
+    (found,) = read_batches(batch)
+    assert isinstance(found, Batch)
+    return list(read_records(batch, found.header))
+
+
+def expected_value(record: RawRecord, redactor: Redactor) -> bytes:
+    """By the readable reference, record by record."""
+    value = bytearray(record.value or b"")
+    try:
+        redact_value(redactor, value)
+    except CodecError:
+        return NO_OP_VALUE
+    return bytes(value)
+
+
+def runs(reading: Any, path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = reading.of(path)["archive"]
+    return found
+
+
+def test_secrets_and_unknown_records(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    log.lead(1, epoch=1)
+    log.append(*(write_metadata_value(name, 0, fields) for name, fields in SECRETS))
+    log.append(*UNKNOWN, SECRETS_VALUE)
+    log.topic("plain")
+    node(tmp_path, 1, log.content)
+    (run,) = runs(reading, tmp_path)
+    assert CANARY not in run["content"]
+    original, kept = list(batches_of(log.content)), list(batches_of(run["content"]))
+    assert [one for _, one in kept][0::3] == [one for _, one in original][0::3], "what needs no change has none"
+    assert [
+        (changed["base_offset"], changed["original_crc"], changed["is_redacted"]) for changed in run["changed_batches"]
+    ] == [(header.base_offset, header.crc, True) for header, _ in original[1:3]]
+    redactor = Redactor(KEY)
+    for (header, before), (_, after) in zip(original[1:3], kept[1:3], strict=True):
+        expected = [expected_value(record, redactor) for record in records_of(header, before)]
+        assert [record.value for record in records_of(header, after)] == expected
+    assert len(kept[1][1]) == len(original[1][1]), "secrets are overwritten in place"
+    told = [(one["offset"], one["type_number"], one["record_version"]) for one in run["unknown_records"]]
+    assert told == [(7, 126, 0), (8, None, None), (9, 2, 99)]
+    hashes = [Redactor(KEY).keyed_hash(value) for value in UNKNOWN]
+    assert [(one["value_bytes"], one["value_hash"]) for one in run["unknown_records"]] == [
+        (len(value), hashed) for value, hashed in zip(UNKNOWN, hashes, strict=True)
+    ]
+
+
+SECRETS_VALUE = write_metadata_value("ConfigRecord", 0, SECRETS[0][1])
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_compressed_batches(codec: Codec, tmp_path: Path, reading: Any, node: Any) -> None:
+    topic = write_metadata_value("TopicRecord", 0, {"name": "orders", "topicId": b"t" * 16})
+    batches = [
+        write_batch(base_offset=at, leader_epoch=1, timestamp_ms=5, records=[(None, value)] * 3, codec=codec)
+        for at, value in ((0, topic), (3, SECRETS_VALUE), (6, UNKNOWN[0]))
+    ]
+    node(tmp_path, 1, b"".join(batches))
+    (run,) = runs(reading, tmp_path)
+    (_, plain), (header, secret), (_, unknown) = batches_of(run["content"])
+    assert plain == batches[0]
+    assert header.codec is codec
+    expected = expected_value(records_of(header, batches[1])[0], Redactor(KEY))
+    assert [record.value for record in records_of(header, secret)] == [expected] * 3
+    assert [record.value for record in records_of(header, unknown)] == [NO_OP_VALUE] * 3
+
+
+def test_every_batch_of_the_samples_is_there_once(samples: Path, reading: Any) -> None:
+    """Whatever was read of the logs is in the archive, by the keys that it had."""
+    compared = 0
+    for scenario in sorted(path for path in samples.iterdir() if (path / "scenario.json").exists()):
+        for plan in reading.plans(scenario):
+            tables = reading.tables(plan)
+            wanted = {
+                (row["base_offset"], row["leader_epoch"], row["crc"])
+                for row in tables["batches"]
+                if row["valid"] and row["source"] == "log"
+            }
+            found: list[tuple[int, int, int]] = []
+            for run in tables["archive"]:
+                crcs = {one["base_offset"]: one["original_crc"] for one in run["changed_batches"]}
+                headers = [header for header, _ in batches_of(run["content"])]
+                assert (headers[0].base_offset, headers[-1].last_offset + 1) == (run["from_offset"], run["to_offset"])
+                assert {header.leader_epoch for header in headers} == {run["leader_epoch"]}
+                assert run["size_bytes"] == len(run["content"]), "and as many records"
+                assert run["record_count"] == sum(header.record_count for header in headers)
+                if run["source"] == "log":
+                    keys = [(one.base_offset, one.leader_epoch, crcs.get(one.base_offset, one.crc)) for one in headers]
+                    assert run["first_crc"] == keys[0][2]
+                    assert run["last_crc"] == keys[-1][2]
+                    found += keys
+            assert sorted(found) == sorted(wanted), scenario.name
+            compared += len(found)
+    assert compared > 700
+
+
+def test_runs_are_cut_at_their_size(
+    tmp_path: Path, reading: Any, node: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "RUN_BYTES", 1000)
+    log.lead(1, epoch=1)
+    for number in range(200):
+        log.topic(f"topic-{number}")
+        if number % 50 == 0:
+            log.append(SECRETS_VALUE)
+    node(tmp_path, 1, log.content)
+    found = runs(reading, tmp_path)
+    assert all(1000 <= run["size_bytes"] < 2100 for run in found[:-1])
+    assert [run["from_offset"] for run in found[1:]] == [run["to_offset"] for run in found[:-1]]
+    assert sum(run["batch_count"] for run in found) == len(log.batches)
+
+
+def snapshot(end_offset: int, epoch: int) -> dict[str, bytes]:
+    control = CONTROL_TYPE_BY_NAME[Dialect.KIP853]
+
+    def batch(at: int, name: str) -> bytes:
+        fields = {"version": 0} | ({"lastContainedLogTimestamp": 5} if name == "SNAPSHOT_HEADER" else {})
+        value = write_control_value(control[name], fields)
+        key = b"\x00\x00" + control[name].number.to_bytes(2, "big")
+        return write_batch(base_offset=at, leader_epoch=epoch, timestamp_ms=5, records=[(key, value)], is_control=True)
+
+    data = write_batch(base_offset=1, leader_epoch=epoch, timestamp_ms=5, records=[(None, SECRETS_VALUE)])
+    return {snapshot_name(end_offset, epoch): batch(0, "SNAPSHOT_HEADER") + data + batch(2, "SNAPSHOT_FOOTER")}
+
+
+def sources(found: list[dict[str, Any]]) -> set[str]:
+    return {run["source"] for run in found} - {"log"}
+
+
+def test_a_snapshot_where_the_log_does_not_connect(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    log.lead(1, epoch=1)
+    for number in range(9):
+        log.topic(f"topic-{number}")
+    connected = tmp_path / "connected"
+    node(connected, 1, log.content, files=snapshot(6, 1))
+    assert sources(runs(reading, connected)) == set(), "the log itself says what it contains"
+
+    later = tmp_path / "later"
+    files = snapshot(5, 1) | snapshot(8, 1)
+    node(later, 1, {4: b"".join(log.batches[4:])}, files=files)
+    found = runs(reading, later)
+    assert sources(found) == {"00000000000000000005-0000000001"}, "the first that the log goes on from, no other"
+    assert not any(CANARY in run["content"] for run in found)
+
+    hole = tmp_path / "hole"
+    node(hole, 1, {0: b"".join(log.batches[:3]), 5: b"".join(log.batches[5:])}, files=files)
+    assert sources(runs(reading, hole)) == {"00000000000000000005-0000000001"}
+
+    alone = tmp_path / "alone"
+    node(alone, 1, {}, files=snapshot(8, 1))
+    assert sources(runs(reading, alone)) == {"00000000000000000008-0000000001"}

@@ -1,0 +1,204 @@
+"""Log dirs put together from the archive tell the same as those that were read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.analyze import analyze
+from kraft_audit.replay.archived import ArchivedCluster, ArchivedRedactor, archived_cluster
+from kraft_audit.replay.cluster import OpenStorage
+from kraft_audit.replay.export import Exported, canonical_log, exported_files
+from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.replay.silver import SILVER_TABLES, silver
+from kraft_codec.errors import InputError
+from kraft_codec.redaction import Redactor
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage import open_storage
+from kraft_engine import simulate
+from tests.kraft_audit.analyze.archives import MemoryTables
+
+KEY = b"k" * 32
+WHEN = {"read_from_ms", "read_to_ms", "capture_number"}
+Rows = dict[str, list[str]]
+
+
+def silver_rows(plan: ClusterPlan, opener: OpenStorage, redactor: Redactor) -> Rows:
+    found: Rows = {name: [] for name in SILVER_TABLES}
+    for name, batch in silver(plan, open_storage=opener, redactor=redactor):
+        for row in batch.to_pylist():
+            kept = {key: value for key, value in row.items() if key not in WHEN}
+            found[name].append(json.dumps(kept, sort_keys=True, default=str))
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def archived(plan: ClusterPlan, redactor: Redactor, **options: Any) -> ArchivedCluster:
+    tables = frozenset({"captures", "batches", "archive"})
+    rows = analyze(plan, tables, open_storage=open_storage, redactor=redactor)
+    return archived_cluster(
+        MemoryTables.of(rows),
+        location="archive",
+        cluster_id=plan.cluster_id,
+        dialect=Dialect(plan.dialect),
+        defaults=plan.defaults,
+        **options,
+    )
+
+
+def both(plan: ClusterPlan, **options: Any) -> tuple[Rows, Rows]:
+    """The silver rows from the logs and from the archive."""
+    redactor = Redactor(KEY)
+    again = archived(plan, redactor, **options)
+    told = silver_rows(plan, open_storage, redactor)
+    return told, silver_rows(again.plan, again.open_storage, ArchivedRedactor(KEY))
+
+
+SCENARIOS = (
+    "divergence", "dynamic-quorum", "elr", "jbod", "mini-3.9.2", "mini-4.4.0", "static-to-dynamic-upgrade",
+    "torn-write", "uncommitted-voter-change",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_samples_tell_the_same_from_the_archive(name: str, samples: Path, reading: Any) -> None:
+    for plan in reading.plans(samples / name):
+        told, again = both(plan)
+        assert again == told
+        assert told["voter_sets"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SCENARIOS, "crash", "volume"])
+def test_captures_tell_the_same_from_the_archive(name: str, corpus: Path, reading: Any) -> None:
+    for plan in reading.plans(corpus / name):
+        told, again = both(plan)
+        assert again == told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "seed"), [("random", 3), ("random", 8), ("random-kip856", 2), ("random-kip642", 5)]
+)
+def test_engine_runs_tell_the_same_from_the_archive(scenario: str, seed: int, tmp_path: Path) -> None:
+    simulate(scenario, seed, tmp_path / "run")
+    dialect = scenario.partition("-")[2] or "kip853"
+    now = {"open_storage": open_storage, "captured_at_ms": 0, "dialect": Dialect(dialect)}
+    plans = plan_path(str(tmp_path / "run"), **now)
+    plan = max(plans, key=lambda one: len(one.replicas))
+    told, again = both(plan)
+    assert again == told
+    if scenario == "random":
+        kinds = [json.loads(row)["kind"] for row in told["security_changes"]]
+        assert {"SCRAM", "DELEGATION_TOKEN"} & set(kinds), "the run has secrets"
+
+
+def test_secrets_and_unknown_records_tell_the_same(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    from kraft_codec.record import write_metadata_value
+
+    log.lead(1, epoch=1)
+    password = {"resourceType": 4, "resourceName": "1", "name": "ssl.key.password", "value": "pw"}
+    for value in ("pw", "other", "pw", "a password of many characters"):
+        log.append(write_metadata_value("ConfigRecord", 0, password | {"value": value}))
+    log.append(b"\x01\x7e\x00what nobody knows", write_metadata_value("ConfigRecord", 0, password))
+    token = {"owner": "User:al", "tokenId": "a-token"}
+    log.append(write_metadata_value("DelegationTokenRecord", 0, token))
+    node(tmp_path, 1, log.content)
+    told, again = both(reading.plan(tmp_path))
+    assert again == told
+    values = [json.loads(row)["value"] for row in told["config_changes"]]
+    assert len(values) == 5
+    assert len(set(values)) == 3, "equal secrets have equal forms, in the archive as in the log"
+
+
+def test_what_later_captures_do_not_contain_is_never_left_out(samples: Path, reading: Any) -> None:
+    """With no room for captures that others repeat, branches that were cut off are there still."""
+    plan = reading.plan(samples / "divergence")
+    told, again = both(plan, captures_bytes=0)
+    whole, few = (archived(plan, Redactor(KEY), **more) for more in ({}, {"captures_bytes": 0}))
+    assert len(few.plan.replicas) < len(whole.plan.replicas)
+    for name in SILVER_TABLES - {"watermarks", "replays"}:
+        assert again[name] == told[name], name
+
+
+def test_blocks_are_fetched_as_they_are_needed(
+    tmp_path: Path, reading: Any, node: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kraft_audit.replay import archive, archived_runs
+
+    monkeypatch.setattr(archive, "RUN_BYTES", 500)
+    monkeypatch.setattr(archived_runs, "BLOCK_BYTES", 1500)
+    log.lead(1, epoch=1)
+    for number in range(300):
+        log.topic(f"topic-{number}")
+    node(tmp_path, 1, log.content)
+    plan = reading.plan(tmp_path)
+    told, again = both(plan)
+    assert again == told
+    redactor = Redactor(KEY)
+    tables = MemoryTables.of(analyze(plan, open_storage=open_storage, redactor=redactor))
+    cluster = archived_cluster(tables, location="archive", cluster_id=plan.cluster_id)
+    indexed = tables.contents_asked
+    assert indexed > 10
+    (segment,) = [file for file in cluster.plan.replicas[0].files if file.kind == "segment"]
+    with cluster.storage.open(f"{cluster.plan.replicas[0].path}/{segment.name}") as file:
+        assert file.read_at(0, file.size_bytes).tobytes() == log.content
+        assert tables.contents_asked == 2 * indexed
+        assert file.read_at(1234, 4321).tobytes() == log.content[1234 : 1234 + 4321]
+
+
+def exported(cluster: ArchivedCluster, from_offset: int, to_offset: int) -> tuple[dict[str, bytes], Exported]:
+    redactor, done = ArchivedRedactor(KEY), Exported()
+    files: dict[str, bytes] = {}
+    for name, content in exported_files(canonical_log(cluster, redactor), from_offset, to_offset, redactor, done):
+        files[name] = files.get(name, b"") + content
+    return files, done
+
+
+def test_an_export_is_the_canonical_log(samples: Path, reading: Any, headers: Any) -> None:
+    """Of a cluster whose replicas part: the bytes of the node that holds what was committed."""
+    cluster = archived(reading.plan(samples / "divergence"), Redactor(KEY))
+    files, done = exported(cluster, 0, 1 << 40)
+    log = "__cluster_metadata-0/00000000000000000000.log"
+    kafkas = (samples / "divergence/12-after-truncation/node-1" / log).read_bytes()
+    assert files[log] == kafkas
+    assert (done.from_offset, done.to_offset) == (0, headers(kafkas)[-1].last_offset + 1)
+    assert (
+        files["__cluster_metadata-0/leader-epoch-checkpoint"].decode()
+        == (samples / "divergence/12-after-truncation/node-1/__cluster_metadata-0/leader-epoch-checkpoint").read_text()
+    )
+    part, done = exported(cluster, 30, 40)
+    inside = [one for one in headers(kafkas) if one.last_offset >= 30 and one.base_offset < 40]
+    (name,) = [name for name in part if name.endswith(".log")]
+    assert name == f"__cluster_metadata-0/{inside[0].base_offset:020d}.log"
+    assert part[name] == kafkas[inside[0].position : inside[-1].position + inside[-1].size_bytes]
+    with pytest.raises(InputError, match="nothing between 5000 and 6000: the archive has offsets 0 to"):
+        exported(cluster, 5000, 6000)
+
+
+def test_an_archive_that_was_tampered_with_is_refused(samples: Path, reading: Any) -> None:
+    plan = reading.plan(samples / "divergence")
+    tables = MemoryTables.of(analyze(plan, open_storage=open_storage, redactor=Redactor(KEY)))
+    batch = next(batch for name, batch in tables.rows if name == "archive" and batch["source"][0].as_py() == "log")
+    row = batch.to_pylist()[0]
+    content = bytearray(row["content"])
+    content[100] ^= 1
+    from kraft_codec.tables import ARCHIVE, build_rows
+
+    tables.rows[tables.rows.index(("archive", batch))] = (
+        "archive",
+        build_rows(ARCHIVE, [{**row, "content": bytes(content)}]),
+    )
+    with pytest.raises(InputError, match="is not what was written"):
+        archived_cluster(tables, location="archive", cluster_id=plan.cluster_id)
+
+
+def test_nothing_archived_is_said_in_one_line(samples: Path, reading: Any) -> None:
+    plan = reading.plan(samples / "divergence")
+    nothing = replace(plan, replicas=())
+    with pytest.raises(InputError, match="the archive holds nothing of cluster"):
+        archived(nothing, Redactor(KEY))
