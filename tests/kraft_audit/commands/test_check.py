@@ -104,6 +104,11 @@ def test_whatif_and_recover_plan(kraft_audit) -> None:
     of_rack = json.loads(kraft_audit("whatif", ELR, "--rack", "rack-14", "-o", "json").out)
     assert of_rack["lost_brokers"] == [14]
     assert kraft_audit("whatif", ELR).code == 2
+    ways = (["--lose", "11,12"], ["--lose", "12", "--lose", "11"])
+    both = [kraft_audit("whatif", ELR, *lose, "-o", "json").out for lose in ways]
+    assert both[0] == both[1]
+    assert kraft_audit("whatif", ELR, "--lose", "eleven").code == 2
+    assert "no broker here is registered in rack nowhere" in kraft_audit("whatif", ELR, "--rack", "nowhere").out
     plans = json.loads(kraft_audit("recover-plan", ELR, "-o", "json").out)
     state = json.loads(kraft_audit("state", ELR, "--only", "partitions", "-o", "json").out)
     leaderless = {(row["topic"], row["partition"]) for row in state["partitions"] if row["leader"] == -1}
