@@ -22,8 +22,10 @@ from kraft_audit.rules.partition_states import (
     shares,
 )
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.times import duration
+from kraft_audit.rules.times import duration, when
 
+DEPARTURE_ROWS = 50
+"""So many changes back it is looked up when a replica left: far enough for an incident."""
 CAUSES_THAT_RECOMPUTE_NOTHING = ("min_isr_edited", "replicas_of_partition_0", "controller_changed", "snapshot")
 
 
@@ -98,17 +100,32 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         row = _last_row(states, episode)
         last = (states.lists["isr"].of(row) or states.lists["elr"].of(row))[0]
         is_down = states.leader[row] == -1
-        risk = "it must come back with its disk" if is_down else "one unclean crash of it loses acknowledged records"
-        summary = f"broker {last} alone holds what was acknowledged, {risk}: {states.describe(row)}"
+        risk = ", it must come back with its disk" if is_down else ""
+        summary = f"broker {last} alone holds what was acknowledged{risk}: {states.describe(row)}"
         if episode.end is not None:
             return summary, "it is over: find out why it came to this, and whether that broker crashed meanwhile"
         if is_down:
             return summary, f"bring broker {last} back with its disk first ({status_text(history, last)})"
         others = [broker for broker in states.lists["replicas"].of(row) if broker != last]
-        back = ", ".join(status_text(history, broker) for broker in others)
-        return summary, f"bring another replica into the ISR before you touch broker {last}: {back}"
+        left = sorted((_departure(states, row, broker), broker) for broker in others)
+        back = "; ".join(status_text(history, broker) + text for (_, text), broker in reversed(left))
+        first = f"broker {left[-1][1]}" if left else "another replica"
+        return summary, f"bring {first} back into the ISR before you touch broker {last}: {back}"
 
     yield from _cases(states, condition, describe)
+
+
+def _departure(states: PartitionStates, row: int, broker: int) -> tuple[int, str]:
+    """When a broker left the ISR for the last time before a row, and how; the latest knows most."""
+    first = max(row - DEPARTURE_ROWS, 0)
+    for at in range(row, first, -1):
+        if states.is_first[at]:
+            break
+        if broker in states.lists["isr"].of(at - 1) and broker not in states.lists["isr"].of(at):
+            time_ms = int(states.timestamp_ms[at])
+            how = states.cause(at).replace("_", " ")
+            return time_ms, f", out of the ISR since {when(time_ms, int(states.timestamp_ms[row]))} ({how})"
+    return -1, ""
 
 
 def _last_row(states: PartitionStates, episode: Episode) -> int:

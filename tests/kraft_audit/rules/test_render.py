@@ -36,12 +36,13 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
         f"{when(T0)} to {when(T0 + 552_000, T0)} UTC",
         "",
         f"CRITICAL  KP001 last-replica-standing   2 partitions, since {when(T0 + 300_000)} (4 min 12 s)",
-        "          orders-3    broker 13 alone holds what was acknowledged, one unclean crash of it loses acknowledged "
-        "records: ISR [13]  ELR []  of replicas [11 12 13], leader 13   offset 300, leader epoch 4",
+        "          orders-3    broker 13 alone holds what was acknowledged: ISR [13]  ELR []  of replicas [11 12 13], "
+        "leader 13   offset 300, leader epoch 4",
         "          1 more: --rule KP001",
         "    why   One crash from loss: if that broker's machine dies without flushing, acknowledged records are gone, "
         "whatever min.insync.replicas says",
-        "    do    bring another replica into the ISR before you touch broker 13: broker 11 fenced, broker 12 fenced",
+        "    do    bring broker 12 back into the ISR before you touch broker 13: broker 12 fenced, out of the ISR "
+        f"since {when(T0 + 300_000, T0)} (fenced); broker 11 fenced, out of the ISR since {when(T0 + 300_000, T0)} (fenced)",
         "",
         "2 critical, 0 undecided.   explain KP001 · timeline incident.tgz · whatif incident.tgz --lose 13",
     ]
