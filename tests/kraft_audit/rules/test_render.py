@@ -41,8 +41,9 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
         "          1 more: --rule KP001",
         "    why   One crash from loss: if that broker's machine dies without flushing, acknowledged records are gone, "
         "whatever min.insync.replicas says",
-        "    do    bring broker 12 back into the ISR before you touch broker 13: broker 12 fenced, out of the ISR "
-        f"since {when(T0 + 300_000, T0)} (fenced); broker 11 fenced, out of the ISR since {when(T0 + 300_000, T0)} (fenced)",
+        "    do    bring broker 12 back into the ISR before you touch broker 13: "
+        f"broker 12 fenced, out of the ISR since {when(T0 + 300_000, T0)} (fenced); "
+        f"broker 11 fenced, out of the ISR since {when(T0 + 300_000, T0)} (fenced)",
         "",
         "2 critical, 0 undecided.   explain KP001 · timeline incident.tgz · whatif incident.tgz --lose 13",
     ]
