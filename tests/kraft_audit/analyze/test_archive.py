@@ -107,6 +107,7 @@ def test_compressed_batches(codec: Codec, tmp_path: Path, reading: Any, node: An
     assert [record.value for record in records_of(header, unknown)] == [NO_OP_VALUE] * 3
 
 
+@pytest.mark.slow
 def test_every_batch_of_the_samples_is_there_once(samples: Path, reading: Any) -> None:
     """Whatever was read of the logs is in the archive, by the keys that it had."""
     compared = 0

@@ -115,6 +115,7 @@ def test_secrets_and_unknown_records_tell_the_same(tmp_path: Path, reading: Any,
     assert len(set(values)) == 3, "equal secrets have equal forms, in the archive as in the log"
 
 
+@pytest.mark.slow
 def test_what_later_captures_do_not_contain_is_never_left_out(samples: Path, reading: Any) -> None:
     """With no room for captures that others repeat, branches that were cut off are there still."""
     plan = reading.plan(samples / "divergence")

@@ -1,0 +1,169 @@
+"""A lake whose log dirs and key are gone: told anew the same, and exported as Kafka's own tool reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kraft_audit.cli import run_command
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.archive_reading import REPLAYED
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import Manifest, manifest_of
+from kraft_audit.spark.reaudit import Reaudit, lake_alone, without_lost_key
+from kraft_audit.spark.source import StagingReader
+from kraft_audit.spark.tables import FINDINGS_STAGED, LAKE_TABLES
+
+MakeFleet = Callable[..., FleetSettings]
+CopyAged = Callable[[Path, Path], None]
+CLUSTERS = ("elr", "divergence", "torn-write")
+
+
+def rows(lake: str, table: str, plan: int) -> list[str]:
+    found = DeltaLake(lake).query(f"SELECT * FROM {table} WHERE plan = {plan}", table).to_pylist()  # noqa: S608
+    return sorted(json.dumps({name: row[name] for name in row if name != "plan"}, default=str) for row in found)
+
+
+def reaudit(fleet: FleetSettings) -> int:
+    """The number of the plan that a run from the archive closed, staged in this process."""
+
+    def stage(number: int) -> Manifest:
+        reader = StagingReader({"table": "staged", "lake": fleet.lake, "plan": str(number), "tasks": "2"})
+        return manifest_of(
+            row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
+        )
+
+    result = Reaudit(without_lost_key(fleet), DeltaLake(fleet.lake), stage, lambda line: None).all_steps()
+    assert result.exit_code == 0, result.failed
+    return result.plans[-1]
+
+
+@pytest.fixture
+def lake(make_fleet: MakeFleet, samples: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType) -> str:
+    """A lake of one plan, without the log dirs and the key that it was made of."""
+    logs = tmp_path / "logs"
+    for name in CLUSTERS:
+        copy_aged(samples / name, logs / name)
+    fleet = make_fleet({name: [logs / name] for name in CLUSTERS})
+    assert without_spark.run(fleet).exit_code == 0
+    shutil.rmtree(logs)
+    Path(fleet.redaction_key_file or "").unlink()
+    return fleet.lake
+
+
+@pytest.mark.slow
+def test_the_same_rows_from_delta_alone(lake: str) -> None:
+    bronze = {name: DeltaLake(lake).open(name).version() for name in ("captures", "batches", "records", "archive")}
+    number = reaudit(lake_alone(lake))
+    assert number == 2
+    for table in sorted(REPLAYED | {FINDINGS_STAGED.name}):
+        assert rows(lake, table, 2) == rows(lake, table, 1), table
+    assert len(rows(lake, "partition_changes", 2)) > 500
+    assert {name: DeltaLake(lake).open(name).version() for name in bronze} == bronze, "nothing read twice"
+    assert reaudit(lake_alone(lake, ["elr"])) == 3
+    assert {json.loads(row)["cluster_id"] for row in rows(lake, "replays", 3)} == {"SPA6Lw-19VaaSAxl6jMkhw"}
+    assert Ledger(DeltaLake(lake)).status().closed == 3
+
+
+@pytest.mark.slow
+def test_many_plans_are_told_as_one(
+    make_fleet: MakeFleet, samples: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType
+) -> None:
+    """Captures that came one by one, a branch cut off between them: the archive tells what one run over all tells."""
+    captures = sorted(path for path in (samples / "divergence").iterdir() if (path / "node-1").is_dir())
+    for capture in captures:
+        copy_aged(capture, tmp_path / "logs" / capture.name)
+    roots: list[Path | str] = [tmp_path / "logs" / capture.name for capture in captures]
+    for count in range(1, len(roots) + 1):
+        without_spark.run(make_fleet({"divergence": roots[:count]}, lake="steps"))
+    whole = make_fleet({"divergence": roots}, lake="whole")
+    without_spark.run(whole)
+    shutil.rmtree(tmp_path / "logs")
+    steps = lake_alone(str(tmp_path / "steps"))
+    number = reaudit(steps)
+    for table in sorted(REPLAYED - {"replays"}):
+        assert rows(steps.lake, table, number) == rows(whole.lake, table, 1), table
+
+
+@pytest.mark.slow
+def test_what_cannot_be_is_said_in_one_line(lake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ended(*arguments: str | Path) -> tuple[int, str]:
+        code = run_command([str(argument) for argument in arguments])
+        return code, capsys.readouterr().err
+
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").write_text("keep me")
+    assert ended("export", lake, "--cluster", "elr", "--out", full)[0] == 2
+    assert [path.name for path in full.iterdir()] == ["mine"]
+    for code, words, arguments in (
+        (2, "above --from", ("export", lake, "--from", "7", "--to", "7", "--out", tmp_path / "x")),
+        (3, "no cluster 'nobody': there are", ("export", lake, "--cluster", "nobody", "--out", tmp_path / "x")),
+        (3, "more than one cluster: there are", ("export", lake, "--out", tmp_path / "x")),
+        (3, "nothing between", ("export", lake, "--cluster", "elr", "--from", "9999", "--out", tmp_path / "x")),
+        (3, "no lake", ("export", tmp_path / "nowhere", "--out", tmp_path / "x")),
+        (2, "--lake LAKE with --from archive", ("run", "--from", "archive")),
+        (3, "there is no archive", ("run", "--from", "archive", "--lake", tmp_path / "nowhere")),
+    ):
+        found, told = ended(*arguments)
+        assert (found, len(told.splitlines())) == (code, 1), told
+        assert words in told
+    assert not (tmp_path / "x").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".unfinished")]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_kafkas_own_tool_reads_an_export(lake: str, samples: Path, tmp_path: Path, kafka_classpath: str) -> None:
+    """Every batch valid; the same lines as of the original, but for secrets, and CRCs where there were some."""
+    assert run_command(["export", lake, "--cluster", "elr", "--out", str(tmp_path / "exported")]) == 0
+    segment = "__cluster_metadata-0/00000000000000000000.log"
+    nodes = sorted((samples / "elr" / "29-stopped").glob(f"*/{segment}"), key=lambda path: path.stat().st_size)
+    texts = []
+    for path in (nodes[-1], tmp_path / "exported" / segment):
+        tool = ["java", "-Dfile.encoding=UTF-8", "-cp", kafka_classpath, "org.apache.kafka.tools.DumpLogSegments"]
+        options = ["--cluster-metadata-decoder", "--deep-iteration", "--files", str(path)]
+        utf_8 = os.environ | {"LC_ALL": "C.UTF-8"}
+        run = subprocess.run(
+            [*tool, *options], capture_output=True, encoding="utf-8", env=utf_8, timeout=100, check=True
+        )
+        texts.append(run.stdout.splitlines()[1:])
+    before, after = texts
+    assert len(after) == len(before) > 1000
+    assert not [line for line in after if "isvalid: false" in line or "Error" in line]
+    differing = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    assert differing
+    secret = re.compile(r'"(value|salt|storedKey|serverKey|tokenId)":"[^"]*"|crc: \d+')
+    assert [secret.sub("", one) for one, _ in differing] == [secret.sub("", other) for _, other in differing]
+    types = {match[1] for one, _ in differing if (match := re.search(r'"type":"(\w+)"', one))}
+    assert types <= {
+        "USER_SCRAM_CREDENTIAL_RECORD",
+        "DELEGATION_TOKEN_RECORD",
+        "REMOVE_DELEGATION_TOKEN_RECORD",
+        "CONFIG_RECORD",
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_the_command_by_spark(lake: str, project_root: Path) -> None:
+    job = ["python", str(project_root / "jobs" / "reaudit.py"), "--lake", lake, "--output", "json"]
+    ended = subprocess.run(job, capture_output=True, text=True, timeout=250, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["plans"] == [2]
+    for table in ("partition_changes", "voter_sets", "leader_epochs"):
+        assert rows(lake, table, 2) == rows(lake, table, 1), table
+
+
+def test_every_replayed_table_is_one_of_the_lake() -> None:
+    assert set(LAKE_TABLES) >= REPLAYED
