@@ -20,6 +20,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("fleet", type=Path, help="fleet.yaml")
     parser.add_argument("--lake", help="URI or path of the lake, instead of the file's")
     parser.add_argument("--cluster", action="append", help="only this cluster of the file; may be repeated")
+    parser.add_argument("--tables-only", action="store_true", help="end with the tables; findings wait for the gate")
     parser.add_argument("--finish", action="store_true", help="only finish the plan that a killed run left open")
     parser.add_argument(
         "--only", choices=list(Step), help="only this step; the first four are of the plan that is open"
