@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -68,3 +69,13 @@ def test_a_plan_left_open_is_finished_and_nothing_more(
     run = without_spark.Run(more, without_spark.DeltaLake(more.lake), without_spark.stager(more), lambda line: None)
     assert run.finish_open_plan().plans == [1]
     assert run.result.clusters == 1
+
+
+def test_the_job_takes_what_the_schedule_gives_it(
+    project_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = runpy.run_path(str(project_root / "jobs" / "analyze.py"))["main"]
+    missing = str(tmp_path / "fleet.yaml")
+    for more in (["--tables-only", "--cluster", "a", "--cluster", "b"], ["--finish"], ["--only", "findings"]):
+        assert job([missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 2
+        assert "a fleet file to read" in json.loads(capsys.readouterr().err)["message"]
