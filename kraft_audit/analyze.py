@@ -92,7 +92,9 @@ def reanalyze(
 
     `told` are the rows of `captures`, `batches` and `decode_errors` that the findings are judged by.
     """
-    collector = HistoryCollector(plan, open_storage=open_storage, redactor=redactor)
+    collector = HistoryCollector(
+        plan, open_storage=open_storage, redactor=redactor, history_bytes_max=HISTORY_BYTES_MAX
+    )
     for name, batch in told:
         collector.told(name, batch)
     found = silver(plan, tables & SILVER_TABLES, open_storage=open_storage, redactor=redactor, observer=collector)
