@@ -166,9 +166,10 @@ def test_spark_reads_the_tables_and_views_hide_open_plans(
 
 
 def test_views_tell_what_holds_and_what_is_proven(
-    fleet: FleetSettings, spark: SparkSession, without_spark: ModuleType
+    make_fleet: MakeFleet, samples: Path, spark: SparkSession, without_spark: ModuleType
 ) -> None:
     """Each row of partitions ends where the next of its partition begins; the log's batches are all told, once."""
+    fleet = make_fleet({"divergence": [samples / "divergence"]})
     without_spark.run(fleet)
     register_views(spark, fleet.lake)
     ends = spark.sql(
