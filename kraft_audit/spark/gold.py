@@ -39,11 +39,12 @@ class Action(enum.Enum):
 
     UPDATE = "update"
     INSERT = "insert"
+    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """UPDATE of a matched row, or INSERT of one that is not: column → expression over `known` and `found`."""
+    """UPDATE or DELETE of a matched row, or INSERT of one that is not: column → expression over `known` and `found`."""
 
     action: Action
     values: Mapping[str, str]
@@ -112,7 +113,7 @@ class GoldLake:
         """
         lake = self.lake
         if not isinstance(lake, DeltaLake) or merge.row_count > SMALL_ROWS:
-            return self.merge_sql(table, self._merge_text(table, merge), version)
+            return self._merge_by_spark(table, self._merge_text(table, merge), version)
         application = self.ledger.application(table)
         transactions = [] if version is None else [Transaction(application, version)]
         for attempt in range(COMMIT_ATTEMPTS):
@@ -147,7 +148,9 @@ class GoldLake:
         )
         for clause in merge.clauses:
             values = {name: text.format(nobody="found.nobody") for name, text in clause.values.items()}
-            if clause.action is Action.UPDATE:
+            if clause.action is Action.DELETE:
+                merger = merger.when_matched_delete(clause.condition)
+            elif clause.action is Action.UPDATE:
                 merger = merger.when_matched_update(values, clause.condition)
             else:
                 merger = merger.when_not_matched_insert(values, clause.condition)
@@ -171,7 +174,9 @@ class GoldLake:
         for clause in merge.clauses:
             values = {name: value.format(nobody="NULL") for name, value in clause.values.items()}
             condition = f" AND {clause.condition}" if clause.condition else ""
-            if clause.action is Action.UPDATE:
+            if clause.action is Action.DELETE:
+                text.append(f"WHEN MATCHED{condition} THEN DELETE")
+            elif clause.action is Action.UPDATE:
                 updates = ", ".join(f"{name} = {value}" for name, value in values.items())
                 text.append(f"WHEN MATCHED{condition} THEN UPDATE SET {updates}")
             else:
@@ -179,7 +184,7 @@ class GoldLake:
                 text.append(f"WHEN NOT MATCHED{condition} THEN INSERT ({columns}) VALUES ({inserted})")  # noqa: S608
         return "\n".join(text)
 
-    def merge_sql(self, table: str, sql: str, version: int | None = None) -> bool:
+    def _merge_by_spark(self, table: str, sql: str, version: int | None = None) -> bool:
         """Merge once by a MERGE of Spark's, as `merge` does."""
         from delta.exceptions import DeltaConcurrentModificationException
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from kraft_audit.rules.controls import CONTROL_OF
 from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.gold import GoldLake
+from kraft_audit.spark.gold import SMALL_ROWS, Action, Clause, GoldLake, Merge
 from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
+from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.views import view_sql
 from kraft_codec.tables import CAPTURES, PLANS, Table
 
@@ -182,21 +183,14 @@ JOIN changed ON before.cluster_id = changed.cluster_id
 """
 
 # Rows that are no longer computed go; rows that are the same stay, but for the newest, which tells how far it is.
-MERGE: Final = """
-MERGE INTO {table} AS known
-USING (
-    SELECT {columns}, day = max(day) OVER (PARTITION BY cluster_id) AS is_newest, false AS is_gone
-    FROM computed
-    UNION ALL
-    SELECT {columns}, false AS is_newest, true AS is_gone
-    FROM {table} AS old
-    WHERE cluster_id IN (SELECT cluster_id FROM changed)
-      AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
-) AS found
-ON {same_key}
-WHEN MATCHED AND found.is_gone THEN DELETE
-WHEN MATCHED AND ({differs}) THEN UPDATE SET {updates}
-WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})
+CHANGES: Final = """
+SELECT {columns}, day = max(day) OVER (PARTITION BY cluster_id) AS is_newest, false AS is_gone
+FROM computed
+UNION ALL
+SELECT {columns}, false AS is_newest, true AS is_gone
+FROM {table} AS old
+WHERE cluster_id IN (SELECT cluster_id FROM changed)
+  AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
 """
 RISK_CHANGED: Final = """
 SELECT cluster_id, max(plan) AS plan
@@ -264,7 +258,7 @@ class RiskTables:
         risk = RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX)
         self._view("exposure", risk)
         self._view("computed", "SELECT exposure.*, plan FROM exposure JOIN changed USING (cluster_id)")
-        self.gold.merge_sql(PARTITION_RISK.name, self._merge_sql(PARTITION_RISK), closed)
+        self._merge(PARTITION_RISK, closed)
 
     def _update_compliance(self, closed: int) -> None:
         spark = self.gold.spark
@@ -282,7 +276,7 @@ class RiskTables:
         )
         self._views(CAPTURES.name, "batches")
         self._view("computed", COMPLIANCE.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX))
-        self.gold.merge_sql(CLUSTER_COMPLIANCE.name, self._merge_sql(CLUSTER_COMPLIANCE))
+        self._merge(CLUSTER_COMPLIANCE)
 
     def _views(self, *tables: str) -> None:
         for table in tables:
@@ -291,19 +285,30 @@ class RiskTables:
     def _view(self, name: str, sql: str) -> None:
         self.gold.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {sql}")
 
-    def _merge_sql(self, table: Table) -> str:
+    def _merge(self, table: Table, version: int | None = None) -> None:
+        """Computed by Spark; merged by `deltalake` where Python reaches the lake and the rows are few."""
         columns, key = table.column_names, table.key
         # A newer plan alone is no difference, but on the newest day, which tells how far the cluster was computed.
         values = [name for name in columns if name not in (*key, "plan", "as_of_ms")]
-        differs = [f"NOT (known.{name} <=> found.{name})" for name in values]
+        differs = [f"(known.{name} IS DISTINCT FROM found.{name})" for name in values]
         if "as_of_ms" in columns:
-            differs.append("found.is_newest AND (known.plan <> found.plan OR known.as_of_ms <> found.as_of_ms)")
-        return MERGE.format(
+            differs.append("(found.is_newest AND (known.plan <> found.plan OR known.as_of_ms <> found.as_of_ms))")
+        sql = CHANGES.format(
             table=self.gold.place(table.name),
-            old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
-            same_key=" AND ".join(f"known.{name} = found.{name}" for name in key),
-            differs=" OR ".join(differs),
-            updates=", ".join(f"{name} = found.{name}" for name in columns if name not in key),
             columns=", ".join(columns),
-            values=", ".join(f"found.{name}" for name in columns),
+            old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
         )
+        inserted = {name: f"found.{name}" for name in columns}
+        updated = {name: value for name, value in inserted.items() if name not in key}
+        clauses = (
+            Clause(Action.DELETE, {}, "found.is_gone"),
+            Clause(Action.UPDATE, updated, f"NOT found.is_gone AND ({' OR '.join(differs)})"),
+            Clause(Action.INSERT, inserted),
+        )
+        same_row = " AND ".join(f"known.{name} = found.{name}" for name in key)
+        merge = Merge(same_row, clauses, lambda _: sql, row_count=SMALL_ROWS + 1)
+        if isinstance(self.gold.lake, DeltaLake):
+            rows = self.gold.spark.sql(sql).limit(SMALL_ROWS + 1).toArrow()
+            if rows.num_rows <= SMALL_ROWS:
+                merge = Merge(same_row, clauses, rows=rows)
+        self.gold.merge(table.name, merge, version)
