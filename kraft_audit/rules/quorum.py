@@ -157,6 +157,8 @@ def _contradicted(history: ClusterHistory, log: CanonicalLog) -> Iterator[Case]:
         in_a_gap = found is None and end <= log.end_offset
         if end <= log.start_offset or found == epoch or in_a_gap:
             continue
+        if found is not None and not _is_held_now(history, end - 1, found):
+            continue  # the end of a log that stayed behind, where only snapshots tell what came after
         now = "ends before it" if found is None else f"has epoch {found} there"
         yield Case(
             "log",
@@ -165,6 +167,15 @@ def _contradicted(history: ClusterHistory, log: CanonicalLog) -> Iterator[Case]:
             epoch=epoch,
             evidence=(proof,),
         )
+
+
+def _is_held_now(history: ClusterHistory, offset: int, epoch: int) -> bool:
+    """Whether a log that was captured last holds a record of that epoch at an offset, and goes on after it."""
+    batches = log_batches(history)
+    holds = (batches.base_offset <= offset) & (batches.last_offset >= offset) & (batches.leader_epoch == epoch)
+    is_end = canonical_log(history).end_offset == offset + 1
+    going_on = [row for row in newest_captures(history) if is_end or (row["log_end_offset"] or 0) > offset + 1]
+    return any(bool((holds & batches.held_by(row)).any()) for row in going_on)
 
 
 def _too_few_hold(history: ClusterHistory, newest: dict[str, Any]) -> Iterator[Case]:

@@ -29,11 +29,14 @@ class ClusterState:
     features: dict[str, int] = field(default_factory=dict)
     acls: dict[str, Line] = field(default_factory=dict)
     transaction: int | None = None
+    controller_id: int = -1
 
     def min_isr(self, subject: Subject) -> int:
-        """Topic, then cluster, then 1; at most the replicas of the topic's partition 0 (facts 5.6)."""
+        """Topic, then the active controller's own node, then cluster, then 1; at most the replicas of the topic's
+        partition 0 (facts 5.6)."""
         state = self.partitions[subject]
-        value = self.configs.get((TOPIC, state["topic"], MIN_ISR)) or self.configs.get((BROKER, "", MIN_ISR)) or "1"
+        scopes = ((TOPIC, state["topic"]), (BROKER, str(self.controller_id)), (BROKER, ""))
+        value = next((self.configs[*one, MIN_ISR] for one in scopes if (*one, MIN_ISR) in self.configs), "1")
         first = self.partitions.get((subject[0], 0), state)
         return min(int(value), len(first["replicas"]))
 
@@ -45,6 +48,7 @@ class ClusterState:
 def states_of(truth: Truth, *, to_offset: int) -> Iterator[ClusterState]:
     """The state after each committed record below `to_offset` that changed something; one object, changed in place."""
     lines = [*truth.lines["partition"], *truth.lines["topic_removed"], *truth.lines["metadata"]]
+    lines += truth.lines["leader_epoch"]
     state = ClusterState()
     by_offset: dict[int, list[Line]] = {}
     for line in lines:
@@ -68,6 +72,8 @@ def _apply(state: ClusterState, truth: Truth, line: Line) -> None:
             topic = state.partitions.pop(subject)["topic"]
             for key in [key for key in state.configs if key[:2] == (TOPIC, topic)]:
                 del state.configs[key]
+    elif line["kind"] == "leader_epoch":
+        state.controller_id = line["leader"]
     else:
         _apply_metadata(state, line["type"], line["fields"], line)
 

@@ -62,9 +62,9 @@ def _of_change(names: Names, state: ClusterState, subject: Subject, before: Part
         names["KP003"].add(name)
         if before["last_known_elr"] == [now["leader"]] and not state.may_elect_uncleanly(now["topic"]):
             names["KP004"].add(name)
-    if state.line["type"] == "ClearElrRecord" and before["elr"] and not now["elr"]:
+    if state.line.get("type") == "ClearElrRecord" and before["elr"] and not now["elr"]:
         names["KP007"].add(name)
-    if state.line["type"] == "PartitionChangeRecord" and now["elr"] and len(now["isr"]) >= state.min_isr(subject):
+    if state.line.get("type") == "PartitionChangeRecord" and now["elr"] and len(now["isr"]) >= state.min_isr(subject):
         names["KP006"].add(name)
     if _is_completed(before, now) and len(now["isr"]) < state.min_isr(subject):
         names["KP014"].add(name)
