@@ -253,6 +253,8 @@ def _is_canonical(
 def _canonical_log(history: ClusterHistory) -> CanonicalLog:
     batches = log_batches(history)
     chosen = np.flatnonzero(batches.is_canonical)
+    # A disk that began anew at a snapshot may have held another batch there: what was written last counts.
+    chosen = chosen[np.argsort(-batches.leader_epoch[chosen], kind="stable")]
     _, first = np.unique(batches.base_offset[chosen], return_index=True)
     rows = chosen[first]
     count = _numpy(history.table("batches")["record_count"].take(pa.array(batches.row[rows]))).astype(np.int64)
