@@ -67,7 +67,7 @@ def test_every_command_runs_as_printed(page: Printed, tmp_path: Path) -> None:
     run_as_printed(page, tmp_path)
 
 
-@pytest.mark.spark
+@pytest.mark.ci
 @pytest.mark.parametrize("page", printed("spark"), ids=lambda page: page.page)
 def test_every_command_with_spark_runs_as_printed(page: Printed, tmp_path: Path) -> None:
     run_as_printed(page, tmp_path)

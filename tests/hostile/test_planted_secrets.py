@@ -98,7 +98,7 @@ def test_no_command_lets_a_secret_out(cluster: Path, planted: Planted, command: 
     _nothing_in(made, planted)
 
 
-@pytest.mark.spark
+@pytest.mark.ci
 def test_no_table_and_no_export_holds_a_secret(cluster: Path, planted: Planted, command: Run, tmp_path: Path) -> None:
     made = tmp_path / "made"
     fleet = tmp_path / "fleet.yaml"

@@ -48,6 +48,7 @@ def zeros_gz(prefix: bytes, count: int, suffix: bytes = b"") -> bytes:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bomb.bin", OTHER, f"{LOG}/quorum-state.tmp"])
 def test_a_bomb_goes_off_at_the_ratio(good: dict[str, bytes], name: str) -> None:
     size = 100 << 20

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from kraft_engine.chronicle import InvariantViolationError
 from kraft_engine.drafts import Kip642Run, Kip856Run
 from kraft_engine.switches import ALL_ON
@@ -12,6 +14,7 @@ SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "20"))
 EVENT_COUNT = 5_000
 
 
+@pytest.mark.slow
 def test_kip856_replaces_disks_and_loses_nothing() -> None:
     added = removed = 0
     for seed in range(SEED_COUNT):

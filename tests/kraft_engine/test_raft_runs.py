@@ -15,6 +15,7 @@ SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "40"))
 EVENT_COUNT = 5_000
 
 
+@pytest.mark.slow
 def test_random_runs_keep_every_invariant() -> None:
     committed = elections = truncations = voter_sets = 0
     for seed in range(SEED_COUNT):

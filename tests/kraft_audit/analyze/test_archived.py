@@ -71,6 +71,7 @@ SCENARIOS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_samples_tell_the_same_from_the_archive(name: str, samples: Path, reading: Any) -> None:
     for plan in reading.plans(samples / name):

@@ -80,6 +80,7 @@ def test_changes_beside_a_broker_event_are_its_own(oracles: list[Any], to_column
     assert told >= 50
 
 
+@pytest.mark.slow
 def test_every_recorded_elr_is_the_expected_one(oracles: list[Any], to_columns: Any) -> None:
     compared = not_empty = 0
     for name, lines in logs(oracles):
@@ -92,6 +93,7 @@ def test_every_recorded_elr_is_the_expected_one(oracles: list[Any], to_columns: 
     assert not_empty >= 50
 
 
+@pytest.mark.slow
 def test_no_cause_is_left_untold(oracles: list[Any], to_columns: Any) -> None:
     for name, lines in logs(oracles):
         for row in rows_of(lines, to_columns, 10_000):

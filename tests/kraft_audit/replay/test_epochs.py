@@ -6,6 +6,8 @@ import re
 from itertools import groupby
 from typing import Any
 
+import pytest
+
 from kraft_audit.replay.epochs import MAX_BURNT_EPOCHS, EpochRun, leader_epoch_rows
 from kraft_audit.replay.records import ControlRecord, control_records
 from kraft_audit.replay.tables import LEADER_EPOCHS, silver_batch
@@ -19,6 +21,7 @@ def runs_of(lines: list[dict[str, Any]]) -> list[EpochRun]:
     return runs
 
 
+@pytest.mark.slow
 def test_epochs_are_those_of_the_leader_epoch_checkpoint(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:
@@ -47,6 +50,7 @@ def test_epochs_are_those_of_the_leader_epoch_checkpoint(oracles: list[Any], to_
     assert compared >= 5
 
 
+@pytest.mark.slow
 def test_described_leader_is_the_one_of_the_last_epoch(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:

@@ -61,6 +61,7 @@ def broker_as_kafka_tells(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_state_is_kafkas_image(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:

@@ -48,6 +48,7 @@ def reported(folder: Path, one: RoundInterval, when: str) -> int | None:
     return int(found[1]) if found else None
 
 
+@pytest.mark.slow
 def test_interval_holds_what_kafka_reported(oracles: list[Any]) -> None:
     compared = 0
     wide = {}
@@ -81,6 +82,7 @@ def test_every_high_watermark_that_kafka_logged_is_recomputed(oracles: list[Any]
     assert compared >= 500
 
 
+@pytest.mark.slow
 def test_small_tables_have_their_schema_and_unique_keys(oracles: list[Any]) -> None:
     for oracle in oracles:
         if oracle.folder.name == "crafted":

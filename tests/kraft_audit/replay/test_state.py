@@ -87,6 +87,7 @@ def test_default_is_the_end_and_an_offset_beyond_it_too(elr: Sources) -> None:
     assert not any(before.rows(name) for name in REPLAY_TABLES)
 
 
+@pytest.mark.slow
 def test_description_is_what_kafka_topics_printed(oracles: list[Any]) -> None:
     compared = 0
     for oracle in oracles:

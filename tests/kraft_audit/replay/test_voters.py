@@ -41,6 +41,7 @@ def history_of(oracle: Any, log_dir: str, to_columns: Any) -> list[VoterSet]:
     return voter_history([r for r in records if r.offset > start], static_voters=ids, before=before)
 
 
+@pytest.mark.slow
 def test_last_set_is_the_one_that_kafka_read(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:
@@ -72,6 +73,7 @@ def test_last_set_is_the_one_that_kafka_read(oracles: list[Any], to_columns: Any
     assert compared >= 5
 
 
+@pytest.mark.slow
 def test_described_voters_are_in_effect_at_the_leaders_end(oracles: list[Any], to_columns: Any) -> None:
     compared = 0
     for oracle in oracles:

@@ -161,7 +161,7 @@ def test_lives_of_findings(plans: Plans, table: FindingsTable, seed: int) -> Non
     live(plans, table, 12, seed)
 
 
-@pytest.mark.spark
+@pytest.mark.ci
 def test_many_findings_are_merged_by_spark_alike(
     plans: Plans, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def run(
     return lines, whole.all_steps()
 
 
-@pytest.mark.spark
+@pytest.mark.ci
 def test_a_run_ends_with_findings_and_risk(
     make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, spark: SparkSession
 ) -> None:

@@ -42,6 +42,7 @@ def maintained(lake: str, settings: MaintainSettings, **options: object) -> dict
     return {one.table: one for one in maintain_lake(opened, maintainer, settings, **options)}  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_small_files_are_joined_and_dropped_and_rows_stay(
     lake: str, lake_hash: Callable[..., dict[str, str]], table_versions: Callable[[str], dict[str, int]],
     samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
@@ -67,6 +68,7 @@ def test_small_files_are_joined_and_dropped_and_rows_stay(
     assert all(one.layout == "" for one in maintained(lake, settings).values())
 
 
+@pytest.mark.slow
 def test_what_a_younger_reader_may_hold_stays(lake: str) -> None:
     done = maintained(lake, MaintainSettings())
     assert done["records"].files_vacuumed == 0
@@ -81,6 +83,7 @@ def test_what_a_younger_reader_may_hold_stays(lake: str) -> None:
     assert not orphan.exists()
 
 
+@pytest.mark.slow
 def test_rows_past_their_days_go_and_the_ledger_keeps_what_runs_read(
     lake: str, monkeypatch: pytest.MonkeyPatch, rows_of: Callable[..., list[str]]
 ) -> None:
@@ -107,6 +110,7 @@ def test_an_open_plan_is_finished_first(
         maintained(fleet.lake, MaintainSettings(), vacuum_hours=0)
 
 
+@pytest.mark.slow
 def test_one_broken_table_is_told_and_the_others_are_kept_up(lake: str) -> None:
     (Path(lake) / "records" / "_delta_log" / f"{0:020}.json").write_text("{")
     done = maintained(lake, MaintainSettings())
@@ -114,6 +118,7 @@ def test_one_broken_table_is_told_and_the_others_are_kept_up(lake: str) -> None:
     assert done["batches"].files_after == 1
 
 
+@pytest.mark.slow
 def test_the_command(lake: str, capsys: pytest.CaptureFixture[str], project_root: Path, tmp_path: Path) -> None:
     conf = str(project_root / "conf" / "maintain.yaml")
     assert run_command(["maintain", lake, "--conf", conf, "--dry-run", "--output", "json"]) == 0

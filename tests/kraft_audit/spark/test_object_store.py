@@ -124,7 +124,7 @@ def test_a_lake_that_the_jvm_commits_to(
     (tmp_path / "jvm.yaml").write_text(yaml.safe_dump(fleet))
     program = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
     ran = subprocess.run(
-        [*program, "run", str(tmp_path / "jvm.yaml"), "--spark-conf", str(tmp_path / "s3a.conf")],
+        [*program, "run", str(tmp_path / "jvm.yaml"), "--tables-only", "--spark-conf", str(tmp_path / "s3a.conf")],
         env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=580,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4000:]

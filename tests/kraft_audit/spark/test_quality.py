@@ -56,20 +56,24 @@ def log_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(mine, key=lambda row: row["base_offset"])
 
 
+@pytest.mark.slow
 def test_what_a_run_wrote_keeps_every_promise(lake: DeltaLake) -> None:
     assert broken(lake) == {}
 
 
+@pytest.mark.slow
 def test_a_row_twice(lake: DeltaLake) -> None:
     rewrite(lake, "records", lambda rows: [*rows, rows[0]])
     assert broken(lake) == {("records", "repeated_keys"): 1.0, ("records", "rows_off_the_ledger"): 1.0}
 
 
+@pytest.mark.slow
 def test_a_batch_lost(lake: DeltaLake) -> None:
     rewrite(lake, "batches", lambda rows: [row for row in rows if row is not log_rows(rows)[5]])
     assert broken(lake) == {("batches", "offset_gaps"): 1.0, ("batches", "rows_off_the_ledger"): 1.0}
 
 
+@pytest.mark.slow
 def test_an_epoch_that_falls(lake: DeltaLake) -> None:
     def raise_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         log_rows(rows)[5]["leader_epoch"] += 1000
@@ -79,6 +83,7 @@ def test_an_epoch_that_falls(lake: DeltaLake) -> None:
     assert broken(lake) == {("batches", "epoch_falls"): 1.0}
 
 
+@pytest.mark.slow
 def test_bytes_that_do_not_add_up(lake: DeltaLake) -> None:
     rewrite(lake, "captures", lambda rows: [{**rows[0], "bytes_seen": rows[0]["bytes_seen"] + 1}, *rows[1:]])
     assert broken(lake) == {("captures", "bytes_unaccounted"): 1.0}
@@ -95,6 +100,7 @@ def test_a_cluster_without_news_is_a_warning(lake: DeltaLake) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_cluster_that_was_not_read_is_a_warning(
     lake: DeltaLake, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, tmp_path: Path
 ) -> None:

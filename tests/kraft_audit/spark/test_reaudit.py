@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -157,7 +158,7 @@ def test_kafkas_own_tool_reads_an_export(lake: str, samples: Path, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_the_command_by_spark(lake: str, project_root: Path) -> None:
-    job = ["python", str(project_root / "jobs" / "reaudit.py"), "--lake", lake, "--output", "json"]
+    job = [sys.executable, str(project_root / "jobs" / "reaudit.py"), "--lake", lake, "--output", "json"]
     ended = subprocess.run(job, capture_output=True, text=True, timeout=250, check=False)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["plans"] == [2]

@@ -27,7 +27,7 @@ from kraft_codec.tables import BATCHES, CAPTURES, Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.ci
 
 MINUTE_MS = 60_000
 DAY_MINUTES = 1440

@@ -41,6 +41,7 @@ def every_row(path: Path) -> set[tuple[Any, ...]]:
     return {tuple(row[name] for name in KEY) for row in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["elr", "divergence", "uncommitted-voter-change", "dynamic-quorum"])
 def test_any_limit_gives_the_committed_records_once(
     name: str, samples: Path, rows_between: Callable[..., list[tuple[Any, ...]]]
