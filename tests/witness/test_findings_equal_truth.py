@@ -11,8 +11,8 @@ from tests.witness.judged import judge_many, table
 from tests.witness.runs import regressions, seed_count
 from tests.witness.scenarios import Verdict, names, verdict
 
-MANY_SEEDS = 1_000
-"""As many as five minutes on two processors allow; `python -m tests.witness.judged` and `make soak` play more."""
+MANY_SEEDS = 160
+"""What a minute on two processors allows; `python -m tests.witness.judged` and `make soak` play more."""
 FEW = ("healthy", "last-replica-standing", "last-replica-standing-elr", "elr-wiped-by-config", "single-server-bug")
 
 
