@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Mapping
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,9 +12,9 @@ import typer
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, Path
 from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError
 from kraft_audit.commands.histories import histories
+from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
 from kraft_audit.output import Column, Format, Output
 from kraft_audit.rules.model import Severity
-from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -61,12 +60,8 @@ def check(
     in_full: Annotated[bool, typer.Option("--full", help="Every subject with its evidence.")] = False,
     fail_on: Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")] = FailOn.HIGH,
     output: Annotated[CheckFormat, typer.Option("--output", "-o", help="Table for people.")] = CheckFormat.TABLE,
-    settings: Annotated[
-        FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Thresholds: a conf/rules.yaml.")
-    ] = None,
-    waivers: Annotated[
-        FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Accepted findings, until a day.")
-    ] = None,
+    settings: SettingsFile = None,
+    waivers: WaiversFile = None,
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
@@ -80,7 +75,7 @@ def check(
       kraft-audit check samples/elr-06-kill-13-last-replica.tgz
       kraft-audit check samples/divergence --output json --fail-on never
     """
-    thresholds, known_waivers = _settings(settings), _waivers(waivers)
+    thresholds, known_waivers = thresholds_of(settings), waivers_of(waivers)
     only = None if not rule else [_rule_id(text) for text in rule]
     out = Output(Format.TABLE if output is CheckFormat.SARIF else Format(output.value))
     findings: list[Finding] = []
@@ -158,30 +153,3 @@ def _rule_id(text: str) -> str:
         near = pages.near(text)
         raise UsageError(f"no rule {text!r}{f', perhaps {near}' if near else ''}: `kraft-audit rules` lists them")
     return found.id
-
-
-def _settings(file: FilePath | None) -> dict[str, Thresholds]:
-    from kraft_audit.rules.settings import RuleSettingsError, load_rule_settings
-
-    if file is None:
-        return {}
-    try:
-        return load_rule_settings(file)
-    except RuleSettingsError as problem:
-        raise UsageError(str(problem)) from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(str(file), getattr(problem, "strerror", None) or "no UTF-8 text") from None
-
-
-def _waivers(file: FilePath | None) -> tuple[Waiver, ...]:
-    from kraft_audit.rules.settings import RuleSettingsError
-    from kraft_audit.rules.waivers import load_waivers
-
-    if file is None:
-        return ()
-    try:
-        return load_waivers(file)
-    except RuleSettingsError as problem:
-        raise UsageError(str(problem)) from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(str(file), getattr(problem, "strerror", None) or "no UTF-8 text") from None

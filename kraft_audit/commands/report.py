@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption
-from kraft_audit.commands.check import _settings, _waivers
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.histories import histories
+from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
 from kraft_audit.output import Output
 from kraft_codec.schemas import Dialect
 
@@ -41,12 +41,8 @@ def report(
     format_: Annotated[ReportFormat, typer.Option("--format", help="Pages, or a file for other programs.")] = (
         ReportFormat.HTML
     ),
-    settings: Annotated[
-        FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Thresholds: a conf/rules.yaml.")
-    ] = None,
-    waivers: Annotated[
-        FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Accepted findings, until a day.")
-    ] = None,
+    settings: SettingsFile = None,
+    waivers: WaiversFile = None,
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
@@ -104,7 +100,7 @@ def _source(
     from kraft_audit.report.path_source import PathSource
 
     found = histories(source, dialect=dialect, capture=capture, defaults=default)
-    return PathSource(source, found, _settings(settings), _waivers(waivers))
+    return PathSource(source, found, thresholds_of(settings), waivers_of(waivers))
 
 
 def _looks_like_a_lake(source: str) -> bool:
