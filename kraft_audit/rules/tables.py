@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.rules.model import Evidence, Finding
-from kraft_codec.tables import TIMESTAMP, Column, Table, build_rows
+from kraft_codec.tables import TIMESTAMP, Table, build_rows, is_, may
 
 EVIDENCE: Final = pa.list_(
     pa.field(
@@ -33,14 +33,6 @@ EVIDENCE: Final = pa.list_(
 WAIVER: Final = pa.struct([pa.field(name, pa.string(), nullable=False) for name in ("who", "why", "until")])
 
 
-def _is(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, False, comment)
-
-
-def _may(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, True, comment)
-
-
 FINDINGS: Final = Table(
     "findings",
     "gold",
@@ -49,30 +41,30 @@ FINDINGS: Final = Table(
     "for ever",
     "What was unsafe. A re-run finds the same finding_id again: it updates last_seen_ms and to_offset, never doubles.",
     (
-        _is("finding_id", pa.string(), "hash of (rule, cluster, subject, offset or time of the episode's beginning)"),
-        _is("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
-        _is("rule", pa.string(), "id of the rule, which never changes"),
-        _is("name", pa.string(), "name of the rule"),
-        _is("severity", pa.string(), "critical, high, medium or low"),
-        _is("scope", pa.string(), "what the subject is: voters, log, partition, broker or cluster"),
-        _is("status", pa.string(), "raised, undecided, or clear (rows without a subject)"),
-        _is("subject", pa.string(), "the partition, voter, replica, broker or setting"),
-        _is("summary", pa.string(), "what was found, one line"),
-        _may("reason", pa.string(), "why it is undecided"),
-        _may("from_offset", pa.int64(), "offset at which the episode began"),
-        _may("to_offset", pa.int64(), "offset at which it ended (exclusive); null while it lasts"),
-        _may("from_ms", pa.int64(), "append time of its beginning"),
-        _may("to_ms", pa.int64(), "append time of its end"),
-        _may("from_time", TIMESTAMP, "from_ms for people"),
-        _may("to_time", TIMESTAMP, "to_ms for people"),
-        _may("epoch", pa.int32(), "leader epoch it is about: of the partition for partitions, of the log otherwise"),
-        _is("is_over", pa.bool_(), "it is history: its cause is gone"),
-        _is("evidence", EVIDENCE, "the facts behind it"),
-        _is("why", pa.string(), "why it matters"),
-        _is("what_to_do", pa.string(), "what to do"),
-        _may("waiver", WAIVER, "who accepts it, why, and until which day"),
-        _may("seen_ms", pa.int64(), "when the captures behind it had been read"),
-        _is("plan", pa.int64(), "the plan that wrote this row; 0 where there is no ledger"),
+        is_("finding_id", pa.string(), "hash of (rule, cluster, subject, offset or time of the episode's beginning)"),
+        is_("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
+        is_("rule", pa.string(), "id of the rule, which never changes"),
+        is_("name", pa.string(), "name of the rule"),
+        is_("severity", pa.string(), "critical, high, medium or low"),
+        is_("scope", pa.string(), "what the subject is: voters, log, partition, broker or cluster"),
+        is_("status", pa.string(), "raised, undecided, or clear (rows without a subject)"),
+        is_("subject", pa.string(), "the partition, voter, replica, broker or setting"),
+        is_("summary", pa.string(), "what was found, one line"),
+        may("reason", pa.string(), "why it is undecided"),
+        may("from_offset", pa.int64(), "offset at which the episode began"),
+        may("to_offset", pa.int64(), "offset at which it ended (exclusive); null while it lasts"),
+        may("from_ms", pa.int64(), "append time of its beginning"),
+        may("to_ms", pa.int64(), "append time of its end"),
+        may("from_time", TIMESTAMP, "from_ms for people"),
+        may("to_time", TIMESTAMP, "to_ms for people"),
+        may("epoch", pa.int32(), "leader epoch it is about: of the partition for partitions, of the log otherwise"),
+        is_("is_over", pa.bool_(), "it is history: its cause is gone"),
+        is_("evidence", EVIDENCE, "the facts behind it"),
+        is_("why", pa.string(), "why it matters"),
+        is_("what_to_do", pa.string(), "what to do"),
+        may("waiver", WAIVER, "who accepts it, why, and until which day"),
+        may("seen_ms", pa.int64(), "when the captures behind it had been read"),
+        is_("plan", pa.int64(), "the plan that wrote this row; 0 where there is no ledger"),
     ),
 )
 

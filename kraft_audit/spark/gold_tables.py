@@ -11,17 +11,9 @@ import pyarrow as pa
 
 from kraft_audit.rules.tables import FINDINGS as JUDGED
 from kraft_audit.rules.tables import WAIVER
-from kraft_codec.tables import Column, Table
+from kraft_codec.tables import Table, is_, may
 
 RULE_IDS: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
-
-
-def _is(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, False, comment)
-
-
-def _may(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, True, comment)
 
 
 FINDINGS: Final = Table(
@@ -33,15 +25,15 @@ FINDINGS: Final = Table(
     "What was and is unsafe. Each plan merges what the rules said of the clusters that it read: never a row twice.",
     (
         *JUDGED.columns,
-        _is("state", pa.string(), "open; waived: somebody accepts it today; closed: its cause is gone"),
-        _is("first_seen_ms", pa.int64(), "when the captures that first showed it had been read"),
-        _is("last_seen_ms", pa.int64(), "when the newest captures that showed it had been read"),
-        _may("closed_ms", pa.int64(), "when it ended, as far as is known; null while it is not closed"),
-        _may("closed_by", pa.string(), "ended: the log shows its end; not_found: a later plan no longer finds it"),
-        _is("reopened_count", pa.int32(), "how often it was back after it had been closed"),
-        _is("first_plan", pa.int64(), "the plan that found it first; `plan` is the newest that said anything of it"),
-        _is("changed_ms", pa.int64(), "when its state or its waiver last became another one"),
-        _may("expired_waiver", WAIVER, "the waiver that held once; the finding counts again"),
+        is_("state", pa.string(), "open; waived: somebody accepts it today; closed: its cause is gone"),
+        is_("first_seen_ms", pa.int64(), "when the captures that first showed it had been read"),
+        is_("last_seen_ms", pa.int64(), "when the newest captures that showed it had been read"),
+        may("closed_ms", pa.int64(), "when it ended, as far as is known; null while it is not closed"),
+        may("closed_by", pa.string(), "ended: the log shows its end; not_found: a later plan no longer finds it"),
+        is_("reopened_count", pa.int32(), "how often it was back after it had been closed"),
+        is_("first_plan", pa.int64(), "the plan that found it first; `plan` is the newest that said anything of it"),
+        is_("changed_ms", pa.int64(), "when its state or its waiver last became another one"),
+        may("expired_waiver", WAIVER, "the waiver that held once; the finding counts again"),
     ),
 )
 PARTITION_RISK: Final = Table(
@@ -52,16 +44,16 @@ PARTITION_RISK: Final = Table(
     "for ever",
     "Exposure, in minutes summed over partitions. A day without a row was safe; what lasts counts to the log's end.",
     (
-        _is("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
-        _is("day", pa.date32(), "day, UTC"),
-        _is("topic", pa.string(), "topic name"),
-        _is("rack", pa.string(), "newest registered rack of the leader, else of the first in ISR or ELR; empty: none"),
-        _is("partitions", pa.int64(), "partitions that were exposed in any way"),
-        _is("last_replica_minutes", pa.float64(), "one replica alone in ISR and ELR though more are assigned (KP001)"),
-        _is("offline_minutes", pa.float64(), "without a leader (KP002)"),
-        _is("under_min_isr_minutes", pa.float64(), "ISR below the effective min ISR (KP005)"),
-        _is("exposure_minutes", pa.float64(), "any of the three, each minute of a partition once"),
-        _is("plan", pa.int64(), "the plan that wrote this row"),
+        is_("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
+        is_("day", pa.date32(), "day, UTC"),
+        is_("topic", pa.string(), "topic name"),
+        is_("rack", pa.string(), "newest registered rack of the leader, else of the first in ISR or ELR; empty: none"),
+        is_("partitions", pa.int64(), "partitions that were exposed in any way"),
+        is_("last_replica_minutes", pa.float64(), "one replica alone in ISR and ELR though more are assigned (KP001)"),
+        is_("offline_minutes", pa.float64(), "without a leader (KP002)"),
+        is_("under_min_isr_minutes", pa.float64(), "ISR below the effective min ISR (KP005)"),
+        is_("exposure_minutes", pa.float64(), "any of the three, each minute of a partition once"),
+        is_("plan", pa.int64(), "the plan that wrote this row"),
     ),
 )
 CLUSTER_COMPLIANCE: Final = Table(
@@ -72,21 +64,21 @@ CLUSTER_COMPLIANCE: Final = Table(
     "for ever",
     "Which controls held: broken by findings of severity medium and up that lasted into that day and were not waived.",
     (
-        _is("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
-        _is("day", pa.date32(), "day, UTC"),
-        _is("control", pa.string(), "durability, change_management, quorum_safety, log_integrity or access"),
-        _is("status", pa.string(), "held, broken, or undecided: not broken, but a rule could not tell"),
-        _is("broken_by", RULE_IDS, "ids of the rules that broke it, in order"),
-        _is("waived_by", RULE_IDS, "ids of rules whose findings are waived on that day: counted apart"),
-        _is("undecided_by", RULE_IDS, "ids of rules that could not be decided"),
-        _is("open_findings", pa.int64(), "findings behind broken_by"),
-        _is("waived_findings", pa.int64(), "findings behind waived_by"),
-        _is("low_findings", pa.int64(), "findings of severity low: hygiene, which breaks no control"),
-        _may("worst_severity", pa.string(), "of the findings behind broken_by; null where there are none"),
-        _is("trend", pa.string(), "open findings against the day before: first, same, better or worse"),
-        _is("broken_days", pa.int64(), "days without a break that it has been broken, this one included"),
-        _is("as_of_ms", pa.int64(), "the newest changed_ms of the cluster's findings that this row knows"),
-        _is("plan", pa.int64(), "the plan that wrote this row"),
+        is_("cluster_id", pa.string(), "cluster id, 22 characters as Kafka prints it"),
+        is_("day", pa.date32(), "day, UTC"),
+        is_("control", pa.string(), "durability, change_management, quorum_safety, log_integrity or access"),
+        is_("status", pa.string(), "held, broken, or undecided: not broken, but a rule could not tell"),
+        is_("broken_by", RULE_IDS, "ids of the rules that broke it, in order"),
+        is_("waived_by", RULE_IDS, "ids of rules whose findings are waived on that day: counted apart"),
+        is_("undecided_by", RULE_IDS, "ids of rules that could not be decided"),
+        is_("open_findings", pa.int64(), "findings behind broken_by"),
+        is_("waived_findings", pa.int64(), "findings behind waived_by"),
+        is_("low_findings", pa.int64(), "findings of severity low: hygiene, which breaks no control"),
+        may("worst_severity", pa.string(), "of the findings behind broken_by; null where there are none"),
+        is_("trend", pa.string(), "open findings against the day before: first, same, better or worse"),
+        is_("broken_days", pa.int64(), "days without a break that it has been broken, this one included"),
+        is_("as_of_ms", pa.int64(), "the newest changed_ms of the cluster's findings that this row knows"),
+        is_("plan", pa.int64(), "the plan that wrote this row"),
     ),
 )
 GOLD: Final[dict[str, Table]] = {table.name: table for table in (FINDINGS, PARTITION_RISK, CLUSTER_COMPLIANCE)}
