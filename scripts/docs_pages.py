@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from kraft_audit.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
 from kraft_audit.rules.pages import pages as rule_pages
 from kraft_audit.settings import ClusterSettings, FleetSettings
-from kraft_codec.tables import Table
+from kraft_codec.contract import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {

@@ -52,42 +52,52 @@ class Committer(enum.StrEnum):
     SPARK = "spark"
 
 
+FleetFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake."),
+]
+LakeOption = Annotated[
+    str | None, typer.Option(metavar="LAKE", show_default=False, help="Another lake than the file names.")
+]
+SourceOption = Annotated[
+    Source, typer.Option("--from", help="archive: the silver tables and findings anew, from the lake alone.")
+]
+OnlyOption = Annotated[
+    StepOption | None, typer.Option(show_default=False, help="One step; the first four are of the open plan.")
+]
+SparkConfOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", show_default=False, help="Spark properties that win over the defaults."),
+]
+CommitterOption = Annotated[
+    Committer | None, typer.Option(show_default=False, help="spark: where only the JVM reaches the lake.")
+]
+ClusterOption = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", metavar="NAME", show_default=False, help="Only this cluster; may be repeated."),
+]
+FinishOption = Annotated[bool, typer.Option("--finish", help="Only finish the plan that a killed run left open.")]
+TablesOnlyOption = Annotated[
+    bool, typer.Option("--tables-only", help="End with the tables, for `quality` to judge, before --only findings.")
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="json: an object a line with run, step and cluster, on stderr.")
+]
+OutputOption = Annotated[SummaryFormat, typer.Option("--output", "-o", help="How the summary is printed.")]
+
+
 def run(
-    fleet: Annotated[
-        Path | None,
-        typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake."),
-    ] = None,
-    lake: Annotated[
-        str | None, typer.Option(metavar="LAKE", show_default=False, help="Another lake than the file names.")
-    ] = None,
-    source: Annotated[
-        Source, typer.Option("--from", help="archive: the silver tables and findings anew, from the lake alone.")
-    ] = Source.LOGS,
-    only: Annotated[
-        StepOption | None, typer.Option(show_default=False, help="One step; the first four are of the open plan.")
-    ] = None,
-    spark_conf: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Spark properties that win over the defaults."),
-    ] = None,
-    committer: Annotated[
-        Committer | None, typer.Option(show_default=False, help="spark: where only the JVM reaches the lake.")
-    ] = None,
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option("--cluster", metavar="NAME", show_default=False, help="Only this cluster; may be repeated."),
-    ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="Only finish the plan that a killed run left open.")] = False,
-    tables_only: Annotated[
-        bool,
-        typer.Option("--tables-only", help="End with the tables, for `quality` to judge, before --only findings."),
-    ] = False,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="json: an object a line with run, step and cluster, on stderr.")
-    ] = LogFormat.TEXT,
-    output: Annotated[SummaryFormat, typer.Option("--output", "-o", help="How the summary is printed.")] = (
-        SummaryFormat.TABLE
-    ),
+    fleet: FleetFile = None,
+    lake: LakeOption = None,
+    source: SourceOption = Source.LOGS,
+    only: OnlyOption = None,
+    spark_conf: SparkConfOption = None,
+    committer: CommitterOption = None,
+    cluster: ClusterOption = None,
+    finish: FinishOption = False,
+    tables_only: TablesOnlyOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    output: OutputOption = SummaryFormat.TABLE,
 ) -> int:
     """Read what is new in a fleet's log dirs into Delta tables, on Spark.
 

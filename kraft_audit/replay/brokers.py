@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from kraft_audit.replay.history import Change, History
 from kraft_audit.replay.tables import BROKER_CHANGES, CONTROLLER_CHANGES
-from kraft_codec.tables import Table
+from kraft_codec.contract import Table
 from kraft_codec.uuids import uuid_text
 
 _FENCING = {1: True, -1: False}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from kraft_audit.replay.history import Change, History
 from kraft_audit.replay.tables import CONFIG_CHANGES, FEATURE_CHANGES
-from kraft_codec.tables import Table
+from kraft_codec.contract import Table
 
 RESOURCE_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
 KRAFT_VERSION: Final = "kraft.version"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kraft_audit.replay.records import RecordColumns, rows_in_order
 from kraft_audit.replay.tables import silver_batch
-from kraft_codec.tables import Table
+from kraft_codec.contract import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from kraft_audit.replay.history import Change, History
 from kraft_audit.replay.records import ENVELOPE
 from kraft_audit.replay.tables import SECURITY_CHANGES
-from kraft_codec.tables import Table
+from kraft_codec.contract import Table
 from kraft_codec.uuids import uuid_text
 
 _UNTOLD: Final = frozenset({*ENVELOPE, "base_offset", "unknown_tagged_fields"})

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_codec.tables import NODE_IDS, Column, Table, build_rows
+from kraft_codec.contract import NODE_IDS, Column, Table
+from kraft_codec.tables import build_rows
 
 
 def _column(name: str, type_: pa.DataType, comment: str, *, nullable: bool = False) -> Column:

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from kraft_audit.replay.tables import SILVER
+from kraft_codec.contract import Table
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import BRONZE, Table
+from kraft_codec.tables import BRONZE
 
 CONTRACTS: Final[Mapping[str, Table]] = {**{table.name: table for table in BRONZE}, **SILVER}
 INPUTS: Final = (

@@ -8,7 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.rules.model import Evidence, Finding
-from kraft_codec.tables import TIMESTAMP, Table, build_rows, is_, may
+from kraft_codec.contract import TIMESTAMP, Table, is_, may
+from kraft_codec.tables import build_rows
 
 EVIDENCE: Final = pa.list_(
     pa.field(

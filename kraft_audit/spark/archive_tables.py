@@ -12,9 +12,10 @@ from kraft_audit.replay.plan import from_json
 from kraft_audit.settings import absolute
 from kraft_audit.spark.lake import DeltaLake, sql_text
 from kraft_audit.spark.ledger import OPENED, Ledger
+from kraft_codec.contract import Table
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS, Table
+from kraft_codec.tables import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
 
 HOLDINGS: tuple[str, ...] = (
     "node_id", "directory_id", "captured_at_ms", "capture_number", "root", "path", "source", "file_name",

@@ -19,8 +19,8 @@ from kraft_audit.spark.ledger import Ledger, contract_schema
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_stage import reason
 from kraft_audit.spark.views import TableReference, path_tables
+from kraft_codec.contract import Table
 from kraft_codec.errors import InputError
-from kraft_codec.tables import Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kraft_audit.rules.tables import FINDINGS as JUDGED
 from kraft_audit.rules.tables import WAIVER
-from kraft_codec.tables import Table, is_, may
+from kraft_codec.contract import Table, is_, may
 
 RULE_IDS: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
 

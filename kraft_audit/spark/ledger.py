@@ -34,7 +34,8 @@ from kraft_audit.spark.ledger_state import (
     with_opened,
 )
 from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_codec.tables import FILES, PLANS, Table, build_rows
+from kraft_codec.contract import Table
+from kraft_codec.tables import FILES, PLANS, build_rows
 
 OPENED: Final = "opened"
 STAGED: Final = "staged"

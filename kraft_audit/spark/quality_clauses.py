@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 
 from kraft_audit.spark.lake import Lake
 from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, STAGED
-from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS, Table
+from kraft_codec.contract import Table
+from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS
 
 Severity = Literal["critical", "warning"]
 HOUR_MS: Final = 3_600_000

@@ -14,7 +14,8 @@ from kraft_audit.spark.gold import SMALL_ROWS, Action, Clause, GoldLake, Merge
 from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.views import view_sql
-from kraft_codec.tables import CAPTURES, PLANS, Table
+from kraft_codec.contract import Table
+from kraft_codec.tables import CAPTURES, PLANS
 
 PARTITION_CHANGES: Final = "partition_changes"
 BROKER_CHANGES: Final = "broker_changes"

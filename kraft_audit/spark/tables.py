@@ -8,7 +8,8 @@ from typing import Final
 
 from kraft_audit.replay.tables import SILVER
 from kraft_audit.rules.tables import FINDINGS
-from kraft_codec.tables import BRONZE, PLANS, TABLES, Table
+from kraft_codec.contract import Table
+from kraft_codec.tables import BRONZE, PLANS, TABLES
 
 FINDINGS_STAGED: Final = replace(
     FINDINGS,

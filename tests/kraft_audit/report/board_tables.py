@@ -11,7 +11,8 @@ from deltalake import write_deltalake
 
 from kraft_audit.replay.tables import SILVER
 from kraft_audit.spark.gold_tables import GOLD
-from kraft_codec.tables import Table, build_rows
+from kraft_codec.contract import Table
+from kraft_codec.tables import build_rows
 
 DAY = datetime.date(2026, 11, 21)
 TABLES = {**GOLD, **{name: SILVER[name] for name in ("watermarks", "voter_sets", "leader_epochs")}}

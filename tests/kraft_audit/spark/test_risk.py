@@ -22,7 +22,8 @@ from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.spark.risk import RiskTables
-from kraft_codec.tables import BATCHES, CAPTURES, Table
+from kraft_codec.contract import Table
+from kraft_codec.tables import BATCHES, CAPTURES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
