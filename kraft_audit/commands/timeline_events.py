@@ -8,6 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kraft_audit.rules.history import ClusterHistory
 
 SNAPSHOT: Final = "snapshot"
@@ -99,9 +101,11 @@ def _voter_sets(history: ClusterHistory) -> Iterator[Event]:
 
 def _brokers(history: ClusterHistory) -> Iterator[Event]:
     for row in history.rows("broker_changes"):
-        mark = "S" if row["in_controlled_shutdown"] else "F" if row["fenced"] else "+"
+        if row["cause"] == "unchanged":
+            continue
+        mark = "F" if row["fenced"] else "S" if row["in_controlled_shutdown"] else "+"
         marks = {row["broker_id"]: mark if row["exists"] else ""}
-        yield _event(row, "broker", f"broker {row['broker_id']} {_words(row['cause'])}", brokers=marks)
+        yield _event(row, "broker", f"broker {row['broker_id']} {_broker_words(row)}", brokers=marks)
 
 
 def _controllers(history: ClusterHistory) -> Iterator[Event]:
@@ -176,9 +180,17 @@ def _event(row: dict[str, Any], kind: str, text: str, *, brokers: dict[int, str]
     )
 
 
+def _broker_words(row: Mapping[str, Any]) -> str:
+    if row["cause"] == "cordoned_log_dirs":
+        return (
+            f"cordons {_ids(row['cordoned_log_dirs'])}" if row["cordoned_log_dirs"] else "cordons no log dir any more"
+        )
+    return _words(row["cause"])
+
+
 def _words(cause: str) -> str:
     return cause.replace("_", " ")
 
 
-def _ids(nodes: list[int]) -> str:
+def _ids(nodes: list[int] | list[str]) -> str:
     return " ".join(map(str, nodes))

@@ -95,7 +95,9 @@ def _registration_change(before: Mapping[str, Any], row: Mapping[str, Any]) -> C
     cause = "unchanged"
     if row["cordoned_log_dirs"] is not None:
         state["cordoned_log_dirs"] = _texts(row["cordoned_log_dirs"])
-        cause = "cordoned_log_dirs"
+        # Brokers of 4.3 write the list with every unfencing, nearly always empty as it was.
+        if state["cordoned_log_dirs"] != before["cordoned_log_dirs"]:
+            cause = "cordoned_log_dirs"
     if row["log_dirs"]:
         state["log_dirs"] = _sorted_directories(row["log_dirs"])
         cause = "log_dirs"

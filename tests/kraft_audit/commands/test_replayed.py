@@ -246,3 +246,13 @@ def test_every_sample_is_told(kraft_audit, samples: Path, command: str) -> None:
     for path in sorted(samples.iterdir()):
         if path.suffix == ".tgz" or (path.is_dir() and path.name not in ("crafted", "static-to-dynamic-upgrade")):
             tell(kraft_audit, command, path)
+
+
+def test_a_stopped_broker_is_fenced_and_an_unchanged_cordoned_list_is_no_event(kraft_audit) -> None:
+    rows = json.loads(kraft_audit("timeline", "samples/dynamic-quorum", "-o", "json").out)
+    assert not [row["text"] for row in rows if "cordon" in row["text"]]
+    stopping, stopped = (
+        [row["nodes"]["11"] for row in rows if row["text"] == f"broker 11 {cause}"][-1]
+        for cause in ("controlled shutdown", "fenced")
+    )
+    assert (stopping, stopped) == ("S", "F")
