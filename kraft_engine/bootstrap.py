@@ -38,11 +38,16 @@ class Bootstrap:
         names = [METADATA_VERSION, *sorted(name for name in self.features if name != METADATA_VERSION)]
         return [feature(name, self.features[name]) for name in names]
 
-    def records(self) -> list[Record]:
-        """The first data batch of a new log (ActivationRecordsGenerator)."""
+    def image_records(self) -> list[Record]:
+        """What the first data batch leaves in the image."""
         body = self.feature_records()
         if self.features.get(ELR_FEATURE, 0) > 0:
             body.append(config(BROKER, "", MIN_ISR, str(self.static_min_isr)))
+        return body
+
+    def records(self) -> list[Record]:
+        """The first data batch of a new log (ActivationRecordsGenerator)."""
+        body = self.image_records()
         if self.features[METADATA_VERSION] < 13:
             return body
         begin: Record = ("BeginTransactionRecord", 0, {"name": "Bootstrap records"})

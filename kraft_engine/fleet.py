@@ -1,21 +1,21 @@
 """Many clusters, many partitions, fast: logs for benchmarks, made in columns instead of by events.
 
-Every cluster is a quiet quorum of three: one epoch, one leader, brokers, topics, then K ISR changes in batches of 64
-that take a replica out of the ISR of 64 partitions and, in the next batch, back in. All replicas hold the same bytes.
+Every cluster is a quiet quorum: one epoch, one leader, brokers, topics, then K ISR changes in batches of 64 that take a
+replica out of the ISR of 64 partitions and, in the next batch, back in. All replicas hold the same bytes. An aged fleet
+is one whose logs were cleaned up: what stood before the changes is in a snapshot, and the log begins behind it.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from kraft_codec.batch import crc32c
 from kraft_codec.file_names import offset_index_name, segment_name, snapshot_name, time_index_name
 from kraft_codec.files import (
     EpochEntry,
@@ -33,18 +33,26 @@ from kraft_engine.batches import Record
 from kraft_engine.bootstrap import Bootstrap
 from kraft_engine.chance import Chance
 from kraft_engine.encoding import bootstrap_octets, records_octets, snapshot_octets
+from kraft_engine.fleet_topics import (
+    BROKERS,
+    PARTITIONS_A_TOPIC,
+    Octets,
+    big_endian,
+    sign,
+    topic_batches,
+    topic_records,
+)
 from kraft_engine.log import Snapshot
 from kraft_engine.logdir import METADATA_DIR, TOPIC_ID
 from kraft_engine.segments import INDEX_INTERVAL_BYTES
 from kraft_engine.voters import Voter, VoterSet
 from kraft_engine.world import EPOCH_MS
 
-Octets = npt.NDArray[np.uint8]
 BATCH_RECORDS: Final = 64  # offset deltas of one byte
 CHUNK_PAIRS: Final = 4_096
-CONTROLLERS: Final = (1, 2, 3)
-BROKERS: Final = (11, 12, 13)
-PARTITIONS_A_TOPIC: Final = 50
+CONTROLLERS_MAX: Final = 5
+PAUSE_MS: Final = 10
+AGED_PAUSE_MS: Final = 1_000  # an hour's changes, not one operation's
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +66,55 @@ class Fleet:
 
 
 def simulate_fleet(
-    out: Path, *, clusters: int, partitions: int, changes: int, seed: int = 1, replicas: int = 3
+    out: Path,
+    *,
+    clusters: int,
+    partitions: int,
+    changes: int,
+    seed: int = 1,
+    voters: int = 3,
+    replicas: int | None = None,
+    is_aged: bool = False,
 ) -> Fleet:
     """Writes `clusters` folders `cluster-<n>/node-<id>` below `out`, and `truth.jsonl` with a line a cluster.
 
-    `changes` is rounded up to whole pairs of batches; `replicas` (1 to 3) says how many controllers' dirs are written.
+    `changes` is rounded up to whole pairs of batches; `replicas` (1 to `voters`, all of them by default) says how many
+    controllers' dirs are written. With `is_aged` a snapshot holds brokers and topics, and the log begins at its end.
     """
-    if clusters < 1 or partitions < 1 or changes < 0 or not 1 <= replicas <= len(CONTROLLERS):
-        raise ValueError(f"clusters {clusters}, partitions {partitions}, changes {changes}, replicas {replicas}")
+    written = voters if replicas is None else replicas
+    if clusters < 1 or partitions < 1 or changes < 0 or not 1 <= written <= voters <= CONTROLLERS_MAX:
+        raise ValueError(
+            f"clusters {clusters}, partitions {partitions}, changes {changes}, voters {voters}, replicas {written}"
+        )
     out.mkdir(parents=True, exist_ok=True)
     log_bytes = record_count = 0
     with (out / "truth.jsonl").open("w", encoding="utf-8") as truth:
         for number in range(clusters):
-            cluster = _Cluster(Chance(seed * 1_000_003 + number), partitions)
-            cluster.write(out / f"cluster-{number}", changes, replicas)
-            log_bytes += cluster.log_bytes * replicas
+            cluster = _Cluster(Chance(seed * 1_000_003 + number), partitions, voters, is_aged)
+            cluster.write(out / f"cluster-{number}", changes, written)
+            log_bytes += cluster.log_bytes * written
             record_count += cluster.end_offset
             truth.write(json.dumps(cluster.truth(number)) + "\n")
     return Fleet(out, clusters, log_bytes, record_count)
 
 
 class _Cluster:
-    def __init__(self, chance: Chance, partition_count: int) -> None:
+    def __init__(self, chance: Chance, partition_count: int, voter_count: int, is_aged: bool) -> None:
         self.chance = chance
+        self.is_aged = is_aged
+        self.pause_ms = AGED_PAUSE_MS if is_aged else PAUSE_MS
+        self.controllers = tuple(range(1, voter_count + 1))
         self.cluster_id = uuid_text(chance.uuid())
-        self.directories = [chance.uuid() for _ in CONTROLLERS]
+        self.directories = [chance.uuid() for _ in self.controllers]
         self.partition_count = partition_count
         topic_count = -(-partition_count // PARTITIONS_A_TOPIC)
         self.topic_ids = [chance.uuid() for _ in range(topic_count)]
         self.changes = np.zeros(partition_count, np.int64)
         self.end_offset = 0
+        self.position = 0
+        self.now_ms = EPOCH_MS
+        self.start_offset = 0
+        self.snapshot = b""
         self.log_bytes = 0
         self.index: list[tuple[int, int]] = []
         self.times: list[tuple[int, int]] = []
@@ -97,16 +124,18 @@ class _Cluster:
     def voters(self) -> VoterSet:
         return VoterSet(
             Voter(node_id, directory, f"controller-{node_id}", 9093)
-            for node_id, directory in zip(CONTROLLERS, self.directories, strict=True)
+            for node_id, directory in zip(self.controllers, self.directories, strict=True)
         )
 
     def write(self, folder: Path, changes: int, replicas: int) -> None:
-        paths = [folder / f"node-{node_id}" / METADATA_DIR for node_id in CONTROLLERS[:replicas]]
+        """Node dirs of the first `replicas` voters; the log is made once, in chunks."""
+        paths = [folder / f"node-{node_id}" / METADATA_DIR for node_id in self.controllers[:replicas]]
         for path in paths:
             path.mkdir(parents=True)
-        files = [(path / segment_name(0)).open("wb") for path in paths]
+        head = self._cleaned_up() if self.is_aged else self._head()
+        files = [(path / segment_name(self.start_offset)).open("wb") for path in paths]
         try:
-            for octets in self._log(changes):
+            for octets in self._log(head, changes):
                 self.log_bytes += len(octets)
                 for file in files:
                     file.write(octets)
@@ -116,29 +145,62 @@ class _Cluster:
         for number, path in enumerate(paths):
             self._write_beside(path, number)
 
-    def _log(self, changes: int) -> list[bytes] | _Chunks:
-        head = self._head()
-        return _Chunks(self, head, -(-changes // (2 * BATCH_RECORDS)))
+    def _log(self, head: list[bytes], changes: int) -> Iterator[bytes]:
+        yield from head
+        left = -(-changes // (2 * BATCH_RECORDS))
+        while left:
+            count = min(left, CHUNK_PAIRS)
+            left -= count
+            yield isr_pairs(self, count)
+        if self.is_aged:  # what tells an auditor that no operation is half done
+            self.now_ms += self.pause_ms
+            yield self._batch([("NoOpRecord", 0, {})], is_control=False)
 
     def _head(self) -> list[bytes]:
         """The epoch's first batch, the bootstrap records, brokers, topics."""
-        voters = self.voters()
         change = {
             "version": 0,
             "leaderId": 1,
-            "voters": [{"voterId": node_id} for node_id in CONTROLLERS],
-            "grantingVoters": [{"voterId": 1}, {"voterId": 2}],
+            "voters": [{"voterId": node_id} for node_id in self.controllers],
+            "grantingVoters": [{"voterId": node_id} for node_id in self.controllers[: len(self.controllers) // 2 + 1]],
         }
         start: list[Record] = [
             ("LEADER_CHANGE", 0, change),
             ("KRAFT_VERSION", 0, {"version": 0, "kRaftVersion": 1}),
-            ("KRAFT_VOTERS", 0, voters.fields()),
+            ("KRAFT_VOTERS", 0, self.voters().fields()),
         ]
         batches = [self._batch(start, is_control=True), self._batch(self.bootstrap.records(), is_control=False)]
         batches.append(self._batch([self._broker(broker) for broker in BROKERS], is_control=False))
-        for number, topic_id in enumerate(self.topic_ids):
-            batches.append(self._batch(self._topic(number, topic_id), is_control=False))
+        return [*batches, *self._topics()]
+
+    def _topics(self) -> list[bytes]:
+        """A batch a topic: whole ones from a template, the last one of fewer partitions record by record."""
+        whole = self.partition_count // PARTITIONS_A_TOPIC
+        batches = topic_batches(self.topic_ids[:whole], self.end_offset, EPOCH_MS)
+        for octets in batches:
+            self.note_batch(len(octets), PARTITIONS_A_TOPIC + 1, EPOCH_MS)
+        if whole < len(self.topic_ids):
+            rest = self.partition_count - whole * PARTITIONS_A_TOPIC
+            batches.append(self._batch(topic_records(whole, self.topic_ids[whole], rest), is_control=False))
         return batches
+
+    def _cleaned_up(self) -> list[bytes]:
+        """Puts what a whole log begins with into a snapshot; nothing of it is left in the log."""
+        head: list[Record] = [
+            ("SNAPSHOT_HEADER", 0, {"version": 0, "lastContainedLogTimestamp": EPOCH_MS}),
+            ("KRAFT_VERSION", 0, {"version": 0, "kRaftVersion": 1}),
+            ("KRAFT_VOTERS", 0, self.voters().fields()),
+        ]
+        # A snapshot's offsets count its own records; the log's, those of the log that is gone.
+        parts = [self._batch(head, is_control=True)]
+        state = [*self.bootstrap.image_records(), *(self._broker(broker) for broker in BROKERS)]
+        parts += [self._batch(state, is_control=False), *self._topics()]
+        parts.append(self._batch([("SNAPSHOT_FOOTER", 0, {"version": 0})], is_control=True))
+        self.snapshot = b"".join(parts)
+        self.start_offset = self.end_offset
+        self.position = self.since_entry = 0
+        self.index, self.times = [], []
+        return []
 
     def _broker(self, broker: int) -> Record:
         fields = {
@@ -153,28 +215,9 @@ class _Cluster:
         }
         return ("RegisterBrokerRecord", 4, fields)
 
-    def _topic(self, number: int, topic_id: bytes) -> list[Record]:
-        records: list[Record] = [("TopicRecord", 0, {"name": f"topic-{number:05d}", "topicId": topic_id})]
-        count = min(PARTITIONS_A_TOPIC, self.partition_count - number * PARTITIONS_A_TOPIC)
-        for index in range(count):
-            fields = {
-                "partitionId": index,
-                "topicId": topic_id,
-                "replicas": list(BROKERS),
-                "isr": list(BROKERS),
-                "removingReplicas": [],
-                "addingReplicas": [],
-                "leader": BROKERS[0],
-                "leaderEpoch": 0,
-                "partitionEpoch": 0,
-                "directories": [bytes(15) + b"\x01"] * len(BROKERS),
-            }
-            records.append(("PartitionRecord", 2, fields))
-        return records
-
     def _batch(self, records: list[Record], *, is_control: bool) -> bytes:
-        octets = records_octets(records, self.end_offset, 1, EPOCH_MS, is_control, Dialect.KIP853)
-        self.note_batch(len(octets), len(records), EPOCH_MS)
+        octets = records_octets(records, self.end_offset, 1, self.now_ms, is_control, Dialect.KIP853)
+        self.note_batch(len(octets), len(records), self.now_ms)
         return octets
 
     def note_batch(self, size_bytes: int, record_count: int, timestamp_ms: int) -> None:
@@ -182,33 +225,35 @@ class _Cluster:
         position = self.position
         last = self.end_offset + record_count - 1
         if self.since_entry > INDEX_INTERVAL_BYTES:
-            self.index.append((last, position))
+            self.index.append((last - self.start_offset, position))
             if not self.times or timestamp_ms > self.times[-1][0]:
-                self.times.append((timestamp_ms, last))
+                self.times.append((timestamp_ms, last - self.start_offset))
             self.since_entry = 0
         self.since_entry += size_bytes
         self.position = position + size_bytes
         self.end_offset = last + 1
 
-    position = 0
-
     def _write_beside(self, path: Path, number: int) -> None:
         offsets = np.array(self.index, np.int64).reshape(-1, 2)
         index = OffsetIndex(offsets[:, 0].astype(np.int32), offsets[:, 1].astype(np.int32), 8 * len(offsets))
-        (path / offset_index_name(0)).write_bytes(format_offset_index(index))
+        start = self.start_offset
+        (path / offset_index_name(start)).write_bytes(format_offset_index(index))
         times = np.array(self.times, np.int64).reshape(-1, 2)
         time_index = TimeIndex(times[:, 0], times[:, 1].astype(np.int32), 12 * len(times))
-        (path / time_index_name(0)).write_bytes(format_time_index(time_index))
-        snapshot = Snapshot((0, 0), None, 1, self.voters(), EPOCH_MS, EPOCH_MS)
-        (path / snapshot_name(0, 0)).write_bytes(snapshot_octets(snapshot, Dialect.KIP853))
-        (path / "leader-epoch-checkpoint").write_bytes(format_leader_epoch_checkpoint((EpochEntry(1, 0),)))
+        (path / time_index_name(start)).write_bytes(format_time_index(time_index))
+        if self.is_aged:
+            (path / snapshot_name(start, 1)).write_bytes(self.snapshot)
+        else:
+            first = Snapshot((0, 0), None, 1, self.voters(), EPOCH_MS, EPOCH_MS)
+            (path / snapshot_name(0, 0)).write_bytes(snapshot_octets(first, Dialect.KIP853))
+        (path / "leader-epoch-checkpoint").write_bytes(format_leader_epoch_checkpoint((EpochEntry(1, start),)))
         (path / "partition.metadata").write_bytes(format_partition_metadata(PartitionMetadata(0, TOPIC_ID)))
         voted = -1 if number == 0 else 1
         state = QuorumState(1, 1, 1, voted, uuid_text(self.directories[0] if number else bytes(16)))
         (path / "quorum-state").write_bytes(format_quorum_state(state))
         meta = meta_properties(
             cluster_id=self.cluster_id,
-            node_id=CONTROLLERS[number],
+            node_id=self.controllers[number],
             directory_id=uuid_text(self.directories[number]),
             date="Thu Jan 01 00:00:00 UTC 2026",
         )
@@ -226,29 +271,6 @@ class _Cluster:
             "partition_epochs_sum": int(self.changes.sum()),
             "partition_epoch_max": int(self.changes.max()),
         }
-
-
-class _Chunks:
-    """Iterates over a log's bytes: its head, then chunks of pairs of batches."""
-
-    def __init__(self, cluster: _Cluster, head: list[bytes], pair_count: int) -> None:
-        self.cluster = cluster
-        self.head = head
-        self.pair_count = pair_count
-
-    def __iter__(self) -> _Chunks:
-        self.left = self.pair_count
-        self.heads = iter(self.head)
-        return self
-
-    def __next__(self) -> bytes:
-        for octets in self.heads:
-            return octets
-        if not self.left:
-            raise StopIteration
-        count = min(self.left, CHUNK_PAIRS)
-        self.left -= count
-        return isr_pairs(self.cluster, count)
 
 
 def _template(isr: tuple[int, ...]) -> bytes:
@@ -283,9 +305,13 @@ def isr_pairs(cluster: _Cluster, count: int) -> bytes:
     chosen = (first_partition[:, None] + np.arange(BATCH_RECORDS)) % cluster.partition_count
     np.add.at(cluster.changes, chosen.reshape(-1), 2)
     topic_ids = np.frombuffer(b"".join(cluster.topic_ids), np.uint8).reshape(-1, 16)[chosen // PARTITIONS_A_TOPIC]
-    indexes = _big_endian(chosen % PARTITIONS_A_TOPIC, ">i4")
+    indexes = big_endian(chosen % PARTITIONS_A_TOPIC, ">i4")
     rows = np.tile(np.concatenate([SHRINK, EXPAND]), (count, 1))
-    start_ms = EPOCH_MS + 10 * (cluster.end_offset // BATCH_RECORDS)
+    start_ms = (
+        cluster.now_ms + cluster.pause_ms
+        if cluster.is_aged
+        else EPOCH_MS + PAUSE_MS * (cluster.end_offset // BATCH_RECORDS)
+    )
     for which, (begin, template) in enumerate(((0, SHRINK), (len(SHRINK), EXPAND))):
         part = rows[:, begin : begin + len(template)]
         body = part[:, HEADER.size :].reshape(count, BATCH_RECORDS, -1)
@@ -293,26 +319,14 @@ def isr_pairs(cluster: _Cluster, count: int) -> bytes:
         body[:, :, TOPIC_AT : TOPIC_AT + 16] = topic_ids
         part[:, HEADER.size :] = body.reshape(count, -1)
         batch_numbers = 2 * np.arange(count) + which
-        part[:, 0:8] = _big_endian(cluster.end_offset + BATCH_RECORDS * batch_numbers, ">i8")
-        times = _big_endian(start_ms + 10 * batch_numbers, ">i8")
+        part[:, 0:8] = big_endian(cluster.end_offset + BATCH_RECORDS * batch_numbers, ">i8")
+        times = big_endian(start_ms + cluster.pause_ms * batch_numbers, ">i8")
         part[:, 27:35] = times
         part[:, 35:43] = times
-    _sign(rows)
+    for begin, size in ((0, len(SHRINK)), (len(SHRINK), len(EXPAND))):
+        sign(rows[:, begin : begin + size])
     for number in range(2 * count):
         size = len(SHRINK) if number % 2 == 0 else len(EXPAND)
-        cluster.note_batch(size, BATCH_RECORDS, start_ms + 10 * number)
+        cluster.note_batch(size, BATCH_RECORDS, start_ms + cluster.pause_ms * number)
+    cluster.now_ms = start_ms + cluster.pause_ms * (2 * count - 1)
     return rows.tobytes()
-
-
-def _big_endian(values: npt.NDArray[np.int64], kind: str) -> Octets:
-    """The values' bytes, one more axis at the end."""
-    converted = np.ascontiguousarray(values.astype(kind))
-    return converted.view(np.uint8).reshape(*values.shape, -1)
-
-
-def _sign(rows: Octets) -> None:
-    """CRC-32C of bytes 21 to the end of every batch."""
-    for begin, size in ((0, len(SHRINK)), (len(SHRINK), len(EXPAND))):
-        for row in rows:
-            crc = crc32c(row[begin + 21 : begin + size].tobytes())
-            row[begin + 17 : begin + 21] = np.frombuffer(struct.pack(">I", crc), np.uint8)

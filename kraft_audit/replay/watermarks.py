@@ -94,17 +94,38 @@ def proofs_of_commitment(evidence: ClusterEvidence) -> Iterator[Proof]:
                 end, epoch, f"metadata was written in epoch {epoch} behind its first batch, which ends at {end}"
             )
         # What an earlier epoch proves lies below what a later one does: logs of 10,000 epochs exist.
-        epochs = branch.leaders.keys() & branch.run_of_epoch.keys() - evidence.split_epochs
+        starts = {epoch: start.offset for epoch, start in branch.leaders.items()} | _begun_below(evidence, branch)
+        epochs = starts.keys() & branch.run_of_epoch.keys() - evidence.split_epochs
         for epoch in sorted(epochs, reverse=True):
-            proofs = list(_acknowledged_proofs(evidence, branch, epoch))
+            proofs = list(_acknowledged_proofs(evidence, branch, epoch, starts[epoch]))
             yield from proofs
             if proofs:
                 break
 
 
-def _acknowledged_proofs(evidence: ClusterEvidence, branch: Branch, epoch: int) -> Iterator[Proof]:
-    """What majorities of the sets that an epoch's leader had in effect acknowledged in that epoch."""
-    above = branch.leaders[epoch].offset
+def _begun_below(evidence: ClusterEvidence, branch: Branch) -> dict[int, int]:
+    """The epoch that a cleaned-up log begins in, whose LeaderChange is gone with what a snapshot holds.
+
+    A LeaderChange is its epoch's first record, so it lies below the end of a snapshot whose last record is of that
+    epoch: the offset told is that of this last record.
+    """
+    if not branch.runs or branch.runs[0].epoch in branch.leaders:
+        return {}
+    first = branch.runs[0]
+    ends = [
+        offset
+        for replica in evidence.replicas
+        for offset, epoch in replica.snapshots
+        if epoch == first.epoch and first.from_offset <= offset <= first.to_offset
+    ]
+    return {first.epoch: min(ends) - 1} if ends else {}
+
+
+def _acknowledged_proofs(evidence: ClusterEvidence, branch: Branch, epoch: int, above: int) -> Iterator[Proof]:
+    """What majorities of the sets that an epoch's leader had in effect acknowledged in that epoch.
+
+    `above`: the offset of its LeaderChange, or of a record of the epoch that a snapshot proves committed.
+    """
     for voter_set, superseded_at in branch.sets_in_epoch(epoch):
         acks = sorted(acknowledgements(evidence, branch, voter_set, epoch), key=lambda ack: -ack.end_offset)
         needed = majority(len(voter_set.voters))

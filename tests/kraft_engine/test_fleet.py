@@ -9,9 +9,13 @@ import pytest
 
 from kraft_codec.batch import Batch, read_batches, read_records
 from kraft_codec.record import read_metadata_value
+from kraft_codec.schemas import Dialect
+from kraft_engine.encoding import records_octets
 from kraft_engine.fleet import simulate_fleet
+from kraft_engine.fleet_topics import topic_batches, topic_records
 from kraft_engine.image import Image
 from kraft_engine.simulate import tree_hash
+from kraft_engine.world import EPOCH_MS
 
 
 def test_a_fleet_is_read_back_as_it_was_meant(tmp_path: Path) -> None:
@@ -48,3 +52,35 @@ def test_a_fleet_depends_on_its_seed_alone(tmp_path: Path) -> None:
 def test_an_empty_fleet_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="clusters 0"):
         simulate_fleet(tmp_path, clusters=0, partitions=1, changes=1)
+
+
+def test_an_aged_fleet_begins_at_a_snapshot_of_what_is_gone(tmp_path: Path) -> None:
+    simulate_fleet(tmp_path, clusters=1, partitions=120, changes=256, voters=5, is_aged=True)
+    (line,) = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
+    folder = tmp_path / "cluster-0" / "node-5" / "__cluster_metadata-0"
+    assert len(list(tmp_path.glob("cluster-0/node-*"))) == 5
+    (snapshot,) = folder.glob("*.checkpoint")
+    image = Image()
+    start = int(snapshot.name.partition("-")[0])
+    for octets, expected in ((snapshot.read_bytes(), 0), ((folder / f"{start:020d}.log").read_bytes(), start)):
+        for batch in read_batches(octets):
+            assert isinstance(batch, Batch)
+            assert batch.damage is None
+            assert batch.header.base_offset == expected
+            expected = batch.header.last_offset + 1  # each file counts on from its start
+            for record in read_records(octets, batch.header):
+                if not batch.header.is_control and record.value is not None:
+                    found = read_metadata_value(record.value)
+                    image.replay(found.message.name, dict(found.fields))
+    assert expected == line["committed_offset"]
+    assert sum(one.partition_epoch for one in image.all_partitions()) == line["partition_epochs_sum"] == 256
+    assert len(image.all_partitions()) == 120
+
+
+def test_topics_from_a_template_are_those_that_the_codec_writes() -> None:
+    ids = [bytes([number]) * 16 for number in range(1, 4)]
+    written = [
+        records_octets(topic_records(number, topic_id, 50), 7 + 51 * number, 1, EPOCH_MS, False, Dialect.KIP853)
+        for number, topic_id in enumerate(ids)
+    ]
+    assert topic_batches(ids, 7, EPOCH_MS) == written
