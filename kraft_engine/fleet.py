@@ -2,7 +2,9 @@
 
 Every cluster is a quiet quorum: one epoch, one leader, brokers, topics, then K ISR changes in batches of 64 that take a
 replica out of the ISR of 64 partitions and, in the next batch, back in. All replicas hold the same bytes. An aged fleet
-is one whose logs were cleaned up: what stood before the changes is in a snapshot, and the log begins behind it.
+is one whose logs were cleaned up: what stood before the changes is in a snapshot, and the log begins behind it; each
+pair of batches is followed by a NoOp, as idle controllers write them, and a snapshot is made every so many pairs. One
+with more changes and the same seed begins with the same bytes: that is how a fleet grows.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ CHUNK_PAIRS: Final = 4_096
 CONTROLLERS_MAX: Final = 5
 PAUSE_MS: Final = 10
 AGED_PAUSE_MS: Final = 1_000  # an hour's changes, not one operation's
+SNAPSHOT_PAIRS: Final = 3_500
+"""About 20 MB of log: metadata.log.max.record.bytes.between.snapshots of Kafka 4.3.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,13 @@ def simulate_fleet(
     voters: int = 3,
     replicas: int | None = None,
     is_aged: bool = False,
+    snapshot_pairs: int = SNAPSHOT_PAIRS,
 ) -> Fleet:
     """Writes `clusters` folders `cluster-<n>/node-<id>` below `out`, and `truth.jsonl` with a line a cluster.
 
     `changes` is rounded up to whole pairs of batches; `replicas` (1 to `voters`, all of them by default) says how many
-    controllers' dirs are written. With `is_aged` a snapshot holds brokers and topics, and the log begins at its end.
+    controllers' dirs are written. With `is_aged` a snapshot holds brokers and topics, and the log begins at its end; a
+    snapshot follows every `snapshot_pairs` pairs.
     """
     written = voters if replicas is None else replicas
     if clusters < 1 or partitions < 1 or changes < 0 or not 1 <= written <= voters <= CONTROLLERS_MAX:
@@ -90,7 +96,7 @@ def simulate_fleet(
     log_bytes = record_count = 0
     with (out / "truth.jsonl").open("w", encoding="utf-8") as truth:
         for number in range(clusters):
-            cluster = _Cluster(Chance(seed * 1_000_003 + number), partitions, voters, is_aged)
+            cluster = _Cluster(Chance(seed * 1_000_003 + number), partitions, voters, snapshot_pairs if is_aged else 0)
             cluster.write(out / f"cluster-{number}", changes, written)
             log_bytes += cluster.log_bytes * written
             record_count += cluster.end_offset
@@ -99,10 +105,11 @@ def simulate_fleet(
 
 
 class _Cluster:
-    def __init__(self, chance: Chance, partition_count: int, voter_count: int, is_aged: bool) -> None:
+    def __init__(self, chance: Chance, partition_count: int, voter_count: int, snapshot_pairs: int) -> None:
         self.chance = chance
-        self.is_aged = is_aged
-        self.pause_ms = AGED_PAUSE_MS if is_aged else PAUSE_MS
+        self.snapshot_pairs = snapshot_pairs
+        self.is_aged = snapshot_pairs > 0
+        self.pause_ms = AGED_PAUSE_MS if self.is_aged else PAUSE_MS
         self.controllers = tuple(range(1, voter_count + 1))
         self.cluster_id = uuid_text(chance.uuid())
         self.directories = [chance.uuid() for _ in self.controllers]
@@ -114,7 +121,8 @@ class _Cluster:
         self.position = 0
         self.now_ms = EPOCH_MS
         self.start_offset = 0
-        self.snapshot = b""
+        self.snapshots: list[tuple[int, bytes]] = []
+        self.brokers: list[Record] = []
         self.log_bytes = 0
         self.index: list[tuple[int, int]] = []
         self.times: list[tuple[int, int]] = []
@@ -148,13 +156,13 @@ class _Cluster:
     def _log(self, head: list[bytes], changes: int) -> Iterator[bytes]:
         yield from head
         left = -(-changes // (2 * BATCH_RECORDS))
+        chunk = self.snapshot_pairs or CHUNK_PAIRS
         while left:
-            count = min(left, CHUNK_PAIRS)
+            count = min(left, chunk)
             left -= count
             yield isr_pairs(self, count)
-        if self.is_aged:  # what tells an auditor that no operation is half done
-            self.now_ms += self.pause_ms
-            yield self._batch([("NoOpRecord", 0, {})], is_control=False)
+            if self.is_aged and count == chunk:
+                self.snapshots.append((self.end_offset, self._snapshot()))
 
     def _head(self) -> list[bytes]:
         """The epoch's first batch, the bootstrap records, brokers, topics."""
@@ -170,37 +178,45 @@ class _Cluster:
             ("KRAFT_VOTERS", 0, self.voters().fields()),
         ]
         batches = [self._batch(start, is_control=True), self._batch(self.bootstrap.records(), is_control=False)]
-        batches.append(self._batch([self._broker(broker) for broker in BROKERS], is_control=False))
+        self.brokers = [self._broker(broker) for broker in BROKERS]
+        batches.append(self._batch(self.brokers, is_control=False))
         return [*batches, *self._topics()]
 
     def _topics(self) -> list[bytes]:
         """A batch a topic: whole ones from a template, the last one of fewer partitions record by record."""
         whole = self.partition_count // PARTITIONS_A_TOPIC
-        batches = topic_batches(self.topic_ids[:whole], self.end_offset, EPOCH_MS)
+        epochs = self.changes[: whole * PARTITIONS_A_TOPIC].reshape(whole, PARTITIONS_A_TOPIC)
+        batches = topic_batches(self.topic_ids[:whole], self.end_offset, self.now_ms, epochs)
         for octets in batches:
-            self.note_batch(len(octets), PARTITIONS_A_TOPIC + 1, EPOCH_MS)
+            self.note_batch(len(octets), PARTITIONS_A_TOPIC + 1, self.now_ms)
         if whole < len(self.topic_ids):
-            rest = self.partition_count - whole * PARTITIONS_A_TOPIC
+            rest = self.changes[whole * PARTITIONS_A_TOPIC :].tolist()
             batches.append(self._batch(topic_records(whole, self.topic_ids[whole], rest), is_control=False))
         return batches
 
     def _cleaned_up(self) -> list[bytes]:
         """Puts what a whole log begins with into a snapshot; nothing of it is left in the log."""
+        self.brokers = [self._broker(broker) for broker in BROKERS]
+        # As many records as a log that was not cleaned up begins with, and its LeaderChange.
+        self.end_offset = self.start_offset = len(self.topic_ids) + self.partition_count + 100
+        self.snapshots.append((self.start_offset, self._snapshot()))
+        return []
+
+    def _snapshot(self) -> bytes:
+        """The image as it is now. A snapshot's offsets count its own records, and no index has them."""
+        kept = self.end_offset, self.position, self.since_entry, self.index, self.times
+        self.end_offset, self.index, self.times = 0, [], []
         head: list[Record] = [
-            ("SNAPSHOT_HEADER", 0, {"version": 0, "lastContainedLogTimestamp": EPOCH_MS}),
+            ("SNAPSHOT_HEADER", 0, {"version": 0, "lastContainedLogTimestamp": self.now_ms}),
             ("KRAFT_VERSION", 0, {"version": 0, "kRaftVersion": 1}),
             ("KRAFT_VOTERS", 0, self.voters().fields()),
         ]
-        # A snapshot's offsets count its own records; the log's, those of the log that is gone.
         parts = [self._batch(head, is_control=True)]
-        state = [*self.bootstrap.image_records(), *(self._broker(broker) for broker in BROKERS)]
-        parts += [self._batch(state, is_control=False), *self._topics()]
+        parts.append(self._batch([*self.bootstrap.image_records(), *self.brokers], is_control=False))
+        parts += self._topics()
         parts.append(self._batch([("SNAPSHOT_FOOTER", 0, {"version": 0})], is_control=True))
-        self.snapshot = b"".join(parts)
-        self.start_offset = self.end_offset
-        self.position = self.since_entry = 0
-        self.index, self.times = [], []
-        return []
+        self.end_offset, self.position, self.since_entry, self.index, self.times = kept
+        return b"".join(parts)
 
     def _broker(self, broker: int) -> Record:
         fields = {
@@ -242,7 +258,8 @@ class _Cluster:
         time_index = TimeIndex(times[:, 0], times[:, 1].astype(np.int32), 12 * len(times))
         (path / time_index_name(start)).write_bytes(format_time_index(time_index))
         if self.is_aged:
-            (path / snapshot_name(start, 1)).write_bytes(self.snapshot)
+            for end_offset, octets in self.snapshots:
+                (path / snapshot_name(end_offset, 1)).write_bytes(octets)
         else:
             first = Snapshot((0, 0), None, 1, self.voters(), EPOCH_MS, EPOCH_MS)
             (path / snapshot_name(0, 0)).write_bytes(snapshot_octets(first, Dialect.KIP853))
@@ -295,38 +312,48 @@ def _batch_template(isr: tuple[int, ...]) -> Octets:
     return np.concatenate([np.frombuffer(head, np.uint8), rows.reshape(-1)])
 
 
+def _no_op() -> Octets:
+    """A batch of one NoOpRecord v0."""
+    record = b"\x14\x00\x00\x00\x01\x08\x01\x14\x00\x00\x00"
+    head = HEADER.pack(0, HEADER.size + len(record) - 12, 1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
+    return np.frombuffer(head + record, np.uint8)
+
+
 SHRINK = _batch_template(BROKERS[:2])
 EXPAND = _batch_template(BROKERS)
+NO_OP = _no_op()
 
 
 def isr_pairs(cluster: _Cluster, count: int) -> bytes:
-    """`count` pairs of batches: the same 64 partitions leave the full ISR and come back."""
+    """`count` pairs of batches: the same 64 partitions leave the full ISR and come back. A NoOp follows if aged."""
     first_partition = np.array([cluster.chance.below(cluster.partition_count) for _ in range(count)], np.int64)
     chosen = (first_partition[:, None] + np.arange(BATCH_RECORDS)) % cluster.partition_count
     np.add.at(cluster.changes, chosen.reshape(-1), 2)
     topic_ids = np.frombuffer(b"".join(cluster.topic_ids), np.uint8).reshape(-1, 16)[chosen // PARTITIONS_A_TOPIC]
     indexes = big_endian(chosen % PARTITIONS_A_TOPIC, ">i4")
-    rows = np.tile(np.concatenate([SHRINK, EXPAND]), (count, 1))
-    start_ms = (
-        cluster.now_ms + cluster.pause_ms
-        if cluster.is_aged
-        else EPOCH_MS + PAUSE_MS * (cluster.end_offset // BATCH_RECORDS)
-    )
-    for which, (begin, template) in enumerate(((0, SHRINK), (len(SHRINK), EXPAND))):
+    batches = [(SHRINK, BATCH_RECORDS), (EXPAND, BATCH_RECORDS), (NO_OP, 1)][: 3 if cluster.is_aged else 2]
+    rows = np.tile(np.concatenate([template for template, _ in batches]), (count, 1))
+    start_ms = EPOCH_MS + PAUSE_MS * (cluster.end_offset // BATCH_RECORDS)
+    if cluster.is_aged:
+        start_ms = cluster.now_ms + cluster.pause_ms
+    records_a_pair = sum(records for _, records in batches)
+    begin = record = 0
+    for which, (template, records) in enumerate(batches):
         part = rows[:, begin : begin + len(template)]
-        body = part[:, HEADER.size :].reshape(count, BATCH_RECORDS, -1)
-        body[:, :, PARTITION_AT : PARTITION_AT + 4] = indexes
-        body[:, :, TOPIC_AT : TOPIC_AT + 16] = topic_ids
-        part[:, HEADER.size :] = body.reshape(count, -1)
-        batch_numbers = 2 * np.arange(count) + which
-        part[:, 0:8] = big_endian(cluster.end_offset + BATCH_RECORDS * batch_numbers, ">i8")
-        times = big_endian(start_ms + cluster.pause_ms * batch_numbers, ">i8")
+        if records == BATCH_RECORDS:
+            body = part[:, HEADER.size :].reshape(count, BATCH_RECORDS, -1)
+            body[:, :, PARTITION_AT : PARTITION_AT + 4] = indexes
+            body[:, :, TOPIC_AT : TOPIC_AT + 16] = topic_ids
+            part[:, HEADER.size :] = body.reshape(count, -1)
+        part[:, 0:8] = big_endian(cluster.end_offset + record + records_a_pair * np.arange(count), ">i8")
+        times = big_endian(start_ms + cluster.pause_ms * (len(batches) * np.arange(count) + which), ">i8")
         part[:, 27:35] = times
         part[:, 35:43] = times
-    for begin, size in ((0, len(SHRINK)), (len(SHRINK), len(EXPAND))):
-        sign(rows[:, begin : begin + size])
-    for number in range(2 * count):
-        size = len(SHRINK) if number % 2 == 0 else len(EXPAND)
-        cluster.note_batch(size, BATCH_RECORDS, start_ms + cluster.pause_ms * number)
-    cluster.now_ms = start_ms + cluster.pause_ms * (2 * count - 1)
+        sign(part)
+        begin += len(template)
+        record += records
+    for number in range(len(batches) * count):
+        template, records = batches[number % len(batches)]
+        cluster.note_batch(len(template), records, start_ms + cluster.pause_ms * number)
+    cluster.now_ms = start_ms + cluster.pause_ms * (len(batches) * count - 1)
     return rows.tobytes()

@@ -20,13 +20,14 @@ PARTITIONS_A_TOPIC: Final = 50
 # Names of one length, so that batches are.
 NAMED_MAX: Final = 100_000
 _ID: Final = b"a topic's own id"
+_EPOCH: Final = 0x5A5B5C5D
 _CRC_AT, _CRC_FROM = 17, 21
 
 
-def topic_records(number: int, topic_id: bytes, partition_count: int) -> list[Record]:
+def topic_records(number: int, topic_id: bytes, partition_epochs: Sequence[int]) -> list[Record]:
     """A topic and its partitions, every replica in sync."""
     records: list[Record] = [("TopicRecord", 0, {"name": topic_name(number), "topicId": topic_id})]
-    for index in range(partition_count):
+    for index, partition_epoch in enumerate(partition_epochs):
         fields = {
             "partitionId": index,
             "topicId": topic_id,
@@ -36,7 +37,7 @@ def topic_records(number: int, topic_id: bytes, partition_count: int) -> list[Re
             "addingReplicas": [],
             "leader": BROKERS[0],
             "leaderEpoch": 0,
-            "partitionEpoch": 0,
+            "partitionEpoch": partition_epoch,
             "directories": [bytes(15) + b"\x01"] * len(BROKERS),
         }
         records.append(("PartitionRecord", 2, fields))
@@ -47,18 +48,26 @@ def topic_name(number: int) -> str:
     return f"topic-{number:05d}"
 
 
-def topic_batches(topic_ids: Sequence[bytes], base_offset: int, timestamp_ms: int) -> list[bytes]:
-    """A batch a topic, each of PARTITIONS_A_TOPIC partitions, from `base_offset` on in epoch 1."""
+def topic_batches(
+    topic_ids: Sequence[bytes], base_offset: int, timestamp_ms: int, partition_epochs: npt.NDArray[np.int64]
+) -> list[bytes]:
+    """A batch a topic, each of PARTITIONS_A_TOPIC partitions, from `base_offset` on in epoch 1.
+
+    `partition_epochs`: a row a topic.
+    """
     if not topic_ids:
         return []
     if len(topic_ids) > NAMED_MAX:
         raise ValueError(f"{len(topic_ids)} topics: names are made for {NAMED_MAX}")
-    records = topic_records(0, _ID, PARTITIONS_A_TOPIC)
+    records = topic_records(0, _ID, [_EPOCH] * PARTITIONS_A_TOPIC)
     template = records_octets(records, 0, 1, timestamp_ms, False, Dialect.KIP853)
     rows = np.tile(np.frombuffer(template, np.uint8), (len(topic_ids), 1))
     ids = np.frombuffer(b"".join(topic_ids), np.uint8).reshape(-1, len(_ID))
     for place in _places(template, _ID):
         rows[:, place : place + len(_ID)] = ids
+    epochs = big_endian(partition_epochs, ">i4")
+    for index, place in enumerate(_places(template, struct.pack(">i", _EPOCH))):
+        rows[:, place : place + 4] = epochs[:, index]
     names = "".join(map(topic_name, range(len(topic_ids)))).encode()
     (place,) = _places(template, topic_name(0).encode())
     length = len(topic_name(0))

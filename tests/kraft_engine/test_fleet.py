@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kraft_codec.batch import Batch, read_batches, read_records
@@ -54,12 +56,16 @@ def test_an_empty_fleet_is_refused(tmp_path: Path) -> None:
         simulate_fleet(tmp_path, clusters=0, partitions=1, changes=1)
 
 
+def vars_of(partition: Any) -> dict[str, Any]:
+    return {name: getattr(partition, name) for name in type(partition).__slots__}
+
+
 def test_an_aged_fleet_begins_at_a_snapshot_of_what_is_gone(tmp_path: Path) -> None:
-    simulate_fleet(tmp_path, clusters=1, partitions=120, changes=256, voters=5, is_aged=True)
+    simulate_fleet(tmp_path, clusters=1, partitions=120, changes=256, voters=5, is_aged=True, snapshot_pairs=2)
     (line,) = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
     folder = tmp_path / "cluster-0" / "node-5" / "__cluster_metadata-0"
     assert len(list(tmp_path.glob("cluster-0/node-*"))) == 5
-    (snapshot,) = folder.glob("*.checkpoint")
+    snapshot, newest = sorted(folder.glob("*.checkpoint"))
     image = Image()
     start = int(snapshot.name.partition("-")[0])
     for octets, expected in ((snapshot.read_bytes(), 0), ((folder / f"{start:020d}.log").read_bytes(), start)):
@@ -75,12 +81,40 @@ def test_an_aged_fleet_begins_at_a_snapshot_of_what_is_gone(tmp_path: Path) -> N
     assert expected == line["committed_offset"]
     assert sum(one.partition_epoch for one in image.all_partitions()) == line["partition_epochs_sum"] == 256
     assert len(image.all_partitions()) == 120
+    again = Image()
+    octets = newest.read_bytes()
+    for batch in read_batches(octets):
+        assert isinstance(batch, Batch)
+        for record in read_records(octets, batch.header):
+            if not batch.header.is_control and record.value is not None:
+                found = read_metadata_value(record.value)
+                again.replay(found.message.name, dict(found.fields))
+    assert [vars_of(one) for one in again.all_partitions()] == [vars_of(one) for one in image.all_partitions()]
 
 
 def test_topics_from_a_template_are_those_that_the_codec_writes() -> None:
     ids = [bytes([number]) * 16 for number in range(1, 4)]
+    epochs = np.arange(150).reshape(3, 50)
     written = [
-        records_octets(topic_records(number, topic_id, 50), 7 + 51 * number, 1, EPOCH_MS, False, Dialect.KIP853)
+        records_octets(
+            topic_records(number, topic_id, epochs[number].tolist()),
+            7 + 51 * number, 1, EPOCH_MS, False, Dialect.KIP853,
+        )
         for number, topic_id in enumerate(ids)
-    ]
-    assert topic_batches(ids, 7, EPOCH_MS) == written
+    ]  # fmt: skip
+    assert topic_batches(ids, 7, EPOCH_MS, epochs) == written
+
+
+def test_an_aged_fleet_grows_by_more_changes(tmp_path: Path) -> None:
+    for name, changes in (("before", 512), ("after", 1024)):
+        simulate_fleet(
+            tmp_path / name, clusters=1, partitions=70, changes=changes, replicas=1, is_aged=True, snapshot_pairs=3
+        )
+    folders = [tmp_path / name / "cluster-0" / "node-1" / "__cluster_metadata-0" for name in ("before", "after")]
+    (before,), (after,) = (list(folder.glob("*.log")) for folder in folders)
+    assert before.name == after.name
+    assert after.read_bytes().startswith(before.read_bytes())
+    old, new = ({path.name: path.read_bytes() for path in folder.glob("*.checkpoint")} for folder in folders)
+    assert len(old) == 2
+    assert len(new) == 3
+    assert old.items() <= new.items()

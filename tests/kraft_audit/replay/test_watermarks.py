@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft_audit.replay.epochs import EpochRun
+from kraft_audit.replay.evidence import Branch, ClusterEvidence, PersistedState, Replica
+from kraft_audit.replay.voters import Voter, VoterSet
 from kraft_audit.replay.watermarks import committed_interval
 
 
@@ -92,3 +95,18 @@ def test_an_earlier_low_is_kept(seed: int) -> None:
         assert (low or (0, -1))[0] <= interval.low <= taken.committed_at_end
         assert interval.high is None or taken.committed_at_start <= interval.high
         low = (interval.low, interval.low_epoch)
+
+
+@pytest.mark.parametrize(
+    ("snapshot_epoch", "low"),
+    [(3, 130), (2, 100)],  # of epoch 2 alone, the snapshot does not tell that epoch 3 had begun
+)
+def test_a_log_cleaned_up_within_an_epoch_is_proven_from_its_snapshot_on(snapshot_epoch: int, low: int) -> None:
+    voters = VoterSet(99, 1, None, "snapshot", 1, tuple(Voter(number) for number in (1, 2, 3)))
+    replicas = []
+    for number, end in ((1, 150), (2, 130), (3, 110)):
+        runs = (EpochRun(3, 100, end),)
+        branch = Branch(runs=runs, voter_sets=(voters,))
+        persisted = PersistedState(3, leader_id=1)
+        replicas.append(Replica(number, None, runs, ((100, snapshot_epoch),), persisted, branch=branch))
+    assert committed_interval(ClusterEvidence.of(replicas)).low == low
