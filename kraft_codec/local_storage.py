@@ -43,7 +43,10 @@ class LocalFile(RandomAccess):
 
     def __init__(self, path: str, descriptor: int, planned_size_bytes: int | None) -> None:
         self._descriptor = descriptor
-        self._at_open = os.fstat(descriptor)
+        try:
+            self._at_open = os.fstat(descriptor)
+        except OSError as error:  # a mount that went away since
+            raise _codec_error(error, 0) from None
         size_bytes = self._at_open.st_size
         if planned_size_bytes is not None:
             if size_bytes < planned_size_bytes:
@@ -192,6 +195,9 @@ class LocalStorage(Storage):
             os.close(directory)
         try:
             _require_regular(os.fstat(descriptor).st_mode)
+        except OSError as error:
+            os.close(descriptor)
+            raise _codec_error(error, 0) from None
         except BaseException:
             os.close(descriptor)
             raise

@@ -24,8 +24,8 @@ from kraft_audit.replay.presence import KnownWindow, Presence
 from kraft_audit.replay.reconcile import Window, windows
 from kraft_audit.replay.replica import Replica
 from kraft_audit.replay.rows import LOG, records_batch
-from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, ScanSettings
-from kraft_audit.replay.snapshots import Snapshot, check_copies, chunks_of, find_snapshots
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, ChangedError, ScanSettings
+from kraft_audit.replay.snapshots import Snapshot, SnapshotCopy, check_copies, chunks_of, find_snapshots
 from kraft_audit.replay.typed import record_type_batch, record_type_message, record_type_schema
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
@@ -209,27 +209,37 @@ class _Reading:
         for copy in snapshot.copies:
             if copy.is_known:
                 continue
-            for chunk in chunks_of(copy, self.settings):
-                replica = copy.replica
-                chunk.tally = replica.tallies[copy.file.name]
-                self.emitter.take_refused(replica, chunk, snapshot.source)
-                yield from self.emitter.refused()
-                decoded = None
-                if copy is snapshot.decoded:
-                    decoded = DecodedBatches.unknown(len(chunk))
-                    for numbers, records in self.decoder.chunk(chunk):
-                        judge(decoded, numbers, records)
-                        self.emitter.undecodable(replica, records)
-                        if self.wants_records:
-                            yield RECORDS.name, self.to_rows(records, snapshot.source)
-                        if archiver is not None:
-                            kept = archiver.add(snapshot.source, replica.number, records)
-                            yield from ((ARCHIVE.name, run) for run in kept)
-                    for number in np.flatnonzero(decoded.status != 0).tolist():
-                        self.emitter.refuse(replica, chunk, int(chunk.rows[number]), decoded, number)
-                if BATCHES.name in self.tables and self.emitter.is_selected(replica):
-                    yield BATCHES.name, self.emitter.copy_batches(replica, chunk, snapshot.source, decoded)
+            try:
+                yield from self._copy(copy, snapshot, archiver)
+            except ChangedError as error:
+                if self.settings.stop_on_change:
+                    raise
+                tally = copy.replica.tallies[copy.file.name]
+                copy.replica.damage.add(tally, error.reason, error.detail, position=error.position)
         yield from self.emitter.damages()
+
+    def _copy(self, copy: SnapshotCopy, snapshot: Snapshot, archiver: Archiver | None) -> Iterator[TableRows]:
+        """The rows of one copy; the records of the one that is decoded."""
+        replica = copy.replica
+        for chunk in chunks_of(copy, self.settings):
+            chunk.tally = replica.tallies[copy.file.name]
+            self.emitter.take_refused(replica, chunk, snapshot.source)
+            yield from self.emitter.refused()
+            decoded = None
+            if copy is snapshot.decoded:
+                decoded = DecodedBatches.unknown(len(chunk))
+                for numbers, records in self.decoder.chunk(chunk):
+                    judge(decoded, numbers, records)
+                    self.emitter.undecodable(replica, records)
+                    if self.wants_records:
+                        yield RECORDS.name, self.to_rows(records, snapshot.source)
+                    if archiver is not None:
+                        kept = archiver.add(snapshot.source, replica.number, records)
+                        yield from ((ARCHIVE.name, run) for run in kept)
+                for number in np.flatnonzero(decoded.status != 0).tolist():
+                    self.emitter.refuse(replica, chunk, int(chunk.rows[number]), decoded, number)
+            if BATCHES.name in self.tables and self.emitter.is_selected(replica):
+                yield BATCHES.name, self.emitter.copy_batches(replica, chunk, snapshot.source, decoded)
 
 
 def as_tables(rows: Sequence[TableRows]) -> dict[str, pa.Table]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
+from typing import TypeVar
 
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
@@ -31,6 +32,7 @@ LEFT_OUT = frozenset(
 """Files that Kafka rebuilds at every start, is about to delete, or writes about other partitions: never read."""
 
 _Head = tuple[int, int, int]
+_Value = TypeVar("_Value")
 _EMPTY = (0, 0)
 """The end estimate of a log without a batch."""
 
@@ -145,8 +147,8 @@ def _why_nothing(damages: Sequence[PlannedDamage]) -> str:
 
 
 def _replica(root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect) -> _Found:
-    meta, _ = read_meta(storage, replica)
-    state, _ = read_quorum_state(storage, replica, dialect)
+    meta = _read_small(lambda: read_meta(storage, replica))
+    state = _read_small(lambda: read_quorum_state(storage, replica, dialect))
     files = [file for file in replica.files if file.kind not in LEFT_OUT]
     segments = [file for file in files if file.kind is FileKind.SEGMENT]
     plan = ReplicaPlan(
@@ -165,6 +167,15 @@ def _replica(root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: i
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     heads = frozenset(head for file in segments if (head := _head(storage, file)) is not None)
     return _Found(plan, state.leader_epoch if state else -1, end_estimate, heads)
+
+
+def _read_small(read: Callable[[], tuple[_Value | None, Sequence[Damage]]]) -> _Value | None:
+    """What a small file says. Read again where it failed: the order of captures hangs on it.
+
+    What fails for good is told when the replica is read.
+    """
+    value, damages = read()
+    return value if value is not None or not damages else read()[0]
 
 
 def _file(replica: ReplicaDir, file: FileEntry) -> FilePlan:

@@ -173,6 +173,7 @@ class _Silver:
                 start.path,
                 open_storage=self.open_storage,
                 redactor=self.redactor,
+                shape=self.shape,
                 from_offset=start.from_offset,
             ):
                 end = end_of(window.records, window.to_offset)

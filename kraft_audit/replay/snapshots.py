@@ -18,7 +18,7 @@ from kraft_audit.replay.continuity import LogState
 from kraft_audit.replay.damage import DamageLog, FileTally
 from kraft_audit.replay.plan import FilePlan
 from kraft_audit.replay.replica import Replica
-from kraft_audit.replay.scanner import Chunk, Scanner, ScanSettings
+from kraft_audit.replay.scanner import ChangedError, Chunk, Scanner, ScanSettings
 from kraft_codec.columns import index_records
 from kraft_codec.columns_batches import crc32c
 from kraft_codec.errors import CodecError, Reason
@@ -89,10 +89,17 @@ def check_copies(snapshot: Snapshot, settings: ScanSettings, known_sources: Sequ
 
 
 def chunks_of(copy: SnapshotCopy, settings: ScanSettings) -> Iterator[Chunk]:
-    """The kept batches of a copy that has been checked: nothing is counted or reported again."""
-    scanner = Scanner(copy.replica.storage, DamageLog(), settings, LogState(0))
+    """The kept batches of a copy that has been checked: nothing is counted or reported again.
+
+    Raises ChangedError where fewer bytes can be read now than when it was checked.
+    """
+    damage, again = DamageLog(), FileTally(copy.file)
+    scanner = Scanner(copy.replica.storage, damage, settings, LogState(0))
     path = join(copy.replica.plan.path, copy.file.name)
-    yield from (chunk for chunk in scanner.scan(path, FileTally(copy.file)) if len(chunk))
+    yield from (chunk for chunk in scanner.scan(path, again) if len(chunk))
+    if again.bytes_decoded < copy.replica.tallies[copy.file.name].bytes_decoded:
+        why = damage.drain()[-1]
+        raise ChangedError(why.reason, why.position, f"{why.detail}, when it was read again")
 
 
 def _check(copy: SnapshotCopy, settings: ScanSettings) -> None:
@@ -142,6 +149,7 @@ def _content_crc(replica: Replica, file: FilePlan) -> str:
     try:
         with replica.storage.open(join(replica.plan.path, file.name), file.to_position) as opened:
             content = opened.read_at(0, min(opened.size_bytes, _HASHED_BYTES)).tobytes()
-    except CodecError:
+    except CodecError as error:
+        replica.damage.add(replica.tallies[file.name], error.reason, error.detail, length_bytes=file.size_bytes)
         return "unreadable"
     return f"{crc32c(content + file.size_bytes.to_bytes(8, 'big')):08x}"

@@ -176,6 +176,7 @@ def log_windows(sources: Sources, from_offset: int, to_offset: int | None) -> It
         sources.survey.path(sources.branch),
         open_storage=sources.open_storage,
         redactor=sources.redactor,
+        shape=sources.survey,
         from_offset=from_offset,
         to_offset=to_offset,
     )

@@ -6,6 +6,7 @@ records of one branch, and `snapshot_windows` those of one snapshot, as typed co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -22,14 +23,16 @@ from kraft_audit.replay.plan import ClusterPlan, FilePlan
 from kraft_audit.replay.reconcile import Window, windows
 from kraft_audit.replay.records import ControlRecord, RecordColumns, control_records
 from kraft_audit.replay.replica import Replica
-from kraft_audit.replay.scanner import ScanSettings
+from kraft_audit.replay.scanner import ChangedError, ScanSettings
 from kraft_audit.replay.snapshots import Snapshot, check_copies, chunks_of, find_snapshots
 from kraft_codec.columns import typed_columns
-from kraft_codec.file_names import FileKind
+from kraft_codec.errors import Reason
+from kraft_codec.file_names import FileKind, printable
 from kraft_codec.kernels.codes import OK
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Message
 
+UNREAD = frozenset({Reason.UNREADABLE, Reason.CHANGED_DURING_READ})
 SNAPSHOT_KINDS = (FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT)
 
 
@@ -66,6 +69,8 @@ class Survey:
 
     `replicas` have been read to their ends; `ends` are in their order. `epochs` and `controls` are in the order of
     offsets, each with its branch. `unsound_offsets` are base offsets of control batches that could not be decoded.
+    `batch_counts` are the distinct batches of each branch: who reads them again must meet as many. `unread` are the
+    files that could not be read, or not as they were planned: (root, path, name, reason).
     `is_overflowing` is set where the logs part more often than is followed: the last branch then stands for several.
     """
 
@@ -77,6 +82,8 @@ class Survey:
     snapshots: list[SurveyedSnapshot] = field(default_factory=list)
     unsound_offsets: list[int] = field(default_factory=list)
     is_overflowing: bool = False
+    batch_counts: Counter[int] = field(default_factory=Counter)
+    unread: set[tuple[str, str, str | None, str]] = field(default_factory=set)
 
     def path(self, branch: int | None) -> list[int]:
         """The branches from the first one to `branch`, each the parent of the next."""
@@ -119,6 +126,7 @@ def survey(
         decoder = Decoder(Dialect(plan.dialect), None)
         for window in windows(readable, _ignore, lambda replica: replica.close(clock_ms)):
             labels = tree.grow(window.batches, _holdings(window))
+            found.batch_counts.update(labels.tolist())
             facts = _Facts.of(window)
             _add_epochs(found.epochs, window, labels, facts)
             _add_controls(found, window, labels, facts, decoder)
@@ -130,6 +138,12 @@ def survey(
         for snapshot in find_snapshots(readable):
             check_copies(snapshot, settings, ())
             found.snapshots.append(_surveyed(snapshot, settings, decoder))
+        found.unread = {
+            (printable(replica.plan.root), printable(replica.plan.path), row.file_name, str(row.reason))
+            for replica in replicas
+            for row in replica.damage.drain()
+            if row.reason in UNREAD
+        }
         return found
 
 
@@ -153,29 +167,41 @@ def canonical_windows(
     *,
     open_storage: OpenStorage,
     redactor: Redactor,
+    shape: Survey | None = None,
     from_offset: int = 0,
     to_offset: int | None = None,
 ) -> Iterator[RecordWindow]:
-    """The records of the branches in `path` (Survey.path of the same plan) from `from_offset` on, secrets redacted."""
+    """The records of the branches in `path` (Survey.path of the same plan) from `from_offset` on, secrets redacted.
+
+    Raises ChangedError at the end where `shape`, the survey, met more batches: a file vanished or failed since.
+    """
     with ExitStack() as stack:
         replicas, _ = open_replicas(plan, stack, open_storage, redactor.keyed_hash, wall_clock_ms)
         readable = [replica for replica in replicas if replica.log is not None]
         tree = BranchTree(len(replicas))
         decoder = Decoder(Dialect(plan.dialect), redactor)
         cuts = [cut for cut in (from_offset, to_offset) if cut]
+        met = 0
         for window in windows(readable, _ignore, _ignore_done, cuts):
             labels = tree.grow(window.batches, _holdings(window))
-            wanted = np.isin(labels, np.array(path, np.int64)) & (window.batches.base_offset >= from_offset)
+            is_on_path = np.isin(labels, np.array(path, np.int64))
+            met += int(is_on_path.sum())
+            wanted = is_on_path & (window.batches.base_offset >= from_offset)
             if to_offset is not None:
                 wanted &= window.batches.base_offset < to_offset
             if wanted.any():
                 yield _record_window(window, wanted, decoder)
+        if shape is not None and met < (expected := sum(shape.batch_counts[branch] for branch in path)):
+            raise ChangedError(Reason.CHANGED_DURING_READ, 0, f"{met} batches of the log, a moment ago {expected}")
 
 
 def snapshot_windows(
     plan: ClusterPlan, source: str, *, open_storage: OpenStorage, redactor: Redactor
 ) -> Iterator[RecordWindow]:
-    """The records of one snapshot, by windows of the offsets inside it. Raises ValueError where the plan has none."""
+    """The records of one snapshot, by windows of the offsets inside it.
+
+    Raises ValueError where the plan has none, ChangedError where it can be read no more.
+    """
     with ExitStack() as stack:
         holders = _with_snapshots_alone(plan, source)
         replicas, settings = open_replicas(holders, stack, open_storage, redactor.keyed_hash, wall_clock_ms)
@@ -184,6 +210,7 @@ def snapshot_windows(
         if chosen is None:
             raise ValueError(f"no snapshot {source} in this plan")
         check_copies(chosen, settings, ())
+        _require_readable(chosen)
         for chunk in chunks_of(chosen.decoded or chosen.copies[0], settings):
             decoded = DecodedBatches.unknown(len(chunk))
             parts = []
@@ -192,6 +219,16 @@ def snapshot_windows(
                 parts.append(records)
             first, end = int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1
             yield _typed(first, end, parts, decoded)
+
+
+def _require_readable(snapshot: Snapshot) -> None:
+    """Raises ChangedError where no copy is whole because one could not be read: the survey found one that was."""
+    if any(copy.is_complete for copy in snapshot.copies):
+        return
+    for copy in snapshot.copies:
+        for row in copy.replica.damage.drain():
+            if row.reason in UNREAD:
+                raise ChangedError(row.reason, row.position, f"snapshot {snapshot.source}: {row.detail}")
 
 
 def _with_snapshots_alone(plan: ClusterPlan, source: str) -> ClusterPlan:
@@ -291,10 +328,14 @@ def _controls(records: Records, dialect: Dialect) -> list[ControlRecord]:
 def _surveyed(snapshot: Snapshot, settings: ScanSettings, decoder: Decoder) -> SurveyedSnapshot:
     copy = snapshot.decoded or snapshot.copies[0]
     controls: list[ControlRecord] = []
-    for chunk in chunks_of(copy, settings):
-        rows = chunk.rows[chunk.index.is_control[chunk.rows]]
-        if len(rows):
-            controls += _controls(decoder.records(chunk, rows), decoder.dialect)
+    try:
+        for chunk in chunks_of(copy, settings):
+            rows = chunk.rows[chunk.index.is_control[chunk.rows]]
+            if len(rows):
+                controls += _controls(decoder.records(chunk, rows), decoder.dialect)
+    except ChangedError as error:  # as if it had gone before it was looked at
+        copy.replica.damage.add(copy.replica.tallies[copy.file.name], error.reason, error.detail)
+        return SurveyedSnapshot(snapshot.source, snapshot.end_offset, _epoch(copy.file), (), ())
     holders = tuple(one.replica.number for one in snapshot.copies if one.is_complete)
     return SurveyedSnapshot(snapshot.source, snapshot.end_offset, _epoch(copy.file), holders, tuple(controls))
 

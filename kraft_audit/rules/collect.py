@@ -18,12 +18,14 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import ClusterReplay
+from kraft_audit.replay.scanner import ChangedError
 from kraft_audit.replay.silver import Start, silver
 from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows
 from kraft_audit.replay.tables import SILVER, silver_batch
 from kraft_audit.replay.voters import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history, voter_set_rows
 from kraft_audit.rules.history import CONTRACTS, INPUTS, ClusterHistory, Contradiction
 from kraft_audit.rules.snapshot_checks import StateComparison
+from kraft_codec.errors import Reason
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.tables import build_rows
@@ -78,9 +80,22 @@ class HistoryCollector:
             del self._tables[largest]
 
     def surveyed(self, shape: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+        """Raises ChangedError where a file that was read for the decoded tables can be read no more."""
+        self._require_same_files(shape)
         others = _other_first_sets(shape, rows["voter_sets"], Dialect(self._plan.dialect))
         for name, small in {**rows, "voter_sets": rows["voter_sets"] + others}.items():
             self.told(name, silver_batch(SILVER[name], self._plan.cluster_id, self._plan.number, small))
+
+    def _require_same_files(self, shape: Survey) -> None:
+        if "decode_errors" in self._dropped:
+            return
+        columns = ["root", "path", "file_name", "reason"]
+        told = {
+            tuple(row.values()) for part in self._tables["decode_errors"] for row in part.select(columns).to_pylist()
+        }
+        for root, path, name, reason in sorted(shape.unread - told, key=str):
+            where = "/".join(part for part in (root, path, name) if part)
+            raise ChangedError(Reason(reason), 0, f"{where} could be read a moment ago, and now not: try again")
 
     def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
         self._is_complete = start.is_complete

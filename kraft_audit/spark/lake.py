@@ -8,6 +8,7 @@ Tables stay plain (no deletion vectors, no column mapping): any reader opens the
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -107,11 +108,14 @@ class DeltaLake:
             )
 
     def table_id(self, table: str) -> str:
-        return str(self.open(table).metadata().id)
+        found = self.open(table)
+        with self._reading(table):
+            return str(found.metadata().id)
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
         found = self.open(table)
-        return [found.transaction_version(application) or 0 for application in applications]
+        with self._reading(table):
+            return [found.transaction_version(application) or 0 for application in applications]
 
     def query(self, sql: str, *tables: str) -> pa.Table:
         return self.at_once(*tables)(sql)
@@ -120,16 +124,18 @@ class DeltaLake:
         """Several queries over the tables as they are now, opened once."""
         builder = QueryBuilder()
         for table in tables:
-            builder.register(table, self.open(table))
+            found = self.open(table)
+            with self._reading(table):
+                builder.register(table, found)
 
         def query(sql: str) -> pa.Table:
-            result = pa.table(builder.execute(sql).read_all())
-            return plain_table(result)
+            with self._reading(tables[0] if len(tables) == 1 else ""):
+                return plain_table(pa.table(builder.execute(sql).read_all()))
 
         return query
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        if self._is_done(self.open(table), application, version):
+        if self._is_done(self.open(table), table, application, version):
             return False
         with self._writing(table):
             file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
@@ -141,7 +147,7 @@ class DeltaLake:
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
         for attempt in range(COMMIT_ATTEMPTS):
             found = self.open(table)
-            if self._is_done(found, application, version):
+            if self._is_done(found, table, application, version):
                 return False
             try:
                 with self._writing(table):
@@ -161,8 +167,8 @@ class DeltaLake:
             return DeltaTable(self.table_uri(table))
         except TableNotFoundError:
             return None
-        except DeltaError as problem:
-            raise InputError(self.table_uri(table), f"not readable as a Delta table: {problem}") from None
+        except (OSError, DeltaError) as problem:
+            raise InputError(self.table_uri(table), f"not readable as a Delta table: {one_line(problem)}") from None
 
     @contextlib.contextmanager
     def _writing(self, table: str) -> Iterator[None]:
@@ -172,12 +178,28 @@ class DeltaLake:
         except CommitFailedError:
             raise  # another commit came first, which is no fault
         except (OSError, DeltaError, pa.ArrowException) as problem:
-            told = " ".join(str(problem).split())[:500]
-            raise InputError(self.table_uri(table), f"cannot be written: {told}") from problem
+            raise InputError(self.table_uri(table), f"cannot be written: {one_line(problem)}") from problem
 
-    @staticmethod
-    def _is_done(table: DeltaTable, application: str, version: int) -> bool:
-        return (table.transaction_version(application) or 0) >= version
+    @contextlib.contextmanager
+    def _reading(self, table: str) -> Iterator[None]:
+        """A disk that fails or a store that is gone is told in one line too. "" where several tables are read."""
+        try:
+            yield
+        except (OSError, DeltaError, pa.ArrowException) as problem:
+            where = self.table_uri(table) if table else self.uri
+            raise InputError(where, f"cannot be read: {one_line(problem)}") from problem
+
+    def _is_done(self, found: DeltaTable, table: str, application: str, version: int) -> bool:
+        with self._reading(table):
+            return (found.transaction_version(application) or 0) >= version
+
+
+_TERMINAL: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x1f\x7f]+")
+
+
+def one_line(problem: Exception) -> str:
+    """What an error of a library says, without colours and frames of its own stack."""
+    return " ".join(_TERMINAL.sub(" ", str(problem).partition("   0: ")[0]).split())[:500]
 
 
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.large_string(): pa.string()}

@@ -1,0 +1,256 @@
+"""What a failing file system does to a run and to a reading: at the n-th call, for one n after the other.
+
+`python -m tests.hostile.io_errors lake|input LOGS FOLDER POINTS SEED` is started with `io_faults.c` preloaded (see
+`preloaded`). It counts the calls of an undisturbed run, lets one of them fail, and looks at what came out: the run ends
+by itself or with a typed error, and the run after it gives the same tables; a reading says what it could not read.
+POINTS of each kind of fault are spread over all calls, 0 is every one. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kraft_audit.analyze import analyze
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.settings import FleetSettings, load_fleet
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import Manifest, manifest_of
+from kraft_audit.spark.run import Run
+from kraft_audit.spark.source import StagingReader
+from kraft_audit.spark.spark_stage import StageError
+from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_codec.errors import CodecError, InputError
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+
+NAMES, READS, WRITES = 1, 2, 4
+EVERY_KIND: Final = NAMES | READS | WRITES
+WHEN: Final = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
+ROOM_TO_SAY: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The n-th call of these kinds fails with this error, the later ones too where it lasts."""
+
+    name: str
+    error: int
+    kinds: int
+    lasts: bool
+
+
+FULL_DISK: Final = Fault("full disk", errno.ENOSPC, WRITES, lasts=True)
+READ_ERROR: Final = Fault("input/output error", errno.EIO, READS | WRITES, lasts=False)
+NO_RIGHT: Final = Fault("permission denied", errno.EACCES, NAMES, lasts=False)
+VANISHED: Final = Fault("vanished mount", errno.ESTALE, EVERY_KIND, lasts=True)
+OF_A_LAKE: Final = (FULL_DISK, READ_ERROR, NO_RIGHT, VANISHED)
+OF_AN_INPUT: Final = (READ_ERROR, NO_RIGHT, VANISHED)
+
+
+@dataclass
+class Outcome:
+    """What was seen: calls of an undisturbed run, faults made, how the disturbed runs ended, and what was wrong."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def say(self, fault: Fault, nth: int, what: str) -> None:
+        if len(self.wrong) < ROOM_TO_SAY:
+            self.wrong.append(f"{fault.name} at call {nth}: {what}")
+
+
+def main(arguments: list[str]) -> int:
+    what, logs, folder, points, seed = arguments
+    work = {"lake": lake_survives, "input": input_is_accounted_for}[what]
+    started = time.monotonic()
+    outcome = work(Path(logs), Path(folder), int(points), random.Random(int(seed)))  # noqa: S311
+    told = {
+        "calls": outcome.calls,
+        "faults": outcome.faults,
+        "ended": outcome.ended,
+        "wrong": outcome.wrong,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
+    return int(bool(outcome.wrong))
+
+
+def preloaded(what: str, logs: Path, folder: Path, points: int, seed: int, root: Path) -> dict[str, Any]:
+    """Builds the library, starts this program with it and gives what it said; OSError where no C compiler is."""
+    library = folder / "io_faults.so"
+    source = Path(__file__).with_name("io_faults.c")
+    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)
+    program = [sys.executable, "-m", "tests.hostile.io_errors", what, *map(str, (logs, folder, points, seed))]
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(root)}
+    done = subprocess.run(program, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise AssertionError(f"ended with {done.returncode}: {done.stderr[-2000:]}")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
+    """Runs into a fresh lake with one fault each; the run after it must bring what an undisturbed one brings."""
+    outcome = Outcome()
+    number = 0
+
+    def fresh() -> FleetSettings:
+        nonlocal number
+        number += 1
+        file = folder / f"{number}.yaml"
+        clusters = [{"name": "one", "paths": [str(logs)]}]
+        key = str(folder / "redaction.key")
+        file.write_text(
+            yaml.safe_dump({"lake": str(folder / f"lake-{number}"), "redaction_key_file": key, "clusters": clusters})
+        )
+        return load_fleet(file, environment={})
+
+    undisturbed = fresh()
+    run(undisturbed)
+    expected = lake_hash(undisturbed.lake)
+    for fault in OF_A_LAKE:
+        counting = fresh()
+        with_fault(Path(counting.lake), 0, fault, lambda fleet=counting: run(fleet))
+        outcome.calls[fault.name] = calls = DISARM()
+        for nth in spread(calls, points, chance):
+            fleet = fresh()
+            problem = with_fault(Path(fleet.lake), nth, fault, lambda fleet=fleet: run(fleet))
+            outcome.faults[fault.name] += 1
+            outcome.ended[type(problem).__name__ if problem else "as if nothing had been"] += 1
+            if problem is not None and not isinstance(problem, InputError | StageError):
+                outcome.say(fault, nth, traced(problem))
+            try:
+                failed = run(fleet).failed
+            except Exception as again:
+                outcome.say(fault, nth, f"the next run: {traced(again)}")
+                continue
+            if failed or lake_hash(fleet.lake) != expected:
+                outcome.say(fault, nth, f"other tables after the next run, {failed}")
+            shutil.rmtree(fleet.lake)
+    return outcome
+
+
+def input_is_accounted_for(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
+    """Reads log dirs with one fault each: the same rows, or fewer and a row or an error that says so."""
+    outcome = Outcome()
+    expected = told_of(logs)
+    for fault in OF_AN_INPUT:
+        with_fault(logs, 0, fault, lambda: told_of(logs))
+        outcome.calls[fault.name] = calls = DISARM()
+        for nth in spread(calls, points, chance):
+            found: dict[str, Counter[str]] = {}
+            problem = with_fault(logs, nth, fault, lambda found=found: found.update(told_of(logs)))
+            outcome.faults[fault.name] += 1
+            if problem is not None:
+                outcome.ended[type(problem).__name__] += 1
+                if not isinstance(problem, InputError | CodecError):
+                    outcome.say(fault, nth, traced(problem))
+                continue
+            lost = {name: kept - found.get(name, Counter()) for name, kept in expected.items()}
+            told = found.get("decode_errors", Counter()) - expected.get("decode_errors", Counter())
+            if not any(lost.values()):
+                outcome.ended["as if nothing had been"] += 1
+            elif told:
+                outcome.ended["told in decode_errors"] += 1
+            else:
+                what = {name: sum(rows.values()) for name, rows in lost.items() if rows}
+                outcome.say(fault, nth, f"rows are missing and nothing says so: {what}")
+    if told_of(logs) != expected:
+        outcome.wrong.append("the input itself was changed")
+    return outcome
+
+
+ARM = None if "LD_PRELOAD" not in os.environ else ctypes.CDLL(None).io_faults_arm
+DISARM: Callable[[], int] = (lambda: 0) if ARM is None else ctypes.CDLL(None).io_faults_disarm
+
+
+def with_fault(root: Path, nth: int, fault: Fault, work: Callable[[], object]) -> Exception | None:
+    """Does the work while the n-th call below `root` fails; what it raised."""
+    assert ARM is not None, "io_faults is not preloaded"
+    ARM(str(root).encode(), ctypes.c_long(nth), fault.error, fault.kinds, int(fault.lasts))
+    try:
+        work()
+    except Exception as problem:
+        return problem
+    finally:
+        DISARM()
+    return None
+
+
+def spread(calls: int, points: int, chance: random.Random) -> Iterator[int]:
+    """Numbers of calls, 1 to `calls`: every one for 0 points, else so many, one in each equal part."""
+    if points == 0 or points >= calls:
+        yield from range(1, calls + 1)
+        return
+    for part in range(points):
+        low, high = part * calls // points, (part + 1) * calls // points
+        yield low + 1 + chance.randrange(max(high - low, 1))
+
+
+def run(fleet: FleetSettings) -> Any:
+    """A run without Spark, by the steps and the reader of one with it; what a task raises is a StageError there too."""
+
+    def stage(number: int) -> Manifest:
+        options = {"table": "staged", "lake": fleet.lake, "plan": str(number), "tasks": "1"}
+        try:
+            reader = StagingReader({**options, "redactionkeyfile": fleet.redaction_key_file or ""})
+            tasks = reader.partitions()
+            return manifest_of(row for task in tasks for batch in reader.read(task) for row in batch.to_pylist())
+        except Exception as problem:
+            raise StageError(number, problem) from problem
+
+    return Run(fleet, DeltaLake(fleet.lake), stage, lambda _: None).all_steps()
+
+
+def lake_hash(lake_uri: str) -> dict[str, str]:
+    """A hash a table over the sorted rows of closed plans, without the columns that say when."""
+    lake = DeltaLake(lake_uri)
+    closed = Ledger(lake).status().closed
+    hashes = {}
+    for table, contract in LAKE_TABLES.items():
+        if table == "plans":
+            continue
+        found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+        kept = found.select([name for name in contract.column_names if name not in WHEN]).to_pylist()
+        lines = sorted(json.dumps(row, default=str) for row in kept)
+        hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashes
+
+
+def told_of(logs: Path) -> dict[str, Counter[str]]:
+    """Every row of every table, findings too, counted, without the columns that say when."""
+    found: dict[str, Counter[str]] = {}
+    for plan in plan_path(str(logs), open_storage=open_storage, captured_at_ms=0):
+        for name, batch in analyze(plan, open_storage=open_storage, redactor=Redactor(bytes(32)), clock_ms=lambda: 0):
+            kept = batch.select([column for column in batch.schema.names if column not in WHEN]).to_pylist()
+            found.setdefault(name, Counter()).update(json.dumps(row, default=str) for row in kept)
+    return found
+
+
+def traced(problem: Exception) -> str:
+    return "".join(traceback.format_exception(problem, limit=-4))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""A file system that fails at the n-th call: a run ends with one line and the next one mends it, a reading tells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hostile.io_errors import OF_A_LAKE, OF_AN_INPUT, preloaded
+
+POINTS = int(os.environ.get("KRAFT_AUDIT_IO_ERRORS", "6"))
+"""Of each kind of fault and each test; 0 is every call there is, which takes hours."""
+SEED = int(os.environ.get("KRAFT_AUDIT_IO_ERRORS_SEED", "1"))
+AGE_S = 3600
+pytestmark = pytest.mark.ci
+
+
+@pytest.fixture
+def disturbed(samples: Path, tmp_path: Path, project_root: Path) -> Callable[[str, str], dict[str, Any]]:
+    def run(what: str, sample: str) -> dict[str, Any]:
+        if shutil.which("cc") is None:
+            pytest.skip("no C compiler is here to build the library that makes calls fail")
+        logs = tmp_path / "logs" / sample
+        shutil.copytree(samples / sample, logs)
+        for file in logs.rglob("*"):
+            if file.is_file():
+                then = file.stat().st_mtime - AGE_S
+                os.utime(file, (then, then))
+        try:
+            return preloaded(what, logs, tmp_path, POINTS, SEED, project_root)
+        except subprocess.CalledProcessError as problem:
+            pytest.skip(f"the library that makes calls fail cannot be built here: {problem.stderr.decode()[:200]}")
+
+    return run
+
+
+def test_a_run_survives_an_error_of_any_call_on_its_lake(disturbed: Callable[[str, str], dict[str, Any]]) -> None:
+    done = disturbed("lake", "torn-write")
+    assert done["wrong"] == []
+    assert done["faults"].keys() == {fault.name for fault in OF_A_LAKE}
+    assert done["ended"]["InputError"] + done["ended"].get("StageError", 0) > POINTS, "most faults are met"
+
+
+def test_a_reading_tells_an_error_of_any_call_on_its_input(disturbed: Callable[[str, str], dict[str, Any]]) -> None:
+    done = disturbed("input", "divergence")
+    assert done["wrong"] == []
+    assert done["faults"].keys() == {fault.name for fault in OF_AN_INPUT}
+    assert done["ended"]["told in decode_errors"]
