@@ -145,10 +145,14 @@ def kp013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 
 def _unknown_brokers(history: ClusterHistory) -> Iterator[Contradiction]:
-    """Replicas that no registration names: each once."""
+    """Replicas that no registration names: each once.
+
+    A snapshot may name brokers that were unregistered before it was taken: their replicas stay assigned.
+    """
     states = partition_states(history)
     replicas = states.lists["replicas"]
-    known = np.array(sorted(broker_states(history)), np.int64)
+    in_snapshots = replicas.values[states.is_cause("snapshot")[replicas.row_of_value]]
+    known = np.union1d(np.array(sorted(broker_states(history)), np.int64), in_snapshots)
     strange = np.flatnonzero(~np.isin(replicas.values, known))
     for broker in np.unique(replicas.values[strange]).tolist():
         rows = replicas.row_of_value[strange[replicas.values[strange] == broker]]

@@ -10,9 +10,9 @@ from pathlib import Path
 from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
 from kraft_engine import simulate
-from tests.witness.audited import Audited
+from tests.witness.audited import FAST_FOLDER, Audited
 from tests.witness.comparison import Comparison, bounds, epochs, partitions, voters
-from tests.witness.runs import FAST_FOLDER, RunResult
+from tests.witness.runs import RunResult
 from tests.witness.truth import Truth
 
 BEYOND_MODEL = ("random-beyond", "random-raft-beyond")

@@ -58,14 +58,12 @@ def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison
     return result
 
 
-def compare_quickly(out: Path, *, chance: random.Random) -> Comparison:
+def compare_quickly(truth: Truth, together: Audited, *, chance: random.Random) -> Comparison:
     """The same of one run within the model by a single reading: what is costly to read again is taken from it.
 
     Partitions are compared where the run has any.
     """
-    truth = Truth.of(out)
     result = Comparison()
-    together = Audited.of(out, truth.run["dialect"])
     for compared in (captures, bounds, subsets, epochs, voters):
         result.add(compared(truth, together, result.counts))
     result.add(orders_of_rounds(together, chance, result.counts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
 from kraft_engine import simulate
-from tests.witness.audited import Audited
+from tests.witness.audited import FAST_FOLDER, Audited
 from tests.witness.expected import AT_END, EVER, expected_of
 from tests.witness.truth import Truth, VoterKeys
 
@@ -45,10 +45,6 @@ AT_VOTERS = ("KV007", "KV011", "KV015")
 DECIDED = (*EVER, *AT_END, *AT_VOTERS, *NEVER_WITHIN_MODEL)
 
 
-SNAPSHOTS_EVERY = 5
-"""Every so many seeds each snapshot is compared with the replayed state too."""
-
-
 @dataclass
 class Confusion:
     """By rule: how many subjects were raised rightly or falsely, or missed; `clear` counts runs with none of them."""
@@ -59,19 +55,22 @@ class Confusion:
 
 def confusion_of(scenario: str, seed: int) -> Confusion:
     """Plays one seed within the model and compares every decided rule's subjects with the truth's."""
-    with tempfile.TemporaryDirectory(prefix="kraft-witness-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kraft-witness-", dir=FAST_FOLDER) as folder:
         out = Path(folder) / "run"
         simulate(scenario, seed, out)
         truth = Truth.of(out)
-        audited = Audited.of(out, truth.run["dialect"])
-        history = audited.history if seed % SNAPSHOTS_EVERY == 0 else audited.history_without_snapshots()
-        # What stands above the truth's last commit may or may not have happened.
-        findings = [
-            one
-            for one in check(history, only=DECIDED)
-            if one.from_offset is None or one.from_offset < truth.committed_offset
-        ]
-        reached = audited.canonical_end
+        return judge(truth, Audited.of(out, truth.run["dialect"]))
+
+
+def judge(truth: Truth, audited: Audited) -> Confusion:
+    """What the rules say of a run's captures, beside its truth."""
+    reached = audited.canonical_end
+    # What stands above the truth's last commit may or may not have happened.
+    findings = [
+        one
+        for one in check(audited.history, only=DECIDED)
+        if one.from_offset is None or one.from_offset < truth.committed_offset
+    ]
     wanted_names = _wanted(truth, reached)
     result = Confusion()
     for rule in DECIDED:
@@ -83,13 +82,37 @@ def confusion_of(scenario: str, seed: int) -> Confusion:
         result.counts[rule] = Counter({kind: len(subjects) for kind, subjects in counts.items()})
         result.counts[rule]["clear"] += not raised and not wanted
         for kind in ("false", "missed"):
-            result.disagreements += [f"{scenario} seed {seed}: {rule} {kind}: {one}" for one in sorted(counts[kind])]
+            result.disagreements += [f"{rule} {kind}: {one}" for one in sorted(counts[kind])]
     return result
 
 
 def _plain(subject: str) -> str:
     """A subject without the number that tells two episodes of one beginning apart."""
     return subject.split(" #")[0]
+
+
+def add_up(found: Iterable[Confusion]) -> dict[str, Counter[str]]:
+    """The counts of many runs, by rule."""
+    sums: dict[str, Counter[str]] = {rule: Counter() for rule in DECIDED}
+    for one in found:
+        for rule, counts in one.counts.items():
+            sums[rule].update(counts)
+    return sums
+
+
+def confusion_table(sums: dict[str, Counter[str]]) -> str:
+    """One line a rule: its subjects raised rightly and falsely, missed, and the runs that have none."""
+    kinds = ("right", "clear", "false", "missed")
+    lines = [f"{'rule':8}" + "".join(f"{kind:>8}" for kind in kinds) + f"{'precision':>11}{'recall':>8}"]
+    for rule, counts in sorted(sums.items()):
+        shown = "".join(f"{counts[kind]:>8}" for kind in kinds)
+        lines.append(f"{rule:8}{shown}{_share(counts, 'false'):>11}{_share(counts, 'missed'):>8}")
+    return "\n".join(lines)
+
+
+def _share(counts: Counter[str], wrong: str) -> str:
+    whole = counts["right"] + counts[wrong]
+    return f"{counts['right'] / whole:.4f}" if whole else "-"
 
 
 def _wanted(truth: Truth, reached: int) -> dict[str, set[str]]:
@@ -106,9 +129,9 @@ def _wanted(truth: Truth, reached: int) -> dict[str, set[str]]:
 
 
 def _rejoined(sets: list[tuple[int, VoterKeys]]) -> Iterator[str]:
-    """Changes that add a voter again which an earlier one removed."""
+    """Changes that add a voter again which an earlier one removed; a bare id does not tell its disks apart."""
     removed: set[tuple[int, str | None]] = set()
     for (_, before), (offset, after) in pairwise(sets):
-        if removed & (set(after) - set(before)):
+        if any(key in removed and key[1] is not None for key in set(after) - set(before)):
             yield f"voter set at offset {offset}"
         removed |= set(before) - set(after)

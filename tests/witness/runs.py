@@ -9,29 +9,32 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from kraft_engine import simulate
+from tests.witness.audited import FAST_FOLDER, Audited
 from tests.witness.comparison import compare_quickly, compare_run
+from tests.witness.confusion import Confusion, judge
+from tests.witness.truth import Truth
 
 WITHIN_MODEL = ("random", "random-raft", "random-kip856", "random-kip642")
-FAST_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # thousands of small files a run
 REGRESSIONS = Path(__file__).with_name("regressions.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One seed: what was compared, what did not agree, how long it took."""
+    """One seed: what was compared, what did not agree, how long it took; of `findings`, what rules say beside truth."""
 
     scenario: str
     seed: int
     counts: Counter[str]
     disagreements: tuple[str, ...]
     seconds: float
+    findings: Confusion = field(default_factory=Confusion)
 
 
 def seed_count(default: int) -> int:
@@ -39,16 +42,34 @@ def seed_count(default: int) -> int:
     return int(os.environ.get("KRAFT_SEEDS", default))
 
 
-def compare_seed(scenario: str, seed: int, *, quickly: bool = False) -> RunResult:
+def compare_seed(scenario: str, seed: int) -> RunResult:
     """Plays one seed of a random scenario within the model, every invariant on, and compares it."""
     start = time.monotonic()
-    chance = random.Random(seed)  # noqa: S311  # not a secret
     with tempfile.TemporaryDirectory(prefix="kraft-witness-", dir=FAST_FOLDER) as folder:
         out = Path(folder) / "run"
         played = simulate(scenario, seed, out)
-        found = (compare_quickly if quickly else compare_run)(out, chance=chance)
+        found = compare_run(out, chance=_chance(seed))
         found.counts["events"] += played.event_count
     return RunResult(scenario, seed, found.counts, tuple(found.disagreements), time.monotonic() - start)
+
+
+def compare_and_judge(scenario: str, seed: int) -> RunResult:
+    """The same by a single reading of all captures, and what the rules say of them beside the truth."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kraft-witness-", dir=FAST_FOLDER) as folder:
+        out = Path(folder) / "run"
+        played = simulate(scenario, seed, out)
+        truth = Truth.of(out)
+        audited = Audited.of(out, truth.run["dialect"])
+        found = compare_quickly(truth, audited, chance=_chance(seed))
+        found.counts["events"] += played.event_count
+        judged = judge(truth, audited)
+    told = (*found.disagreements, *judged.disagreements)
+    return RunResult(scenario, seed, found.counts, told, time.monotonic() - start, judged)
+
+
+def _chance(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311  # not a secret
 
 
 def compare_seeds(scenario: str, seeds: Iterable[int]) -> Iterator[RunResult]:

@@ -1,7 +1,8 @@
-"""Many seeds of every kind of run, on all processors: `python -m tests.witness.sweep [SEEDS [FIRST_SEED]]`.
+"""Many seeds of every kind of run, on all processors: `python -m tests.witness.sweep [SEEDS [FIRST_SEED [KIND…]]]`.
 
 Each seed is one run of at least 5,000 events with every invariant on, captured at one moment and at several, replayed
-and compared with the truth; runs beyond Raft's model have their damage told. Prints what was done.
+and judged, both compared with the truth; runs beyond Raft's model have their damage told. Prints what was done, and by
+rule how many subjects were raised rightly or falsely, or missed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.witness.beyond import compare_beyond
-from tests.witness.runs import RunResult, compare_seed, told
+from tests.witness.confusion import Confusion, add_up, confusion_table
+from tests.witness.runs import RunResult, compare_and_judge, told
 
 SHARES = {
     "random": 3,
@@ -42,9 +44,18 @@ class Row:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def kinds(seeds: int, first_seed: int) -> Iterator[tuple[str, int]]:
-    """(scenario, seed) of as many runs as asked for, in the shares of `SHARES`."""
-    turn = [name for name, share in SHARES.items() for _ in range(share)]
+@dataclass(slots=True)
+class Sweep:
+    """What was done by kind of run, what the rules said beside the truth, and every disagreement."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    findings: dict[str, Counter[str]] = field(default_factory=dict)
+    disagreements: list[str] = field(default_factory=list)
+
+
+def kinds(seeds: int, first_seed: int, only: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+    """(scenario, seed) of as many runs as asked for, in the shares of `SHARES`, or of these kinds alone."""
+    turn = [name for name, share in SHARES.items() for _ in range(share) if name in (only or SHARES)]
     for number in range(seeds):
         yield turn[number % len(turn)], first_seed + number
 
@@ -53,27 +64,29 @@ def play(job: tuple[str, int]) -> RunResult:
     """One seed; an exception, such as a violated invariant, is a disagreement."""
     scenario, seed = job
     try:
-        return compare_beyond(scenario, seed) if "beyond" in scenario else compare_seed(scenario, seed, quickly=True)
+        return compare_beyond(scenario, seed) if "beyond" in scenario else compare_and_judge(scenario, seed)
     except Exception:
         return RunResult(scenario, seed, Counter(), (traceback.format_exc(limit=-3),), 0.0)
 
 
-def sweep(seeds: int, first_seed: int, say: Callable[[str], None]) -> tuple[dict[str, Row], list[str]]:
-    """Plays the seeds; what was compared by kind of run, and every disagreement."""
-    rows = {name: Row() for name in SHARES}
-    disagreements: list[str] = []
+def sweep(seeds: int, first_seed: int, say: Callable[[str], None], only: Sequence[str] = ()) -> Sweep:
+    """Plays the seeds; says every disagreement as it is found."""
+    done = Sweep({name: Row() for name in only or SHARES})
+    judged: list[Confusion] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for result in pool.map(play, kinds(seeds, first_seed), chunksize=JOBS_AT_A_TIME):
-            row = rows[result.scenario]
+        for result in pool.map(play, kinds(seeds, first_seed, only), chunksize=JOBS_AT_A_TIME):
+            row = done.rows[result.scenario]
             row.seeds += 1
             row.seconds += result.seconds
             row.counts += result.counts
             row.events += result.counts["events"]
             row.compared += sum(result.counts.values()) - result.counts["events"]
+            judged.append(result.findings)
             for text in told([result]):
-                disagreements.append(text)
+                done.disagreements.append(text)
                 say(text)
-    return rows, disagreements
+    done.findings = add_up(judged)
+    return done
 
 
 def table(rows: dict[str, Row]) -> str:
@@ -101,10 +114,10 @@ def main(arguments: list[str]) -> int:
     seeds = int(arguments[0]) if arguments else 2_000
     first_seed = int(arguments[1]) if len(arguments) > 1 else 1
     started = time.monotonic()
-    rows, disagreements = sweep(seeds, first_seed, lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
-    print(table(rows))  # noqa: T201
-    print(f"{len(disagreements)} disagreements, {time.monotonic() - started:.0f} s")  # noqa: T201
-    return int(bool(disagreements))
+    done = sweep(seeds, first_seed, lambda text: print(text, file=sys.stderr, flush=True), arguments[2:])  # noqa: T201
+    print(f"{table(done.rows)}\n\n{confusion_table(done.findings)}")  # noqa: T201
+    print(f"{len(done.disagreements)} disagreements, {time.monotonic() - started:.0f} s")  # noqa: T201
+    return int(bool(done.disagreements))
 
 
 if __name__ == "__main__":

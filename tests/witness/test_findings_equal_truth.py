@@ -7,12 +7,9 @@ import pytest
 from kraft_audit.rules.registry import rules
 from kraft_engine.scenarios.model import load
 from tests.witness.confusion import DECIDED, NOT_DECIDED, confusion_of
-from tests.witness.judged import judge_many, table
 from tests.witness.runs import regressions, seed_count
 from tests.witness.scenarios import Verdict, names, verdict
 
-MANY_SEEDS = 160
-"""What a minute on two processors allows; `python -m tests.witness.judged` and `make soak` play more."""
 FEW = ("healthy", "last-replica-standing", "last-replica-standing-elr", "elr-wiped-by-config", "single-server-bug")
 
 
@@ -48,15 +45,6 @@ def test_every_scenario_raises_what_it_claims_whatever_the_seed(name: str) -> No
 
 def test_random_runs_raise_what_happened() -> None:
     told = [text for seed in range(seed_count(1)) for text in confusion_of("random", seed).disagreements]
-    assert told == []
-
-
-@pytest.mark.ci
-@pytest.mark.timeout(1_500)
-def test_many_random_runs_raise_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        sums, told = judge_many(seed_count(MANY_SEEDS), 1_000, print)
-        print(f"\n{table(sums)}")  # noqa: T201
     assert told == []
 
 
