@@ -190,11 +190,23 @@ def _is_back(states: PartitionStates, row: int, broker: int) -> bool:
     )
 
 
+def _moved_replicas(states: PartitionStates, row: int) -> bool:
+    """Whether replicas came or went: another order of the same ones completes nothing (facts 6.1 step 1)."""
+    before = states.previous(row)
+    if before is None:
+        return False
+    was_under_way = states.size_of("adding_replicas", before) + states.size_of("removing_replicas", before) > 0
+    replicas = states.lists["replicas"]
+    return was_under_way or set(replicas.of(before)) != set(replicas.of(row))
+
+
 @rule("KP014", "reassignment-below-min-isr", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes",))
 def kp014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     is_completed = states.is_cause("reassignment_completed") & states.exists
     for row in np.flatnonzero(is_completed & (states.size("isr") < states.effective_min_isr)).tolist():
+        if not _moved_replicas(states, row):
+            continue
         wanted = int(states.effective_min_isr[row])
         summary = f"a reassignment completed with {int(states.size('isr')[row])} in sync of {wanted} wanted"
         yield partition_case(states, _until_enough_in_sync(states, row), summary)

@@ -157,7 +157,10 @@ RAISED: dict[str, tuple[Story, Story]] = {
     "KP011": (_config("true"), _config("false")),
     "KP012": (_flapping(60), _flapping(600)),
     "KP013": (_contradiction("unknown_topic"), _contradiction(None)),
-    "KP014": (_state(isr=[11], cause="reassignment_completed"), _state(cause="reassignment_completed")),
+    "KP014": (
+        _state(isr=[11], replicas=[11, 12], cause="reassignment_completed"),
+        _state(replicas=[11, 12], isr=[11, 12], cause="reassignment_completed"),
+    ),
     "KP015": (_moving(25), _moving(23)),
     "KP016": (_fenced(False), _fenced(True)),
     "KP017": (_elected_while(True), _elected_while(False)),
@@ -188,6 +191,23 @@ def test_raised(build: HistoryBuilder, rule_id: str) -> None:
 def test_near_miss_is_not_raised(build: HistoryBuilder, rule_id: str) -> None:
     RAISED[rule_id][1](build)
     assert build.raised(rule_id) == []
+
+
+def test_kp014_not_where_replicas_only_change_their_order(build: HistoryBuilder) -> None:
+    _state(isr=[11], replicas=[13, 12, 11], cause="reassignment_completed")(build)
+    assert build.raised("KP014") == []
+
+
+def test_kp013_not_for_a_broker_unregistered_before_the_snapshot(build: HistoryBuilder) -> None:
+    build.brokers(11, 12).partition("t-0", 10, "snapshot").partition("t-0", 20, "isr_shrunk", isr=[11, 12])
+    build.contradictions = ()
+    assert build.raised("KP013") == []
+
+
+def test_kp013_for_a_replica_on_a_broker_that_never_registered(build: HistoryBuilder) -> None:
+    build.brokers(11, 12).partition("t-0", 10, "created")
+    build.contradictions = ()
+    assert [one.subject for one in build.raised("KP013")] == ["broker 13"]
 
 
 def test_kp001_exposure_from_and_to(build: HistoryBuilder) -> None:
