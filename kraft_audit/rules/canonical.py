@@ -247,14 +247,33 @@ def _is_canonical(
     lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"])
     from_holders = np.isin(replica, holders) & lasts
     number = numbered(*(columns[name] for name in KEY))
-    return np.isin(number, np.unique(number[from_holders]))
+    chosen, rows = np.unique(np.where(from_holders, number, -1), return_index=True)
+    rows = rows[chosen >= 0]
+    return np.isin(number, number[_written_last(rows, columns)])
+
+
+def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Distinct batches without those that a batch of a later epoch overlaps.
+
+    A disk that began anew at a snapshot may have held others there, which nothing says were cut off.
+    """
+    base, last, epoch = (columns[name] for name in ("base_offset", "last_offset", "leader_epoch"))
+    ordered = rows[np.lexsort((-epoch[rows], base[rows]))]
+    reach = np.maximum.accumulate(last[ordered]) if len(ordered) else ordered
+    if not (base[ordered][1:] <= reach[:-1]).any():
+        return ordered
+    kept: list[int] = []
+    for row in ordered.tolist():
+        while kept and last[kept[-1]] >= base[row] and epoch[kept[-1]] < epoch[row]:
+            kept.pop()
+        if not kept or last[kept[-1]] < base[row]:
+            kept.append(row)
+    return np.array(kept, np.int64)
 
 
 def _canonical_log(history: ClusterHistory) -> CanonicalLog:
     batches = log_batches(history)
     chosen = np.flatnonzero(batches.is_canonical)
-    # A disk that began anew at a snapshot may have held another batch there: what was written last counts.
-    chosen = chosen[np.argsort(-batches.leader_epoch[chosen], kind="stable")]
     _, first = np.unique(batches.base_offset[chosen], return_index=True)
     rows = chosen[first]
     count = _numpy(history.table("batches")["record_count"].take(pa.array(batches.row[rows]))).astype(np.int64)

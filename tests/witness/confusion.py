@@ -5,10 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow.compute as pc
+
+from kraft_audit.replay.replay import REPLAY_TABLES
+from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
 from kraft_engine import simulate
@@ -65,17 +69,16 @@ def confusion_of(scenario: str, seed: int) -> Confusion:
 def judge(truth: Truth, audited: Audited) -> Confusion:
     """What the rules say of a run's captures, beside its truth."""
     reached = audited.canonical_end
-    # What stands above the truth's last commit may or may not have happened.
     findings = [
         one
-        for one in check(audited.history, only=DECIDED)
+        for one in check(_committed(audited.history, truth.committed_offset), only=DECIDED)
         if one.from_offset is None or one.from_offset < truth.committed_offset
     ]
     wanted_names = _wanted(truth, reached)
     result = Confusion()
     for rule in DECIDED:
-        if rule in (*AT_END, *AT_VOTERS) and reached > truth.committed_offset:
-            continue  # the end of what was read may never have happened
+        if rule in AT_VOTERS and (reached > truth.committed_offset or not reached):
+            continue  # the last set may never have been committed, the first never been seen
         raised = {_plain(one.subject) for one in findings if one.rule == rule and one.status is Status.RAISED}
         wanted = wanted_names.get(rule, set())
         counts = {"right": raised & wanted, "false": raised - wanted, "missed": wanted - raised}
@@ -84,6 +87,16 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
         for kind in ("false", "missed"):
             result.disagreements += [f"{rule} {kind}: {one}" for one in sorted(counts[kind])]
     return result
+
+
+def _committed(history: ClusterHistory, committed_offset: int) -> ClusterHistory:
+    """A history without the states above the truth's last commit, which may or may not have happened."""
+    cut = {
+        name: table.filter(pc.less(table["from_offset"], committed_offset))
+        for name, table in history.tables.items()
+        if name in REPLAY_TABLES
+    }
+    return replace(history, tables={**history.tables, **cut}, _known={})
 
 
 def _plain(subject: str) -> str:
