@@ -172,7 +172,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else 1
         raise SettingsError(str(file), f"line {line}", problem.problem or "", "YAML") from None
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:  # ValueError: a day such as 2027-02-30
         raise SettingsError(str(file), "file", str(problem).splitlines()[0], "YAML") from None
     if not isinstance(values, dict):
         raise SettingsError(str(file), "file", values, "a mapping with the keys lake and clusters")

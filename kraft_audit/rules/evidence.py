@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import platform
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,8 +144,15 @@ def verify_pack(path: Path) -> PackVerdict:
     try:
         with zipfile.ZipFile(path) as pack:
             return _verdict(pack)
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_A_PACK as error:
         return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {type(error).__name__}: {error}",))
+
+
+_NOT_A_PACK: Final = (
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    # zipfile says RuntimeError of encrypted members, and NotImplementedError, one of its kind, of unknown compression
+    *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
+)
 
 
 def _verdict(pack: zipfile.ZipFile) -> PackVerdict:

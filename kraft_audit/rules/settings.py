@@ -49,7 +49,7 @@ def parse_rule_settings(text: str, source: str) -> dict[str, Thresholds]:
     """Thresholds by rule id from the text of a rules.yaml."""
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day such as 2027-02-30
         first = str(error).splitlines()[0]
         raise RuleSettingsError(source, "(file)", first, "YAML") from None
     if content is None:

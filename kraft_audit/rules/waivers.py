@@ -36,7 +36,7 @@ def parse_waivers(text: str, source: str) -> tuple[Waiver, ...]:
     """The waivers of a text: a key `waivers` with a list of entries."""
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day such as 2027-02-30
         raise RuleSettingsError(source, "(file)", str(error).splitlines()[0], "YAML") from None
     if content is None:
         return ()

@@ -1,0 +1,34 @@
+"""`python -m tests.fuzz.guided PARSER SECONDS [SEED [CORPUS]]`: atheris mutates what the parser's branches answer to.
+
+Inputs that reached something new are kept in the folder CORPUS. Ends with 77 and the input in `crash-…` there where the
+parser did what none may; libFuzzer's last lines say how many inputs were run and how many edges were seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["kraft_codec", "kraft_audit"]):
+    from tests.fuzz.parsers import BYTES_MAX, PARSERS
+
+
+def main(arguments: list[str]) -> None:
+    name, seconds, *rest = arguments
+    seed = rest[0] if rest else "1"
+    folder = Path(rest[1]) if len(rest) > 1 else Path(tempfile.mkdtemp(prefix="kraft-audit-fuzz-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    parser = PARSERS[name]
+    for number, data in enumerate(parser.seeds()):
+        (folder / f"seed-{number}").write_bytes(data[:BYTES_MAX])
+    limits = [f"-max_total_time={seconds}", f"-max_len={BYTES_MAX}", "-timeout=20", "-rss_limit_mb=1500"]
+    options = [*limits, f"-seed={seed}", f"-artifact_prefix={folder}/", "-print_final_stats=1", "-verbosity=1"]
+    atheris.Setup([sys.argv[0], *options, str(folder)], parser.feed)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,267 @@
+"""Every parser of bytes and texts that others wrote, what it may say of bad ones, and mutated inputs for them.
+
+A parser may give a value or raise one of its own errors. Anything else (an IndexError, a hang, memory beyond the input)
+is a fault. Where a writer exists, what was read and written again reads the same.
+
+`mutated` makes inputs blindly; `python -m tests.fuzz.guided PARSER SECONDS` lets atheris follow the branches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kraft_audit.rules.evidence import verify_pack
+from kraft_audit.rules.settings import RuleSettingsError, parse_rule_settings
+from kraft_audit.rules.waivers import parse_waivers
+from kraft_audit.settings import SettingsError, load_fleet
+from kraft_codec import columns, files, indexes, properties
+from kraft_codec.archive import ArchiveStorage
+from kraft_codec.batch import Batch, read_batches
+from kraft_codec.decode import decode_records
+from kraft_codec.errors import CodecError, InputError
+from kraft_codec.file_names import parse_file_name
+from kraft_codec.random_access import EntryKind, Limits
+from kraft_codec.record import read_control_key, read_control_value, read_metadata_value
+from kraft_codec.schemas import CONTROL_TYPES, Dialect
+
+SAMPLES: Final = Path(__file__).resolve().parents[2] / "samples"
+SMALL: Final = Limits(member_count=1_000, expansion_free_bytes=1 << 20, spool_bytes=4 << 20, index_skip_bytes=4 << 20)
+BYTES_MAX: Final = 8192
+TOKENS: Final = (
+    b"\0", b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", b"-1", b"2147483648", b"null",
+    b"{}", b"[]", b'""', b"\n", b"\r\n", b"version=", b"\\u0000", b"\xed\xa0\x80", b"../", b"e400", b"&a [*a]", b": ",
+    b"PK\x05\x06", b"PK\x03\x04", b"\x1f\x8b\x08", b"ustar",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """A parser by name: sound inputs, what it does with one, what it may raise."""
+
+    name: str
+    seeds: Callable[[], list[bytes]]
+    parse: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...] = (CodecError,)
+
+    def feed(self, data: bytes) -> bool:
+        """Whether it gave a value. What it may not raise comes out."""
+        try:
+            self.parse(data)
+        except self.refusals:
+            return False
+        return True
+
+
+def mutated(parser: Parser, count: int, seed: int) -> Iterator[bytes]:
+    """`count` inputs: sound ones with bytes changed, cut, doubled or replaced by tokens and parts of others."""
+    chance = random.Random(seed)  # noqa: S311
+    seeds = parser.seeds()
+    for _ in range(count):
+        data = bytearray(chance.choice(seeds)[:BYTES_MAX])
+        for _ in range(chance.choice((1, 1, 2, 4, 8))):
+            _mutate(data, seeds, chance)
+        yield bytes(data[:BYTES_MAX])
+
+
+def _mutate(data: bytearray, seeds: list[bytes], chance: random.Random) -> None:
+    at = chance.randrange(len(data) + 1)
+    end = min(len(data), at + chance.choice((1, 2, 4, 16, 64)))
+    match chance.randrange(6):
+        case 0 if data:
+            data[min(at, len(data) - 1)] ^= 1 << chance.randrange(8)
+        case 1:
+            data[at:end] = chance.randbytes(end - at)
+        case 2:
+            del data[at:end]
+        case 3:
+            data[at:at] = data[at:end]
+        case 4:
+            data[at:end] = chance.choice(TOKENS)
+        case _:
+            other = chance.choice(seeds)
+            start = chance.randrange(len(other) + 1)
+            data[at:end] = other[start : start + chance.choice((4, 32, 256))]
+
+
+def _log(data: bytes) -> None:
+    for found in read_batches(data):
+        if isinstance(found, Batch):
+            with contextlib.suppress(CodecError):
+                decode_records(data, found.header)
+
+
+def _columns(data: bytes) -> None:
+    found = columns.index_batches(data)
+    columns.index_records(data, found)
+
+
+def _control(data: bytes) -> None:
+    dialect = list(Dialect)[data[0] % len(Dialect)] if data else Dialect.KIP853
+    number = read_control_key(data[1:5])
+    control = CONTROL_TYPES[dialect].get(number)
+    if control is not None:
+        read_control_value(control, data[5:])
+
+
+def _again(parse: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Callable[[bytes], None]:
+    """Reads, writes, reads again: the same value."""
+
+    def both(data: bytes) -> None:
+        value = parse(data)
+        assert parse(write(value)) == value, value
+
+    return both
+
+
+def _archive(data: bytes) -> None:
+    with ArchiveStorage(io.BytesIO(data), "fuzzed", limits=SMALL, keep_indexes=True) as storage:
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            for entry in storage.list_dir(folder).entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.kind is EntryKind.DIRECTORY:
+                    folders.append(path)
+                elif entry.kind is EntryKind.FILE:
+                    with contextlib.suppress(CodecError), storage.open(path) as file:
+                        file.read_at(0, file.size_bytes)
+
+
+def _in_a_file(parse: Callable[[Path], object]) -> Callable[[bytes], None]:
+    def from_file(data: bytes) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "input"
+            path.write_bytes(data)
+            parse(path)
+
+    return from_file
+
+
+def _text(parse: Callable[[str, str], object]) -> Callable[[bytes], None]:
+    return lambda data: parse(data.decode(errors="replace"), "fuzzed")
+
+
+def _found(pattern: str, at_most: int = 6) -> Callable[[], list[bytes]]:
+    def found() -> list[bytes]:
+        paths = sorted(SAMPLES.rglob(pattern), key=lambda path: (path.stat().st_size, str(path)))
+        return [path.read_bytes() for path in paths[:: max(1, len(paths) // at_most)]]
+
+    return found
+
+
+def _batches() -> list[bytes]:
+    log = SAMPLES / "crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
+    data = log.read_bytes()
+    batches = [found for found in read_batches(data) if isinstance(found, Batch)]
+    return [data[one.header.position :][: one.header.size_bytes] for one in batches]
+
+
+def _values() -> list[bytes]:
+    return [
+        bytes(record.raw.value or b"")
+        for batch in _batches()
+        for found in read_batches(batch)
+        if isinstance(found, Batch) and not found.header.is_control
+        for record in decode_records(batch, found.header)
+    ]
+
+
+def _controls() -> list[bytes]:
+    return [
+        bytes([number]) + bytes(record.raw.key or b"") + bytes(record.raw.value or b"")
+        for batch in [*_batches(), *_found("*.checkpoint")()]
+        for found in read_batches(batch)
+        if isinstance(found, Batch) and found.header.is_control
+        for record in decode_records(batch, found.header)
+        for number in range(len(Dialect))
+    ]
+
+
+def _archives() -> list[bytes]:
+    """A tar, a gzipped one and a zip of a small node dir."""
+    folder = next(path.parent for path in sorted(SAMPLES.rglob("quorum-state")))
+    names = {f"node-1/__cluster_metadata-0/{path.name}": path.read_bytes()[:2000] for path in folder.glob("*")}
+    made = []
+    for mode in ("w", "w:gz"):
+        whole = io.BytesIO()
+        with tarfile.open(fileobj=whole, mode=mode) as archive:
+            for name, content in names.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+        made.append(whole.getvalue())
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name, content in names.items():
+            pack.writestr(name, content)
+    return [*made, whole.getvalue()]
+
+
+def _packs() -> list[bytes]:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as pack:
+        pack.writestr("manifest.json", '{"format": "kraft-audit evidence 1", "files": {"a": {"sha256": "00"}}}')
+        pack.writestr("a", "content")
+    return [whole.getvalue()]
+
+
+def _clean_shutdown() -> list[bytes]:
+    return [*_found(".kafka_cleanshutdown")(), b'{"version":0,"brokerEpoch":7}']
+
+
+FLEET: Final = b"lake: lake\nclusters:\n  - name: one\n    paths: [/logs/a, s3://b/c]\n    dialect: kip853\n"
+WAIVERS: Final = b"waivers:\n  - {rule: KP001, cluster: '*', subject: orders-0, who: a, why: b, until: 2027-01-31}\n"
+RULES: Final = b"KB001:\n  max_changes_an_hour: 7\nKB002: {max_age_days: 30}\n"
+
+PARSERS: Final = {
+    parser.name: parser
+    for parser in (
+        Parser("log", _batches, _log),
+        Parser("log-columns", _batches, _columns),
+        Parser("snapshot", _found("*.checkpoint"), _log),
+        Parser("metadata-record", _values, read_metadata_value),
+        Parser("control-record", _controls, _control),
+        Parser("quorum-state", _found("quorum-state"), _again(files.parse_quorum_state, files.format_quorum_state)),
+        Parser(
+            "meta.properties",
+            _found("meta.properties"),
+            _again(properties.parse_meta_properties, properties.format_meta_properties),
+        ),
+        Parser(
+            "leader-epoch-checkpoint",
+            _found("leader-epoch-checkpoint"),
+            _again(files.parse_leader_epoch_checkpoint, files.format_leader_epoch_checkpoint),
+        ),
+        Parser(
+            "offset-checkpoint",
+            _found("*-offset-checkpoint"),
+            _again(files.parse_offset_checkpoint, files.format_offset_checkpoint),
+        ),
+        Parser(
+            "partition.metadata",
+            _found("partition.metadata"),
+            _again(files.parse_partition_metadata, files.format_partition_metadata),
+        ),
+        Parser("clean-shutdown", _clean_shutdown, _again(files.parse_clean_shutdown, files.format_clean_shutdown)),
+        Parser("offset-index", _found("*.index"), indexes.parse_offset_index),
+        Parser("time-index", _found("*.timeindex"), indexes.parse_time_index),
+        Parser("producer-state", lambda: [indexes.format_producer_state()], indexes.parse_producer_state),
+        Parser("file-name", lambda: [b"0" * 20 + b".log", b"0" * 20 + b"-0000000003.checkpoint", b"quorum-state"],
+               lambda data: parse_file_name(data.decode(errors="surrogateescape"))),
+        Parser("archive", _archives, _archive, (CodecError, InputError)),
+        Parser("fleet.yaml", lambda: [FLEET], _in_a_file(lambda path: load_fleet(path, environment={})),
+               (SettingsError, InputError)),
+        Parser("rules.yaml", lambda: [RULES], _text(parse_rule_settings), (RuleSettingsError,)),
+        Parser("waivers.yaml", lambda: [WAIVERS], _text(parse_waivers), (RuleSettingsError,)),
+        Parser("evidence", _packs, _in_a_file(verify_pack), ()),
+    )
+}  # fmt: skip

@@ -1,0 +1,56 @@
+"""Every parser meets mutated inputs: a value or its own error, nothing else, and soon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.rules.evidence import verify_pack
+from tests.fuzz.parsers import PARSERS, Parser, mutated
+
+INPUTS = int(os.environ.get("KRAFT_AUDIT_PARSER_INPUTS", "300"))
+by_name = pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+
+
+@by_name
+def test_sound_inputs_are_read(parser: Parser) -> None:
+    seeds = parser.seeds()
+    assert seeds
+    assert any(parser.feed(seed) for seed in seeds)
+
+
+@by_name
+def test_mutated_inputs_are_read_or_refused(parser: Parser) -> None:
+    for number, data in enumerate(mutated(parser, INPUTS, 20261121)):
+        try:
+            parser.feed(data)
+        except Exception as fault:
+            raise AssertionError(f"input {number} of {parser.name}: {data[:200]!r}") from fault
+
+
+FOUND = {
+    "waivers.yaml": b"waivers:\n  - {rule: KP001, who: a, why: b, until: 2027-02-30}\n",
+    "rules.yaml": b"KB001: {max_changes_an_hour: 2027-13-01}\n",
+    "fleet.yaml": b"lake: 2027-02-30\nclusters: []\n",
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_day_that_no_calendar_has_is_a_refusal(name: str) -> None:
+    assert not PARSERS[name].feed(FOUND[name])
+
+
+@pytest.mark.parametrize("name", ["waivers.yaml", "rules.yaml", "fleet.yaml"])
+def test_endless_nesting_is_a_refusal(name: str) -> None:
+    assert not PARSERS[name].feed(b"[" * 4000)
+
+
+@pytest.mark.parametrize(("position", "value"), [(8, 0x45), (6, 1)], ids=["unknown compression", "encrypted"])
+def test_a_pack_that_zip_readers_refuse_is_no_pack(position: int, value: int, tmp_path: Path) -> None:
+    data = bytearray(PARSERS["evidence"].seeds()[0])
+    for start in (data.find(b"PK\x03\x04"), data.find(b"PK\x01\x02") + 2):
+        data[start + position] = value
+    (tmp_path / "pack.zip").write_bytes(data)
+    assert "cannot be read as an evidence pack" in verify_pack(tmp_path / "pack.zip").problems[0]
