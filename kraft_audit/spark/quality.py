@@ -22,9 +22,11 @@ import pyarrow.fs as pafs
 from kraft_audit.output import neutral
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import table_folder
+from kraft_audit.spark.gold_tables import GOLD
 from kraft_audit.spark.lake import Lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality_clauses import Clause, fleet_clauses, table_clauses
+from kraft_audit.spark.quality_gold import gold_clauses
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 from kraft_codec.tables import PLANS
@@ -89,6 +91,9 @@ def judge_lake(
         for table in LAKE_TABLES.values()
         if lake.exists(table.name) and (clauses := table_clauses(lake, table, closed))
     }
+    for table in GOLD.values():
+        if lake.exists(table.name):
+            suites[table.name] = gold_clauses(lake, table, closed, now, fresh_hours)
     suites[FLEET_SUITE] = fleet_clauses(lake, closed, now, fresh_hours)
     with tempfile.TemporaryDirectory(prefix="kraft-audit-quality-") as folder:
         verdicts = validate(suites, Path(folder))

@@ -38,7 +38,7 @@ def table_clauses(lake: Lake, table: Table, closed: int) -> list[Clause]:
     if "cluster_id" not in table.column_names or "plan" not in table.column_names:
         return []
     rows = f"(SELECT * FROM {table.name} WHERE plan <= {closed})"  # noqa: S608  # a contract's own name
-    clauses = [_unique_key(lake, table, rows), _required(lake, table, rows)]
+    clauses = [unique_key(lake, table, rows), required(lake, table, rows)]
     if "bytes_seen" in table.column_names:
         clauses.append(_bytes_add_up(lake, table, rows))
     if table.name not in (PLANS.name, FILES.name):
@@ -69,29 +69,34 @@ def fleet_clauses(lake: Lake, closed: int, now_ms: int, fresh_hours: float) -> l
     ]
 
 
-def _unique_key(lake: Lake, table: Table, rows: str) -> Clause:
+def unique_key(lake: Lake, table: Table, rows: str) -> Clause:
+    """No key of the contract has two of these rows."""
     key = ", ".join(f'"{column}"' for column in table.key) if _is_datafusion(lake) else ", ".join(table.key)
     cluster = "coalesce(cluster_id, '')"
+    selected = key if "cluster_id" in table.key else f"{key}, min(cluster_id) AS cluster_id"
     sql = f"""SELECT {cluster} AS cluster_id, sum(n - 1) AS n FROM (
-            SELECT {key}, count(*) AS n FROM {rows} AS every GROUP BY {key}
+            SELECT {selected}, count(*) AS n FROM {rows} AS every GROUP BY {key}
         ) AS counted GROUP BY {cluster}"""  # noqa: S608
-    return Clause("repeated_keys", "critical", f"the key ({', '.join(table.key)}) is unique", _counts(lake, sql, table))
+    return Clause(
+        "repeated_keys", "critical", f"the key ({', '.join(table.key)}) is unique", counts(lake, sql, table.name)
+    )
 
 
-def _required(lake: Lake, table: Table, rows: str) -> Clause:
+def required(lake: Lake, table: Table, rows: str) -> Clause:
+    """No row lacks what the contract does not let be null."""
     required = [column.name for column in table.columns if not column.nullable]
     quote = '"' if _is_datafusion(lake) else "`"
     is_missing = " OR ".join(f"{quote}{name}{quote} IS NULL" for name in required)
     sql = f"""SELECT coalesce(cluster_id, '') AS cluster_id, sum(CASE WHEN {is_missing} THEN 1 ELSE 0 END) AS n
         FROM {rows} AS every GROUP BY coalesce(cluster_id, '')"""  # noqa: S608
-    return Clause("missing_values", "critical", "no column that must be there is null", _counts(lake, sql, table))
+    return Clause("missing_values", "critical", "no column that must be there is null", counts(lake, sql, table.name))
 
 
 def _bytes_add_up(lake: Lake, table: Table, rows: str) -> Clause:
     sql = f"""SELECT cluster_id, sum(CASE WHEN bytes_seen <> bytes_decoded + bytes_quarantined + bytes_unread
             THEN 1 ELSE 0 END) AS n FROM {rows} AS every GROUP BY cluster_id"""  # noqa: S608
     promise = "bytes seen = decoded + quarantined + unread"
-    return Clause("bytes_unaccounted", "critical", promise, _counts(lake, sql, table))
+    return Clause("bytes_unaccounted", "critical", promise, counts(lake, sql, table.name))
 
 
 def _as_staged(lake: Lake, table: Table, rows: str, closed: int) -> Clause:
@@ -142,8 +147,9 @@ def _log_order(lake: Lake, rows: str, closed: int) -> list[Clause]:
 _BRANCH: Final = f"PARTITION BY {REPLICA} ORDER BY base_offset, last_offset"
 
 
-def _counts(lake: Lake, sql: str, table: Table) -> dict[str, float]:
-    rows: list[dict[str, Any]] = lake.query(sql, table.name).to_pylist()
+def counts(lake: Lake, sql: str, *tables: str) -> dict[str, float]:
+    """Cluster id to the number `n` that a query over these tables gives."""
+    rows: list[dict[str, Any]] = lake.query(sql, *tables).to_pylist()
     return {row["cluster_id"] or "": float(row["n"] or 0) for row in rows}
 
 
