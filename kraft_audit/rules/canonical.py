@@ -243,13 +243,25 @@ def _is_canonical(
     crcs = np.unique(columns["crc"][is_end])
     if len(crcs) != 1:
         return np.zeros(len(replica), bool)
-    holders = np.unique(replica[is_end])
-    lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"])
-    from_holders = np.isin(replica, holders) & lasts
     number = numbered(*(columns[name] for name in KEY))
-    chosen, rows = np.unique(np.where(from_holders, number, -1), return_index=True)
-    rows = rows[chosen >= 0]
+    lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"])
+    from_holders = lasts & np.isin(replica, np.unique(replica[is_end]))
+    count = 0
+    while count < (chosen := np.unique(number[from_holders])).size:
+        count = chosen.size
+        from_holders |= lasts & _is_below_common(
+            replica, columns["last_offset"], from_holders | np.isin(number, chosen)
+        )
+    rows = np.flatnonzero(from_holders)[np.unique(number[from_holders], return_index=True)[1]]
     return np.isin(number, number[_written_last(rows, columns)])
+
+
+def _is_below_common(replica: Rows, last_offset: Rows, is_common: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The batches of each replica up to its newest one that the canonical log holds: equal there, equal below."""
+    reach = np.full(int(replica.max()) + 1, -1, np.int64)
+    np.maximum.at(reach, replica[is_common], last_offset[is_common])
+    below: npt.NDArray[np.bool_] = last_offset <= reach[replica]
+    return below
 
 
 def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
