@@ -41,7 +41,6 @@ from kraft_audit.spark.spark_stage import SparkStager
 from kraft_audit.spark.stage import stage_clusters
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
-from kraft_codec.tables import RECORDS
 
 CLUSTER_ID = "SyntheticSyntheticSynA"
 KEY = "00" * 32
@@ -85,9 +84,10 @@ def write_nodes(folder: Path, log: npt.NDArray[np.uint8], count: int) -> Path:
     return folder
 
 
-def stage(path: Path, lake: Path, tables: frozenset[str] = BRONZE_TABLES) -> Callable[[], None]:
+def stage(paths: Path | Sequence[Path], lake: Path, tables: frozenset[str] = BRONZE_TABLES) -> Callable[[], None]:
     """Reading a cluster and writing its rows, in this process and on one core, as a Spark task does."""
-    plan = plan_cluster([str(path)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
+    roots = [str(path) for path in ([paths] if isinstance(paths, Path) else paths)]
+    plan = plan_cluster(roots, open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
 
     def work() -> None:
         reading = pipeline_reading(str(lake), KEY, None, tables)
@@ -103,21 +103,26 @@ def replicas_figure(one: Path, five: Path, folder: Path, pairs: int) -> Figure:
 
 
 def parquet_figure(one: Path, folder: Path, pairs: int) -> Figure:
-    """The same rows of `records`, held in memory, written by pyarrow alone with the same options."""
+    """The rows of every table that is staged, held in memory, written by pyarrow alone with the same options."""
     plan = plan_cluster([str(one)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
-    rows = analyze(plan, frozenset({"records"}), open_storage=open_storage, redactor=Redactor(bytes(32)))
-    table = pa.Table.from_batches([batch for _, batch in rows])
-    rows_a_group = max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)
+    batches: dict[str, list[pa.RecordBatch]] = {}
+    for name, batch in analyze(plan, BRONZE_TABLES, open_storage=open_storage, redactor=Redactor(bytes(32))):
+        if batch.num_rows:
+            batches.setdefault(name, []).append(batch)
+    tables = {name: pa.Table.from_batches(found) for name, found in batches.items()}
 
     def alone() -> None:
-        with pq.ParquetWriter(folder / "alone.parquet", RECORDS.schema, **parquet_options(RECORDS.schema)) as writer:
-            writer.write_table(table, row_group_size=rows_a_group)
+        for name, rows in tables.items():
+            rows_a_group = max(1, rows.num_rows * ROW_GROUP_BYTES // max(1, rows.nbytes))
+            with pq.ParquetWriter(folder / f"{name}.parquet", rows.schema, **parquet_options(rows.schema)) as writer:
+                writer.write_table(rows, row_group_size=rows_a_group)
 
     ratio, ours, peer = paired(stage(one, folder / "lake-parquet"), alone, pairs)
     size = sum(file.size_bytes for replica in plan.replicas for file in replica.files)
+    count = tables["records"].num_rows
     return Figure(
         "log to data files against pyarrow writing them", ratio, 0.7,
-        rate(size, table.num_rows, ours), rate(size, table.num_rows, peer),
+        rate(size, count, ours), rate(size, count, peer),
     )  # fmt: skip
 
 
