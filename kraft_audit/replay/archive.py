@@ -103,13 +103,16 @@ class Archiver:
         if source == LOG:
             self._note_holes(batches.base_offset[rows], batches.last_offset[rows])
         changed = self._changed(records)
+        full: list[dict[str, Any]] = []
         for start, end in _stretches(batches, rows, changed):
-            yield from self._take(source, replica, records, rows[start:end], changed.get(int(rows[start])))
+            full += self._take(source, replica, records, rows[start:end], changed.get(int(rows[start])))
+        if full:
+            yield build_rows(ARCHIVE, full)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The runs that are not full."""
-        for replica in sorted(self._runs):
-            yield self._row(self._runs[replica])
+        if self._runs:
+            yield build_rows(ARCHIVE, [self._row(self._runs[replica]) for replica in sorted(self._runs)])
         self._runs.clear()
 
     def _note_holes(self, base_offset: Rows, last_offset: Rows) -> None:
@@ -157,8 +160,8 @@ class Archiver:
 
     def _take(
         self, source: str, replica: int, records: Records, rows: Rows, changed: _Changed | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Appends one stretch to the replica's run, or begins another where it does not go on there."""
+    ) -> Iterator[dict[str, Any]]:
+        """Appends one stretch to the replica's run, or begins another where it does not go on there; the full ones."""
         batches = records.index.batches
         first, last = int(rows[0]), int(rows[-1])
         epoch, base_offset = int(batches.leader_epoch[first]), int(batches.base_offset[first])
@@ -187,8 +190,8 @@ class Archiver:
         if run.size_bytes >= RUN_BYTES:
             yield self._row(self._runs.pop(replica))
 
-    def _row(self, run: _Run) -> pa.RecordBatch:
-        row = {
+    def _row(self, run: _Run) -> dict[str, Any]:
+        return {
             "cluster_id": self.cluster_id,
             "source": run.source,
             "leader_epoch": run.epoch,
@@ -206,7 +209,6 @@ class Archiver:
             "unknown_records": run.unknown,
             "plan": self.plan,
         }
-        return build_rows(ARCHIVE, [row])
 
 
 def archiver_of(plan: ClusterPlan, replicas: Sequence[Replica], keyed_hash: KeyedHash) -> Archiver:
