@@ -13,6 +13,7 @@ from kraft_audit.replay.evidence import ClusterEvidence
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_cluster, plan_path
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
+from kraft_audit.replay.silver import first_snapshot, newest_canonical
 from kraft_audit.replay.survey import Survey, survey
 from kraft_audit.replay.watermarks import CommittedInterval, committed_interval
 from kraft_audit.rules.collect import read_history
@@ -93,5 +94,15 @@ class Audited:
 
     @property
     def canonical_end(self) -> int:
-        newest = next((one for one in reversed(self.rounds) if one.interval.canonical is not None), None)
+        newest = newest_canonical(self.rounds)
         return 0 if newest is None or newest.interval.canonical is None else newest.interval.canonical.end[1]
+
+    @property
+    def replay_start(self) -> int:
+        """Where the replay begins: at the first snapshot where the canonical log is not held from its start."""
+        newest = newest_canonical(self.rounds)
+        if newest is None or newest.interval.canonical is None or not newest.interval.canonical.runs:
+            return 0
+        log_start = newest.interval.canonical.runs[0].from_offset
+        snapshot = first_snapshot(self.survey, log_start, has_log=True)
+        return log_start if snapshot is None else snapshot.end_offset

@@ -74,7 +74,7 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
         for one in check(_committed(audited.history, truth.committed_offset), only=DECIDED)
         if one.from_offset is None or one.from_offset < truth.committed_offset
     ]
-    wanted_names = _wanted(truth, reached)
+    wanted_names = _wanted(truth, audited.replay_start, reached)
     result = Confusion()
     for rule in DECIDED:
         if rule in AT_VOTERS and (reached > truth.committed_offset or not reached):
@@ -128,9 +128,9 @@ def _share(counts: Counter[str], wrong: str) -> str:
     return f"{counts['right'] / whole:.4f}" if whole else "-"
 
 
-def _wanted(truth: Truth, reached: int) -> dict[str, set[str]]:
-    """Subjects by rule as the truth tells them, as far as a log was captured."""
-    names = expected_of(truth, to_offset=reached) if truth.lines["metadata"] else {}
+def _wanted(truth: Truth, start: int, reached: int) -> dict[str, set[str]]:
+    """Subjects by rule as the truth tells them, as far as a log was captured without a gap up to where it ends."""
+    names = expected_of(truth, from_offset=start, to_offset=reached) if truth.lines["metadata"] else {}
     sets = [(offset, voters) for offset, voters in truth.committed_voters() if offset < reached]
     elected = [line["voters"] for line in truth.lines["elected"]]
     count = len(sets[-1][1] if sets else elected[-1]) if sets or elected else 3

@@ -18,20 +18,25 @@ AT_END = ("KP009", "KP010", "KP018", "KB003", "KB004", "KB005", "KQ017")
 """Raised by what is so at the end of the log."""
 
 
-def expected_of(truth: Truth, *, to_offset: int) -> Names:
-    """Subjects by rule, for the committed log below `to_offset`."""
+def expected_of(truth: Truth, *, from_offset: int, to_offset: int) -> Names:
+    """Subjects by rule, for the committed log of [from_offset, to_offset) and the state that it begins with."""
     names: Names = defaultdict(set)
     restless = Restlessness()
     returns = UncleanReturns()
     state: ClusterState | None = None
     for state in states_of(truth, to_offset=to_offset):
+        is_before = state.offset < from_offset
+        if is_before:
+            names.clear()
         for subject in state.partitions:
             _of_partition(names, state, subject)
+        _of_config(names, state)
+        restless.see(names, state, is_counted=not is_before)
+        if is_before:
+            continue
         for subject, before in state.before.items():
             if subject in state.partitions:
                 _of_change(names, state, subject, before)
-        _of_config(names, state)
-        restless.see(names, state)
         returns.see(names, state)
     if state is not None:
         _at_end(names, state)
@@ -95,18 +100,18 @@ class Restlessness:
         self.fencings: dict[int, list[int]] = defaultdict(list)
         self.fenced: dict[int, bool] = {}
 
-    def see(self, names: Names, state: ClusterState) -> None:
+    def see(self, names: Names, state: ClusterState, *, is_counted: bool) -> None:
         if "append_ms" not in state.line:
             return
         now_ms = state.line["append_ms"]
-        for subject, before in state.before.items():
+        for subject, before in state.before.items() if is_counted else ():
             is_changed = subject in state.partitions and before["isr"] != state.partitions[subject]["isr"]
             if is_changed and _is_storm(self.isr_changes[subject], now_ms, MAX_ISR_CHANGES):
                 names["KP012"].add(name_of(state, subject))
         for broker_id, broker in state.brokers.items():
             known = self.fenced.get(broker_id)
             self.fenced[broker_id] = broker["fenced"]
-            is_turned = known is not None and known != broker["fenced"]
+            is_turned = is_counted and known is not None and known != broker["fenced"]
             if is_turned and _is_storm(self.fencings[broker_id], now_ms, MAX_FENCINGS):
                 names["KB001"].add(f"broker {broker_id}")
         for broker_id in self.fenced.keys() - state.brokers.keys():
