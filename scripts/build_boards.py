@@ -192,14 +192,16 @@ def grafana_metrics() -> dict[str, Any]:
     panels = []
     for title, expression, kind, width in METRIC_PANELS:
         assert PREFIX in expression  # noqa: S101
-        target = {"refId": "A", "datasource": source, "expr": expression, "instant": kind != "timeseries"}
+        is_range = kind == "timeseries"
+        target = {"refId": "A", "datasource": source, "expr": expression, "instant": not is_range, "range": is_range}
+        if kind == "table":
+            target["format"] = "table"
         panels.append(({"title": title, "type": kind, "datasource": source, "targets": [target]}, width, 8))
     return _dashboard("Kafka metadata: figures", "prometheus", "prometheus", _laid_out(panels))
 
 
 def superset() -> dict[str, Any]:
     """The files of a Superset import bundle, by path."""
-    database = _id("superset", "database")
     title = "Kafka metadata: findings and exposure"
     files: dict[str, Any] = {
         "metadata.yaml": {"version": VERSION, "type": "Dashboard", "timestamp": "2026-01-01T00:00:00+00:00"},
@@ -212,65 +214,72 @@ def superset() -> dict[str, Any]:
             "allow_cvas": False,
             "allow_dml": False,
             "extra": {},
-            "uuid": database,
+            "uuid": _id("superset", "database"),
             "version": VERSION,
         },
     }
-    position: dict[str, Any] = {
-        "DASHBOARD_VERSION_KEY": "v2",
-        "ROOT_ID": {"id": "ROOT_ID", "type": "ROOT", "children": ["GRID_ID"]},
-        "GRID_ID": {"id": "GRID_ID", "type": "GRID", "children": [], "parents": ["ROOT_ID"]},
-        "HEADER_ID": {"id": "HEADER_ID", "type": "HEADER", "meta": {"text": title}},
-    }
-    for number, (name, (heading, sql)) in enumerate(queries().items(), 1):
-        files[f"datasets/lake/{name}.yaml"] = {
-            "table_name": f"kraft_audit_{name}",
-            "description": heading,
-            "sql": sql,
-            "main_dttm_col": next((column for column, type_ in COLUMNS[name].items() if type_ == _TIME), None),
-            "schema": None,
-            "params": None,
-            "metrics": [],
-            "columns": [
-                {"column_name": column, "type": type_, "is_dttm": type_ == _TIME, "groupby": True, "filterable": True}
-                for column, type_ in COLUMNS[name].items()
-            ],
-            "uuid": _id("superset", "dataset", name),
-            "database_uuid": database,
-            "version": VERSION,
-        }
-        files[f"charts/{name}.yaml"] = {
-            "slice_name": heading,
-            "viz_type": "table",
-            "params": {"query_mode": "raw", "all_columns": list(COLUMNS[name]), "row_limit": 1000, "viz_type": "table"},
-            "uuid": _id("superset", "chart", name),
-            "dataset_uuid": _id("superset", "dataset", name),
-            "version": VERSION,
-        }
-        row, chart = f"ROW-{name}", f"CHART-{name}"
-        position["GRID_ID"]["children"].append(row)
-        position[row] = {
-            "id": row,
-            "type": "ROW",
-            "children": [chart],
-            "meta": {"background": "BACKGROUND_TRANSPARENT"},
-        }
-        position[chart] = {
-            "id": chart,
-            "type": "CHART",
-            "children": [],
-            "meta": {"chartId": number, "width": 12, "height": 50, "uuid": _id("superset", "chart", name)},
-        }
+    for name, (heading, sql) in queries().items():
+        files[f"datasets/lake/{name}.yaml"] = _superset_dataset(name, heading, sql)
+        files[f"charts/{name}.yaml"] = _superset_chart(name, heading)
     files["dashboards/kraft_audit.yaml"] = {
         "dashboard_title": title,
         "slug": "kraft-audit",
         "css": "",
-        "position": position,
+        "position": _superset_position(title),
         "metadata": {},
         "uuid": _id("superset", "dashboard"),
         "version": VERSION,
     }
     return files
+
+
+def _superset_dataset(name: str, heading: str, sql: str) -> dict[str, Any]:
+    columns = COLUMNS[name]
+    return {
+        "table_name": f"kraft_audit_{name}",
+        "description": heading,
+        "sql": sql,
+        "main_dttm_col": next((column for column, type_ in columns.items() if type_ == _TIME), None),
+        "schema": None,
+        "params": None,
+        "metrics": [],
+        "columns": [
+            {"column_name": column, "type": type_, "is_dttm": type_ == _TIME, "groupby": True, "filterable": True}
+            for column, type_ in columns.items()
+        ],
+        "uuid": _id("superset", "dataset", name),
+        "database_uuid": _id("superset", "database"),
+        "version": VERSION,
+    }
+
+
+def _superset_chart(name: str, heading: str) -> dict[str, Any]:
+    return {
+        "slice_name": heading,
+        "viz_type": "table",
+        "params": {"query_mode": "raw", "all_columns": list(COLUMNS[name]), "row_limit": 1000, "viz_type": "table"},
+        "uuid": _id("superset", "chart", name),
+        "dataset_uuid": _id("superset", "dataset", name),
+        "version": VERSION,
+    }
+
+
+def _superset_position(title: str) -> dict[str, Any]:
+    """A dashboard's layout: a row a chart."""
+    rows = [f"ROW-{name}" for name in queries()]
+    position: dict[str, Any] = {
+        "DASHBOARD_VERSION_KEY": "v2",
+        "ROOT_ID": {"id": "ROOT_ID", "type": "ROOT", "children": ["GRID_ID"]},
+        "GRID_ID": {"id": "GRID_ID", "type": "GRID", "children": rows, "parents": ["ROOT_ID"]},
+        "HEADER_ID": {"id": "HEADER_ID", "type": "HEADER", "meta": {"text": title}},
+    }
+    for number, name in enumerate(queries(), 1):
+        row, chart = f"ROW-{name}", f"CHART-{name}"
+        background = {"background": "BACKGROUND_TRANSPARENT"}
+        position[row] = {"id": row, "type": "ROW", "children": [chart], "meta": background}
+        meta = {"chartId": number, "width": 12, "height": 50, "uuid": _id("superset", "chart", name)}
+        position[chart] = {"id": chart, "type": "CHART", "children": [], "meta": meta}
+    return position
 
 
 def boards() -> dict[str, str]:

@@ -17,6 +17,14 @@ from deltalake import DeltaTable, QueryBuilder
 from kraft_audit.report.openmetrics import FAMILIES, PREFIX
 from tests.kraft_audit.report.board_tables import TABLES, write_tables
 
+# What Grafana's published schema knows, as grafana-foundation-sdk 10.1 reads and writes it: it drops any other field
+# without a word. `__inputs` and `__requires` are of the form in which dashboards are shared.
+SHARED = {"__inputs", "__requires"}
+DASHBOARD = {"uid", "title", "tags", "editable", "schemaVersion", "time", "timezone", "panels"}
+PANEL = {"id", "gridPos", "title", "type", "datasource", "targets"}
+PROMETHEUS_TARGET = {"refId", "datasource", "expr", "instant", "range", "format"}
+TRINO_TARGET = {"refId", "datasource", "rawSQL", "format"}
+
 
 @pytest.fixture(scope="module")
 def written(project_root: Path) -> dict[str, Any]:
@@ -105,6 +113,24 @@ def test_panels_lie_side_by_side_and_ask_metrics_that_are_there(project_root: Pa
             for target in panel["targets"]:
                 for metric in re.findall(rf"{PREFIX}\w+", target.get("expr", "")):
                     assert metric.removeprefix(PREFIX) in FAMILIES
+
+
+def test_grafana_knows_every_field(project_root: Path) -> None:
+    """And asks a range of time for a graph, one moment as a table for a table."""
+    for name, target_fields in (("lake", TRINO_TARGET), ("metrics", PROMETHEUS_TARGET)):
+        board = json.loads((project_root / "boards" / "grafana" / f"{name}.json").read_text())
+        assert board.keys() == SHARED | DASHBOARD
+        inputs = {"${" + one["name"] + "}" for one in board["__inputs"]}
+        for panel in board["panels"]:
+            assert panel.keys() == PANEL
+            assert panel["type"] in ("barchart", "stat", "table", "timeseries")
+            assert panel["gridPos"].keys() == {"x", "y", "w", "h"}
+            for target in panel["targets"]:
+                assert target.keys() <= target_fields
+                assert target["datasource"]["uid"] in inputs
+                if name == "metrics":
+                    assert target["instant"] is not target["range"]
+                    assert (target.get("format") == "table") is (panel["type"] == "table")
 
 
 def test_queries_are_plain_sql(written: dict[str, Any]) -> None:
