@@ -16,6 +16,8 @@ from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.waivers import WaiverCount
 
 INDENT: Final = " " * 10
+NAMES_SHOWN: Final = 8
+"""So many subjects of a rule that are not listed are named in one line."""
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     1: "3.0-IV1",
     2: "3.1-IV0",
@@ -126,13 +128,22 @@ def _group_lines(group: Sequence[Finding], history: ClusterHistory, in_full: boo
             for fact in finding.evidence:
                 yield Line(f"{INDENT}  {_evidence_line(fact)}")
     if len(listed) < len(group):
-        more = len(group) - len(listed)
-        past = sum(finding.is_over for finding in group if finding not in listed)
-        note = f", {past} of them over" if past else ""
-        yield Line(f"{INDENT}{more} more{note}: --rule {first.rule}")
+        yield Line(f"{INDENT}{_others(group, listed)}   --rule {first.rule}")
     yield Line(f"    why   {_first_sentence(first.why)}")
     yield Line(f"    do    {(now or list(group))[0].what_to_do}")
     yield Line("")
+
+
+def _others(group: Sequence[Finding], listed: Sequence[Finding]) -> str:
+    """The subjects that are not listed, those that last by name as far as a line allows."""
+    others = [finding for finding in group if finding not in listed]
+    names = list(dict.fromkeys(finding.subject for finding in others if not finding.is_over))
+    past = sum(finding.is_over for finding in others)
+    if not names:
+        return f"{past} more, over"
+    mark = ", " if any(" " in name for name in names) else " "
+    shown = mark.join(names[:NAMES_SHOWN]) + (f"{mark}…" if len(names) > NAMES_SHOWN else "")
+    return f"{len(others) - past} more: {shown}" + (f"; {past} over" if past else "")
 
 
 def _group_head(group: Sequence[Finding], now: Sequence[Finding], history: ClusterHistory) -> str:
@@ -171,7 +182,7 @@ def _subject_line(finding: Finding) -> str:
 
 
 def _evidence_line(fact: Evidence) -> str:
-    parts = [fact.text]
+    parts = [] if fact.after is not None and fact.after.startswith(fact.text) else [fact.text]
     if fact.before is not None or fact.after is not None:
         parts.append(f"{fact.before or '(nothing)'} → {fact.after or '(nothing)'}")
     if fact.offset is not None:

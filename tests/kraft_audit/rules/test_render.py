@@ -38,7 +38,7 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
         f"CRITICAL  KP001 last-replica-standing   2 partitions, since {when(T0 + 300_000)} (4 min 12 s)",
         "          orders-3    broker 13 alone holds what was acknowledged: ISR [13]  ELR []  of replicas [11 12 13], "
         "leader 13   offset 300, leader epoch 4",
-        "          1 more: --rule KP001",
+        "          1 more: orders-4   --rule KP001",
         "    why   One crash from loss: if that broker's machine dies without flushing, acknowledged records are gone, "
         "whatever min.insync.replicas says",
         "    do    bring broker 12 back into the ISR before you touch broker 13: "
