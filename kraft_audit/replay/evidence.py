@@ -16,11 +16,12 @@ from kraft_audit.replay.voters import VoterSet, in_effect
 
 @dataclass(frozen=True, slots=True)
 class LeaderStart:
-    """A LeaderChange record: who led an epoch from where on."""
+    """A LeaderChange record: who led an epoch from where on; `directory_id` where the record tells (KIP-856)."""
 
     epoch: int
     offset: int
     leader_id: int
+    directory_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class ClusterEvidence:
             for voter in voter_set.voters:
                 if voter.voter_id != replica.node_id:
                     continue
-                if voter.directory_id is None or replica.directory_id in (None, voter.directory_id):
+                if voter_set.is_disk_of(voter, replica.directory_id):
                     best = found.get(voter.key)
                     if best is None or best.end < replica.end:
                         found[voter.key] = replica
@@ -245,8 +246,7 @@ def acknowledgements(evidence: ClusterEvidence, branch: Branch, voter_set: Voter
     found = []
     for voter in voter_set.voters:
         replicas = [r for r in evidence.captured(voter_set) if r.node_id == voter.voter_id]
-        if voter.directory_id is not None:
-            replicas = [r for r in replicas if r.directory_id in (None, voter.directory_id)]
+        replicas = [r for r in replicas if voter_set.is_disk_of(voter, r.directory_id)]
         candidates = [ack for r in replicas if (ack := _captured_hold(evidence, r, epoch)) is not None]
         candidates += _leader_holds(evidence, branch, voter.key, epoch)
         if candidates:
@@ -263,8 +263,8 @@ def _captured_hold(evidence: ClusterEvidence, replica: Replica, epoch: int) -> A
     if persisted.epoch == epoch:
         return Acknowledged(end, f"{replica.name} holds epoch {epoch} to {end} and is in that epoch")
     for later in range(epoch + 1, persisted.epoch + 1):
-        start = evidence.leaders.get(later)
-        led = start is not None and start.leader_id == replica.node_id
+        key = (replica.node_id, replica.directory_id)
+        led = any((start := b.leaders.get(later)) is not None and _led(b, start, key) for b in evidence.branches)
         leaderless = later == persisted.epoch and persisted.leader_id == -1
         if not (led or leaderless):
             return None
@@ -290,15 +290,19 @@ def _leader_holds(
 
 
 def _led(branch: Branch, start: LeaderStart, key: tuple[int, str | None]) -> bool:
-    """Whether a voter, known by id and directory, is the leader that a LeaderChange (ids only) names."""
+    """Whether a disk, known by id and directory, is the leader that a LeaderChange names by its id.
+
+    While a failed disk and its successor both vote (KIP-856) the id alone does not tell which of them led.
+    """
     if start.leader_id != key[0]:
         return False
-    if key[1] is None:
-        return True
+    if start.directory_id is not None and key[1] is not None:
+        return start.directory_id == key[1]
     elected_in = in_effect(branch.voter_sets, start.offset - 1) or in_effect(branch.voter_sets, start.offset)
     if elected_in is None:
-        return False
-    return any(voter.key in (key, (key[0], None)) for voter in elected_in.voters)
+        return key[1] is None
+    disks = [voter.directory_id for voter in elected_in.voters if voter.voter_id == key[0]]
+    return len(disks) == 1 and (key[1] is None or disks[0] in (None, key[1]))
 
 
 def majority(voter_count: int) -> int:

@@ -39,10 +39,11 @@ _EMPTY = (0, 0)
 
 @dataclass(slots=True)
 class _Found:
-    """A replica as it was found; `order` puts captures of one replica in time."""
+    """A replica as it was found; epochs and ends put captures in time."""
 
     plan: ReplicaPlan
     epoch: int
+    leader_id: int
     end_estimate: tuple[int, int]
     heads: frozenset[_Head]
 
@@ -166,7 +167,8 @@ def _replica(root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: i
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     heads = frozenset(head for file in segments if (head := _head(storage, file)) is not None)
-    return _Found(plan, state.leader_epoch if state else -1, end_estimate, heads)
+    epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
+    return _Found(plan, epoch, leader_id, end_estimate, heads)
 
 
 def _read_small(read: Callable[[], tuple[_Value | None, Sequence[Damage]]]) -> _Value | None:
@@ -226,7 +228,9 @@ def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
     """Negative where the first capture is the earlier one, 0 where epochs and ends do not tell.
 
     No replica's epoch goes back. One replica's end may: it held what an older leader wrote, or a crash took bytes that
-    were not synced yet (facts 7.5), even in one epoch. What a majority reached does not.
+    were not synced yet (facts 7.5), even in one epoch, and observers lose more of them than voters. A leader's log only
+    grows while it leads; where no leader was captured, what a majority reached does not go back. What else tells the
+    order is found when the logs have been read (`capture_order`): nothing is proven by this one.
     """
     newest = max(one.epoch for one in first), max(one.epoch for one in second)
     if newest[0] != newest[1]:
@@ -236,11 +240,16 @@ def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
     steps = sum(early.epoch - late.epoch for early, late in both)
     if steps:
         return steps
-    grown = [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
+    led = [pair for pair in both if all(_leads(one, newest[0]) for one in pair)]
+    grown = led or [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
     ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
     if not both:
         ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
     return (ends[0] > ends[1]) - (ends[0] < ends[1])
+
+
+def _leads(one: _Found, epoch: int) -> bool:
+    return one.epoch == epoch and one.leader_id == one.plan.node_id
 
 
 def _majority_end(members: Iterable[_Found]) -> tuple[int, int]:

@@ -20,13 +20,17 @@ ENVELOPE: Final = ("offset", "leader_epoch", "timestamp_ms")
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """One control record: `name` is the type as tables show it ("LEADER_CHANGE"), `fields` go by column name."""
+    """One control record: `name` is the type as tables show it ("LEADER_CHANGE"), `fields` go by column name.
+
+    `batch_offset` is the base offset of its batch; None where the reader does not know it.
+    """
 
     offset: int
     leader_epoch: int
     timestamp_ms: int
     name: str
     fields: Mapping[str, Any]
+    batch_offset: int | None = None
 
 
 def control_records(records: RecordColumns, dialect: Dialect = Dialect.KIP853) -> list[ControlRecord]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 from kraft_audit.replay.branches import LogEnd
+from kraft_audit.replay.capture_order import CaptureSigns, in_time, position_of, proven_earlier
 from kraft_audit.replay.epochs import EpochRun, leader_epoch_rows
 from kraft_audit.replay.evidence import (
     Branch,
@@ -22,7 +24,8 @@ from kraft_audit.replay.replica import Replica as ReadReplica
 from kraft_audit.replay.survey import BranchEpoch, Survey
 from kraft_audit.replay.voters import VoterSet, checkpoint_voters, voter_history, voter_set_rows, voters_before
 from kraft_audit.replay.watermarks import CommittedInterval, committed_interval, watermark_row
-from kraft_codec.schemas import Dialect
+from kraft_codec.schemas import ZERO_UUID, Dialect
+from kraft_codec.uuids import uuid_text
 
 UNKNOWN_NODE = -1
 
@@ -38,15 +41,16 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RoundInterval:
-    """What one round proves, with what earlier rounds proved."""
+    """What one round proves, with what rounds proved that are known to be earlier: `follows` are their numbers."""
 
     round: Round
     evidence: ClusterEvidence
     interval: CommittedInterval
+    follows: frozenset[int] = frozenset()
 
 
 def rounds_of(survey: Survey) -> list[Round]:
-    """The rounds of captures in time; a replica of another cluster takes no part."""
+    """The rounds of captures as the plan numbers them; a replica of another cluster takes no part."""
     groups: dict[tuple[int, str], list[int]] = {}
     for replica in survey.replicas:
         if replica.is_accepted:
@@ -57,19 +61,33 @@ def rounds_of(survey: Survey) -> list[Round]:
 def committed_intervals(
     survey: Survey, plan: ClusterPlan, earlier_low: tuple[int, int] | None = None
 ) -> list[RoundInterval]:
-    """The committed interval of each round, in time; what one round proves is evidence for the next.
+    """The committed interval of each round, in time; what one round proves is evidence for those known to be later.
 
-    `earlier_low` is the (offset, epoch) that captures before these proved.
+    `earlier_low` is the (offset, epoch) that captures before these proved. Where nothing proves the order of two rounds
+    they stand as the plan numbers them, and neither is evidence for the other.
     """
-    found: list[RoundInterval] = []
-    low = earlier_low
+    alone: dict[int, RoundInterval] = {}
     for one in rounds_of(survey):
-        evidence = round_evidence(survey, plan, one.replicas, earlier_low=low)
-        interval = committed_interval(evidence)
-        found.append(RoundInterval(one, evidence, interval))
-        if interval.low > 0:
-            low = (interval.low, interval.low_epoch)
-    return found
+        evidence = round_evidence(survey, plan, one.replicas, earlier_low=earlier_low)
+        alone[one.number] = RoundInterval(one, evidence, committed_interval(evidence))
+    earlier = proven_earlier({number: _signs(survey, one) for number, one in alone.items()})
+    found: dict[int, RoundInterval] = {}
+    for number in in_time(alone, earlier):
+        known = (found[before].interval for before in earlier[number])
+        lows = [(interval.low, interval.low_epoch) for interval in known if interval.low > 0]
+        found[number] = alone[number]
+        if lows:
+            evidence = replace(alone[number].evidence, earlier_low=max(lows))
+            found[number] = RoundInterval(alone[number].round, evidence, committed_interval(evidence), earlier[number])
+    return list(found.values())
+
+
+def _signs(survey: Survey, one: RoundInterval) -> CaptureSigns:
+    """One disk that lies in a round twice tells nothing of its place in time."""
+    disks = [survey.replicas[number] for number in one.round.replicas]
+    count = Counter(disk.plan.identity for disk in disks)
+    positions = {disk.plan.identity: position_of(disk) for disk in disks if count[disk.plan.identity] == 1}
+    return CaptureSigns(one.interval.low, one.interval.high, positions)
 
 
 def round_evidence(
@@ -117,9 +135,7 @@ def branch_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int,
     controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
     runs = epoch_runs(epochs)
     leaders = {
-        record.leader_epoch: LeaderStart(record.leader_epoch, record.offset, record.fields["leader_id"])
-        for record in reversed(controls)
-        if record.name == "LEADER_CHANGE"
+        record.leader_epoch: leader_start(record) for record in reversed(controls) if record.name == "LEADER_CHANGE"
     }
     return Branch(
         runs=runs,
@@ -128,6 +144,15 @@ def branch_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int,
         first_batch_ends={one.epoch: one.first_batch_end for one in epochs if _proves_first(one, leaders, controls)},
         number=end.branch,
     )
+
+
+def leader_start(record: ControlRecord) -> LeaderStart:
+    """What a LeaderChange says. Its voters have UUIDs in KIP-856, and a leader granted itself its vote."""
+    leader_id = record.fields["leader_id"]
+    granting = (voter for voter in record.fields["granting_voters"] if voter["voter_id"] == leader_id)
+    disks = [voter["voter_uuid"] for voter in granting if voter.get("voter_uuid") not in (None, ZERO_UUID)]
+    directory_id = uuid_text(disks[0]) if len(disks) == 1 else None
+    return LeaderStart(record.leader_epoch, record.offset, leader_id, directory_id)
 
 
 def epoch_runs(epochs: Sequence[BranchEpoch]) -> tuple[EpochRun, ...]:

@@ -311,12 +311,12 @@ def _add_controls(found: Survey, window: Window, labels: Rows, facts: _Facts, de
     decoded = DecodedBatches.unknown(len(window.batches))
     for _, numbers, records in decoder.window(window, facts.is_control):
         judge(decoded, numbers, records)
-        branch_of_row = dict(zip(records.index.selected.tolist(), labels[numbers].tolist(), strict=True))
-        offsets = records.index.offset.tolist()
-        branch_of = {
-            offset: branch_of_row[row] for offset, row in zip(offsets, records.index.batch_row.tolist(), strict=True)
-        }
-        found.controls += [(branch_of[one.offset], one) for one in _controls(records, decoder.dialect)]
+        row_of = dict(zip(records.index.offset.tolist(), records.index.batch_row.tolist(), strict=True))
+        place_of = dict(zip(records.index.selected.tolist(), numbers.tolist(), strict=True))
+        for one in _controls(records, decoder.dialect):
+            number = place_of[row_of[one.offset]]
+            batch_offset = int(window.batches.base_offset[number])
+            found.controls.append((int(labels[number]), replace(one, batch_offset=batch_offset)))
     found.unsound_offsets += window.batches.base_offset[decoded.status != OK].tolist()
 
 

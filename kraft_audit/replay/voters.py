@@ -71,6 +71,15 @@ class VoterSet:
             for voter in self.voters
         )
 
+    def is_disk_of(self, voter: Voter, directory_id: str | None) -> bool:
+        """Whether a disk of that voter's id can only be its own: while two disks of one id vote, a nameless is none's.
+
+        A nameless voter (static quorum) is any disk of its id.
+        """
+        if voter.directory_id is None or directory_id == voter.directory_id:
+            return True
+        return directory_id is None and sum(one.voter_id == voter.voter_id for one in self.voters) == 1
+
 
 def voter_history(
     records: Iterable[ControlRecord],
@@ -127,7 +136,7 @@ def voters_before(
 ) -> VoterSet | None:
     """The set in front of the records that led to `after`; None where one of them hides it by bringing a whole set.
 
-    KIP-856's records say what changed, and so can be undone.
+    KIP-856's records say what changed, and so can be undone: an id's first record leaves the configured id alone.
     """
     current = after
     for record in reversed([record for record in records if record.name in _APPLY[dialect]]):
@@ -221,27 +230,31 @@ def _endpoints_changed(before: VoterSet | None, after: VoterSet) -> list[int]:
 
 
 def _batches() -> Callable[[ControlRecord], int]:
-    """A grouping key for records of one batch: neighbours in offset with one epoch and one append time.
+    """A grouping key for records of one batch: what one batch brings is in effect as a whole.
 
-    A KRaft leader stamps all records of a control batch alike (BatchBuilder, BatchAccumulator 4.3.0). What one batch
-    brings is in effect as a whole; a record that brings a whole set ends its group.
+    Where the batch is not known, it is neighbours in offset with one epoch and one append time: a KRaft leader stamps
+    all records of a control batch alike (BatchBuilder, BatchAccumulator 4.3.0). A record that brings a whole set ends
+    its group.
     """
     group = 0
     last: ControlRecord | None = None
 
     def key(record: ControlRecord) -> int:
         nonlocal group, last
-        same = last is not None and (
-            record.offset - last.offset == 1
-            and record.leader_epoch == last.leader_epoch
-            and record.timestamp_ms == last.timestamp_ms
-            and last.name not in WHOLE_SETS
-        )
-        group += not same
+        is_same = last is not None and last.name not in WHOLE_SETS and _is_one_batch(last, record)
+        group += not is_same
         last = record
         return group
 
     return key
+
+
+def _is_one_batch(record: ControlRecord, following: ControlRecord) -> bool:
+    if record.leader_epoch != following.leader_epoch:
+        return False
+    if record.batch_offset is not None and following.batch_offset is not None:
+        return record.batch_offset == following.batch_offset
+    return following.offset - record.offset == 1 and record.timestamp_ms == following.timestamp_ms
 
 
 def _after(before: VoterSet | None, batch: Iterable[ControlRecord], dialect: Dialect) -> VoterSet | None:
@@ -283,14 +296,25 @@ def _add_voter(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
     """KIP-856, AddVoterRecord: a configured id gets its first UUID in place, later ones stand beside it."""
     new = Voter(fields["voter_id"], _directory(fields["voter_uuid"]))
     kept = [voter for voter in state.voters if voter.key not in ((new.voter_id, None), new.key)]
-    return replace(
-        state, voters=tuple(sorted([*kept, new], key=lambda voter: (voter.voter_id, voter.directory_id or "")))
-    )
+    return replace(state, voters=tuple(sorted([*kept, new], key=_order)))
 
 
 def _remove_voter(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
     key = (fields["voter_id"], _directory(fields["voter_uuid"]))
     return replace(state, voters=tuple(voter for voter in state.voters if voter.key != key))
+
+
+def _undo_add(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
+    """KIP-856, Bootstrapping: nobody adds an id that is not configured, so its first record gave it its UUID."""
+    before = _remove_voter(state, fields)
+    voter_id = fields["voter_id"]
+    if voter_id in before.ids:
+        return before
+    return replace(before, voters=tuple(sorted([*before.voters, Voter(voter_id)], key=_order)))
+
+
+def _order(voter: Voter) -> tuple[int, str]:
+    return voter.voter_id, voter.directory_id or ""
 
 
 def _assignment(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
@@ -313,6 +337,6 @@ _APPLY: Final[dict[Dialect, dict[str, Callable[[VoterSet, Mapping[str, Any]], Vo
     Dialect.KIP642: {"VOTER_ASSIGNMENT": _assignment},
 }
 _UNDO: Final[dict[str, Callable[[VoterSet, Mapping[str, Any]], VoterSet]]] = {
-    "ADD_VOTER": _remove_voter,
+    "ADD_VOTER": _undo_add,
     "REMOVE_VOTER": _add_voter,
 }

@@ -81,7 +81,7 @@ def captures(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[s
     """The captures of one cluster are put in the order in which they were taken.
 
     Where nothing was committed between two, and a crash took a tail that was not synced, nothing tells their order, and
-    nothing is concluded from it.
+    nothing is concluded from it. What is said to be proven of their order is so.
     """
     told = [one.round.capture for one in audited.rounds]
     counts["captures"] += len(told)
@@ -89,20 +89,28 @@ def captures(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[s
     is_in_time = all(early.committed_at_end <= late.committed_at_start for early, late in pairwise(taken))
     if sorted(told) != sorted(truth.run["captures"]) or not is_in_time:
         yield f"captures were taken in the order {truth.run['captures']}, told {told}"
+    name_of = {one.round.number: one.round.capture for one in audited.rounds}
+    place = {name: number for number, name in enumerate(truth.run["captures"])}
+    for one in audited.rounds:
+        for before in (name_of[number] for number in one.follows):
+            counts["orders proven"] += 1
+            if place[before] > place[one.round.capture]:
+                yield f"{before} was taken after {one.round.capture}, told as proven to be earlier"
 
 
 def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
     """low ≤ committed at the end of reading; committed at the start of reading ≤ high; low's epoch is the record's.
 
-    What captures proved once, later ones prove too.
+    What captures proved once, those known to be later prove too.
     """
-    known = 0
+    low_of: dict[int, int] = {}
     for one in audited.rounds:
         capture = truth.captures[one.round.capture]
         counts["rounds"] += 1
+        known = max((low_of[number] for number in one.follows), default=0)
         if one.interval.low < known:
             yield f"{capture.name}: low {one.interval.low}, though an earlier capture proved {known}"
-        known = one.interval.low
+        low_of[one.round.number] = one.interval.low
         counts["points"] += one.interval.low == one.interval.high
         yield from _interval(truth, capture, one.interval, f"{capture.name}")
 
@@ -173,7 +181,7 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     log_start = told[0][0] if told else reached
     for offset in sorted({offset for offset, _ in told + happened if max(log_start, 0) <= offset < reached}):
         wanted, given = _in_effect(happened, offset), _in_effect(told, offset)
-        if wanted is not None and _is_captured(audited, offset):
+        if wanted is not None and _is_captured(truth, audited, offset):
             counts["voter sets"] += 1
             unseen = offset < min((branch.from_offset for branch in audited.survey.branches), default=0)
             if given is None or (wanted != given and not (unseen and _same_voters(given, wanted))):
@@ -181,11 +189,12 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     for line in truth.lines["elected"]:
         if truth.committed_epoch(line["start_offset"]) == line["epoch"] and log_start < line["start_offset"] < reached:
             given = _in_effect(told, line["start_offset"] - 1)
-            is_captured = _is_captured(audited, line["start_offset"])
+            is_captured = _is_captured(truth, audited, line["start_offset"])
             if given is not None and is_captured and not _same_voters(given, voter_keys(line["voters"])):
                 yield f"epoch {line['epoch']} was elected by {voter_keys(line['voters'])}, told {given}"
     for row in rows:
-        if not row["canonical"] and row["from_offset"] >= 0 and row["source"] == "log":
+        is_uncommitted = not row["canonical"] or truth.committed_epoch(row["from_offset"]) != row["from_epoch"]
+        if is_uncommitted and row["from_offset"] >= 0 and row["source"] == "log":
             wanted = truth.appended_voters(row["from_offset"], row["from_epoch"])
             counts["voter sets elsewhere"] += 1
             if wanted != row_voters(row):
@@ -196,8 +205,10 @@ def row_voters(row: dict[str, Any]) -> VoterKeys:
     return tuple((voter["voter_id"], voter["directory_id"]) for voter in row["voters"])
 
 
-def _is_captured(audited: Audited, offset: int) -> bool:
-    return any(one.from_offset <= offset < one.to_offset for one in audited.survey.epochs)
+def _is_captured(truth: Truth, audited: Audited, offset: int) -> bool:
+    """Whether some log holds the record that was committed there, and not just another that a later leader cut."""
+    epoch = truth.committed_epoch(offset)
+    return any(one.epoch == epoch and one.from_offset <= offset < one.to_offset for one in audited.survey.epochs)
 
 
 def _same_voters(told: VoterKeys, wanted: VoterKeys) -> bool:

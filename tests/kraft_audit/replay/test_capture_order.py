@@ -13,7 +13,7 @@ Disks = dict[int, tuple[int, int]]
 """By node: the epoch of its quorum-state, the size of its log."""
 
 
-def order_of(root: Path, captures: dict[str, Disks]) -> list[str]:
+def order_of(root: Path, captures: dict[str, Disks], *, leader_id: int = -1) -> list[str]:
     for name, disks in captures.items():
         for node_id, (epoch, size_bytes) in disks.items():
             node = root / name / f"node-{node_id}"
@@ -22,7 +22,8 @@ def order_of(root: Path, captures: dict[str, Disks]) -> list[str]:
             meta = f"version=1\ncluster.id=JgxuGe9URy-E-ceaL04lEw\nnode.id={node_id}\ndirectory.id={'A' * 21}Q\n"
             (node / "meta.properties").write_text(meta)
             state = (
-                f'{{"leaderId":-1,"leaderEpoch":{epoch},"votedId":-1,"votedDirectoryId":"{"A" * 22}","data_version":1}}'
+                f'{{"leaderId":{leader_id},"leaderEpoch":{epoch},"votedId":-1,'
+                f'"votedDirectoryId":"{"A" * 22}","data_version":1}}'
             )
             (log / "quorum-state").write_text(state)
             (log / "00000000000000000000.log").write_bytes(bytes(size_bytes))
@@ -52,3 +53,9 @@ def order_of(root: Path, captures: dict[str, Disks]) -> list[str]:
 )  # fmt: skip
 def test_captures_are_put_in_time(tmp_path: Path, captures: dict[str, Disks], order: list[str]) -> None:
     assert order_of(tmp_path, captures) == order
+
+
+def test_a_leader_that_goes_on_tells_more_than_observers_that_lost_their_tails(tmp_path: Path) -> None:
+    early = {1: (3, 300), 101: (3, 290), 102: (3, 280)}
+    late = {1: (3, 500), 101: (3, 100), 102: (3, 90)}
+    assert order_of(tmp_path, {"b": early, "a": late}, leader_id=1) == ["b", "a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,24 +181,39 @@ def test_records_of_another_dialect_change_nothing(dialect: Dialect) -> None:
     assert voter_history([set_record(2, (1, 0))], dialect=dialect, static_voters=[1])[0].source == "static"
 
 
-ONE_CHANGE = st.tuples(st.sampled_from(["ADD_VOTER", "REMOVE_VOTER"]), st.integers(1, 4), st.integers(0, 5))
+ONE_CHANGE = st.tuples(st.sampled_from(["ADD_VOTER", "REMOVE_VOTER"]), st.integers(1, 3), st.integers(0, 5))
 CHANGES = st.lists(ONE_CHANGE, max_size=12)
+CONFIGURED = (1, 2, 3)
+
+
+def allowed_changes(changes: list[tuple[str, int, int]]) -> list[ControlRecord]:
+    """KIP-856, Bootstrapping: no id comes that is not configured, and none goes completely."""
+    disks = {voter_id: {voter_id} for voter_id in CONFIGURED}
+    records = []
+    for n, (name, voter_id, disk) in enumerate(changes, 1):
+        after = disks[voter_id] | {disk} if name == "ADD_VOTER" else disks[voter_id] - {disk}
+        if after and after != disks[voter_id]:
+            disks[voter_id] = after
+            records.append(change(name, 10 * n, voter_id, disk, n))
+    return records
 
 
 @given(changes=CHANGES, cut=st.integers(0, 12))
 def test_a_history_can_be_told_in_two_parts_and_undone(changes: list[tuple[str, int, int]], cut: int) -> None:
     """KIP-856's single changes: split anywhere, the same sets; and from a set back to the one before the records."""
-    records = [change(name, 10 * n, voter, disk, n) for n, (name, voter, disk) in enumerate(changes, 1)]
-    first_three = [change("ADD_VOTER", n, n, n, 1) for n in (1, 2, 3)]
-    start = voter_history(first_three, dialect=Dialect.KIP856)
+    records = allowed_changes(changes)
+    bootstrap = [change("ADD_VOTER", n, n, n, 1) for n in CONFIGURED]
+    start = voter_history(bootstrap, dialect=Dialect.KIP856, static_voters=CONFIGURED)
     whole = voter_history(records, dialect=Dialect.KIP856, before=start[-1])
     first = voter_history(records[:cut], dialect=Dialect.KIP856, before=start[-1])
     second = voter_history(records[cut:], dialect=Dialect.KIP856, before=first[-1])
     assert [*first[:-1], *second] == whole
-    effective = [r for r in records if in_effect(whole, r.offset) != in_effect(whole, r.offset - 1)]
-    undone = voters_before(whole[-1], effective, dialect=Dialect.KIP856)
+    undone = voters_before(whole[-1], records, dialect=Dialect.KIP856)
     assert undone is not None
     assert undone.voters == start[-1].voters
+    configured = voters_before(whole[-1], [*bootstrap, *records], dialect=Dialect.KIP856)
+    assert configured is not None
+    assert configured.voters == start[0].voters
 
 
 def test_a_whole_set_hides_the_one_before() -> None:
@@ -223,12 +239,22 @@ def test_a_set_at_the_fork_is_not_of_the_canonical_log() -> None:
     [((11, 1, 50), 1), ((12, 1, 50), 2), ((11, 2, 50), 2), ((11, 1, 51), 2)],
 )
 def test_what_one_batch_brings_is_one_change(second: tuple[int, int, int], sets: int) -> None:
-    """Neighbours of one epoch and one append time are one batch (BatchAccumulator 4.3.0)."""
+    """Where the reader does not say which batch it was: neighbours of one epoch and one append time."""
     offset, epoch, time = second
     replaced = ControlRecord(offset, epoch, time, "REMOVE_VOTER", {"voter_id": 1, "voter_uuid": DIRECTORIES[0]})
     start = voter_history([change("ADD_VOTER", 1, 1, 0, 1)], dialect=Dialect.KIP856)
     history = voter_history([change("ADD_VOTER", 10, 1, 1, 50), replaced], dialect=Dialect.KIP856, before=start[-1])
     assert len(history) - 1 == sets
+
+
+def test_two_batches_of_one_millisecond_are_two_changes() -> None:
+    """KIP-856: a disk is added and the failed one removed, each in a batch of its own."""
+    start = voter_history([change("ADD_VOTER", 1, 1, 0, 1)], dialect=Dialect.KIP856)
+    pair = [change("ADD_VOTER", 10, 1, 1, 50), change("REMOVE_VOTER", 11, 1, 0, 50)]
+    apart = [replace(record, batch_offset=record.offset) for record in pair]
+    together = [replace(record, batch_offset=10) for record in pair]
+    told = [voter_history(records, dialect=Dialect.KIP856, before=start[-1])[1:] for records in (apart, together)]
+    assert [[len(one.voters) for one in sets] for sets in told] == [[2, 1], [1]]
 
 
 def test_two_whole_sets_of_one_batch_are_two_changes() -> None:
