@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.figures import Figure, paired, print_figures, rate
+from benchmarks.pipeline import write_nodes
+from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.replay import ClusterReplay
@@ -105,6 +107,19 @@ def rules_of(folder: str) -> tuple[float, float]:
     return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def mixed_of(folder: Path, mib: int, pairs: int) -> list[Figure]:
+    """Decode and replay of the mix that the rate is asked for: every partition created and changed four times."""
+    plan = plan_of(write_nodes(folder, synthetic_log(mib << 20, connected=True), 1))
+    size = log_bytes(plan)
+    _, _, path = surveyed(plan)
+    ratio, ours, floor = paired(lambda: replay(plan, path), lambda: decode(plan, path), pairs)
+    peer = f"decoding the same alone {rate(size, 0, floor)}"
+    return [
+        Figure("the mix: decode + replay, of decoding alone", ratio, 0.3, rate(size, 0, ours), peer),
+        Figure("the mix: decode + replay", size / ours / ASKED_BYTES_A_SECOND, 1, rate(size, 0, ours), "200 MB/s"),
+    ]
+
+
 def histories_of(folder: Path, pairs: int) -> list[Figure]:
     """Decode, replay and rules over one cluster's log."""
     plan = plan_of(folder)
@@ -132,6 +147,7 @@ def histories_of(folder: Path, pairs: int) -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=128, help="of the mixed log that is replayed")
     parser.add_argument("--changes", type=int, default=1_500_000, help="of the log that is replayed")
     parser.add_argument("--partitions", type=int, default=2_000_000, help="of the large cluster")
     parser.add_argument("--pairs", type=int, default=3)
@@ -139,7 +155,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         busy, large = Path(scratch) / "busy", Path(scratch) / "large"
         simulate_fleet(busy, clusters=1, partitions=10_000, changes=options.changes, replicas=1)
-        figures = histories_of(busy, options.pairs)
+        figures = mixed_of(Path(scratch) / "mixed", options.mib, options.pairs)
+        figures += histories_of(busy, options.pairs)
         simulate_fleet(large, clusters=1, partitions=options.partitions, changes=0, replicas=1)
         took, mib = in_own_process(state_of, large)
         figures.append(Figure(f"{options.partitions:,} partitions", STATE_SECONDS / took, 1, f"{took:.1f} s", "5 s"))

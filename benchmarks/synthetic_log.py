@@ -15,22 +15,29 @@ from kraft_codec.columns import index_batches, index_records
 from kraft_codec.record import write_metadata_value
 
 RECORDS_PER_BATCH = 1_000
+RECORDS_PER_PARTITION = 5
 _PARTITION_ID_BYTES = 4
 _UUID_BYTES = 16
 _CRC_FROM = 21
 
 
-def synthetic_log(size_bytes: int, *, seed: int = 1) -> npt.NDArray[np.uint8]:
-    """As many whole batches as fit into `size_bytes`, at least one."""
+def synthetic_log(size_bytes: int, *, seed: int = 1, connected: bool = False) -> npt.NDArray[np.uint8]:
+    """As many whole batches as fit into `size_bytes`, at least one.
+
+    `connected`: each PartitionRecord and the four changes behind it are of one partition, so that a replay finds it.
+    """
     template = np.frombuffer(_template(), np.uint8)
     records = index_records(template, index_batches(template))
     count = max(1, size_bytes // len(template))
     batches = np.tile(template, (count, 1))
     generator = np.random.default_rng(seed)
-    for position in records.body_position.tolist():
+    for number, position in enumerate(records.body_position.tolist()):
         topic = position + _PARTITION_ID_BYTES
-        batches[:, topic - 1] = generator.integers(0, 128, count, np.uint8)
-        batches[:, topic : topic + _UUID_BYTES] = generator.integers(0, 256, (count, _UUID_BYTES), np.uint8)
+        if number % RECORDS_PER_PARTITION == 0 or not connected:
+            partition = generator.integers(0, 128, count, np.uint8)
+            topic_id = generator.integers(0, 256, (count, _UUID_BYTES), np.uint8)
+        batches[:, topic - 1] = partition
+        batches[:, topic : topic + _UUID_BYTES] = topic_id
     offsets = (np.arange(count) * RECORDS_PER_BATCH).astype(">i8")
     batches[:, :8] = offsets.view(np.uint8).reshape(count, 8)
     crcs = np.array([google_crc32c.value(batch[_CRC_FROM:].tobytes()) for batch in batches], dtype=">u4")
@@ -48,7 +55,7 @@ def _template() -> bytes:
     for number in range(RECORDS_PER_BATCH):
         topic = generator.bytes(_UUID_BYTES)
         brokers = generator.choice(np.arange(1, 13), 3, replace=False).tolist()
-        if number % 5 == 0:
+        if number % RECORDS_PER_PARTITION == 0:
             fields = {
                 "partitionId": number % 128,
                 "topicId": topic,

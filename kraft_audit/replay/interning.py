@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.replay.kernels.layout import UUID_STRIDE, WORD_BYTES
 from kraft_audit.replay.kernels.native import kernel
-from kraft_codec.uuids import UUID_TEXT_CHARACTERS, uuid_text
 
 UUID_BYTES: Final = 16
 _FEWEST_SLOTS: Final = 1 << 10
-_TEXT: Final = np.dtype(f"S{UUID_TEXT_CHARACTERS}")
+_ALPHABET: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
 
 
 def uuid_values(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -38,7 +39,7 @@ class UuidNumbers:
         self.count = 0
         self._ids = np.zeros((0, 2), np.int64)
         self._slots = np.full(_FEWEST_SLOTS, -1, np.int32)
-        self._texts = np.zeros(0, _TEXT)
+        self._texts = np.zeros((0, UUID_STRIDE), np.uint8)
         self._text_count = 0
 
     def numbers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -64,18 +65,21 @@ class UuidNumbers:
         """The number of one uuid."""
         return int(self.numbers(np.frombuffer(value, np.int64).reshape(1, 2))[0])
 
-    def texts(self, numbers: npt.NDArray[np.int32]) -> pa.StringArray:
-        """The texts of uuids by their numbers. All are of one length, so that no offsets need to be read."""
+    def texts(self) -> npt.NDArray[np.uint8]:
+        """The text of every uuid by its number: rows of UUID_STRIDE characters, of which the last two are zeros."""
         if self.count > len(self._texts):
-            larger = np.zeros(max(2 * len(self._texts), self.count), _TEXT)
+            larger = np.zeros((max(2 * len(self._texts), self.count), UUID_STRIDE), np.uint8)
             larger[: self._text_count] = self._texts[: self._text_count]
             self._texts = larger
-        for number in range(self._text_count, self.count):
-            self._texts[number] = uuid_text(self._ids[number].tobytes()).encode()
-        self._text_count = self.count
-        offsets = np.arange(0, (len(numbers) + 1) * UUID_TEXT_CHARACTERS, UUID_TEXT_CHARACTERS, dtype=np.int32)
-        chosen = self._texts.take(numbers)
-        return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(chosen))
+        if self._text_count < self.count:
+            self._text_count = kernel("uuid_texts")(
+                self._ids.ctypes.data,
+                self._text_count,
+                self.count,
+                self._texts.ctypes.data,
+                _ALPHABET.ctypes.data,
+            )
+        return self._texts
 
     def _make_room(self, count: int) -> None:
         if self.count + count > len(self._ids):
@@ -89,3 +93,46 @@ class UuidNumbers:
     def _rehash(self, at_least: int) -> None:
         self._slots = np.full(1 << (at_least - 1).bit_length(), -1, np.int32)
         kernel("rehash_ids")(self._ids.ctypes.data, self.count, self._slots.ctypes.data, len(self._slots) - 1)
+
+
+class TextTable:
+    """Texts by number as a kernel reads them: `places` are pairs of start and length in `characters`, in bytes.
+
+    Behind the characters there is room for a word, so that they may be copied by words.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.count = 0
+        self.places = np.zeros((0, 2), np.int64)
+        self.characters = np.zeros(WORD_BYTES, np.uint8)
+        self._used = 0
+        for number, text in enumerate(texts):
+            self.set(number, text)
+
+    def set(self, number: int, text: str) -> None:
+        """Gives a number its text, and those below that have none the empty one."""
+        self.reach(number + 1)
+        octets = text.encode()
+        end = self._used + len(octets)
+        if end + WORD_BYTES > len(self.characters):
+            larger = np.zeros(2 * end + WORD_BYTES, np.uint8)
+            larger[: self._used] = self.characters[: self._used]
+            self.characters = larger
+        self.characters[self._used : end] = np.frombuffer(octets, np.uint8)
+        self.places[number] = self._used, len(octets)
+        self._used = end
+
+    def reach(self, count: int) -> None:
+        """Sees to it that all numbers below `count` have a text, the empty one where none was given."""
+        if count > len(self.places):
+            larger = np.zeros((max(2 * len(self.places), count), 2), np.int64)
+            larger[: self.count] = self.places[: self.count]
+            self.places = larger
+        self.count = max(self.count, count)
+
+    def text(self, number: int) -> str:
+        """The text of a number; the empty one where it has none."""
+        if number >= self.count:
+            return ""
+        start, length = self.places[number].tolist()
+        return self.characters[start : start + length].tobytes().decode()

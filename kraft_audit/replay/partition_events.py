@@ -15,8 +15,10 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from kraft_audit.replay import causes
-from kraft_audit.replay.interning import UuidNumbers
+from kraft_audit.replay.interning import TextTable, UuidNumbers
 from kraft_audit.replay.kernels import layout
+from kraft_audit.replay.kernels.native import kernel
+from kraft_audit.replay.partition_inputs import PartitionInputs
 from kraft_audit.replay.records import RecordColumns
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -54,7 +56,7 @@ class PartitionContext:
     topics: UuidNumbers
     default_min_isr: int = 1
     topic_numbers: dict[str, int] = field(default_factory=dict)
-    topic_names: list[str] = field(default_factory=list)
+    topic_names: TextTable = field(default_factory=TextTable)
     node_min_isr: dict[int, int] = field(default_factory=dict)
     cluster_min_isr: int | None = None
     controller_id: int = -1
@@ -97,16 +99,14 @@ Meaning = Iterator[tuple[int, int, int]]
 
 def _topic(context: PartitionContext, _: int, name: str, topic_id: bytes) -> Meaning:
     number = context.topics.number(topic_id)
-    names = context.topic_names
-    names.extend("" for _ in range(len(names), number + 1))
-    names[number] = name
+    context.topic_names.set(number, name)
     context.topic_numbers[name] = number
     return iter(())
 
 
 def _topic_removed(context: PartitionContext, offset: int, topic_id: bytes) -> Meaning:
     number = context.topics.number(topic_id)
-    name = context.topic_names[number] if number < len(context.topic_names) else ""
+    name = context.topic_names.text(number)
     if context.topic_numbers.get(name) == number:
         del context.topic_numbers[name]
     else:
@@ -213,23 +213,31 @@ class Events:
     second: npt.NDArray[np.int32]
 
 
-def merged(inputs: Any, rare: list[Event]) -> Events:
-    """Merges a window's partition records (`PartitionInputs`) with its rare events."""
-    row_count = len(inputs.rows)
-    kinds = np.full(row_count, layout.CHANGE_EVENT, np.int64)
-    kinds[: inputs.created_count] = layout.PARTITION_EVENT
-    extra = np.array(rare, np.int64).reshape(-1, 6)
-    offsets = np.concatenate([inputs.offsets, extra[:, 0]])
-    order = np.argsort(offsets, kind="stable")
-
-    def joined(main: npt.NDArray[Any], column: int, type_: Any) -> Any:
-        return np.concatenate([main, extra[:, column]]).astype(type_)[order]
-
-    return Events(
-        offsets[order],
-        joined(inputs.leader_epochs, 1, np.int32),
-        joined(inputs.times_ms, 2, np.int64),
-        joined(kinds, 3, np.int32),
-        joined(np.arange(row_count), 4, np.int32),
-        joined(np.zeros(row_count, np.int32), 5, np.int32),
+def merged(inputs: PartitionInputs, rare: list[Event]) -> Events:
+    """Merges a window's partition records with its rare events, each in log order."""
+    row_count = len(inputs.offsets)
+    count = row_count + len(rare)
+    events = Events(
+        np.empty(count, np.int64),
+        np.empty(count, np.int32),
+        np.empty(count, np.int64),
+        *(np.empty(count, np.int32) for _ in range(3)),
     )
+    extra = np.array(rare, np.int64).reshape(-1, layout.RARE_BYTES // 8)
+    table = np.zeros(layout.MERGE_SLOTS, np.int64)
+    table[layout.MERGE_OFFSETS] = inputs.offsets.ctypes.data
+    table[layout.MERGE_EPOCHS] = inputs.leader_epochs.ctypes.data
+    table[layout.MERGE_TIMES] = inputs.times_ms.ctypes.data
+    table[layout.MERGE_CREATED] = inputs.created_count
+    table[layout.MERGE_COUNT] = row_count
+    table[layout.MERGE_RARE] = extra.ctypes.data
+    table[layout.MERGE_RARE_COUNT] = len(rare)
+    table[layout.MERGED_OFFSETS] = events.offsets.ctypes.data
+    table[layout.MERGED_EPOCHS] = events.epochs.ctypes.data
+    table[layout.MERGED_TIMES] = events.times_ms.ctypes.data
+    table[layout.MERGED_KINDS] = events.kinds.ctypes.data
+    table[layout.MERGED_FIRST] = events.first.ctypes.data
+    table[layout.MERGED_SECOND] = events.second.ctypes.data
+    if kernel("merge_events")(table.ctypes.data) != count:
+        raise RuntimeError("the merge of events lost some")
+    return events

@@ -1,4 +1,4 @@
-"""One window's records of partitions as rows of int32 for the replay kernel, and their lists as one run of values."""
+"""One window's records of partitions as rows of int32 for the replay kernel, their lists as one run of values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kraft_audit.replay.interning import UuidNumbers, uuid_values
 from kraft_audit.replay.kernels import layout
+from kraft_audit.replay.kernels.native import kernel
 from kraft_audit.replay.records import RecordColumns
 
 PARTITION_RECORD: Final = "PartitionRecord"
@@ -22,8 +23,16 @@ _LISTS: Final = {
     layout.LAST_KNOWN_ELR: "last_known_elr",
     layout.ADDING_REPLICAS: "adding_replicas",
     layout.REMOVING_REPLICAS: "removing_replicas",
+    layout.DIRECTORIES: "directories",
 }
-_NO_CHANGE_OF_EPOCH: Final = 0
+_NUMBERS: Final = {
+    layout.IN_LEADER: ("leader", np.int32),
+    layout.IN_RECOVERY_STATE: ("leader_recovery_state", np.int8),
+    layout.IN_LEADER_EPOCH: ("record_leader_epoch", np.int32),
+    layout.IN_PARTITION_EPOCH: ("partition_epoch", np.int32),
+    layout.IN_PARTITION: ("partition_id", np.int32),
+}
+"""A change names no epoch: what it does to them follows from the state."""
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -31,33 +40,42 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PartitionInputs:
-    """`rows` (INPUT_CELLS wide): PartitionRecords, then PartitionChangeRecords; list starts count in `values`."""
+    """A window's PartitionRecords, then its PartitionChangeRecords. `value_count` is the length of all their lists."""
 
-    rows: Int32s
-    values: Int32s
+    parts: tuple[_Part, ...]
     created_count: int
+    value_count: int
     offsets: Int64s
     leader_epochs: Int32s
     times_ms: Int64s
+
+    def rows(self, arena: Int32s, used: int) -> tuple[Int32s, int]:
+        """The records as rows of INPUT_CELLS, their lists behind the `used` values of `arena`; the longest list."""
+        rows = np.empty((len(self.offsets), layout.INPUT_CELLS), np.int32)
+        first = longest = 0
+        for part in self.parts:
+            found = kernel("fill_inputs")(
+                part.table.ctypes.data,
+                part.row_count,
+                rows.ctypes.data + layout.INPUT_BYTES * first,
+                arena.ctypes.data,
+                used,
+            )
+            longest = max(longest, found)
+            first += part.row_count
+            used += part.value_count
+        return rows, longest
 
 
 def partition_inputs(records: RecordColumns, topics: UuidNumbers, directories: UuidNumbers) -> PartitionInputs:
     """Reads both record types of a window; unknown topics and directories get new numbers."""
     batches = [batch for name in (PARTITION_RECORD, CHANGE_RECORD) if (batch := _filled(records, name)) is not None]
     created = _filled(records, PARTITION_RECORD)
-    row_count = sum(batch.num_rows for batch in batches)
-    rows = np.empty((row_count, layout.INPUT_CELLS), np.int32)
-    values: list[Int32s] = []
-    used = 0
-    first = 0
-    for batch in batches:
-        part = rows[first : first + batch.num_rows]
-        used = _fill(part, batch, topics, directories, values, used)
-        first += batch.num_rows
+    parts = tuple(_part(batch, topics, directories) for batch in batches)
     return PartitionInputs(
-        rows,
-        np.concatenate(values) if values else np.zeros(0, np.int32),
+        parts,
         0 if created is None else created.num_rows,
+        sum(part.value_count for part in parts),
         _column(batches, "offset", np.int64),
         _column(batches, "leader_epoch", np.int32),
         _column(batches, "timestamp_ms", np.int64),
@@ -71,38 +89,51 @@ def _filled(records: RecordColumns, name: str) -> pa.RecordBatch | None:
 
 def _column(batches: list[pa.RecordBatch], name: str, type_: Any) -> Any:
     parts = [batch.column(name).to_numpy(zero_copy_only=False) for batch in batches]
-    return np.concatenate(parts).astype(type_, copy=False) if parts else np.zeros(0, type_)
+    return np.ascontiguousarray(np.concatenate(parts), type_) if parts else np.zeros(0, type_)
 
 
-def _fill(
-    rows: Int32s, batch: pa.RecordBatch, topics: UuidNumbers, directories: UuidNumbers, values: list[Int32s], used: int
-) -> int:
-    """Fills the rows of one batch and appends its lists' values behind the `used` before; returns the new count."""
-    rows[:, layout.LEADER] = batch.column("leader")
-    rows[:, layout.RECOVERY_STATE] = batch.column("leader_recovery_state")
-    for cell, name in ((layout.LEADER_EPOCH, "record_leader_epoch"), (layout.PARTITION_EPOCH, "partition_epoch")):
-        rows[:, cell] = batch.column(name) if name in batch.schema.names else _NO_CHANGE_OF_EPOCH
-    rows[:, layout.INPUT_TOPIC] = topics.numbers(uuid_values(batch.column("topic_id")))
-    rows[:, layout.INPUT_PARTITION] = batch.column("partition_id")
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One record type of a window as the kernel reads it: `table` holds addresses in what `held` keeps alive."""
+
+    table: Int64s
+    row_count: int
+    value_count: int
+    held: tuple[Any, ...]
+
+
+def _part(batch: pa.RecordBatch, topics: UuidNumbers, directories: UuidNumbers) -> _Part:
+    table = np.zeros(layout.IN_COLUMNS, np.int64)
+    held: list[Any] = [batch]
+    for cell, (name, type_) in _NUMBERS.items():
+        if name in batch.schema.names:
+            numbers = np.ascontiguousarray(batch.column(name).to_numpy(zero_copy_only=False), type_)
+            table[cell] = numbers.ctypes.data
+            held.append(numbers)
+    topic_numbers = topics.numbers(uuid_values(batch.column("topic_id")))
+    table[layout.IN_TOPIC] = topic_numbers.ctypes.data
+    held.append(topic_numbers)
+    value_count = 0
     for number, name in _LISTS.items():
         column = batch.column(name)
-        used = _fill_list(rows, number, column, column.values.to_numpy(zero_copy_only=False), values, used)
-    column = batch.column("directories")
-    directory_numbers = directories.numbers(uuid_values(column.values))
-    return _fill_list(rows, layout.DIRECTORIES, column, directory_numbers, values, used)
+        first, end = _bounds(column)
+        if number == layout.DIRECTORIES:
+            values = directories.numbers(uuid_values(column.values.slice(first, end - first)))
+        else:
+            values = column.values.slice(first, end - first).to_numpy(zero_copy_only=False)
+            values = np.ascontiguousarray(values, np.int32)
+        held.append(values)
+        validity, offsets = column.buffers()[:2]
+        at = layout.IN_LISTS + 4 * number
+        table[at] = offsets.address + 4 * column.offset
+        table[at + 1] = validity.address if validity is not None and column.null_count else 0
+        table[at + 2] = column.offset
+        table[at + 3] = values.ctypes.data - 4 * first
+        value_count += end - first
+    return _Part(table, batch.num_rows, value_count, tuple(held))
 
 
-def _fill_list(
-    rows: Int32s, number: int, column: pa.ListArray, column_values: Int32s, values: list[Int32s], used: int
-) -> int:
-    offsets = column.offsets.to_numpy()
-    lengths = np.diff(offsets)
-    if column.null_count:
-        lengths = np.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, np.int32(-1))
-    start = layout.INPUT_LISTS + 2 * number
-    first = offsets[0] if len(offsets) else 0
-    last = offsets[-1] if len(offsets) else 0
-    rows[:, start] = offsets[:-1] + (used - first)
-    rows[:, start + 1] = lengths
-    values.append(column_values[first:last].astype(np.int32, copy=False))
-    return used + int(last - first)
+def _bounds(column: pa.ListArray) -> tuple[int, int]:
+    """Where the values of a list column start and end among those that its array holds."""
+    offsets = column.offsets
+    return int(offsets[0].as_py()), int(offsets[-1].as_py())

@@ -20,26 +20,13 @@ from kraft_audit.replay.kernels import layout
 from kraft_audit.replay.kernels.native import kernel
 from kraft_audit.replay.partition_events import Events, PartitionContext, merged, rare_events
 from kraft_audit.replay.partition_inputs import partition_inputs
+from kraft_audit.replay.partition_rows import PartitionRows
 from kraft_audit.replay.records import RecordColumns
-from kraft_audit.replay.tables import PARTITION_CHANGES
-from kraft_codec.tables import MAX_BATCH_ROWS, build_batch
+from kraft_codec.tables import MAX_BATCH_ROWS
 from kraft_codec.uuids import uuid_bytes
 
 MIGRATING: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
 _ARENA_SLACK: Final = 1 << 20
-_RECOVERY_STATES: Final = pa.array(["RECOVERED", "RECOVERING"])
-_CAUSES: Final = pa.array(causes.CAUSES)
-_ELECTIONS: Final = pa.array(causes.ELECTIONS)
-_LIST_COLUMNS: Final = {
-    "replicas": layout.REPLICAS,
-    "isr": layout.ISR,
-    "elr": layout.ELR,
-    "last_known_elr": layout.LAST_KNOWN_ELR,
-    "adding_replicas": layout.ADDING_REPLICAS,
-    "removing_replicas": layout.REMOVING_REPLICAS,
-}
-
-
 PROBLEMS_REMEMBERED: Final = 10_000
 """A log that contradicts itself more often than this is told by the first ones."""
 
@@ -60,6 +47,7 @@ class PartitionReplay:
         self.plan = plan
         self._default_min_isr = default_min_isr
         self._emit_from_offset = emit_from_offset
+        self._rows = PartitionRows(cluster_id, plan)
         self.problems: list[ReplayProblem] = []
         self._reset()
 
@@ -114,14 +102,10 @@ class PartitionReplay:
         event_count = len(events.offsets)
         if event_count == 0:
             return
-        self._make_room(inputs.created_count, len(inputs.values))
+        self._make_room(inputs.created_count, inputs.value_count)
         used = int(self._block[layout.ARENA_USED])
-        self._arena[used : used + len(inputs.values)] = inputs.values
-        self._block[layout.ARENA_USED] = used + len(inputs.values)
-        rows = inputs.rows
-        rows[:, layout.INPUT_LISTS :: 2] += used
-        lengths = rows[:, layout.INPUT_LISTS + 1 :: 2]
-        longest = int(lengths.max()) if len(rows) else 0
+        rows, longest = inputs.rows(self._arena, used)
+        self._block[layout.ARENA_USED] = used + inputs.value_count
         self._block[layout.LONGEST_LIST] = max(int(self._block[layout.LONGEST_LIST]), longest)
         contexts = np.empty(event_count * layout.CONTEXT_BYTES // 4, np.int32)
         problems = np.empty((event_count, 2), np.int32)
@@ -129,7 +113,7 @@ class PartitionReplay:
         self._point(rows, events, contexts, problems, scratch)
         status = -1
         while status != layout.DONE:
-            self._block[layout.OUTPUT_COUNT] = 0
+            self._block[layout.OUTPUT_COUNT] = self._block[layout.OUTPUT_VALUES] = 0
             status = kernel("replay_events")(self._block.ctypes.data)
             if self._block[layout.OUTPUT_COUNT]:
                 yield self._batch(events)
@@ -248,56 +232,8 @@ class PartitionReplay:
 
     def _batch(self, events: Events) -> pa.RecordBatch:
         """The output rows as a batch of the table."""
-        count = int(self._block[layout.OUTPUT_COUNT])
-        cells = self._output[:count]
-        names = self._context.topic_names
-        names.extend("" for _ in range(len(names), self._topics.count))
-        event = cells[:, layout.EVENT]
-        broker = cells[:, layout.CAUSE_BROKER]
-        topic = pa.array(cells[:, layout.TOPIC])
-        columns: dict[str, Any] = {
-            "cluster_id": self.cluster_id,
-            "plan": self.plan,
-            "from_offset": events.offsets[event],
-            "from_epoch": events.epochs[event],
-            "timestamp_ms": events.times_ms[event],
-            "topic_id": self._topics.texts(cells[:, layout.TOPIC]),
-            "partition": cells[:, layout.PARTITION],
-            "cause": _CAUSES.take(pa.array(cells[:, layout.CAUSE])),
-            "topic": pa.array(names).take(topic),
-            "cause_broker_id": pa.array(broker, mask=broker < 0),
-            "election": _ELECTIONS.take(pa.array(cells[:, layout.ELECTION])),
-            "exists": cells[:, layout.EXISTS] != 0,
-            "leader": cells[:, layout.LEADER],
-            "leader_recovery_state": _RECOVERY_STATES.take(pa.array(cells[:, layout.RECOVERY_STATE] != 0).cast("int8")),
-            "leader_epoch": cells[:, layout.LEADER_EPOCH],
-            "partition_epoch": cells[:, layout.PARTITION_EPOCH],
-            "effective_min_isr": cells[:, layout.EFFECTIVE_MIN_ISR],
-            "high_watermark_can_advance": _can_advance(cells),
-            "expected_elr": self._lists(layout.EXPECTED_ELR, count, cells[:, layout.EXPECTED_ELR + 1] < 0),
-        }
-        for name, number in _LIST_COLUMNS.items():
-            columns[name] = self._lists(layout.LISTS + 2 * number, count)
-        directories = self._lists(layout.LISTS + 2 * layout.DIRECTORIES, count)
-        texts = self._directories.texts(directories.values.to_numpy())
-        columns["directories"] = pa.ListArray.from_arrays(directories.offsets, texts)
-        return build_batch(PARTITION_CHANGES, columns, count)
-
-    def _lists(self, cell: int, count: int, nulls: npt.NDArray[np.bool_] | None = None) -> pa.ListArray:
-        offsets = np.empty(count + 1, np.int32)
-        block = self._block.ctypes.data
-        size = kernel("gather_list")(block, cell, offsets.ctypes.data, 0)
-        values = np.empty(size, np.int32)
-        kernel("gather_list")(block, cell, offsets.ctypes.data, values.ctypes.data)
-        mask = None if nulls is None else pa.array(nulls)
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=mask)
-
-
-def _can_advance(cells: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Whether a write with acks=all can be committed: enough replicas in sync, and a leader among them."""
-    in_sync = cells[:, layout.LISTS + 2 * layout.ISR + 1]
-    ready = (in_sync >= cells[:, layout.EFFECTIVE_MIN_ISR]) & (cells[:, layout.LEADER] >= 0)
-    return np.asarray(ready & (cells[:, layout.EXISTS] != 0))
+        self._context.topic_names.reach(self._topics.count)
+        return self._rows.batch(self._block, events, self._context.topic_names, self._topics, self._directories)
 
 
 def _larger(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

@@ -118,8 +118,87 @@ LONG_LIST = 4_096
     LAST_TIME,
     LAST_MARKER,
     LAST_BROKER,
+    OUTPUT_VALUES,
     SLOT_COUNT,
-) = range(37)
+) = range(38)
+
+OUTPUT_VALUES_MAX = 1 << 24
+"""A batch of rows ends early where its lists hold more values than this: a record may repeat an absurd list."""
+
+# Columns of the rows that come out, as addresses in one table: numbers, flags of a byte, then texts and lists.
+(
+    OUT_FROM_OFFSET,
+    OUT_FROM_EPOCH,
+    OUT_TIMESTAMP,
+    OUT_PARTITION,
+    OUT_LEADER,
+    OUT_LEADER_EPOCH,
+    OUT_PARTITION_EPOCH,
+    OUT_MIN_ISR,
+    OUT_BROKER,
+    OUT_EXISTS,
+    OUT_CAN_ADVANCE,
+    OUT_HAS_BROKER,
+    OUT_HAS_ELECTION,
+    OUT_HAS_EXPECTED_ELR,
+    OUT_TOPIC_ID,
+    OUT_DIRECTORY_TEXT,
+) = range(16)
+OUT_FLAGS = (OUT_EXISTS, OUT_CAN_ADVANCE, OUT_HAS_BROKER, OUT_HAS_ELECTION, OUT_HAS_EXPECTED_ELR)
+# Each text is two addresses of the output (offsets, characters), and two of where it is found (places, characters).
+OUT_TOPIC = 16
+OUT_CAUSE = 18
+OUT_ELECTION = 20
+OUT_RECOVERY_STATE = 22
+OUT_TEXTS = (OUT_TOPIC, OUT_CAUSE, OUT_ELECTION, OUT_RECOVERY_STATE)
+OUT_LISTS = 24  # the lists of a partition, then the expected ELR: offsets, values
+OUT_LIST_COUNT = LIST_COUNT + 1
+OUT_COLUMNS = OUT_LISTS + 2 * OUT_LIST_COUNT
+
+# What the texts are copied from, as addresses in one table: places and characters, in the order of OUT_TEXTS.
+FROM_TEXTS = 0
+FROM_TOPIC_IDS = 8
+FROM_DIRECTORIES = 9
+FROM_OFFSETS = 10
+FROM_EPOCHS = 11
+FROM_TIMES = 12
+FROM_COUNT = 13
+UUID_STRIDE = 24
+"""The characters of a uuid, and two zeros: copied as three words, of which the next one's overwrite the zeros."""
+WORD_BYTES = 8
+PLACE_BYTES = 16
+
+# One batch of decoded records, as addresses in one table; a list is offsets, validity (0: all valid), its first bit,
+# values. An address of 0 is a column that the type does not have.
+(
+    IN_LEADER,
+    IN_RECOVERY_STATE,
+    IN_LEADER_EPOCH,
+    IN_PARTITION_EPOCH,
+    IN_TOPIC,
+    IN_PARTITION,
+) = range(6)
+IN_LISTS = 6
+IN_COLUMNS = IN_LISTS + 4 * LIST_COUNT
+
+# The order of a window's events: inputs of the merge, then its outputs, as addresses and counts in one table.
+(
+    MERGE_OFFSETS,
+    MERGE_EPOCHS,
+    MERGE_TIMES,
+    MERGE_CREATED,
+    MERGE_COUNT,
+    MERGE_RARE,
+    MERGE_RARE_COUNT,
+    MERGED_OFFSETS,
+    MERGED_EPOCHS,
+    MERGED_TIMES,
+    MERGED_KINDS,
+    MERGED_FIRST,
+    MERGED_SECOND,
+    MERGE_SLOTS,
+) = range(14)
+RARE_BYTES = 48
 
 # What the replay kernel returns.
 DONE = 0

@@ -49,6 +49,7 @@ from kraft_audit.replay.kernels.layout import (
     OUTPUT_AT,
     OUTPUT_BYTES,
     OUTPUT_COUNT,
+    OUTPUT_VALUES,
     PARTITION,
     PARTITION_0,
     PARTITION_BYTES,
@@ -155,6 +156,10 @@ def emit(block: int, index: int, event: int, cause: int, broker: int, election: 
     set_cell(output, EXPECTED_ELR + 1, -1)
     if load_int64(slot(block, OFFSETS_AT) + 8 * event) >= slot(block, EMIT_FROM_OFFSET):
         set_slot(block, OUTPUT_COUNT, count + 1)
+        values = slot(block, OUTPUT_VALUES)
+        for number in range(LIST_COUNT):
+            values += length_of_list(output + 4 * LISTS, number)
+        set_slot(block, OUTPUT_VALUES, values)
     return output
 
 

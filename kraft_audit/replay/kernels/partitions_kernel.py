@@ -48,11 +48,11 @@ from kraft_audit.replay.kernels.layout import (
     LONGEST_LIST,
     NEXT_EVENT,
     NEXT_OF_TOPIC,
-    OUTPUT_AT,
-    OUTPUT_BYTES,
     OUTPUT_CAPACITY,
     OUTPUT_COUNT,
     OUTPUT_FULL,
+    OUTPUT_VALUES,
+    OUTPUT_VALUES_MAX,
     PARTITION_0,
     PARTITION_COUNT,
     PARTITION_EPOCH,
@@ -93,6 +93,11 @@ from kraft_codec.kernels.memory import (
 
 
 @inlined
+def _is_full(block: int) -> bool:
+    return slot(block, OUTPUT_COUNT) >= slot(block, OUTPUT_CAPACITY) or slot(block, OUTPUT_VALUES) >= OUTPUT_VALUES_MAX
+
+
+@inlined
 def _refresh(block: int, index: int, event: int, cause: int) -> None:
     """Emits a partition whose effective min ISR is another now."""
     row = partition_row(block, index)
@@ -127,7 +132,7 @@ def _touch_topic(block: int, topic: int, event: int, kind: int, cause: int) -> i
     """Goes through a topic's partitions; stops when the output is full, with CURSOR at the next one."""
     index = slot(block, CURSOR) if slot(block, IS_RESUMED) else cell(topic_row(block, topic), FIRST_PARTITION)
     while index >= 0:
-        if slot(block, OUTPUT_COUNT) >= slot(block, OUTPUT_CAPACITY):
+        if _is_full(block):
             set_slot(block, CURSOR, index)
             set_slot(block, IS_RESUMED, 1)
             return OUTPUT_FULL
@@ -141,7 +146,7 @@ def _touch_topic(block: int, topic: int, event: int, kind: int, cause: int) -> i
 def _touch_all(block: int, event: int, kind: int, cause: int) -> int:
     index = slot(block, CURSOR) if slot(block, IS_RESUMED) else 0
     while index < slot(block, PARTITION_COUNT):
-        if slot(block, OUTPUT_COUNT) >= slot(block, OUTPUT_CAPACITY):
+        if _is_full(block):
             set_slot(block, CURSOR, index)
             set_slot(block, IS_RESUMED, 1)
             return OUTPUT_FULL
@@ -154,7 +159,7 @@ def _touch_all(block: int, event: int, kind: int, cause: int) -> int:
 @inlined
 def _has_room(block: int) -> int:
     """Whether output and arena hold what one record may write: migrating directories and an expected ELR."""
-    if slot(block, OUTPUT_COUNT) >= slot(block, OUTPUT_CAPACITY):
+    if _is_full(block):
         return OUTPUT_FULL
     if slot(block, ARENA_USED) + 2 * LONG_LIST + slot(block, LONGEST_LIST) > slot(block, ARENA_CAPACITY):
         return ARENA_FULL
@@ -224,23 +229,6 @@ def replay_events(block: int) -> int:
             return status
         set_slot(block, NEXT_EVENT, event + 1)
     return DONE
-
-
-@shared
-def gather_list(block: int, column: int, offsets: int, values: int) -> int:
-    """Copies a list column of the output into Arrow's two buffers; values may be 0 to write offsets only."""
-    arena = slot(block, ARENA_AT)
-    at = 0
-    for row in range(slot(block, OUTPUT_COUNT)):
-        store_int32(offsets + 4 * row, at)
-        lists = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row + 4 * column
-        length = load_int32(lists + 4)
-        if length > 0:
-            if values != 0:
-                copy_bytes(values + 4 * at, arena + 4 * load_int32(lists), 4 * length)
-            at += length
-    store_int32(offsets + 4 * slot(block, OUTPUT_COUNT), at)
-    return at
 
 
 @shared

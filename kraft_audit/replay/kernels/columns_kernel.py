@@ -1,0 +1,334 @@
+"""Decoded columns into the rows that the partition kernel reads, and its output rows into Arrow's buffers.
+
+Each goes through its rows once and touches every byte once. What is written has room for what `measure_output` counted,
+and texts for a word more: they are copied by words.
+"""
+
+from __future__ import annotations
+
+from kraft_audit.replay.causes import NO_ELECTION
+from kraft_audit.replay.kernels.layout import (
+    ARENA_AT,
+    CAUSE,
+    CAUSE_BROKER,
+    CHANGE_EVENT,
+    DIRECTORIES,
+    EFFECTIVE_MIN_ISR,
+    ELECTION,
+    EVENT,
+    EXISTS,
+    EXPECTED_ELR,
+    FROM_DIRECTORIES,
+    FROM_EPOCHS,
+    FROM_OFFSETS,
+    FROM_TEXTS,
+    FROM_TIMES,
+    FROM_TOPIC_IDS,
+    IN_LEADER,
+    IN_LEADER_EPOCH,
+    IN_LISTS,
+    IN_PARTITION,
+    IN_PARTITION_EPOCH,
+    IN_RECOVERY_STATE,
+    IN_TOPIC,
+    INPUT_BYTES,
+    INPUT_LISTS,
+    INPUT_PARTITION,
+    INPUT_TOPIC,
+    ISR,
+    LEADER,
+    LEADER_EPOCH,
+    LIST_COUNT,
+    LISTS,
+    MERGE_COUNT,
+    MERGE_CREATED,
+    MERGE_EPOCHS,
+    MERGE_OFFSETS,
+    MERGE_RARE,
+    MERGE_RARE_COUNT,
+    MERGE_TIMES,
+    MERGED_EPOCHS,
+    MERGED_FIRST,
+    MERGED_KINDS,
+    MERGED_OFFSETS,
+    MERGED_SECOND,
+    MERGED_TIMES,
+    OUT_BROKER,
+    OUT_CAN_ADVANCE,
+    OUT_CAUSE,
+    OUT_DIRECTORY_TEXT,
+    OUT_ELECTION,
+    OUT_EXISTS,
+    OUT_FROM_EPOCH,
+    OUT_FROM_OFFSET,
+    OUT_HAS_BROKER,
+    OUT_HAS_ELECTION,
+    OUT_HAS_EXPECTED_ELR,
+    OUT_LEADER,
+    OUT_LEADER_EPOCH,
+    OUT_LIST_COUNT,
+    OUT_LISTS,
+    OUT_MIN_ISR,
+    OUT_PARTITION,
+    OUT_PARTITION_EPOCH,
+    OUT_RECOVERY_STATE,
+    OUT_TIMESTAMP,
+    OUT_TOPIC,
+    OUT_TOPIC_ID,
+    OUTPUT_AT,
+    OUTPUT_BYTES,
+    OUTPUT_COUNT,
+    PARTITION,
+    PARTITION_EPOCH,
+    PARTITION_EVENT,
+    PLACE_BYTES,
+    RARE_BYTES,
+    RECOVERY_STATE,
+    TOPIC,
+    UUID_STRIDE,
+    WORD_BYTES,
+)
+from kraft_audit.replay.kernels.memory_rows import cell, length_of_list, set_cell, slot
+from kraft_codec.kernels.memory import (
+    inlined,
+    load_int8,
+    load_int32,
+    load_int64,
+    load_uint8,
+    shared,
+    store_int8,
+    store_int32,
+    store_int64,
+)
+
+_UUID_CHARACTERS = 22
+
+
+@inlined
+def _copy_values(target: int, source: int, count: int) -> int:
+    """Copies int32 values; lists are so short that a call would cost more than this."""
+    for at in range(count):
+        store_int32(target + 4 * at, load_int32(source + 4 * at))
+    return target
+
+
+@inlined
+def _fill_input_list(columns: int, number: int, record: int, row: int, arena: int, used: int) -> int:
+    """One list of one record, its values into the arena; how many those are, -1 for a null list."""
+    table = columns + 8 * (IN_LISTS + 4 * number)
+    offsets = load_int64(table) + 4 * row
+    start = load_int32(offsets)
+    length = load_int32(offsets + 4) - start
+    validity = load_int64(table + 8)
+    if validity != 0:
+        bit = load_int64(table + 16) + row
+        if not (load_uint8(validity + (bit >> 3)) >> (bit & 7)) & 1:
+            length = -1
+    if length > 0:
+        _copy_values(arena + 4 * used, load_int64(table + 24) + 4 * start, length)
+    set_cell(record, INPUT_LISTS + 2 * number, used)
+    set_cell(record, INPUT_LISTS + 2 * number + 1, length)
+    return length
+
+
+@shared
+def fill_inputs(columns: int, count: int, rows: int, arena: int, used: int) -> int:
+    """The records of one type as input rows, their lists behind the `used` values of the arena.
+
+    Returns the length of the longest list.
+    """
+    longest = 0
+    leader_epochs = slot(columns, IN_LEADER_EPOCH)
+    partition_epochs = slot(columns, IN_PARTITION_EPOCH)
+    for row in range(count):
+        record = rows + INPUT_BYTES * row
+        set_cell(record, LEADER, load_int32(slot(columns, IN_LEADER) + 4 * row))
+        set_cell(record, RECOVERY_STATE, load_int8(slot(columns, IN_RECOVERY_STATE) + row))
+        set_cell(record, LEADER_EPOCH, load_int32(leader_epochs + 4 * row) if leader_epochs != 0 else 0)
+        set_cell(record, PARTITION_EPOCH, load_int32(partition_epochs + 4 * row) if partition_epochs != 0 else 0)
+        set_cell(record, INPUT_TOPIC, load_int32(slot(columns, IN_TOPIC) + 4 * row))
+        set_cell(record, INPUT_PARTITION, load_int32(slot(columns, IN_PARTITION) + 4 * row))
+        for number in range(LIST_COUNT):
+            length = _fill_input_list(columns, number, record, row, arena, used)
+            used += max(length, 0)
+            longest = max(longest, length)
+    return longest
+
+
+@inlined
+def _put_event(table: int, at: int, offset: int, epoch: int, time: int) -> int:
+    store_int64(slot(table, MERGED_OFFSETS) + 8 * at, offset)
+    store_int32(slot(table, MERGED_EPOCHS) + 4 * at, epoch)
+    store_int64(slot(table, MERGED_TIMES) + 8 * at, time)
+    return at
+
+
+@inlined
+def _put_meaning(table: int, at: int, kind: int, first: int, second: int) -> int:
+    store_int32(slot(table, MERGED_KINDS) + 4 * at, kind)
+    store_int32(slot(table, MERGED_FIRST) + 4 * at, first)
+    store_int32(slot(table, MERGED_SECOND) + 4 * at, second)
+    return at
+
+
+@shared
+def merge_events(table: int) -> int:
+    """Merges PartitionRecords, PartitionChangeRecords and rare events, each ascending by offset; returns how many."""
+    offsets = slot(table, MERGE_OFFSETS)
+    end_of_created = slot(table, MERGE_CREATED)
+    end = slot(table, MERGE_COUNT)
+    rare_end = slot(table, MERGE_RARE_COUNT)
+    created = 0
+    changed = end_of_created
+    rare = 0
+    at = 0
+    while created < end_of_created or changed < end or rare < rare_end:
+        row = -1
+        if created < end_of_created:
+            row = created
+        if changed < end and (row < 0 or load_int64(offsets + 8 * changed) < load_int64(offsets + 8 * row)):
+            row = changed
+        source = slot(table, MERGE_RARE) + RARE_BYTES * rare
+        if rare < rare_end and (row < 0 or load_int64(source) < load_int64(offsets + 8 * row)):
+            _put_event(table, at, load_int64(source), load_int64(source + 8), load_int64(source + 16))
+            _put_meaning(table, at, load_int64(source + 24), load_int64(source + 32), load_int64(source + 40))
+            rare += 1
+        else:
+            epoch = load_int32(slot(table, MERGE_EPOCHS) + 4 * row)
+            _put_event(table, at, load_int64(offsets + 8 * row), epoch, load_int64(slot(table, MERGE_TIMES) + 8 * row))
+            if row < end_of_created:
+                _put_meaning(table, at, PARTITION_EVENT, row, 0)
+                created += 1
+            else:
+                _put_meaning(table, at, CHANGE_EVENT, row, 0)
+                changed += 1
+        at += 1
+    return at
+
+
+@inlined
+def _text_length(places: int, number: int) -> int:
+    return load_int64(places + PLACE_BYTES * number + 8)
+
+
+@shared
+def measure_output(block: int, sources: int, totals: int) -> int:
+    """Counts what the output rows need: characters of the four texts, then values of the eight lists."""
+    texts = sources + 8 * FROM_TEXTS
+    for number in range(4 + OUT_LIST_COUNT):
+        store_int64(totals + 8 * number, 0)
+    for row in range(slot(block, OUTPUT_COUNT)):
+        output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row
+        for number in range(4):
+            key = _text_key(output, number)
+            total = totals + 8 * number
+            store_int64(total, load_int64(total) + _text_length(load_int64(texts + 16 * number), key))
+        for number in range(LIST_COUNT):
+            total = totals + 8 * (4 + number)
+            store_int64(total, load_int64(total) + max(0, length_of_list(output + 4 * LISTS, number)))
+        total = totals + 8 * (4 + LIST_COUNT)
+        store_int64(total, load_int64(total) + max(0, cell(output, EXPECTED_ELR + 1)))
+    return 0
+
+
+@inlined
+def _text_key(output: int, number: int) -> int:
+    """Which text a row has, by the order of OUT_TEXTS."""
+    if number == 0:
+        return cell(output, TOPIC)
+    if number == 1:
+        return cell(output, CAUSE)
+    if number == 2:
+        return cell(output, ELECTION)
+    return 1 if cell(output, RECOVERY_STATE) != 0 else 0
+
+
+@inlined
+def _put_text(columns: int, column: int, sources: int, number: int, key: int, row: int) -> int:
+    """Writes one text behind those of the rows before it."""
+    offsets = slot(columns, column) + 4 * row
+    start = load_int32(offsets)
+    place = load_int64(sources + 8 * FROM_TEXTS + 16 * number) + PLACE_BYTES * key
+    length = load_int64(place + 8)
+    source = load_int64(sources + 8 * FROM_TEXTS + 16 * number + 8) + load_int64(place)
+    target = slot(columns, column + 1) + start
+    at = 0
+    while at < length:
+        store_int64(target + at, load_int64(source + at))
+        at += WORD_BYTES
+    store_int32(offsets + 4, start + length)
+    return start
+
+
+@inlined
+def _put_uuid(target: int, source: int) -> int:
+    store_int64(target, load_int64(source))
+    store_int64(target + 8, load_int64(source + 8))
+    store_int64(target + 16, load_int64(source + 16))
+    return target
+
+
+@inlined
+def _put_list(block: int, columns: int, number: int, row: int, start: int, length: int) -> int:
+    """Writes one list behind those of the rows before it; returns where."""
+    table = columns + 8 * (OUT_LISTS + 2 * number)
+    offsets = load_int64(table) + 4 * row
+    before = load_int32(offsets)
+    if length > 0:
+        _copy_values(load_int64(table + 8) + 4 * before, slot(block, ARENA_AT) + 4 * start, length)
+        store_int32(offsets + 4, before + length)
+    else:
+        store_int32(offsets + 4, before)
+    return before
+
+
+@inlined
+def _put_numbers(columns: int, sources: int, output: int, row: int) -> int:
+    event = cell(output, EVENT)
+    store_int64(slot(columns, OUT_FROM_OFFSET) + 8 * row, load_int64(slot(sources, FROM_OFFSETS) + 8 * event))
+    store_int32(slot(columns, OUT_FROM_EPOCH) + 4 * row, load_int32(slot(sources, FROM_EPOCHS) + 4 * event))
+    store_int64(slot(columns, OUT_TIMESTAMP) + 8 * row, load_int64(slot(sources, FROM_TIMES) + 8 * event))
+    store_int32(slot(columns, OUT_PARTITION) + 4 * row, cell(output, PARTITION))
+    store_int32(slot(columns, OUT_LEADER) + 4 * row, cell(output, LEADER))
+    store_int32(slot(columns, OUT_LEADER_EPOCH) + 4 * row, cell(output, LEADER_EPOCH))
+    store_int32(slot(columns, OUT_PARTITION_EPOCH) + 4 * row, cell(output, PARTITION_EPOCH))
+    minimum = cell(output, EFFECTIVE_MIN_ISR)
+    store_int32(slot(columns, OUT_MIN_ISR) + 4 * row, minimum)
+    broker = cell(output, CAUSE_BROKER)
+    store_int32(slot(columns, OUT_BROKER) + 4 * row, broker)
+    exists = 1 if cell(output, EXISTS) != 0 else 0
+    # A write with acks=all can be committed: enough replicas in sync, and a leader among them.
+    in_sync = length_of_list(output + 4 * LISTS, ISR)
+    can_advance = exists if in_sync >= minimum and cell(output, LEADER) >= 0 else 0
+    store_int8(slot(columns, OUT_EXISTS) + row, exists)
+    store_int8(slot(columns, OUT_CAN_ADVANCE) + row, can_advance)
+    store_int8(slot(columns, OUT_HAS_BROKER) + row, 1 if broker >= 0 else 0)
+    store_int8(slot(columns, OUT_HAS_ELECTION) + row, 1 if cell(output, ELECTION) != NO_ELECTION else 0)
+    store_int8(slot(columns, OUT_HAS_EXPECTED_ELR) + row, 1 if cell(output, EXPECTED_ELR + 1) >= 0 else 0)
+    return event
+
+
+@shared
+def fill_output(block: int, sources: int, columns: int) -> int:
+    """Writes the output rows into the columns; the first offset of every text and list is there already."""
+    topic_ids = slot(sources, FROM_TOPIC_IDS)
+    directories = slot(sources, FROM_DIRECTORIES)
+    for row in range(slot(block, OUTPUT_COUNT)):
+        output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row
+        _put_numbers(columns, sources, output, row)
+        topic = cell(output, TOPIC)
+        _put_uuid(slot(columns, OUT_TOPIC_ID) + _UUID_CHARACTERS * row, topic_ids + UUID_STRIDE * topic)
+        _put_text(columns, OUT_TOPIC, sources, 0, topic, row)
+        _put_text(columns, OUT_CAUSE, sources, 1, cell(output, CAUSE), row)
+        _put_text(columns, OUT_ELECTION, sources, 2, cell(output, ELECTION), row)
+        _put_text(columns, OUT_RECOVERY_STATE, sources, 3, _text_key(output, 3), row)
+        for number in range(LIST_COUNT):
+            start = cell(output, LISTS + 2 * number)
+            before = _put_list(block, columns, number, row, start, length_of_list(output + 4 * LISTS, number))
+            if number == DIRECTORIES:
+                values = load_int64(columns + 8 * (OUT_LISTS + 2 * number) + 8)
+                for at in range(before, before + max(0, length_of_list(output + 4 * LISTS, number))):
+                    text = slot(columns, OUT_DIRECTORY_TEXT) + _UUID_CHARACTERS * at
+                    _put_uuid(text, directories + UUID_STRIDE * load_int32(values + 4 * at))
+        _put_list(block, columns, LIST_COUNT, row, cell(output, EXPECTED_ELR), cell(output, EXPECTED_ELR + 1))
+    return 0
