@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kraft_audit.replay.cluster import wall_clock_ms
+from kraft_audit.replay.epochs import EpochRun
 from kraft_audit.replay.evidence import ClusterEvidence
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_cluster, plan_path
@@ -91,6 +92,12 @@ class Audited:
     def plan_node(self, number: int) -> int | None:
         """The node id of a replica by its number in the survey."""
         return self.survey.replicas[number].plan.node_id
+
+    @property
+    def canonical_runs(self) -> tuple[EpochRun, ...]:
+        """The epochs of the canonical log as it was captured last."""
+        newest = next((one.interval.canonical for one in reversed(self.rounds) if one.interval.canonical), None)
+        return () if newest is None else newest.runs
 
     @property
     def canonical_end(self) -> int:

@@ -69,15 +69,16 @@ def confusion_of(scenario: str, seed: int) -> Confusion:
 def judge(truth: Truth, audited: Audited) -> Confusion:
     """What the rules say of a run's captures, beside its truth."""
     reached = audited.canonical_end
+    committed_end = _committed_end(truth, audited)
     findings = [
         one
-        for one in check(_committed(audited.history, truth.committed_offset), only=DECIDED)
-        if one.from_offset is None or one.from_offset < truth.committed_offset
+        for one in check(_committed(audited.history, committed_end), only=DECIDED)
+        if one.from_offset is None or one.from_offset < committed_end
     ]
-    wanted_names = _wanted(truth, audited.replay_start, reached)
+    wanted_names = _wanted(truth, audited.replay_start, min(reached, committed_end))
     result = Confusion()
     for rule in DECIDED:
-        if rule in AT_VOTERS and (reached > truth.committed_offset or not reached):
+        if rule in AT_VOTERS and (reached > committed_end or not reached):
             continue  # the last set may never have been committed, the first never been seen
         raised = {_plain(one.subject) for one in findings if one.rule == rule and one.status is Status.RAISED}
         wanted = wanted_names.get(rule, set())
@@ -87,6 +88,16 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
         for kind in ("false", "missed"):
             result.disagreements += [f"{rule} {kind}: {one}" for one in sorted(counts[kind])]
     return result
+
+
+def _committed_end(truth: Truth, audited: Audited) -> int:
+    """Up to where what was captured is what was committed, then or later: a leader that came after may have cut it."""
+    for run in audited.canonical_runs:
+        for line in truth.lines["committed_epoch"]:
+            from_offset = max(run.from_offset, line["from_offset"])
+            if from_offset < min(run.to_offset, line["to_offset"]) and line["epoch"] != run.epoch:
+                return from_offset
+    return truth.committed_offset
 
 
 def _committed(history: ClusterHistory, committed_offset: int) -> ClusterHistory:
