@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +20,7 @@ JARS = ROOT / ".jars"
 JAVA = ROOT / ".java"
 JAVA_VERSIONS = (17, 21)
 PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0",)
+STAMP = "packages.txt"
 # Spark's launcher adds this module: a trimmed runtime without it does not start.
 JAVA_MODULE = "jdk.incubator.vector"
 
@@ -29,9 +31,7 @@ def main() -> int:
     except JavaMissingError as problem:
         print(problem, file=sys.stderr)
         return 1
-    if not jars_in_place():
-        fill_jars(java_home)
-        print(f"{len(list(JARS.glob('*.jar')))} jars in {JARS.relative_to(ROOT)}/")
+    fill_jars(PACKAGES, JARS, java_home)
     return 0
 
 
@@ -81,50 +81,64 @@ def install_java() -> Path:
     return link
 
 
-def jars_in_place() -> bool:
-    stamp = JARS / "packages.txt"
-    return stamp.is_file() and stamp.read_text().split() == list(PACKAGES)
+def fill_jars(packages: Sequence[str], folder: Path, java_home: Path, excludes: Sequence[str] = ()) -> None:
+    """Resolve `packages` (group:artifact:version) into `folder`, once; `excludes` are group:artifact.
 
-
-def fill_jars(java_home: Path) -> None:
-    """Resolve the packages, keep what Spark does not bring itself, and put the folder in place in one step."""
-    import pyspark
-
-    brought = {artifact(jar.name) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
-    unfinished = Path(tempfile.mkdtemp(prefix=".jars-", dir=ROOT))
+    What Spark brings itself is left out. The folder comes into place in one step, with the packages written in it, so
+    that the next call returns at once. Raises SystemExit where they cannot be fetched.
+    """
+    if jars_in_place(packages, folder):
+        return
+    brought = {artifact(jar.name) for jar in spark_jars().glob("*.jar")}
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     try:
-        for jar in resolve(java_home, unfinished / "ivy"):
+        for jar in resolve(packages, java_home, unfinished / "ivy", excludes):
             name = jar.name.partition("_")[2]  # Ivy writes organisation_artifact-version.jar
             if artifact(name) not in brought:
                 shutil.copyfile(jar, unfinished / name)
         shutil.rmtree(unfinished / "ivy")
-        (unfinished / "packages.txt").write_text("\n".join(PACKAGES) + "\n")
+        (unfinished / STAMP).write_text("\n".join(packages) + "\n")
         unfinished.chmod(0o755)
-        shutil.rmtree(JARS, ignore_errors=True)
-        unfinished.rename(JARS)
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    print(f"{len(list(folder.glob('*.jar')))} jars in {folder.name}/")
+
+
+def jars_in_place(packages: Sequence[str], folder: Path) -> bool:
+    stamp = folder / STAMP
+    return stamp.is_file() and stamp.read_text().split() == list(packages)
+
+
+def spark_jars() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent / "jars"
 
 
 def artifact(jar_name: str) -> str:
     return re.sub(r"-\d.*\.jar$", "", jar_name)
 
 
-def resolve(java_home: Path, ivy: Path) -> list[Path]:
+def resolve(packages: Sequence[str], java_home: Path, ivy: Path, excludes: Sequence[str]) -> list[Path]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.jars.packages": ",".join(packages),
+        "spark.jars.excludes": ",".join(excludes),
+        "spark.jars.ivy": str(ivy),
+    }
     session = (
         "from pyspark.sql import SparkSession; "
-        "SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')"
-        f".config('spark.jars.packages', {','.join(PACKAGES)!r}).config('spark.jars.ivy', {str(ivy)!r})"
-        ".getOrCreate().stop()"
+        f"SparkSession.builder.master('local[1]').config(map={settings!r}).getOrCreate().stop()"
     )
     environment = os.environ | {"JAVA_HOME": str(java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    outcome = subprocess.run(
-        [sys.executable, "-c", session], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", session]
+    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     jars = sorted((ivy / "jars").glob("*.jar"))
     if outcome.returncode or not jars:
         print(outcome.stderr, file=sys.stderr)
-        raise SystemExit("Spark's resolver did not fetch " + ", ".join(PACKAGES) + ": is Maven Central reachable?")
+        raise SystemExit("Spark's resolver did not fetch " + ", ".join(packages) + ": is Maven Central reachable?")
     return jars
 
 
