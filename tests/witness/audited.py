@@ -105,11 +105,13 @@ class Audited:
         return 0 if newest is None or newest.interval.canonical is None else newest.interval.canonical.end[1]
 
     @property
+    def log_start(self) -> int:
+        """The first offset of the canonical log that a disk holds without a gap up to its end."""
+        runs = self.canonical_runs
+        return runs[0].from_offset if runs else 0
+
+    @property
     def replay_start(self) -> int:
         """Where the replay begins: at the first snapshot where the canonical log is not held from its start."""
-        newest = newest_canonical(self.rounds)
-        if newest is None or newest.interval.canonical is None or not newest.interval.canonical.runs:
-            return 0
-        log_start = newest.interval.canonical.runs[0].from_offset
-        snapshot = first_snapshot(self.survey, log_start, has_log=True)
-        return log_start if snapshot is None else snapshot.end_offset
+        snapshot = first_snapshot(self.survey, self.log_start, has_log=bool(self.canonical_end))
+        return self.log_start if snapshot is None else snapshot.end_offset
