@@ -74,8 +74,12 @@ ci: setup airflow-setup chromium ## tests that start another real part: a Spark 
 	@$(PYTEST) --numprocesses 2 --dist loadfile -m ci || test $$? -eq 5
 
 .PHONY: dist
-dist: setup ## the wheel, and the zip for --py-files, in dist/
+dist: setup ## the wheel, the zip for --py-files and their bill of materials (CycloneDX), in dist/
 	@$(RUN)/python scripts/build_dist.py
+
+.PHONY: audit
+audit: setup ## known vulnerabilities of what requirements.lock pins; says so where the advisories cannot be reached
+	@$(RUN)/python scripts/audit_dependencies.py
 
 .PHONY: airflow-setup
 airflow-setup: .airflow-venv/installed ## Airflow in an environment of its own, .airflow-venv
@@ -102,7 +106,7 @@ switches: setup ## turn every safety rule of the engine off, print how many seed
 	@$(RUN)/python scripts/switches.py
 
 .PHONY: soak
-soak: setup ## simulate and compare for SOAK_SECONDS (an hour) on two processes, then print what was done
+soak: setup ## fuzz, kill, simulate and compare for SOAK_MINUTES (60) on two processes; figures go to docs/reliability.md
 	@$(RUN)/python scripts/soak.py
 
 .PHONY: docs

@@ -1,4 +1,4 @@
-"""Build what a cluster is given: the wheel, and the same file named .zip for --py-files.
+"""Build what a cluster is given: the wheel, the same file named .zip for --py-files, the bill of materials of both.
 
 Spark puts a .zip of --py-files on the workers' path, a .whl it does not.
 """
@@ -9,6 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.sbom import sbom
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,7 +29,9 @@ def main(arguments: list[str]) -> int:
         return 1
     wheel = next(iter(folder.glob("kraft_audit-*.whl")))
     shutil.copyfile(wheel, folder / "kraft_audit.zip")
-    print(f"{wheel.name} and kraft_audit.zip in {folder}")
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    (folder / "kraft_audit.cdx.json").write_text(sbom(lock, version=wheel.name.split("-")[1]), encoding="utf-8")
+    print(f"{wheel.name}, kraft_audit.zip and kraft_audit.cdx.json (what it is installed with) in {folder}")
     return 0
 
 

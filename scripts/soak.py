@@ -1,7 +1,8 @@
-"""`make soak`: engine seeds and the comparison of the two witnesses, for as long as SOAK_SECONDS says (3,600).
+"""`make soak`: everything that can run for longer, on two processes, for SOAK_MINUTES (60).
 
-Two processes take one seed after another, in turns over every kind of run, then a table says what was done. Seeds begin
-at SOAK_FIRST_SEED (the day's number by default, so that every night sees new ones); a failure names its seed.
+The time is shared among the parts by their weights: whichever part has had the least of its share is next. Parts take
+seeds from SOAK_FIRST_SEED on (the day's number by default, so that every night sees new ones); a failure names its
+seed. The last figures go into docs/reliability.md, unless SOAK_KEEP=0. Ends with 1 where anything failed.
 """
 
 from __future__ import annotations
@@ -11,145 +12,130 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import count
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.fuzz.decoder import fuzz, uncompressed_batches
-from tests.witness.beyond import BEYOND_MODEL, compare_beyond
-from tests.witness.confusion import confusion_of
-from tests.witness.runs import WITHIN_MODEL, compare_seed
+from scripts.soak_parts import PARTS, ROOT, Done, Part, SkippedError
 
-ROOT = Path(__file__).resolve().parents[1]
 PROCESSES = 2
-DECODINGS = 1_000_000
-"""Of mutated batches for a seed; the readable reference decodes every hundredth too."""
 SECONDS_PER_DAY = 86_400
 SEEDS_A_DAY = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One job: how many facts it compared, in how many seconds, and what failed."""
-
-    item: str
-    compared: int
-    seconds: float
-    failures: tuple[str, ...]
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- figures of the last soak: written by scripts/soak.py -->", "<!-- end of the figures -->"
 
 
 @dataclass
 class Row:
-    """One line of the table."""
+    """One part: jobs under way or done, what they did, their seconds, what failed."""
 
+    part: Part
     seeds: int = 0
-    compared: int = 0
+    cases: int = 0
     seconds: float = 0.0
+    under_way: int = 0
+    skipped: str = ""
     failures: list[str] = field(default_factory=list)
 
+    @property
+    def share_used(self) -> float:
+        # A job under way counts as much as those before it took, so that a part of long jobs does not start many.
+        expected = self.seconds / self.seeds if self.seeds else 1.0
+        return (self.seconds + self.under_way * expected) / self.part.weight
 
-def _replayed(scenario: str, seed: int) -> tuple[int, tuple[str, ...]]:
-    found = compare_seed(scenario, seed)
-    return sum(found.counts.values()), found.disagreements
-
-
-def _damaged(scenario: str, seed: int) -> tuple[int, tuple[str, ...]]:
-    found = compare_beyond(scenario, seed)
-    return sum(found.counts.values()), found.disagreements
-
-
-def _judged(scenario: str, seed: int) -> tuple[int, tuple[str, ...]]:
-    found = confusion_of(scenario, seed)
-    total: Counter[str] = sum(found.counts.values(), Counter())
-    return sum(total.values()), tuple(found.disagreements)
+    @property
+    def is_over(self) -> bool:
+        jobs_max = self.part.jobs_max
+        return bool(self.skipped) or (jobs_max is not None and self.seeds + self.under_way >= jobs_max)
 
 
-def _mutated(_: str, seed: int) -> tuple[int, tuple[str, ...]]:
-    log = ROOT / "samples/crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
-    done = fuzz(uncompressed_batches(log.read_bytes()), seed, executions=DECODINGS, compared=DECODINGS // 100)
-    return done.executions, ()
-
-
-Job = tuple[str, Callable[[str, int], tuple[int, tuple[str, ...]]], str]
-JOBS: tuple[Job, ...] = (
-    *((f"replay = truth, {name}", _replayed, name) for name in WITHIN_MODEL),
-    *((f"damage is told, {name}", _damaged, name) for name in BEYOND_MODEL),
-    ("findings = truth, random", _judged, "random"),
-    ("findings = truth, random-raft", _judged, "random-raft"),
-    ("mutated batches decoded", _mutated, ""),
-)
-
-
-def run(number: int, seed: int) -> Outcome:
-    """One job on one seed; an exception is a failure of that seed."""
-    item, work, scenario = JOBS[number]
-    start = time.monotonic()
+def work(name: str, seed: int, seconds: float) -> tuple[Done, float]:
+    """One job of a part; an exception is a failure of that seed."""
+    started = time.monotonic()
+    part = PARTS[name]
     try:
-        compared, failures = work(scenario, seed)
+        done = part.work(seed, seconds)
+    except SkippedError as reason:
+        done = Done(0, skipped=str(reason))
     except Exception:
-        compared, failures = 0, (traceback.format_exc(limit=-3),)
-    told = tuple(f"{item}, seed {seed}: {failure}" for failure in failures)
-    return Outcome(item, compared, time.monotonic() - start, told)
-
-
-def _work(first_seed: int) -> Iterator[tuple[int, int]]:
-    for seed in count(first_seed):
-        for number in range(len(JOBS)):
-            yield number, seed
+        done = Done(0, (traceback.format_exc(limit=-3),))
+    return done, time.monotonic() - started
 
 
 def soak(seconds: float, first_seed: int, say: Callable[[str], None]) -> dict[str, Row]:
     """Runs jobs until the time is over, then waits for those under way."""
-    rows = {item: Row() for item, _, _ in JOBS}
+    rows = {name: Row(part) for name, part in PARTS.items()}
     deadline = time.monotonic() + seconds
-    work = _work(first_seed)
+    whole = sum(part.weight for part in PARTS.values())
+    given = {name: PROCESSES * seconds * part.weight / whole for name, part in PARTS.items()}
+    numbers = dict.fromkeys(PARTS, 0)
+    pending: dict[Future[tuple[Done, float]], tuple[str, int]] = {}
     with ProcessPoolExecutor(PROCESSES) as pool:
-        pending: set[Future[Outcome]] = set()
         while pending or time.monotonic() < deadline:
-            while len(pending) < 2 * PROCESSES and time.monotonic() < deadline:
-                pending.add(pool.submit(run, *next(work)))
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                outcome = future.result()
-                row = rows[outcome.item]
+            while len(pending) < PROCESSES and time.monotonic() < deadline:
+                name = min((name for name in rows if not rows[name].is_over), key=lambda name: rows[name].share_used)
+                seed = first_seed + numbers[name]
+                numbers[name] += 1
+                rows[name].under_way += 1
+                pending[pool.submit(work, name, seed, given[name])] = (name, seed)
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                name, seed = pending.pop(future)
+                done, took = future.result()
+                row = rows[name]
+                row.under_way -= 1
                 row.seeds += 1
-                row.compared += outcome.compared
-                row.seconds += outcome.seconds
-                row.failures += outcome.failures
-                for failure in outcome.failures:
-                    say(failure)
+                row.cases += done.cases
+                row.seconds += took
+                row.skipped = done.skipped
+                row.failures += [f"{name}, seed {seed}: {failure}" for failure in done.failures]
+                for failure in done.failures:
+                    say(f"{name}, seed {seed}: {failure}")
     return rows
 
 
 def table(rows: dict[str, Row]) -> str:
-    lines = [f"{'item':34}{'seeds':>8}{'compared':>12}{'seconds':>10}{'failures':>10}"]
-    lines += [
-        f"{item:34}{row.seeds:>8}{row.compared:>12}{row.seconds:>10.0f}{len(row.failures):>10}"
-        for item, row in rows.items()
-    ]
+    """What was done, as a table that a page can hold."""
+    lines = ["| part | jobs | done | seconds | failures |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name, row in rows.items():
+        done = f"not run: {row.skipped}" if row.skipped else f"{row.cases:,} {row.part.unit}"
+        lines.append(f"| {name} | {row.seeds:,} | {done} | {row.seconds:,.0f} | {len(row.failures)} |")
     return "\n".join(lines)
 
 
-def read_by_kafka() -> int:
-    """Kafka's own classes read engine dirs, and a real controller starts on two; 0 where the jars cannot be had too."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "kafka", "tests/kraft_engine"]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+def keep(page: str, text: str) -> str:
+    """The page with its figures replaced."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{text}\n{END}{tail}"
+
+
+def commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "an unknown commit"
 
 
 def main() -> int:
-    seconds = float(os.environ.get("SOAK_SECONDS", "3600"))
-    today = int(time.time()) // SECONDS_PER_DAY
-    first_seed = int(os.environ.get("SOAK_FIRST_SEED", str(today * SEEDS_A_DAY)))
-    rows = soak(seconds, first_seed, lambda text: print(text, file=sys.stderr, flush=True))
-    print(f"seeds from {first_seed} on")
-    print(table(rows))
-    refused = read_by_kafka()
-    return int(bool(refused) or any(row.failures for row in rows.values()))
+    minutes = float(os.environ.get("SOAK_MINUTES", "60"))
+    now = datetime.now(UTC)
+    first_seed = int(os.environ.get("SOAK_FIRST_SEED", str(int(now.timestamp()) // SECONDS_PER_DAY * SEEDS_A_DAY)))
+    started = time.monotonic()
+    rows = soak(60 * minutes, first_seed, lambda text: print(text, file=sys.stderr, flush=True))
+    took = (time.monotonic() - started) / 60
+    head = (
+        f"{now:%Y-%m-%d}, commit {commit()}, {took:.0f} minutes on {PROCESSES} processes, seeds from {first_seed:,} on."
+    )
+    text = f"{head}\n\n{table(rows)}"
+    print(text)
+    failures = [failure for row in rows.values() for failure in row.failures]
+    if os.environ.get("SOAK_KEEP", "1") == "1" and BEGIN in (page := PAGE.read_text(encoding="utf-8")):
+        PAGE.write_text(keep(page, text), encoding="utf-8")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

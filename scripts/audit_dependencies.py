@@ -1,0 +1,41 @@
+"""`make audit`: requirements.lock against the advisories of the Python Packaging Authority, by pip-audit.
+
+Ends with 1 where a pinned package has a known vulnerability. Packages of which the advisory service says nothing, or
+all of them where it cannot be reached, are counted as not audited: that is no verdict, and the line says so.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS_MAX = 300
+
+
+def main() -> int:
+    command = [sys.executable, "-m", "pip_audit", "--requirement", str(ROOT / "requirements.lock"), "--format", "json"]
+    options = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "--timeout", "20"]
+    try:
+        ended = subprocess.run([*command, *options], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        packages = json.loads(ended.stdout)["dependencies"]
+    except subprocess.TimeoutExpired:
+        print(f"not audited: the advisory service did not answer in {SECONDS_MAX} s")
+        return 0
+    except json.JSONDecodeError:
+        print(f"not audited: {(ended.stderr.strip().splitlines() or ['pip-audit said nothing'])[-1][:200]}")
+        return 0
+    skipped = [package for package in packages if "skip_reason" in package]
+    bad = [(package, one) for package in packages for one in package.get("vulns", [])]
+    for package, one in bad:
+        print(f"{package['name']} {package['version']}: {one['id']}, fixed in {', '.join(one['fix_versions']) or '-'}")
+    print(f"{len(packages) - len(skipped)} of {len(packages)} packages audited, {len(bad)} known vulnerabilities")
+    if skipped:
+        print(f"not audited: {len(skipped)}, as {skipped[0]['skip_reason']}")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""`python scripts/mutants.py [--seed S] [--count N] [--file PART] [--list]`: changes one thing in decoder, replay or
+rules, runs the tests that hold that file, and says whether they noticed.
+
+A mutant is one comparison turned, one constant moved, one operator exchanged, one condition negated or one `return`
+emptied. The file is changed in a private copy of the project's packages, never in place. Survivors are printed with the
+line before and after; those that cannot matter are listed with the reason in `scripts/mutants_equal.txt`. Ends with 1
+where a mutant survived that is not listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+EQUAL = Path(__file__).with_name("mutants_equal.txt")
+PACKAGES = ("kraft_codec", "kraft_engine", "kraft_audit", "pyspark_kraft")
+SECONDS_MAX = 400
+NO_TESTS = 5
+HELD_BY = {
+    "kraft_codec/kernels": ["tests/kraft_codec/columns", "tests/fuzz/test_decoder.py", "tests/kraft_audit/analyze"],
+    "kraft_codec": ["tests/kraft_codec", "tests/fuzz/test_parsers.py", "tests/kraft_audit/analyze"],
+    "kraft_audit/replay/kernels": ["tests/kraft_audit/replay", "tests/witness/test_replay_equals_truth.py"],
+    "kraft_audit/replay": ["tests/kraft_audit/replay", "tests/kraft_audit/analyze", "tests/witness"],
+    "kraft_audit/rules": ["tests/kraft_audit/rules", "tests/witness/test_findings_equal_truth.py"],
+}
+"""The tests of a folder, the first match counts; the nearest ones come first, as most mutants die early."""
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitOr,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: the file, the line, the line's text before and after, the whole new source."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.before.strip()}  →  {self.after.strip()}"
+
+    @property
+    def key(self) -> str:
+        """Names it in the list of equal mutants; line numbers move, texts stay."""
+        return f"{self.file}: {self.before.strip()}  →  {self.after.strip()}"
+
+
+def mutants(file: str) -> Iterator[Mutant]:
+    """Every mutant of a file, in the order of its lines."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        for old, new in _changes(node):
+            if (mutant := _replaced(file, lines, old, new)) is not None:
+                yield mutant
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+        turned = ast.Compare(node.left, [COMPARISONS[type(node.ops[0])]()], node.comparators)
+        yield node, turned
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS and not isinstance(node.left, ast.Constant):
+        yield node, ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+    elif isinstance(node, ast.BoolOp):
+        yield node, ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+    elif isinstance(node, ast.If | ast.While | ast.IfExp):
+        yield node.test, ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
+        yield node.value, ast.Constant(None)
+    elif isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 1 << 20:
+        yield node, ast.Constant(node.value + 1)
+
+
+def _replaced(file: str, lines: list[str], old: ast.expr, new: ast.expr) -> Mutant | None:
+    if old.end_lineno != old.lineno or old.end_col_offset is None:
+        return None
+    line = lines[old.lineno - 1]
+    raw = line.encode()
+    changed = (raw[: old.col_offset] + f"({ast.unparse(new)})".encode() + raw[old.end_col_offset :]).decode()
+    source = "\n".join([*lines[: old.lineno - 1], changed, *lines[old.lineno :]]) + "\n"
+    try:
+        compile(source, file, "exec")
+    except SyntaxError:
+        return None
+    return Mutant(file, old.lineno, line, changed, source)
+
+
+def files(part: str = "") -> list[str]:
+    """Decoder, replay and rules, but for what only writes text for people."""
+    found = []
+    for folder in ("kraft_codec", "kraft_audit/replay", "kraft_audit/rules"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if "/texts/" not in name and part in name:
+                found.append(name)
+    return found
+
+
+def is_killed(mutant: Mutant) -> bool:
+    """Whether the tests of the file notice; running forever is noticed too."""
+    tests = next(tests for folder, tests in HELD_BY.items() if mutant.file.startswith(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for package in (*PACKAGES, "tests"):
+            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("samples", "conf", "benchmarks", "scripts", "docs", "jobs", "pyproject.toml"):
+            (copy / name).symlink_to(ROOT / name)
+        (copy / mutant.file).write_text(mutant.source, encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests, "-m"]
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        if "kernels" in mutant.file:
+            environment["KRAFT_AUDIT_CACHE"] = str(copy / "cache")
+        for marked in ("unit", "slow"):  # the quick ones notice most
+            try:
+                ended = subprocess.run(
+                    [*command, marked],
+                    cwd=copy,
+                    env=environment,
+                    capture_output=True,
+                    timeout=SECONDS_MAX,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return True
+            if ended.returncode not in (0, NO_TESTS):
+                return True
+        return False
+
+
+def equal() -> frozenset[str]:
+    """The mutants that change nothing anyone can see; each line of the list is a key, `# ` and the reason."""
+    if not EQUAL.exists():
+        return frozenset()
+    lines = EQUAL.read_text(encoding="utf-8").splitlines()
+    return frozenset(line.partition("  # ")[0] for line in lines if line and not line.startswith("#"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--file", default="", help="only files whose path holds this")
+    parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
+    given = parser.parse_args()
+    every = [mutant for file in files(given.file) for mutant in mutants(file)]
+    if given.list:
+        print("\n".join(map(str, every)))
+        return 0
+    known = equal()
+    chosen = random.Random(given.seed).sample(every, min(given.count, len(every)))  # noqa: S311
+    survivors = []
+    for mutant in chosen:
+        if mutant.key in known:
+            continue
+        killed = is_killed(mutant)
+        print(f"{'killed  ' if killed else 'SURVIVED'} {mutant}", flush=True)
+        if not killed:
+            survivors.append(mutant)
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed; {len(every)} are possible")
+    return int(bool(survivors))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""What `make soak` runs: each part does a little for a seed, and says how many cases that were and what failed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.fuzz.decoder import fuzz, uncompressed_batches
+from tests.fuzz.parsers import PARSERS, mutated
+from tests.witness.runs import told
+from tests.witness.sweep import SHARES, play
+
+ROOT = Path(__file__).resolve().parents[1]
+DECODINGS = 1_000_000
+"""Of mutated batches for a seed; the readable reference decodes every hundredth too."""
+INPUTS = 300
+KILLS = 5
+IO_ERRORS = 5
+MUTANTS = 4
+CORPUS = ROOT / ".cache" / "fuzz"
+RUNS = re.compile(r"number_of_executed_units: (\d+)")
+PASSED = re.compile(r"(\d+) passed")
+TOLD = 1500
+
+
+class SkippedError(Exception):
+    """Why a part cannot run here; it is told, and its time goes to the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One job: how many cases it went through, and what failed."""
+
+    cases: int
+    failures: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part: its share of the time, what its cases are, one job for (seed, the seconds that the part has in all)."""
+
+    weight: int
+    unit: str
+    work: Callable[[int, float], Done]
+    jobs_max: int | None = None
+
+
+def _engine(scenario: str, seed: int, _: float) -> Done:
+    found = play((scenario, seed))
+    return Done(found.counts["events"], tuple(told([found])))
+
+
+def _decoded(seed: int, _: float) -> Done:
+    log = ROOT / "samples/crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
+    done = fuzz(uncompressed_batches(log.read_bytes()), seed, executions=DECODINGS, compared=DECODINGS // 100)
+    return Done(done.executions)
+
+
+def _parsed(seed: int, _: float) -> Done:
+    failures = []
+    for parser in PARSERS.values():
+        for number, data in enumerate(mutated(parser, INPUTS, seed)):
+            try:
+                parser.feed(data)
+            except Exception as fault:
+                failures.append(f"{parser.name}, input {number}: {type(fault).__name__}: {fault}")
+                break
+    return Done(INPUTS * len(PARSERS), tuple(failures))
+
+
+def _guided(seed: int, seconds: float) -> Done:
+    """One parser a job, in turns; the inputs that reached something new are kept for the next soak."""
+    name = list(PARSERS)[seed % len(PARSERS)]
+    share = round(min(max(seconds / len(PARSERS), 3), 60))
+    command = [sys.executable, "-m", "tests.fuzz.guided", name, str(share), str(seed % 2**31), str(CORPUS / name)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if "No module named 'atheris'" in ended.stderr:
+        raise SkippedError("atheris is not installed here")
+    runs = RUNS.search(ended.stderr)
+    if ended.returncode or runs is None:
+        return Done(0, (f"{name} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-TOLD:]}",))
+    return Done(int(runs[1]))
+
+
+def _tests(arguments: list[str], settings: dict[str, str]) -> str:
+    """Runs some tests; what pytest said. Raises SkippedError where all of them skip, AssertionError where one fails."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--timeout", "3000", *arguments]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        raise AssertionError(ended.stdout[-TOLD:] + ended.stderr[-TOLD:])
+    if not PASSED.search(ended.stdout):
+        raise SkippedError(ended.stdout.strip().splitlines()[-2][-200:])
+    return ended.stdout
+
+
+def _killed(seed: int, _: float) -> Done:
+    test = "tests/kraft_audit/spark/test_run.py::test_killed_at_any_moment_and_run_again"
+    _tests([test], {"KRAFT_AUDIT_KILLS": str(KILLS), "KRAFT_AUDIT_KILLS_SEED": str(seed)})
+    return Done(KILLS)
+
+
+def _io_errors(seed: int, _: float) -> Done:
+    settings = {"KRAFT_AUDIT_IO_ERRORS": str(IO_ERRORS), "KRAFT_AUDIT_IO_ERRORS_SEED": str(seed)}
+    _tests(["tests/hostile/test_io_errors.py"], settings)
+    return Done(7 * IO_ERRORS)  # four kinds of faults on a lake, three on an input
+
+
+def _mutants(seed: int, _: float) -> Done:
+    command = [sys.executable, "scripts/mutants.py", "--seed", str(seed), "--count", str(MUTANTS)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return Done(MUTANTS, () if ended.returncode == 0 else (ended.stdout[-TOLD:] + ended.stderr[-TOLD:],))
+
+
+def _kafka(_: int, __: float) -> Done:
+    """Kafka's own classes read engine dirs, and a real controller starts on two."""
+    said = _tests(["-m", "kafka", "tests/kraft_engine"], {})
+    passed = PASSED.search(said)
+    return Done(int(passed[1]) if passed else 0)
+
+
+PARTS: dict[str, Part] = {
+    **{
+        f"replay and findings = truth, {name}": Part(share, "events", partial(_engine, name))
+        for name, share in SHARES.items()
+    },
+    "mutated batches decoded": Part(4, "decodings", _decoded),
+    "parsers, mutated inputs": Part(1, "inputs", _parsed),
+    "parsers, guided by branches": Part(4, "inputs", _guided),
+    "killed at any moment, run again": Part(6, "kills", _killed),
+    "system calls that fail": Part(3, "faults", _io_errors),
+    "mutants of decoder, replay, rules": Part(4, "mutants", _mutants),
+    "read and started by Kafka itself": Part(1, "tests", _kafka, jobs_max=1),
+}
