@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TableReference = Callable[[str], str]
 """How a query names a table of the lake."""
 LOG: Final = "log"
+HISTORY_GAP: Final = "history_gap"
 REVERTED: Final = "_reverted"
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes"))
 REVERTIBLE: Final = (*CHANGES, VOTER_SETS.name, LEADER_EPOCHS.name)
@@ -39,7 +40,7 @@ def register_views(spark: SparkSession, lake: str) -> list[str]:
 
     A view is evaluated when it is asked, so that it shows what was closed by then.
     """
-    names = [*LAKE_TABLES, LOG, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
+    names = [*LAKE_TABLES, LOG, HISTORY_GAP, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
     for name in names:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(lake, name)}")
     return names
@@ -72,6 +73,8 @@ def query_of(name: str, reference: TableReference) -> str:
     """
     if name == LOG:
         return _log(reference)
+    if name == HISTORY_GAP:
+        return _history_gap(reference)
     if name.endswith(REVERTED) and name.removesuffix(REVERTED) in REVERTIBLE:
         return _reverted(name.removesuffix(REVERTED), reference)
     if name in CHANGES:
@@ -94,6 +97,7 @@ def _replayed(reference: TableReference) -> str:
         SELECT cluster_id AS replayed_cluster, plan AS replayed_plan,
             min(from_offset) {later} AS said_again_from,
             min(contradicted_from) {later} AS said_otherwise_from,
+            min(gap_to_offset) {later} AS known_again_from,
             last_value(low) {every} AS newest_low,
             last_value(log_start_offset) {every} AS newest_log_start,
             last_value(plan) {every} AS newest_plan
@@ -107,15 +111,28 @@ def _told(table: str, reference: TableReference) -> str:
 
 
 def _changes(table: str, reference: TableReference) -> str:
+    """A row ends where the next of its subject begins; before a history gap, where the snapshot behind it is taken.
+
+    That snapshot tells every subject again that was still there.
+    """
     contract = LAKE_TABLES[table]
     # `partition` is a word of SQL: it needs the table's name before it.
     subject = _columns("told", [column for column in contract.key if column != "from_offset"])
     return f"""
         SELECT {_columns("told", contract.column_names)},
-            lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset) AS to_offset,
+            coalesce(lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset), known_again_from)
+                AS to_offset,
             from_offset < newest_low AS proven
         FROM {_told(table, reference)}
         WHERE said_again_from IS NULL OR from_offset < said_again_from"""  # noqa: S608  # names of our own
+
+
+def _history_gap(reference: TableReference) -> str:
+    """What nobody holds any more: below it earlier plans told what happened, from its end on a snapshot does."""
+    return f"""
+        SELECT cluster_id, plan, gap_from_offset AS from_offset, gap_to_offset AS to_offset, snapshot
+        FROM ({_closed(REPLAYS.name, reference)}) AS closed_replays
+        WHERE gap_to_offset IS NOT NULL"""  # noqa: S608
 
 
 def _newest(table: str, reference: TableReference) -> str:

@@ -1,0 +1,111 @@
+"""What Kafka removed between two captures is told as a gap: what was known before it ends there, a snapshot goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.tables import SILVER
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.views import query_of
+from kraft_codec.batch import Batch, read_batches
+from kraft_codec.tables import PLANS
+
+pytestmark = pytest.mark.slow
+
+MakeFleet = Callable[..., FleetSettings]
+FIRST_END = 58
+"""Where the first capture ends: two topics are created and one is removed behind it, and before the second begins."""
+SECOND_START = 142
+NODES = ("node-1", "node-2")
+
+
+def captured(source: Path, live: Path, *, from_offset: int, to_offset: int | None, epoch: int, when_s: float) -> None:
+    """A real cluster's disks as they were when their logs held these offsets: whole batches, as Kafka rolls them."""
+    shutil.rmtree(live, ignore_errors=True)
+    for node in NODES:
+        shutil.copytree(source / node, live / node)
+        folder = live / node / "__cluster_metadata-0"
+        log = folder / f"{0:020d}.log"
+        content = log.read_bytes()
+        places = {
+            one.header.base_offset: one.header.position for one in read_batches(content) if isinstance(one, Batch)
+        }
+        end = len(content) if to_offset is None else places[to_offset]
+        for file in [*folder.glob("*.log"), *folder.glob("*index")]:
+            file.unlink()
+        (folder / f"{from_offset:020d}.log").write_bytes(content[places[from_offset] : end])
+        for snapshot in folder.glob("*.checkpoint"):
+            if not from_offset <= int(snapshot.name[:20]) <= (to_offset or 1 << 40):
+                snapshot.unlink()
+        state = json.loads((folder / "quorum-state").read_text())
+        (folder / "quorum-state").write_text(json.dumps({**state, "leaderEpoch": epoch, "leaderId": min(epoch, 2)}))
+        (folder / "leader-epoch-checkpoint").unlink()
+    for file in live.rglob("*"):
+        os.utime(file, (when_s,) * 2)
+
+
+def rows_of(lake: str, view: str) -> list[dict[str, Any]]:
+    return DeltaLake(lake).at_once(PLANS.name, *SILVER)(query_of(view, str)).to_pylist()
+
+
+def test_a_hole_between_two_captures_is_a_history_gap(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
+    fleet = make_fleet({"mini": [live]})
+    captured(source, live, from_offset=0, to_offset=FIRST_END, epoch=1, when_s=1_700_000_000.5)
+    assert without_spark.run(fleet).failed == {}
+    assert rows_of(fleet.lake, "history_gap") == []
+    before = rows_of(fleet.lake, "replays")[0]
+    topics = {row["topic"]: row for row in rows_of(fleet.lake, "topic_changes")}
+    assert topics.keys() == {"m1"}
+    assert topics["m1"]["to_offset"] is None
+    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
+    assert without_spark.run(fleet).failed == {}
+    (gap,) = rows_of(fleet.lake, "history_gap")
+    assert (gap["from_offset"], gap["to_offset"]) == (before["settled_offset"], SECOND_START)
+    assert gap["snapshot"].startswith(f"{SECOND_START:020d}-0000000001")
+    topics = {row["topic"]: row for row in rows_of(fleet.lake, "topic_changes")}
+    assert topics.keys() == {"m1", "m2", "m3"}
+    assert topics["m1"]["to_offset"] == SECOND_START, "it was gone when the next snapshot was taken"
+    assert topics["m2"]["to_offset"] is topics["m3"]["to_offset"] is None
+    assert {row["cause"] for row in rows_of(fleet.lake, "partition_changes") if row["topic"] == "m2"} >= {"snapshot"}
+    in_gap = [
+        row
+        for table in SILVER
+        if table.endswith("_changes")
+        for row in rows_of(fleet.lake, table)
+        if gap["from_offset"] <= row["from_offset"] < SECOND_START - 1
+    ]
+    assert in_gap == []
+    partitions = [row for row in rows_of(fleet.lake, "partition_changes") if row["topic"] == "m1"]
+    assert all(row["to_offset"] is not None and row["to_offset"] <= SECOND_START for row in partitions)
+
+
+def test_captures_that_overlap_leave_no_gap(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
+    fleet = make_fleet({"mini": [live]})
+    captured(source, live, from_offset=0, to_offset=SECOND_START + 3, epoch=1, when_s=1_700_000_000.5)
+    assert without_spark.run(fleet).failed == {}
+    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
+    assert without_spark.run(fleet).failed == {}
+    assert rows_of(fleet.lake, "history_gap") == []
+    whole = make_fleet({"mini": [source / node for node in NODES]}, lake="whole")
+    assert without_spark.run(whole).failed == {}
+    for table in ("topic_changes", "partition_changes", "broker_changes"):
+        told, wanted = (
+            sorted(json.dumps({k: v for k, v in row.items() if k != "plan"}) for row in rows_of(one.lake, table))
+            for one in (fleet, whole)
+        )
+        assert told == wanted, table
