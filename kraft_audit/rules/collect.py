@@ -61,6 +61,7 @@ class HistoryCollector:
         self._dropped: set[str] = set()
         self._contradictions: tuple[Contradiction, ...] = ()
         self._is_complete = True
+        self._states_from = 0
 
     def told(self, table: str, batch: pa.RecordBatch) -> None:
         """Rows of a table, the bronze ones of BRONZE among them.
@@ -98,7 +99,7 @@ class HistoryCollector:
             raise ChangedError(Reason(reason), 0, f"{where} could be read a moment ago, and now not: try again")
 
     def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
-        self._is_complete = start.is_complete
+        self._is_complete, self._states_from = start.is_complete, start.from_offset
         if start.snapshot is not None and self._comparison is not None:
             self._comparison.start(windows, start.snapshot)
         self._later = [s for s in shape.snapshots if start.from_offset < s.end_offset <= start.end_offset]
@@ -126,6 +127,7 @@ class HistoryCollector:
             self._contradictions,
             None if self._comparison is None else tuple(self._comparison.checks),
             self._is_complete,
+            self._states_from,
         )
 
     def _snapshot(self, source: str) -> Iterator[RecordColumns]:

@@ -51,7 +51,8 @@ class ClusterHistory:
     """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
 
     `is_complete` is False where the log begins after offset 0 without a snapshot, so that subjects may be unknown for
-    no fault of the log. `defaults` are the static broker configs that the log cannot know.
+    no fault of the log; `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: what
+    captures of before a gap held is not judged. `defaults` are the static broker configs that the log cannot know.
     """
 
     cluster_id: str
@@ -61,6 +62,7 @@ class ClusterHistory:
     contradictions: tuple[Contradiction, ...] | None = None
     snapshot_checks: tuple[SnapshotCheck, ...] | None = None
     is_complete: bool = True
+    states_from: int = 0
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def has(self, name: str) -> bool:

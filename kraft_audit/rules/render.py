@@ -101,6 +101,8 @@ def headline(history: ClusterHistory, name: str | None = None) -> str:
         end = newest["canonical_end_offset"]
         proven = f"proven to offset {newest['low']} of {end}" if end is not None else "no canonical log"
         parts.append(f"{captured} of {voters} voters captured, {proven}")
+    if history.states_from > 0:
+        parts.append(f"states told from offset {history.states_from} on")
     span = _span(history)
     if span:
         parts.append(span)

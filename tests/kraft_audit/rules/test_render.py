@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from kraft_audit.rules import pages
 from kraft_audit.rules.exports import check_document, csv_rows, sarif
 from kraft_audit.rules.registry import check, find_rule, rules
-from kraft_audit.rules.render import check_lines
+from kraft_audit.rules.render import check_lines, headline
 from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.waivers import apply_waivers, parse_waivers
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder
@@ -47,6 +48,13 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
         "",
         "2 critical, 0 undecided.   explain KP001 · timeline incident.tgz · whatif incident.tgz --lose 13",
     ]
+
+
+def test_where_states_begin_is_said(build: HistoryBuilder) -> None:
+    """A cleaned log begins with a snapshot: what came before is not judged."""
+    history = _incident(build).history()
+    assert "states told" not in headline(history)
+    assert "states told from offset 181 on" in headline(replace(history, states_from=181, _known={}))
 
 
 def test_in_full_lists_every_subject_with_its_evidence(build: HistoryBuilder) -> None:
