@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,14 +64,15 @@ class Mutant:
         return f"{self.file}: {self.before.strip()}  →  {self.after.strip()}"
 
 
-def mutants(file: str) -> Iterator[Mutant]:
-    """Every mutant of a file, in the order of its lines."""
-    source = (ROOT / file).read_text(encoding="utf-8")
-    lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
+Change = tuple[str, ast.expr, ast.expr]
+
+
+def changes(file: str) -> Iterator[Change]:
+    """Every change of a file: the expression as it is, and another in its place."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
         for old, new in _changes(node):
-            if (mutant := _replaced(file, lines, old, new)) is not None:
-                yield mutant
+            if old.end_lineno == old.lineno and old.end_col_offset is not None:
+                yield file, old, new
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -89,9 +91,10 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         yield node, ast.Constant(node.value + 1)
 
 
-def _replaced(file: str, lines: list[str], old: ast.expr, new: ast.expr) -> Mutant | None:
-    if old.end_lineno != old.lineno or old.end_col_offset is None:
-        return None
+def mutant(change: Change) -> Mutant | None:
+    """The file with the change made; None where that is no Python."""
+    file, old, new = change
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     line = lines[old.lineno - 1]
     raw = line.encode()
     changed = (raw[: old.col_offset] + f"({ast.unparse(new)})".encode() + raw[old.end_col_offset :]).decode()
@@ -160,20 +163,20 @@ def main() -> int:
     parser.add_argument("--file", default="", help="only files whose path holds this")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     given = parser.parse_args()
-    every = [mutant for file in files(given.file) for mutant in mutants(file)]
+    every = [change for file in files(given.file) for change in changes(file)]
     if given.list:
-        print("\n".join(map(str, every)))
+        print("\n".join(str(one) for change in every if (one := mutant(change)) is not None))
         return 0
     known = equal()
-    chosen = random.Random(given.seed).sample(every, min(given.count, len(every)))  # noqa: S311
+    random.Random(given.seed).shuffle(every)  # noqa: S311
+    candidates = (one for change in every if (one := mutant(change)) is not None and one.key not in known)
+    chosen = list(islice(candidates, given.count))
     survivors = []
-    for mutant in chosen:
-        if mutant.key in known:
-            continue
-        killed = is_killed(mutant)
-        print(f"{'killed  ' if killed else 'SURVIVED'} {mutant}", flush=True)
+    for one in chosen:
+        killed = is_killed(one)
+        print(f"{'killed  ' if killed else 'SURVIVED'} {one}", flush=True)
         if not killed:
-            survivors.append(mutant)
+            survivors.append(one)
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed; {len(every)} are possible")
     return int(bool(survivors))
 

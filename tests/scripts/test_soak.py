@@ -1,0 +1,55 @@
+"""The soak's figures go where they belong; a part gets its share, and one that cannot run gives it to the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import soak
+from scripts.mutants import changes, files, mutant
+from scripts.soak_parts import PARTS, Done, Part, SkippedError
+
+
+def quick(seed: int, _: float) -> Done:
+    return Done(10, (f"{seed} is odd",) if seed % 2 else ())
+
+
+def missing(_: int, __: float) -> Done:
+    raise SkippedError("what it needs is not here")
+
+
+def test_parts_run_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"quick": Part(1, "cases", quick), "once": Part(1, "cases", quick, jobs_max=1), "no": Part(9, "", missing)}
+    monkeypatch.setattr(soak, "PARTS", few)
+    said: list[str] = []
+    rows = soak.soak(0.5, 4, said.append)
+    assert rows["quick"].seeds > 1
+    assert rows["quick"].cases == 10 * rows["quick"].seeds
+    assert (rows["once"].seeds, rows["no"].skipped) == (1, "what it needs is not here")
+    assert said[:1] == ["quick, seed 5: 5 is odd"]
+    assert "not run: what it needs is not here" in soak.table(rows)
+
+
+def test_the_page_keeps_the_last_figures(project_root: Path) -> None:
+    page = (project_root / "docs" / "reliability.md").read_text(encoding="utf-8")
+    once = soak.keep(page, "the figures before")
+    assert soak.keep(once, "the figures now") == soak.keep(page, "the figures now")
+    assert "the figures now" in soak.keep(once, "the figures now")
+    assert "the figures before" not in soak.keep(once, "the figures now")
+    assert once.partition(soak.BEGIN)[0] == page.partition(soak.BEGIN)[0]
+    assert once.partition(soak.END)[2] == page.partition(soak.END)[2]
+
+
+def test_every_part_has_a_share() -> None:
+    assert all(part.weight > 0 and part.unit for part in PARTS.values())
+
+
+def test_mutants_are_python_and_differ_in_one_line(project_root: Path) -> None:
+    assert {"kraft_codec/batch.py", "kraft_audit/replay/voters.py", "kraft_audit/rules/voters.py"} <= set(files())
+    source = (project_root / "kraft_codec/varint.py").read_text(encoding="utf-8").splitlines()
+    made = [one for change in changes("kraft_codec/varint.py") if (one := mutant(change)) is not None]
+    assert len(made) > 20
+    for one in made:
+        differing = [pair for pair in zip(source, one.source.splitlines(), strict=True) if pair[0] != pair[1]]
+        assert differing == [(one.before, one.after)]
