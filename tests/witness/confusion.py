@@ -31,10 +31,8 @@ NEVER_WITHIN_MODEL = (
 """Damage and neglect that no run within the model can do in its few minutes: each of these raised is a false alarm."""
 NOT_DECIDED = {
     "KQ009": "which bytes of a write that was cut short reached a disk",
-    "KQ016": "epochs that burnt are not in the truth, and runs are shorter than an hour",
-    "KV005": "which disk held an uncommitted set when it was read, and what the others had proven by then",
 }
-"""Rules that the truth of a random run cannot decide, and why. Their scenarios and near misses stand for them."""
+"""The rule that the truth of a random run cannot decide, and why. Its scenarios and near misses stand for it."""
 AT_VOTERS = ("KV007", "KV011", "KV015")
 """Raised by the history of the committed voter sets."""
 DECIDED = (*EVER, *AT_END, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)

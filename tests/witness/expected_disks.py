@@ -14,7 +14,9 @@ from tests.witness.truth import NO_DIRECTORY, Truth, VoterKeys
 
 MAX_LAG_RECORDS = 1_000
 """The default of KV013 and KV014."""
-RULES = ("KQ001", "KV006", "KV008", "KV013", "KV014", "KV016")
+MAX_EPOCHS_AN_HOUR, MAX_BURNT_EPOCHS = 12, 20
+"""The defaults of KQ016; no run lasts an hour."""
+RULES = ("KQ001", "KQ016", "KV005", "KV006", "KV008", "KV013", "KV014", "KV016")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def expected_of_disks(truth: Truth, *, log_start: int, reached: int) -> dict[str
     read = list(readings(truth))
     return {
         "KQ001": _divergent(truth, read, log_start, reached),
+        "KQ016": _storm(truth, log_start, reached),
+        "KV005": _open_sets(truth),
         "KV006": _reverted(truth, read, log_start),
         **_voters(truth, read, reached),
     }
@@ -70,6 +74,29 @@ def _divergent(truth: Truth, read: list[Reading], log_start: int, reached: int) 
         if log_start <= last < reached:
             must.add(f"node {one.node_id}")
     return Expectation(frozenset(must), frozenset(may))
+
+
+def _storm(truth: Truth, log_start: int, reached: int) -> Expectation:
+    """Epochs that the captured log holds records of; those that elected nobody are bounded by what disks persisted."""
+    epochs = truth.lines["committed_epoch"]
+    held = [line for line in epochs if line["from_offset"] < reached and line["to_offset"] > log_start]
+    newest = max((node["epoch"] for line in truth.lines["capture"] for node in line["nodes"]), default=0)
+    storm = frozenset({"leader epochs"})
+    may = storm if len(epochs) > MAX_EPOCHS_AN_HOUR else frozenset()
+    if newest - len(epochs) > MAX_BURNT_EPOCHS:
+        may |= {"burnt epochs"}
+    return Expectation(storm if len(held) > MAX_EPOCHS_AN_HOUR else frozenset(), may)
+
+
+def _open_sets(truth: Truth) -> Expectation:
+    """Sets that were not committed when the last capture was begun, or never."""
+    last = truth.captures[truth.run["captures"][-1]].committed_at_start
+    may = (
+        f"voter set at offset {line['offset']}, epoch {line['epoch']}"
+        for line in truth.lines["voters"]
+        if line["offset"] >= last or truth.committed_epoch(line["offset"]) != line["epoch"]
+    )
+    return Expectation(frozenset(), frozenset(may))
 
 
 def _reverted(truth: Truth, read: list[Reading], log_start: int) -> Expectation:
