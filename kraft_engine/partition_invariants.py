@@ -27,6 +27,7 @@ class PartitionInvariants:
         self.leaders: dict[tuple[TopicPartition, int], int] = {}
         self.newest_epochs: dict[TopicPartition, int] = {}
         self.reassigned: set[bytes] = set()
+        self.stale: dict[TopicPartition, set[int]] = {}
         self.epochs: dict[TopicPartition, tuple[int, int, int]] = {}
         self.acknowledged_count = 0
         self.lost_count = 0
@@ -74,6 +75,7 @@ class PartitionInvariants:
         name = f"{image.topics[partition.topic_id]}-{partition.index}"
         isr, elr = set(partition.isr), set(partition.elr)
         self._epochs(controller, partition)
+        self._stale_members(partition, isr, elr)
         if not isr <= set(partition.replicas):
             self.fail("IsrWithinReplicas", f"{name}: ISR {partition.isr}, replicas {partition.replicas}")
         if isr & elr:
@@ -91,6 +93,14 @@ class PartitionInvariants:
         if image.elr_enabled and self.strict_elr:
             self._elr(controller, partition, name, reassigned=reassigned)
         self._membership(image, partition)
+
+    def _stale_members(self, partition: Partition, isr: set[int], elr: set[int]) -> None:
+        """As shipped, a reassignment leaves brokers in the ELR whose replicas it removed (facts 6.1 step 2): assigned
+        again, they are eligible with an empty log, until they have caught up."""
+        key = (partition.topic_id, partition.index)
+        known = self.stale.get(key, set()) | (elr - set(partition.replicas))
+        elected = {partition.leader} if isr == {partition.leader} else set()
+        self.stale[key] = known & (elr | elected)
 
     def _elr(self, controller: Controller, partition: Partition, name: str, *, reassigned: bool) -> None:
         min_isr = controller.min_isr(partition.topic_id)
@@ -168,7 +178,8 @@ class PartitionInvariants:
             "data_lost", topic_id=key[0], partition=key[1], from_offset=common, to_offset=len(committed),
             leader=broker.id, leader_epoch=partition.leader_epoch, unclean=bool(partition.recovering),
         )  # fmt: skip
-        if not partition.recovering and not self.data_beyond_model:
+        is_promised = not partition.recovering and broker.id not in self.stale.get(key, ())
+        if is_promised and not self.data_beyond_model:
             self.fail("AckedIsNotLost", f"leader {broker.id} of {key[1]} lacks {lost} committed records from {common}")
         del committed[common:]
 
@@ -195,7 +206,7 @@ class PartitionInvariants:
         partition = controller.image.partitions[key[0]].get(key[1])
         if partition is None or partition.recovering:
             return
-        for member in {*partition.isr, *partition.elr}:
+        for member in {*partition.isr, *partition.elr} - self.stale.get(key, set()):
             other = brokers.get(member)
             if other is None or not other.running or member not in partition.replicas:
                 continue
