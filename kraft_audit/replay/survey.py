@@ -126,7 +126,7 @@ def survey(
         decoder = Decoder(Dialect(plan.dialect), None)
         for window in windows(readable, _ignore, lambda replica: replica.close(clock_ms)):
             labels = tree.grow(window.batches, _holdings(window))
-            found.batch_counts.update(labels.tolist())
+            found.batch_counts.update(dict(enumerate(np.bincount(labels).tolist())))
             facts = _Facts.of(window)
             _add_epochs(found.epochs, window, labels, facts)
             _add_controls(found, window, labels, facts, decoder)
