@@ -108,8 +108,12 @@ airflow-lock: $(VENV)/installed ## write airflow/requirements.txt anew
 	  --no-emit-find-links airflow/requirements.in --output-file airflow/requirements.txt
 
 .PHONY: bench
-bench: setup ## ratios to peers and floors, each measured in one run; wants a quiet machine
+bench: setup ## ratios to peers and floors, and what dropped since the table that was kept; wants a quiet machine
 	@$(RUN)/python -m benchmarks
+
+.PHONY: bench-short
+bench-short: setup ## the same in small, for CI: shows what changed, never fails
+	@$(RUN)/python -m benchmarks --short
 
 .PHONY: switches
 switches: setup ## turn every safety rule of the engine off, print how many seeds it took to notice

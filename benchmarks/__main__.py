@@ -1,29 +1,107 @@
-"""Every benchmark in turn: `make bench`. Each prints ratios of ours to a peer or floor, measured in one run."""
+"""Every benchmark in turn, and what has changed since the table that was kept: `make bench`, `make bench-short`.
+
+Each prints ratios of ours to a peer or floor, measured in one run. `--short` takes small sizes and never fails: it
+shows a change in CI, where other work runs beside. `--keep` makes this run's table the one to compare with.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import RECORD
+
+KEPT = Path(__file__).with_name("kept.json")
+DROP = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """`short`: its arguments in the short form; None where it has none."""
+
+    title: str
+    short: tuple[str, ...] | None = ()
+
 
 MODULES = {
-    "decode": "decoding, against kafka-dump-log, two Python clients and the same kernels in C",
-    "reading": "one cluster's bronze tables, in this process",
-    "replay": "histories, findings and the state of a very large cluster",
-    "pipeline": "plan, stage, commit, close, on local Spark",
-    "engine": "events a second, every invariant checked",
+    "startup": Benchmark("the command's first second", ("--without-cold",)),
+    "decode": Benchmark(
+        "decoding, against kafka-dump-log, two Python clients and the same kernels in C",
+        ("--mib", "8", "--pairs", "3", "--without-java"),
+    ),
+    "reading": Benchmark("one cluster's bronze tables, in this process", ("--mib", "16", "--long-mib", "64")),
+    "replay": Benchmark(
+        "histories, findings and the state of a very large cluster", ("--changes", "200000", "--partitions", "100000")
+    ),
+    "pipeline": Benchmark(
+        "plan, stage, commit, close, on local Spark", ("--mib", "32", "--large-mib", "128", "--without-java")
+    ),
+    "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "48")),
+    "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas")),
+    "engine": Benchmark("events a second, every invariant checked", ("--seeds", "3")),
 }
 
 
 def main() -> int:
     """Runs each in a process of its own, so that none measures what another left in memory; 1 where one failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"these alone, of {', '.join(MODULES)}")
+    parser.add_argument("--short", action="store_true", help="small sizes; ends with 0 whatever happens")
+    parser.add_argument("--keep", action="store_true", help="keep this table in benchmarks/kept.json")
+    given = parser.parse_args()
+    if unknown := [module for module in given.modules if module not in MODULES]:
+        parser.error(f"no benchmark {unknown[0]!r}")
     failed = []
-    for module, title in MODULES.items():
-        print(f"== {module}: {title}", flush=True)
-        if subprocess.run([sys.executable, "-m", f"benchmarks.{module}"], check=False).returncode:
+    ratios: dict[str, float] = {}
+    for module in given.modules or MODULES:
+        benchmark = MODULES[module]
+        if given.short and benchmark.short is None:
+            continue
+        print(f"== {module}: {benchmark.title}", flush=True)
+        found, ended_well = measured(module, benchmark.short or () if given.short else ())
+        ratios |= found
+        if not ended_well:
             failed.append(module)
+    form = "short" if given.short else "full"
+    kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    print(f"== compared with the {form} table that was kept")
+    print("\n".join(compared(ratios, kept.get(form, {}))))
+    if given.keep:
+        kept[form] = {**kept.get(form, {}), **ratios}
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed and not given.short else 0
+
+
+def measured(module: str, arguments: tuple[str, ...]) -> tuple[dict[str, float], bool]:
+    """The ratios that one benchmark recorded, by `module: name`, and whether it ended well."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "figures.jsonl"
+        command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+        ended = subprocess.run(command, check=False, env={**os.environ, RECORD: str(record)})
+        lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+    figures: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return {f"{module}: {figure['name']}": figure["ratio"] for figure in figures}, ended.returncode == 0
+
+
+def compared(now: Mapping[str, float], kept: Mapping[str, float]) -> list[str]:
+    """What dropped by more than DROP, worst first; what grew as much is counted only."""
+    known = {name: ratio / kept[name] for name, ratio in now.items() if kept.get(name, 0) > 0}
+    dropped = sorted((change, name) for name, change in known.items() if change < 1 - DROP)
+    grown = sum(change > 1 + DROP for change in known.values())
+    lines = [f"DROPPED {1 - change:.0%}: {name}  {kept[name]:.3g} × to {now[name]:.3g} ×" for change, name in dropped]
+    new = len(now) - len(known)
+    lines.append(f"{len(known)} figures: {len(dropped)} dropped by more than {DROP:.0%}, {grown} grew; {new} are new")
+    return lines
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import yaml
 
 from benchmarks.figures import Figure, Skipped, paired, print_figures
 from benchmarks.pipeline import TABLES, stage
-from benchmarks.processes import Usage, used_by
+from benchmarks.processes import COMMAND, Usage, used_by
 from kraft_engine.fleet import simulate_fleet
 
 VOTERS = 5
@@ -85,7 +85,7 @@ def measure(file: Path, cores: int) -> Measured:
     """One run, as a user starts it. Raises CalledProcessError."""
     conf = file.with_suffix(f".{cores}.conf")
     conf.write_text(f"spark.master local[{cores}]\n")
-    command = [sys.executable, "-m", "kraft_audit.cli", "run", str(file), "--spark-conf", str(conf), "--output", "json"]
+    command = [*COMMAND, "run", str(file), "--spark-conf", str(conf), "--output", "json"]
     processors = set(sorted(os.sched_getaffinity(0))[:cores])
     usage = used_by(command, processors=processors)
     summary = json.loads(usage.output)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+COMMAND = (sys.executable, "-c", "import sys; from kraft_audit.cli import main; sys.exit(main())")
+"""`kraft-audit` of this checkout."""
 SAMPLE_SECONDS = 0.2
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 

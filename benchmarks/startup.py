@@ -1,0 +1,62 @@
+"""The command's start: `python -m benchmarks.startup [--without-cold]`.
+
+Asked: everything imported within 0.4 s, the first row of a log within 1 s once the kernels are built, and at most 15 s
+once where they are not, with a line that says so. By processor time, the least of several starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.figures import Figure, print_figures
+from benchmarks.pipeline import write_nodes
+from benchmarks.processes import COMMAND
+from benchmarks.synthetic_log import synthetic_log
+from kraft_codec.kernels.cache import FOLDER_VARIABLE
+
+STARTS = 5
+IMPORT_SECONDS, FIRST_ROW_SECONDS, COLD_SECONDS = 0.4, 1.0, 15.0
+
+
+def processor_seconds(command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[float, str]:
+    """What a command that ends by itself used, and what it said on stderr. Raises CalledProcessError."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, ended.stderr
+
+
+def least(command: Sequence[str]) -> float:
+    """The least of some starts, after one that warms what can be warmed."""
+    processor_seconds(command)
+    return min(processor_seconds(command)[0] for _ in range(STARTS))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--without-cold", action="store_true", help="leave out the start that builds the kernels")
+    given = parser.parse_args()
+    imported = least([sys.executable, "-c", "import kraft_audit.cli"])
+    figures = [Figure("0.4 s, of importing the command", IMPORT_SECONDS / imported, 1, f"{imported:.2f} s", "0.4 s")]
+    with tempfile.TemporaryDirectory() as folder:
+        log = str(write_nodes(Path(folder) / "log", synthetic_log(1 << 20), 1))
+        first = least([*COMMAND, "dump", log, "--output", "jsonl"])
+        name = "1 s, of all rows of 1 MiB from the shell"
+        figures.append(Figure(name, FIRST_ROW_SECONDS / first, 1, f"{first:.2f} s", "1 s"))
+        if not given.without_cold:
+            cache = {**os.environ, FOLDER_VARIABLE: f"{folder}/cache"}
+            cold, told = processor_seconds([*COMMAND, "check", log, "--fail-on", "never"], cache)
+            print("\n".join(f"   a cold start says: {line}" for line in told.splitlines()))
+            figures.append(Figure("15 s, of a cold start", COLD_SECONDS / cold, 1, f"{cold:.1f} s", "15 s"))
+    print_figures(figures)
+
+
+if __name__ == "__main__":
+    main()
