@@ -44,7 +44,7 @@ MODULES = {
     "pipeline": Benchmark(
         "plan, stage, commit, close, on local Spark", ("--mib", "32", "--large-mib", "128", "--without-java")
     ),
-    "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "48")),
+    "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "24", "--clusters", "2")),
     "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas")),
     "engine": Benchmark("events a second, every invariant checked", ("--seeds", "3")),
 }

@@ -33,6 +33,17 @@ def processor_seconds(command: Sequence[str], environment: Mapping[str, str] | N
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, ended.stderr
 
 
+def until_first_line(command: Sequence[str]) -> float:
+    """The processor time that a command had used when its first line was there; it is ended then."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        running.kill()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def least(command: Sequence[str]) -> float:
     """The least of some starts, after one that warms what can be warmed."""
     processor_seconds(command)
@@ -45,10 +56,11 @@ def main() -> None:
     given = parser.parse_args()
     imported = least([sys.executable, "-c", "import kraft_audit.cli"])
     figures = [Figure("0.4 s, of importing the command", IMPORT_SECONDS / imported, 1, f"{imported:.2f} s", "0.4 s")]
-    with tempfile.TemporaryDirectory() as folder:
-        log = str(write_nodes(Path(folder) / "log", synthetic_log(1 << 20), 1))
-        first = least([*COMMAND, "dump", log, "--output", "jsonl"])
-        name = "1 s, of all rows of 1 MiB from the shell"
+    # Compiled code is kept only where nobody else may write: not in a folder for all.
+    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
+        log = str(write_nodes(Path(folder) / "log", synthetic_log(10 << 20), 1))
+        first = min(until_first_line([*COMMAND, "dump", log, "--output", "jsonl"]) for _ in range(STARTS))
+        name = "1 s, of the first row of 10 MiB from the shell"
         figures.append(Figure(name, FIRST_ROW_SECONDS / first, 1, f"{first:.2f} s", "1 s"))
         if not given.without_cold:
             cache = {**os.environ, FOLDER_VARIABLE: f"{folder}/cache"}

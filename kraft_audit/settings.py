@@ -125,6 +125,9 @@ class FleetSettings(_Strict):
     committer: Committer = Field(
         default="deltalake", description="deltalake commits without a JVM; spark where only the JVM reaches the lake"
     )
+    listing_threads: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=8, description="clusters looked at once while planning: listing waits for disks and object stores"
+    )
     waivers: PathText | None = Field(default=None, description="findings that somebody accepts, as waivers.yaml says")
     staging: PathText | None = Field(
         default=None,

@@ -27,8 +27,6 @@ from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.storage import StoragePool
 
-# Listing waits for disks and object stores, not for the processor.
-LISTING_THREADS: Final = 8
 # A file that changes in the moment in which it is planned may keep its size and time: then they are not trusted.
 RACY_MS: Final = 50
 RACY_WHOLE_SECONDS_MS: Final = 2_000  # object stores tell whole seconds
@@ -79,7 +77,7 @@ def plan_fleet(fleet: FleetSettings, ledger: Ledger, number: int) -> FleetPlan:
     """Look at every cluster of the fleet and plan those that have news, as plan `number`."""
     known = Known.of(ledger.files(), ledger.states())
     now_ms = time.time_ns() // 1_000_000
-    with ThreadPoolExecutor(LISTING_THREADS) as pool:
+    with ThreadPoolExecutor(fleet.listing_threads) as pool:
         looked = list(pool.map(lambda cluster: look(cluster, known, number, now_ms), fleet.clusters))
     clusters: list[PlannedCluster] = []
     failed: dict[str, str] = {}

@@ -1,0 +1,121 @@
+"""What 10,000 clusters would cost on an autoscaled Spark cluster, on paper, from figures that were measured.
+
+python -m benchmarks.estimate [--clusters 10000] [--partitions 7000] [--write]
+
+`measured` of benchmarks/kept.json holds the figures, which `python -m benchmarks.shares --keep` renews. `--write` puts
+the table between the marks of docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KEPT = Path(__file__).with_name("kept.json")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale.md"
+MARKS = re.compile(r"(<!-- figures -->\n).*(<!-- end of figures -->)", re.DOTALL)
+HOURS_A_YEAR = 8_760
+VOTERS = 5
+NOOPS_AN_HOUR = 7_200
+"""metadata.max.idle.interval.ms of Kafka is 500: an idle controller writes two NoOps a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What clouds ask, about: for reading the result in money, not measured."""
+
+    core_hour: float = 0.05
+    list_request: float = 5e-6
+    stored_gb_month: float = 0.023
+    list_seconds: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Whose costs are asked. Changes are those of one partition in an hour."""
+
+    clusters: int
+    partitions: int
+    changes_an_hour: float = 0.1
+
+
+def estimate(fleet: Fleet, measured: Mapping[str, float], prices: Prices) -> Iterator[tuple[str, str, str]]:
+    """(what, figure, from what) of a first run and of each hour after it."""
+    first_core_seconds = fleet.clusters * (
+        measured["cluster_seconds"] + fleet.partitions * measured["partition_seconds"]
+    )
+    yield (
+        "first run: snapshot and one change a partition",
+        f"{first_core_seconds / 3600:,.1f} core-hours",
+        f"{1e6 * measured['partition_seconds']:.1f} µs a partition and {measured['cluster_seconds']:.2f} s a cluster",
+    )
+    # An hourly run replays from the newest snapshot: it costs no more than the first did, which wrote all its rows.
+    hourly_core_seconds = first_core_seconds
+    yield (
+        "each hour",
+        f"{hourly_core_seconds / 3600:,.2f} core-hours, ${hourly_core_seconds / 3600 * prices.core_hour:,.2f}",
+        f"at most the same: the replay begins at the newest snapshot; ${prices.core_hour} a core-hour",
+    )
+    cores = hourly_core_seconds / 600 / 0.85
+    yield "cores for an hour's run in ten minutes", f"{max(1.0, cores):,.0f}", "0.85 of linear"
+    records = fleet.clusters * (fleet.partitions * fleet.changes_an_hour + NOOPS_AN_HOUR) * HOURS_A_YEAR
+    changed = fleet.clusters * fleet.partitions * fleet.changes_an_hour * HOURS_A_YEAR
+    growth = changed * measured["lake_bytes_a_change"] + (records - changed) * measured["lake_bytes_a_noop"]
+    yield (
+        "the lake grows in a year by",
+        f"{growth / 1e12:,.1f} TB, ${growth / 1e9 * prices.stored_gb_month:,.0f} a month",
+        f"{measured['lake_bytes_a_change']:.0f} bytes a change, {measured['lake_bytes_a_noop']:.1f} a NoOp",
+    )
+    lists = fleet.clusters * VOTERS * measured["lists_a_voter"]
+    yield (
+        "listing an object store each hour",
+        f"{lists:,.0f} requests, ${lists * prices.list_request:,.2f}; {lists * prices.list_seconds / 8 / 60:,.0f} min"
+        f" with 8 threads, {lists * prices.list_seconds / 128 / 60:,.1f} with 128",
+        f"{measured['lists_a_voter']:.0f} a voter of {1000 * prices.list_seconds:.0f} ms",
+    )
+    yield (
+        "the driver plans",
+        f"{fleet.clusters * measured['plan_seconds'] / 60:,.1f} min of one core,"
+        f" {fleet.clusters * measured['plan_bytes'] / 1e6:,.0f} MB of plans",
+        f"{1000 * measured['plan_seconds']:.1f} ms and {measured['plan_bytes']:,.0f} bytes a cluster",
+    )
+    tables, tasks = measured["tables_an_hour"], 3 * max(1.0, round(cores))
+    yield (
+        "files before `maintain`",
+        f"{tables * tasks:,.0f} an hour, {24 * tables * tasks:,.0f} a day",
+        f"three tasks a core, {tables:.0f} tables that get rows",
+    )
+
+
+def as_markdown(fleet: Fleet, measured: Mapping[str, float], prices: Prices) -> str:
+    lines = [
+        f"{fleet.clusters:,} clusters of {fleet.partitions:,} partitions and {VOTERS} voters, where a partition in"
+        f" {1 / fleet.changes_an_hour:,.0f} changes each hour:",
+        "",
+        "| what | estimate | from |",
+        "| --- | --- | --- |",
+        *(f"| {what} | {figure} | {source} |" for what, figure, source in estimate(fleet, measured, prices)),
+        "",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clusters", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, default=7_000)
+    parser.add_argument("--write", action="store_true", help="into docs/scale.md")
+    given = parser.parse_args()
+    measured = json.loads(KEPT.read_text(encoding="utf-8"))["measured"]
+    told = as_markdown(Fleet(given.clusters, given.partitions), measured, Prices())
+    if given.write:
+        PAGE.write_text(MARKS.sub(lambda found: found[1] + told + found[2], PAGE.read_text(encoding="utf-8")), "utf-8")
+    print(told, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""A year of hourly runs in file counts: python -m benchmarks.hourly [--hours 48] [--clusters 6].
+
+Every hour each cluster's log grows by two batches, and a run plans, stages, commits and closes what is new, as in the
+pipeline, in this process. Two lakes see the same hours: one is left alone, the other is maintained once a day. What is
+compared is how long the same questions take at the end; 8,760 hours are a year.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.figures import Figure, Skipped, print_figures
+from benchmarks.fleet import CAPTURED_AT, fleet_file
+from benchmarks.pipeline import KEY
+from kraft_audit.settings import load_fleet
+from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger_state import Manifest, manifest_of
+from kraft_audit.spark.maintain import DeltaMaintainer, maintain_lake
+from kraft_audit.spark.maintain_settings import MaintainSettings
+from kraft_audit.spark.reading import pipeline_reading
+from kraft_audit.spark.run import Run
+from kraft_audit.spark.stage import stage_clusters
+from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_engine.fleet import EXPAND, NO_OP, SHRINK, simulate_fleet
+
+DAY_HOURS = 24
+HOUR_SECONDS = 3_600
+TASKS = 2
+"""Tasks of an hourly run, each with files of its own: small clusters share them."""
+PAIR_BYTES = len(SHRINK) + len(EXPAND) + len(NO_OP)
+QUESTIONS = (
+    ("records", "SELECT record_type, count(*) AS n FROM records GROUP BY record_type"),
+    ("partition_changes", "SELECT cluster_id, max(from_offset) AS n FROM partition_changes GROUP BY cluster_id"),
+    ("batches", "SELECT count(*) AS n FROM batches WHERE plan > 0 AND NOT valid"),
+)
+
+
+class GrowingLogs:
+    """Logs of which an hour more is shown at a time."""
+
+    def __init__(self, folder: Path, clusters: int, hours: int) -> None:
+        simulate_fleet(folder, clusters=clusters, partitions=100, changes=128 * hours, replicas=1, is_aged=True)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                os.utime(path, (CAPTURED_AT, CAPTURED_AT))
+        self.logs = {path: path.read_bytes() for path in sorted(folder.glob("*/*/*/*.log"))}
+        for path in self.logs:
+            path.write_bytes(b"")
+
+    def show(self, hours: int) -> None:
+        for path, octets in self.logs.items():
+            with path.open("ab") as log:
+                log.write(octets[(hours - 1) * PAIR_BYTES : hours * PAIR_BYTES])
+            os.utime(path, (CAPTURED_AT + hours * HOUR_SECONDS,) * 2)
+
+
+class HourlyLake:
+    """A lake that a run of every hour writes to."""
+
+    def __init__(self, folder: Path, name: str, logs: Path, clusters: int) -> None:
+        self.fleet = load_fleet(fleet_file(folder, name, logs, clusters, voters=1), environment={})
+        self.lake = DeltaLake(self.fleet.lake)
+        self.run_seconds: list[float] = []
+
+    def run(self) -> None:
+        started = time.process_time()
+        result = Run(self.fleet, self.lake, self._stage, lambda _: None).all_steps()
+        assert not result.failed
+        self.run_seconds.append(time.process_time() - started)
+
+    def _stage(self, number: int) -> Manifest:
+        planned = Ledger(self.lake).planned(number)
+        read = pipeline_reading(self.lake.uri, KEY, None)
+        batches: list[pa.RecordBatch] = []
+        for task in range(TASKS):
+            batches += stage_clusters(self.lake.uri, planned[task::TASKS], read, f"plan-{number:08d}-{task:05d}")
+        return manifest_of(row for batch in batches for row in batch.to_pylist())
+
+    def maintain(self) -> None:
+        settings = MaintainSettings()
+        for done in maintain_lake(self.lake, DeltaMaintainer(self.lake, settings.target_file_bytes), settings):
+            assert not done.failure, done
+
+    def file_count(self) -> int:
+        """Data files of the newest versions."""
+        return sum(len(self.lake.open(table).file_uris()) for table in LAKE_TABLES)
+
+    def read_seconds(self) -> float:
+        """Processor time of the questions, the median of some turns, tables opened anew each time."""
+        took = []
+        for _ in range(5):
+            started = time.process_time()
+            for table, sql in QUESTIONS:
+                self.lake.query(sql, table)
+            took.append(time.process_time() - started)
+        return statistics.median(took)
+
+
+def figures(folder: Path, clusters: int, hours: int) -> list[Figure | Skipped]:
+    logs = GrowingLogs(folder / "logs", clusters, hours)
+    alone, kept = (HourlyLake(folder, name, folder / "logs", clusters) for name in ("alone", "kept"))
+    first = 0.0
+    for hour in range(1, hours + 1):
+        logs.show(hour)
+        alone.run()
+        kept.run()
+        if hour % DAY_HOURS == 0:
+            kept.maintain()
+            if not first:
+                first = kept.read_seconds()
+    kept.maintain()
+    left, read = alone.read_seconds(), kept.read_seconds()
+    files, files_kept = alone.file_count(), kept.file_count()
+    print(f"{hours} hours of {clusters} clusters: {files} data files left alone, {files_kept} maintained daily")
+    early, late = (statistics.median(part) for part in (kept.run_seconds[:20], kept.run_seconds[-20:]))
+    a_year = f"{8_760 * files // hours:,} files a year"
+    return [
+        Figure(f"files after {hours} hours, left alone against maintained", files / files_kept, hours / 100,
+               f"{files_kept}", f"{files}: {a_year}"),
+        Figure("reads of a maintained lake, of left alone", left / read, 1, f"{read:.3f} s", f"{left:.3f} s"),
+        Figure("reads of a maintained lake, of after its first day", first / read, 0.5, f"{read:.3f} s",
+               f"{first:.3f} s"),
+        Figure("an hourly run of a maintained lake, of the first ones", early / late, 0.5, f"{late:.3f} s",
+               f"{early:.3f} s"),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=int, default=48)
+    parser.add_argument("--clusters", type=int, default=6)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        print_figures(figures(Path(scratch), given.clusters, max(DAY_HOURS, given.hours)))
+
+
+if __name__ == "__main__":
+    main()
