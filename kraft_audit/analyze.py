@@ -26,6 +26,8 @@ from kraft_codec.tables import slices
 
 HISTORY_BYTES_MAX: Final = 128 << 20
 """What a task holds of one cluster's history for the rules to judge; `check` on a laptop holds all of it."""
+PARTITION_BYTES_MAX: Final = 16 << 20
+"""What it holds of the partitions' history in memory: beyond that all of it goes to disk and is judged by parts."""
 FINDINGS_AT_ONCE: Final = 5_000
 TABLES: Final = bronze.TABLES | SILVER_TABLES | {FINDINGS.name}
 
@@ -49,7 +51,11 @@ def analyze(
     collector = None
     if FINDINGS.name in tables:
         collector = HistoryCollector(
-            plan.whole(), open_storage=open_storage, redactor=redactor, history_bytes_max=HISTORY_BYTES_MAX
+            plan.whole(),
+            open_storage=open_storage,
+            redactor=redactor,
+            history_bytes_max=HISTORY_BYTES_MAX,
+            partition_bytes_max=PARTITION_BYTES_MAX,
         )
     wanted = tables & bronze.TABLES
     if wanted:
@@ -93,7 +99,11 @@ def reanalyze(
     `told` are the rows of `captures`, `batches` and `decode_errors` that the findings are judged by.
     """
     collector = HistoryCollector(
-        plan, open_storage=open_storage, redactor=redactor, history_bytes_max=HISTORY_BYTES_MAX
+        plan,
+        open_storage=open_storage,
+        redactor=redactor,
+        history_bytes_max=HISTORY_BYTES_MAX,
+        partition_bytes_max=PARTITION_BYTES_MAX,
     )
     for name, batch in told:
         collector.told(name, batch)

@@ -21,9 +21,10 @@ from kraft_audit.replay.replay import ClusterReplay
 from kraft_audit.replay.scanner import ChangedError
 from kraft_audit.replay.silver import Start, silver
 from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows
-from kraft_audit.replay.tables import SILVER, silver_batch
+from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER, silver_batch
 from kraft_audit.replay.voters import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history, voter_set_rows
 from kraft_audit.rules.history import CONTRACTS, INPUTS, ClusterHistory, Contradiction
+from kraft_audit.rules.parts import PartitionParts
 from kraft_audit.rules.snapshot_checks import StateComparison
 from kraft_codec.errors import Reason
 from kraft_codec.redaction import Redactor
@@ -49,11 +50,15 @@ class HistoryCollector:
         redactor: Redactor,
         compare_snapshots: bool = True,
         history_bytes_max: int | None = None,
+        partition_bytes_max: int | None = None,
     ):
         self._plan = plan
         self._open_storage = open_storage
         self._redactor = redactor
         self._history_bytes_max = history_bytes_max
+        self._partition_bytes_max = partition_bytes_max
+        self._partition_bytes = 0
+        self._parts: PartitionParts | None = None
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._comparison = StateComparison(plan) if compare_snapshots else None
         self._later: list[SurveyedSnapshot] = []
@@ -66,9 +71,12 @@ class HistoryCollector:
     def told(self, table: str, batch: pa.RecordBatch) -> None:
         """Rows of a table, the bronze ones of BRONZE among them.
 
-        Beyond `history_bytes_max` the largest table is let go: rules that need it say that they could not decide.
+        Beyond `partition_bytes_max` the partitions' history goes to disk. Beyond `history_bytes_max` the largest of
+        what is held is let go: rules that need it say that they could not decide.
         """
         if table in self._dropped:
+            return
+        if table == PARTITION_CHANGES.name and self._is_on_disk(batch):
             return
         self._tables[table].append(batch)
         self._kept_bytes += batch.nbytes
@@ -79,6 +87,24 @@ class HistoryCollector:
             self._dropped.add(largest)
             self._comparison = None
             del self._tables[largest]
+
+    def _is_on_disk(self, batch: pa.RecordBatch) -> bool:
+        """Puts a batch of the partitions' history to disk, if that is where it goes by now."""
+        name = PARTITION_CHANGES.name
+        self._partition_bytes += batch.nbytes
+        if self._partition_bytes_max is None or self._partition_bytes <= self._partition_bytes_max:
+            return False
+        try:
+            if self._parts is None:
+                self._parts = PartitionParts()
+            for earlier in self._tables.pop(name, []):
+                self._kept_bytes -= earlier.nbytes
+                self._parts.add(earlier)
+            self._parts.add(batch)
+        except OSError:
+            self._parts = None
+            self._dropped.add(name)
+        return True
 
     def surveyed(self, shape: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
         """Raises ChangedError where a file that was read for the decoded tables can be read no more."""
@@ -120,7 +146,7 @@ class HistoryCollector:
             {
                 name: pa.Table.from_batches(self._tables[name], CONTRACTS[name].schema)
                 for name in INPUTS
-                if name not in self._dropped
+                if name not in self._dropped and not (name == PARTITION_CHANGES.name and self._parts is not None)
             },
             Dialect(plan.dialect),
             dict(plan.defaults),
@@ -128,6 +154,7 @@ class HistoryCollector:
             None if self._comparison is None else tuple(self._comparison.checks),
             self._is_complete,
             self._states_from,
+            self._parts,
         )
 
     def _snapshot(self, source: str) -> Iterator[RecordColumns]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from kraft_audit.replay.tables import SILVER
+from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER
+from kraft_audit.rules.parts import PartitionParts
 from kraft_codec.contract import Table
 from kraft_codec.schemas import Dialect
 from kraft_codec.tables import BRONZE
@@ -23,6 +24,8 @@ INPUTS: Final = (
 )
 """The tables that rules read; of `records` only the rows of RECORD_TYPES are needed."""
 RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
+
+PARTITION_STATES: Final = "partition states"
 
 _Value = TypeVar("_Value")
 
@@ -46,6 +49,28 @@ class SnapshotCheck:
     path: str | None = None
 
 
+class _SharedValues(dict[str, Any]):
+    """Derived values of which only those about partitions are its own."""
+
+    OWN = frozenset({f"table {PARTITION_CHANGES.name}", f"rows {PARTITION_CHANGES.name}", PARTITION_STATES})
+
+    def __init__(self, shared: dict[str, Any]) -> None:
+        super().__init__()
+        self._shared = shared
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (key not in self.OWN and key in self._shared)
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key) if key in self.OWN else self._shared[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key in self.OWN:
+            super().__setitem__(key, value)
+        else:
+            self._shared[key] = value
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterHistory:
     """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
@@ -53,6 +78,8 @@ class ClusterHistory:
     `is_complete` is False where the log begins after offset 0 without a snapshot, so that subjects may be unknown for
     no fault of the log; `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: what
     captures of before a gap held is not judged. `defaults` are the static broker configs that the log cannot know.
+    `parts` holds `partition_changes` where that table is too large to be one of `tables`; `histories_by_part` then
+    gives it.
     """
 
     cluster_id: str
@@ -63,13 +90,24 @@ class ClusterHistory:
     snapshot_checks: tuple[SnapshotCheck, ...] | None = None
     is_complete: bool = True
     states_from: int = 0
+    parts: PartitionParts | None = None
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def has(self, name: str) -> bool:
         """Whether the table (or `contradictions`, `snapshot_checks`) was made."""
         if name in ("contradictions", "snapshot_checks"):
             return getattr(self, name) is not None
-        return name in self.tables
+        return name in self.tables or (name == PARTITION_CHANGES.name and self.parts is not None)
+
+    def histories_by_part(self) -> Iterator[ClusterHistory]:
+        """This history with some topics' partitions at a time: each topic in just one of them."""
+        for table in () if self.parts is None else self.parts.tables():
+            yield self.with_partitions(table)
+
+    def with_partitions(self, table: pa.Table) -> ClusterHistory:
+        """This history with these partitions; what is derived of all other tables is shared."""
+        known = _SharedValues(self._known)
+        return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None, _known=known)
 
     def table(self, name: str) -> pa.Table:
         """A table; empty where it was not made. List columns stand in one chunk."""

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, overload
 
+import numpy as np
+import numpy.typing as npt
+
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -141,6 +144,7 @@ def undecided(subject: str, reason: str, **where: int | None) -> Case:
 
 
 RuleFunction = Callable[["ClusterHistory", Thresholds], Iterable[Case]]
+RowsThatMatter = Callable[["ClusterHistory"], npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,11 @@ class RuleText:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: `id` and `name` never change. `needs` are the tables without which it says undecided."""
+    """A rule: `id` and `name` never change. `needs` are the tables without which it says undecided.
+
+    `across` is for a rule that looks at partitions of more than one topic: which rows of `partition_changes` (sorted as
+    `partition_states` does) are enough for it, where the whole is too large to be held at once.
+    """
 
     id: str
     name: str
@@ -166,6 +174,7 @@ class Rule:
     function: RuleFunction
     thresholds: tuple[Threshold, ...] = ()
     dialects: tuple[Dialect, ...] = tuple(Dialect)
+    across: RowsThatMatter | None = None
 
     @property
     def defaults(self) -> dict[str, Value]:

@@ -11,7 +11,7 @@ from kraft_audit.rules.broker_states import broker_states, status_text
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds, undecided
 from kraft_audit.rules.operations import operation_ends
-from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
+from kraft_audit.rules.partition_states import Episode, Mask, PartitionStates, partition_states, rows_with
 from kraft_audit.rules.partitions import partition_case
 from kraft_audit.rules.registry import rule
 
@@ -135,8 +135,22 @@ def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield partition_case(states, episode, f"{text} cleared ELR {lost}", facts=(fact,))
 
 
+def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
+    """The rows that KP008 looks at: each fall, the state before it and the newest one of its partition."""
+    states = partition_states(history)
+    rows = np.flatnonzero(states.is_cause("unclean_shutdown"))
+    before = rows[~states.is_first[rows]] - 1
+    newest = states.last_rows[np.searchsorted(states.last_rows, rows)]
+    return rows_with(len(states), np.concatenate([rows, before, newest]))
+
+
 @rule(
-    "KP008", "unclean-shutdown", Severity.MEDIUM, Scope.BROKER, needs=("partition_changes", "broker_changes", "batches")
+    "KP008",
+    "unclean-shutdown",
+    Severity.MEDIUM,
+    Scope.BROKER,
+    needs=("partition_changes", "broker_changes", "batches"),
+    across=_around_unclean_shutdowns,
 )
 def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)

@@ -12,7 +12,7 @@ from kraft_audit.rules.broker_states import broker_states
 from kraft_audit.rules.features import elr_level, feature_level, feature_row
 from kraft_audit.rules.history import ClusterHistory, Contradiction
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds, undecided
-from kraft_audit.rules.partition_states import Episode, Mask, PartitionStates, changed, partition_states
+from kraft_audit.rules.partition_states import Episode, Mask, PartitionStates, changed, partition_states, rows_with
 from kraft_audit.rules.partitions import partition_case
 from kraft_audit.rules.registry import rule
 
@@ -125,12 +125,21 @@ def kp012(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
         yield partition_case(states, Episode(first, end), summary)
 
 
+def _with_strange_replicas(history: ClusterHistory) -> Mask:
+    """The rows that KP013 looks at: those with a replica on a broker that no record registers."""
+    states = partition_states(history)
+    replicas = states.lists["replicas"]
+    is_strange = ~np.isin(replicas.values, np.array(sorted(broker_states(history)), np.int64))
+    return rows_with(len(states), replicas.row_of_value[is_strange])
+
+
 @rule(
     "KP013",
     "replay-mismatch",
     Severity.CRITICAL,
     Scope.LOG,
     needs=("partition_changes", "broker_changes", "contradictions"),
+    across=_with_strange_replicas,
 )
 def kp013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     found = [*(history.contradictions or ()), *_unknown_brokers(history)]

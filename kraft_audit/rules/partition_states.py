@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.history import PARTITION_STATES, ClusterHistory
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -161,7 +161,7 @@ def _is_in(column: pa.ChunkedArray, values: Sequence[str]) -> Mask:
 
 def partition_states(history: ClusterHistory) -> PartitionStates:
     """The states of this cluster's partitions; made once."""
-    return history.known("partition states", lambda: _partition_states(history))
+    return history.known(PARTITION_STATES, lambda: _partition_states(history))
 
 
 def _partition_states(history: ClusterHistory) -> PartitionStates:

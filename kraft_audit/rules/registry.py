@@ -14,10 +14,14 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any, Final
 
+import pyarrow as pa
+
+from kraft_audit.replay.tables import PARTITION_CHANGES
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import (
     Case,
     Finding,
+    RowsThatMatter,
     Rule,
     RuleFunction,
     RuleText,
@@ -29,6 +33,7 @@ from kraft_audit.rules.model import (
     clear_finding,
     finding_of,
 )
+from kraft_audit.rules.partition_states import partition_states
 from kraft_codec.schemas import Dialect
 
 FAMILIES: Final = (
@@ -56,6 +61,7 @@ def rule(
     needs: tuple[str, ...],
     thresholds: tuple[Threshold, ...] = (),
     dialects: tuple[Dialect, ...] = tuple(Dialect),
+    across: RowsThatMatter | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Registers a rule. Raises ValueError where the id is taken or has no text."""
 
@@ -64,7 +70,7 @@ def rule(
             raise ValueError(f"rule {id} is registered twice")
         if id not in texts():
             raise ValueError(f"rule {id} has no text")
-        _RULES[id] = Rule(id, name, severity, scope, needs, texts()[id], function, thresholds, dialects)
+        _RULES[id] = Rule(id, name, severity, scope, needs, texts()[id], function, thresholds, dialects, across)
         return function
 
     return register
@@ -111,9 +117,12 @@ def check(
     `settings`: thresholds by rule id (`settings.load_rule_settings`), defaults where absent. `only`: ids to run.
     """
     wanted = None if only is None else set(only)
-    for each in rules().values():
-        if wanted is None or each.id in wanted:
+    chosen = [each for each in rules().values() if wanted is None or each.id in wanted]
+    by_part = [] if history.parts is None else [each for each in chosen if PARTITION_CHANGES.name in each.needs]
+    for each in chosen:
+        if each not in by_part:
             yield from check_rule(each, history, (settings or {}).get(each.id, {}))
+    yield from _check_by_part(by_part, history, settings or {})
 
 
 def check_rule(each: Rule, history: ClusterHistory, thresholds: Thresholds) -> Iterator[Finding]:
@@ -121,23 +130,72 @@ def check_rule(each: Rule, history: ClusterHistory, thresholds: Thresholds) -> I
 
     Two cases of one subject with one beginning are told apart by their order, which is the same in every run.
     """
-    if history.dialect not in each.dialects:
-        yield clear_finding(each, history.cluster_id, f"does not apply to a log of dialect {history.dialect}")
+    if (refused := _refused(each, history)) is not None:
+        yield refused
         return
+    telling = _Telling(each, thresholds)
+    yield from telling.tell(history)
+    yield from telling.end(history)
+
+
+def _refused(each: Rule, history: ClusterHistory) -> Finding | None:
+    """What a rule says that cannot be asked: it does not apply, or lacks what it needs."""
+    if history.dialect not in each.dialects:
+        return clear_finding(each, history.cluster_id, f"does not apply to a log of dialect {history.dialect}")
     missing = [name for name in each.needs if not history.has(name)]
     if missing:
         reason = f"not captured: {', '.join(missing)}"
-        yield finding_of(each, history.cluster_id, Case("", reason, undecided=reason))
-        return
-    seen: Counter[tuple[str, int | None]] = Counter()
-    for case in each.function(history, {**each.defaults, **thresholds}):
-        began = case.from_offset if case.from_offset is not None else case.from_ms
-        seen[case.subject, began] += 1
-        count = seen[case.subject, began]
-        told = case if count == 1 else replace(case, subject=f"{case.subject} #{count}")
-        yield finding_of(each, history.cluster_id, told)
-    if not seen:
-        yield clear_finding(each, history.cluster_id)
+        return finding_of(each, history.cluster_id, Case("", reason, undecided=reason))
+    return None
+
+
+class _Telling:
+    """One rule's findings, of one history or of its parts in turn."""
+
+    def __init__(self, each: Rule, thresholds: Thresholds) -> None:
+        self.rule = each
+        self._thresholds = {**each.defaults, **thresholds}
+        self._seen: Counter[tuple[str, int | None]] = Counter()
+
+    def tell(self, history: ClusterHistory, *, is_later_part: bool = False) -> Iterator[Finding]:
+        for case in self.rule.function(history, self._thresholds):
+            began = case.from_offset if case.from_offset is not None else case.from_ms
+            # What a rule says of the whole cluster it says of every part of it.
+            if is_later_part and case.subject == Scope.CLUSTER and (case.subject, began) in self._seen:
+                continue
+            self._seen[case.subject, began] += 1
+            count = self._seen[case.subject, began]
+            told = case if count == 1 else replace(case, subject=f"{case.subject} #{count}")
+            yield finding_of(self.rule, history.cluster_id, told)
+
+    def end(self, history: ClusterHistory) -> Iterator[Finding]:
+        if not self._seen:
+            yield clear_finding(self.rule, history.cluster_id)
+
+
+def _check_by_part(
+    some: Iterable[Rule], history: ClusterHistory, settings: Mapping[str, Thresholds]
+) -> Iterator[Finding]:
+    """What rules about partitions say of a history that is read back by parts, each part once."""
+    tellings = []
+    for each in some:
+        if (refused := _refused(each, history)) is not None:
+            yield refused
+        else:
+            tellings.append(_Telling(each, settings.get(each.id, {})))
+    kept: dict[str, list[pa.Table]] = {telling.rule.id: [] for telling in tellings}
+    for number, part in enumerate(history.histories_by_part()):
+        for telling in tellings:
+            if telling.rule.across is None:
+                yield from telling.tell(part, is_later_part=number > 0)
+            else:
+                mask = telling.rule.across(part)
+                kept[telling.rule.id].append(partition_states(part).table.filter(pa.array(mask)))
+    for telling in tellings:
+        if telling.rule.across is not None:
+            rows = pa.concat_tables([PARTITION_CHANGES.schema.empty_table(), *kept[telling.rule.id]])
+            yield from telling.tell(history.with_partitions(rows))
+        yield from telling.end(history)
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:

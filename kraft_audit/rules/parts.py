@@ -1,0 +1,98 @@
+"""The history of partitions where it is too large to be held: on disk, and read back a share of the topics at a time.
+
+A partition's rows, and all partitions of its topic, are in one part, so that a rule about partitions or topics says of
+the parts what it would say of the whole.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.replay.tables import PARTITION_CHANGES
+
+PART_COUNT: Final = 128
+PENDING_BYTES_MAX: Final = 16 << 20
+"""So much is gathered before it is sorted into parts: smaller pieces would be mostly framing."""
+
+
+class PartitionParts:
+    """Rows of `partition_changes` in a file without a name, which is gone with this object.
+
+    The rows are redacted already, as all that is Arrow. Raises OSError where the temporary folder cannot hold them.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as this object
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), PARTITION_CHANGES.schema, options=options)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pieces: dict[int, list[int]] = defaultdict(list)
+        self._piece_count = 0
+        self._is_complete = False
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= PENDING_BYTES_MAX:
+            self._sort_pending()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The parts that have rows, each in the order of the log. Nothing may be added any more."""
+        if not self._is_complete:
+            self._sort_pending()
+            self._writer.close()
+            self._is_complete = True
+        for part in sorted(self._pieces):
+            # The file object is shared by every reader of it, so none may close it.
+            reader = pa.ipc.open_file(pa.PythonFile(_Unclosed(self._file), "r"))
+            batches = [reader.get_batch(number) for number in self._pieces[part]]
+            yield pa.Table.from_batches(batches, PARTITION_CHANGES.schema)
+
+    def _sort_pending(self) -> None:
+        if not self._pending:
+            return
+        table = pa.Table.from_batches(self._pending).combine_chunks()
+        self._pending, self._pending_bytes = [], 0
+        part = _part_of(table.column("topic_id").combine_chunks())
+        order = np.argsort(part, kind="stable")
+        ends = np.cumsum(np.bincount(part, minlength=PART_COUNT))
+        start = 0
+        for number, end in enumerate(ends.tolist()):
+            if end > start:
+                for batch in table.take(pa.array(order[start:end])).combine_chunks().to_batches():
+                    self._writer.write_batch(batch)
+                    self._pieces[number].append(self._piece_count)
+                    self._piece_count += 1
+            start = end
+
+
+class _Unclosed:
+    """A file that stays open when Arrow is done with it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def _part_of(topic_ids: pa.StringArray) -> npt.NDArray[np.int64]:
+    """The part of each row: the same for all rows of a topic."""
+    distinct = topic_ids.dictionary_encode()
+    octets = pc.cast(distinct.dictionary, pa.binary()).to_pylist()
+    parts = np.array([sum(text[:8]) * 31 + sum(text[::3]) for text in octets], np.int64) % PART_COUNT
+    found: npt.NDArray[np.int64] = parts[distinct.indices.to_numpy(zero_copy_only=False)]
+    return found
