@@ -17,7 +17,7 @@ from kraft_codec.columns import BatchIndex, Stop, index_batches
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.random_access import Buffer, FileChange, RandomAccess, Storage
 
-CHUNK_BYTES_MAX: Final = 8 << 20
+CHUNK_BYTES_MAX: Final = 4 << 20
 CHUNK_BYTES_MIN: Final = 256 << 10
 CHUNKS_BYTES: Final = 40 << 20
 ValueHash = Callable[[memoryview], str]

@@ -7,6 +7,7 @@ the parts what it would say of the whole.
 from __future__ import annotations
 
 import tempfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,11 +15,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.replay.tables import PARTITION_CHANGES
 
-PART_COUNT: Final = 128
+PART_COUNT: Final = 256
 PENDING_BYTES_MAX: Final = 16 << 20
 """So much is gathered before it is sorted into parts: smaller pieces would be mostly framing."""
 
@@ -63,12 +63,12 @@ class PartitionParts:
         table = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self._pending_bytes = [], 0
         part = _part_of(table.column("topic_id").combine_chunks())
-        order = np.argsort(part, kind="stable")
+        table = table.take(pa.array(np.argsort(part, kind="stable"))).combine_chunks()
         ends = np.cumsum(np.bincount(part, minlength=PART_COUNT))
         start = 0
         for number, end in enumerate(ends.tolist()):
             if end > start:
-                for batch in table.take(pa.array(order[start:end])).combine_chunks().to_batches():
+                for batch in table.slice(start, end - start).to_batches():
                     self._writer.write_batch(batch)
                     self._pieces[number].append(self._piece_count)
                     self._piece_count += 1
@@ -92,7 +92,7 @@ class _Unclosed:
 def _part_of(topic_ids: pa.StringArray) -> npt.NDArray[np.int64]:
     """The part of each row: the same for all rows of a topic."""
     distinct = topic_ids.dictionary_encode()
-    octets = pc.cast(distinct.dictionary, pa.binary()).to_pylist()
-    parts = np.array([sum(text[:8]) * 31 + sum(text[::3]) for text in octets], np.int64) % PART_COUNT
+    texts = distinct.dictionary.to_pylist()
+    parts = np.array([zlib.crc32(text.encode()) % PART_COUNT for text in texts], np.int64)
     found: npt.NDArray[np.int64] = parts[distinct.indices.to_numpy(zero_copy_only=False)]
     return found

@@ -187,7 +187,9 @@ def _check_by_part(
     for number, part in enumerate(history.histories_by_part()):
         for telling in tellings:
             if telling.rule.across is None:
-                yield from telling.tell(part, is_later_part=number > 0)
+                for finding in telling.tell(part, is_later_part=number > 0):
+                    # Evidence that is put into words later would hold the part until then.
+                    yield replace(finding, evidence=tuple(finding.evidence))
             else:
                 mask = telling.rule.across(part)
                 kept[telling.rule.id].append(partition_states(part).table.filter(pa.array(mask)))
