@@ -89,20 +89,24 @@ def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None
     """One cluster as of a capture, the newest by default; None where it has none of that name."""
     names = {replica.capture_number: replica.capture for replica in plan.replicas}
     numbers = [number for number, name in names.items() if capture in (None, name)]
-    return cluster_of(found, plan, key, max(numbers)) if numbers else None
+    return _cluster_of(found, plan, key, numbers) if numbers else None
 
 
-def cluster_of(found: Input, plan: ClusterPlan, key: bytes, capture_number: int) -> dict[str, Any]:
-    """A cluster as one capture, and those before it as evidence, tell it. JSON keys are the columns of the tables."""
+def _cluster_of(found: Input, plan: ClusterPlan, key: bytes, numbers: list[int]) -> dict[str, Any]:
+    """A cluster as the newest of these captures, and those known to be earlier as evidence, tell it.
+
+    JSON keys are the columns of the tables.
+    """
     from kraft_audit.replay.analyze import analyze
     from kraft_audit.replay.rounds import committed_intervals
     from kraft_audit.replay.survey import survey
 
+    shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
+    rounds = [one for one in committed_intervals(shape, plan) if one.round.number in numbers]
+    known = rounds[-1] if rounds else None
+    capture_number = max(numbers) if known is None else known.round.number
     rows = analyze(plan, frozenset({"captures"}), open_storage=found.open_storage, redactor=redactor(key))
     replicas = [row for _, batch in rows for row in batch.to_pylist() if row["capture_number"] == capture_number]
-    shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
-    rounds = [one for one in committed_intervals(shape, plan) if one.round.number == capture_number]
-    known = rounds[0] if rounds else None
     accepted = [row for row in replicas if row["accepted"]]
     leader_id, leader_epoch = _leader(accepted, known)
     _add_roles(replicas, leader_id, known.interval.voters if known else None)

@@ -337,3 +337,28 @@ def test_the_leaders_high_watermark_is_what_a_majority_reached(
 ) -> None:
     """LeaderState.maybeUpdateHighWatermark 4.3.0: sorted descending, index n / 2."""
     assert leader_high_watermark(ends) == high_watermark
+
+
+TWO_DISKS = VoterSet(-1, 0, None, "log", 1, (Voter(1, "d1"), Voter(2, "d2"), Voter(3, "d3"), Voter(3, "d3'")))
+"""KIP-856, Disk Failure Recovery Scenario: the failed disk of node 3 still votes beside its successor."""
+
+
+@pytest.mark.parametrize(("led_by", "low"), [(None, 0), ("d3'", 5), ("d3", 5)])
+def test_two_disks_of_one_id_are_not_both_the_leader(led_by: str | None, low: int) -> None:
+    """Of four voters three must hold a record: a leader that was not captured is one of them, not two."""
+
+    def follower(node_id: int, end: int) -> Replica:
+        found = disk(node_id, ((1, 0, end),), {1: 3}, (1, 3), TWO_DISKS)
+        assert found.branch is not None
+        led = replace(found.branch, leaders={1: LeaderStart(1, 0, 3, led_by)})
+        return replace(found, branch=led)
+
+    assert interval(follower(1, 5)).low == 0
+    assert interval(follower(1, 5), follower(2, 5)).low == low
+
+
+def test_a_disk_without_a_directory_is_none_of_two_of_its_id() -> None:
+    nameless = replace(disk(3, ((1, 0, 5),), {1: 1}, (1, 1), TWO_DISKS), directory_id=None)
+    evidence = ClusterEvidence.of([nameless])
+    assert evidence.captured(TWO_DISKS) == []
+    assert evidence.captured(THREE) == [nameless]
