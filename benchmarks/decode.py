@@ -6,7 +6,10 @@ python -m benchmarks.decode [--mib 64] [--pairs 5] [--real PATH.log] [--without-
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import itertools
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,7 @@ from benchmarks.decode_peers import (
 from benchmarks.figures import Figure, Skipped, paired, print_figures, rate, seconds
 from benchmarks.synthetic_log import synthetic_log
 from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
+from kraft_engine.simulate import simulate
 
 CHUNK_BYTES = 8 * 1024 * 1024
 SLOW_PEER_BYTES = 10_000_000
@@ -138,6 +142,39 @@ def whole_batches(log: Log, most_bytes: int) -> Log:
     return log[: int(ends[fitting - 1])]
 
 
+def engine_log(size_bytes: int, *, seeds: int = 6) -> Log:
+    """Logs of random simulations one behind the other, again and again; offsets stand outside the CRC, so they can."""
+    batches: list[tuple[bytes, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(1, seeds + 1):
+            simulate("random", seed, Path(folder) / str(seed))
+            path = min((Path(folder) / str(seed)).rglob("__cluster_metadata-0/*.log"))
+            log = np.frombuffer(path.read_bytes(), np.uint8)
+            index = index_batches(log)
+            for row in np.flatnonzero(index.crc_ok).tolist():
+                start, end = int(index.position[row]), int(index.position[row] + index.size_bytes[row])
+                batches.append((log[start:end].tobytes(), int(index.last_offset[row] - index.base_offset[row]) + 1))
+    pieces, offset, size = [], 0, 0
+    for octets, count in itertools.cycle(batches):
+        if size >= size_bytes:
+            break
+        pieces.append(struct.pack(">q", offset) + octets[8:])
+        offset += count
+        size += len(octets)
+    return np.frombuffer(b"".join(pieces), np.uint8)
+
+
+def evenness(found: Mapping[str, Sequence[Figure | Skipped]]) -> Iterator[Figure]:
+    """How each ratio on other logs compares with that on the synthetic one: nothing is made for one kind of log."""
+    known = {one.name.partition(": ")[2]: one.ratio for one in found["synthetic"] if isinstance(one, Figure)}
+    for label, figures_of in found.items():
+        for one in figures_of:
+            name = one.name.partition(": ")[2]
+            if label != "synthetic" and isinstance(one, Figure) and name in known:
+                title = f"{label} log, of the synthetic one: {name}"
+                yield Figure(title, one.ratio / known[name], 0.8, f"{one.ratio:.3g} ×", f"{known[name]:.3g} ×")
+
+
 def largest_real_log() -> Path | None:
     """The largest log of the captures beside the project, where they were extracted."""
     root = Path(__file__).resolve().parents[1]
@@ -155,8 +192,12 @@ def main() -> None:
     logs = [("synthetic", synthetic_log(options.mib * 1024 * 1024))]
     if (real := options.real or largest_real_log()) is not None:
         logs.append(("real", np.frombuffer(real.read_bytes(), np.uint8)))
+    logs.append(("random engine", engine_log(min(options.mib, 16) << 20)))
+    found: dict[str, list[Figure | Skipped]] = {}
     for label, log in logs:
-        print_figures(list(figures(label, log, options.pairs, with_java=not options.without_java)))
+        found[label] = list(figures(label, log, options.pairs, with_java=not options.without_java))
+        print_figures(found[label])
+    print_figures(list(evenness(found)))
 
 
 if __name__ == "__main__":
