@@ -120,7 +120,8 @@ def files(part: str = "") -> list[str]:
 
 def is_killed(mutant: Mutant) -> bool:
     """Whether the tests of the file notice; running forever is noticed too."""
-    near = next(tests for folder, tests in NEAR.items() if mutant.file.startswith(folder))
+    folders = next(tests for folder, tests in NEAR.items() if mutant.file.startswith(folder))
+    near = [*_named_after(mutant.file, folders), *folders]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for package in (*PACKAGES, "tests"):
@@ -147,6 +148,13 @@ def is_killed(mutant: Mutant) -> bool:
             if ended.returncode not in (0, NO_TESTS):
                 return True
         return False
+
+
+def _named_after(file: str, folders: list[str]) -> list[str]:
+    """The tests that bear the file's name, which are asked first."""
+    word = Path(file).stem.removesuffix("_kernel").split("_")[0].rstrip("s")
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob(f"test_*{word}*.py"))]
+    return [str(path.relative_to(ROOT)) for path in found]
 
 
 def equal() -> frozenset[str]:
