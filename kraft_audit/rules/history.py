@@ -109,14 +109,13 @@ class ClusterHistory:
         known = _SharedValues(self._known)
         return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None, _known=known)
 
+    def as_told(self, name: str) -> pa.Table:
+        """A table in the pieces in which it was told; empty where it was not made."""
+        return self.tables[name] if name in self.tables else CONTRACTS[name].schema.empty_table()
+
     def table(self, name: str) -> pa.Table:
         """A table; empty where it was not made. List columns stand in one chunk."""
-        return self.known(
-            f"table {name}",
-            lambda: (
-                self.tables[name] if name in self.tables else CONTRACTS[name].schema.empty_table()
-            ).combine_chunks(),
-        )
+        return self.known(f"table {name}", lambda: self.as_told(name).combine_chunks())
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a small table as values."""

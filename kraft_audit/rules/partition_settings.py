@@ -41,10 +41,9 @@ def _by_topic(states: PartitionStates, condition: Mask, summary: str) -> Iterato
         return
     began = np.flatnonzero(condition & ~(np.append(False, condition[:-1]) & ~states.is_first))
     start = began[np.searchsorted(began, open_rows, side="right") - 1]
-    topics = states.table["topic"].take(open_rows).to_pylist()
     by_topic: dict[str, list[int]] = defaultdict(list)
-    for number, topic in enumerate(topics):
-        by_topic[topic].append(number)
+    for number, code in enumerate(states.topic_codes[open_rows].tolist()):
+        by_topic[states.topic_names[code]].append(number)
     for topic, numbers in sorted(by_topic.items()):
         first = min((int(start[number]) for number in numbers), key=lambda row: int(states.from_offset[row]))
         yield Case(

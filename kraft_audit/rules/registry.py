@@ -192,7 +192,7 @@ def _check_by_part(
                     yield replace(finding, evidence=tuple(finding.evidence))
             else:
                 mask = telling.rule.across(part)
-                kept[telling.rule.id].append(partition_states(part).table.filter(pa.array(mask)))
+                kept[telling.rule.id].append(partition_states(part).rows_where(mask))
     for telling in tellings:
         if telling.rule.across is not None:
             rows = pa.concat_tables([PARTITION_CHANGES.schema.empty_table(), *kept[telling.rule.id]])

@@ -176,6 +176,6 @@ def _holder_keys(states: PartitionStates) -> npt.NDArray[np.int64]:
     parts = []
     for name in ("isr", "elr"):
         lists = states.lists[name]
-        parts.append(lists.keys[wanted[lists.row_of_value]])
+        parts.append(lists.keys(np.flatnonzero(wanted[lists.row_of_value])))
     keys = np.sort(np.concatenate(parts))
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
