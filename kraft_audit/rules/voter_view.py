@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraft_audit.rules.canonical import canonical_log, newest_watermark, watermarks_in_order
-from kraft_audit.rules.captured import Row
+from kraft_audit.rules.captured import Row, captures_in_order, replica_end
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Evidence
 
@@ -128,9 +128,9 @@ def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int, epoc
     """Whether the record at `offset` was not committed yet when the one at `when_offset` was, in `epoch`.
 
     True where captures show it: a log held both, and everything from `offset` on was excluded when the reading of a
-    later round began, or of the same one, unless that round itself proves more committed than it leaves open: then its
-    disks are of different moments. False where captures prove `offset` committed before `when_offset` was there. None
-    where no capture tells.
+    later round began, or of the same one, unless its disks are of different moments: that round proves more committed
+    than it leaves open, or its leader's disk ends before another's. False where captures prove `offset` committed
+    before `when_offset` was there. None where no capture tells.
     """
     had_both = False
     for row in watermarks_in_order(history):
@@ -138,12 +138,24 @@ def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int, epoc
         has_both = end is not None and end > when_offset and row["canonical_epoch"] >= epoch
         is_excluded = row["high"] is not None and row["high"] <= offset
         is_of_moments = row["low"] > offset or (row["high"] is not None and row["low"] > row["high"])
+        is_of_moments = is_of_moments or _was_leader_read_earlier(history, row)
         if is_excluded and (had_both or (has_both and not is_of_moments)):
             return True
         if end is not None and row["low"] > offset and end <= when_offset:
             return False
         had_both = had_both or has_both
     return None
+
+
+def _was_leader_read_earlier(history: ClusterHistory, watermark: Row) -> bool:
+    """Whether a round holds more of an epoch than the disk of its leader, which holds all of it at any one moment."""
+    epoch, end = watermark["canonical_epoch"], watermark["canonical_end_offset"]
+    leaders = {row["leader_id"] for row in history.rows("leader_epochs") if row["epoch"] == epoch}
+    return end is not None and any(
+        row["node_id"] in leaders and row["node_id"] is not None and replica_end(row) < end
+        for row in captures_in_order(history)
+        if row["capture_number"] == watermark["capture_number"]
+    )
 
 
 def uncommitted_at_end(history: ClusterHistory, offset: int) -> bool | None:
