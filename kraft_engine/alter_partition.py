@@ -23,7 +23,7 @@ def alter_error(image: Image, switches: Switches, request: AlterPartitionRequest
             return "NOT_CONTROLLER"
         if request.leader_epoch < partition.leader_epoch:
             return "FENCED_LEADER_EPOCH"
-    if request.broker_id != partition.leader:
+    if request.broker_id != partition.leader and switches.alter_partition_comes_from_leader:
         return "INVALID_REQUEST"
     if switches.alter_partition_checks_epoch and request.partition_epoch < partition.partition_epoch:
         return "INVALID_UPDATE_VERSION"
@@ -32,17 +32,20 @@ def alter_error(image: Image, switches: Switches, request: AlterPartitionRequest
 
 def _isr_error(image: Image, switches: Switches, partition: Partition, request: AlterPartitionRequest) -> str:
     isr = request.isr
-    if not isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
+    is_set = bool(isr) and len(set(isr)) == len(isr)
+    if not is_set or (not set(isr) <= set(partition.replicas) and switches.alter_partition_isr_is_of_replicas):
         return "INVALID_REQUEST"
-    if partition.leader not in isr:
+    if partition.leader not in isr and switches.alter_partition_isr_has_leader:
         return "INVALID_REQUEST"
-    if request.leader_recovery_state != RECOVERED and len(isr) > 1:
+    recovers = request.leader_recovery_state != RECOVERED
+    if recovers and len(isr) > 1 and switches.recovering_leader_is_alone:
         return "INVALID_REQUEST"
-    if partition.recovering == RECOVERED and request.leader_recovery_state != RECOVERED:
+    if partition.recovering == RECOVERED and recovers and switches.recovered_partition_stays_recovered:
         return "INVALID_REQUEST"
     if switches.alter_partition_checks_brokers:
         for broker, wanted in request.new_isr:
             known = image.brokers.get(broker)
-            if not image.is_active(broker) or (known is not None and wanted not in (-1, known["brokerEpoch"])):
+            is_old = known is not None and wanted not in (-1, known["brokerEpoch"])
+            if not image.is_active(broker) or (is_old and switches.alter_partition_checks_broker_epochs):
                 return "INELIGIBLE_REPLICA"
     return ""

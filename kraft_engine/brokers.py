@@ -72,7 +72,10 @@ class Broker(ReplicaManager):
         self.running = False
         self.clean_epoch = self.epoch
         for replica in self.replicas.values():
-            replica.sync()
+            if self.host.switches.clean_shutdown_syncs:
+                replica.sync()
+            else:
+                replica.lose_unsynced(self.host.world.chance)
             replica.checkpoint_watermark()
             replica.forget_memory()
         node.disk.clean_shutdown_epoch = self.epoch

@@ -100,6 +100,7 @@ class Cluster:
         self.death_count = 0
         # Endpoints other than `controller-<id>:9093`: fill before formatting.
         self.endpoints: dict[int, tuple[str, int]] = {}
+        self.old_release_ids: set[int] = set()
 
     # Formatting
 
@@ -138,7 +139,8 @@ class Cluster:
         process.disk.bootstrap = Snapshot((0, 0), None, 1, voters, now_ms, now_ms)
 
     def voter_of(self, process: Process) -> Voter:
-        return Voter(process.id, process.disk.directory, process.endpoint[0], process.endpoint[1])
+        newest = self.max_kraft_version(process.id)
+        return Voter(process.id, process.disk.directory, *process.endpoint, max_version=newest)
 
     # Processes
 
@@ -271,6 +273,10 @@ class Cluster:
 
     def bootstrap_ids(self) -> tuple[int, ...]:
         return self.controller_ids
+
+    def max_kraft_version(self, node_id: int) -> int:
+        """0 for a node of a release before dynamic quorums."""
+        return 0 if node_id in self.old_release_ids else 1
 
     # Clients
 

@@ -7,12 +7,10 @@ once, answers when that is committed, and forgets everything when it loses leade
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kraft_engine.alter_partition import alter_error
 from kraft_engine.batches import Record
-from kraft_engine.bootstrap import Bootstrap
 from kraft_engine.broker_messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -20,57 +18,24 @@ from kraft_engine.broker_messages import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
-    BrokerResponse,
 )
-from kraft_engine.elr import ONLINE, PREFERRED, UNCLEAN, ChangeBuilder
-from kraft_engine.image import METADATA_VERSION, MIN_ISR, TOPIC, Image
-from kraft_engine.image_records import config, partition_fields, partition_version, register_broker_version
-from kraft_engine.leader import append
+from kraft_engine.controller_base import SESSION_TIMEOUT_US, ControllerBase, Reply
+from kraft_engine.elr import PREFERRED, UNCLEAN
+from kraft_engine.image import METADATA_VERSION, MIN_ISR, TOPIC
+from kraft_engine.image_records import config, register_broker_version
 from kraft_engine.partition import NO_LEADER, Partition
-from kraft_engine.raft import RaftNode
-from kraft_engine.switches import Switches
-
-Reply = Callable[[BrokerResponse], None]
-Then = Callable[[], None]
-SESSION_TIMEOUT_US = 3_000_000
 
 
-class ControllerWitness(Protocol):
-    """Sees every operation that the active controller writes, and what it accepts."""
+class Controller(ControllerBase):
+    """What brokers, administrators and timers ask of it."""
 
-    def operation(self, controller: Controller, records: list[Record]) -> None: ...
-    def altered(self, partition: Partition, request: AlterPartitionRequest) -> None: ...
+    __slots__ = ()
 
-
-class Controller:
-    """One activation of one node."""
-
-    __slots__ = (
-        "bootstrap",
-        "image",
-        "node",
-        "registered_epochs",
-        "sessions_us",
-        "switches",
-        "waiting",
-        "witness",
-    )
-
-    def __init__(self, node: RaftNode, image: Image, bootstrap: Bootstrap, witness: ControllerWitness | None) -> None:
-        self.node = node
-        self.image = image
-        self.bootstrap = bootstrap
-        self.witness = witness
-        self.switches: Switches = node.switches
-        self.waiting: list[tuple[int, Then]] = []
-        now_us = node.world.now_us
-        self.sessions_us = dict.fromkeys(image.brokers, now_us + SESSION_TIMEOUT_US)
-
-    # Writing
+    # Activation
 
     def activate(self) -> None:
         """An empty log gets the bootstrap records; a transaction left open is aborted (facts 5.7, 5.8)."""
-        if self.image.before_transaction is not None:
+        if self.image.before_transaction is not None and self.switches.open_transaction_is_aborted:
             reason: Record = ("AbortTransactionRecord", 0, {"reason": "Controller failover"})
             self.write([reason])
         if not self.image.metadata_version:
@@ -112,94 +77,6 @@ class Controller:
         low, high = min(release.oldest_version, level), max(release.newest_version, level)
         return {"name": METADATA_VERSION, "minSupportedVersion": low, "maxSupportedVersion": high}
 
-    def write(self, records: list[Record], then: Then | None = None) -> bool:
-        """Appends one atomic operation; `then` waits for its commit. False where the node died writing it."""
-        node = self.node
-        if node.leader is None:
-            return False
-        if records:
-            for name, _, fields in records:
-                self.image.replay(name, fields)
-            if then is not None:
-                self.waiting.append((node.log.end_offset + len(records), then))
-            if append(node, tuple(records), is_control=False) is None:
-                return False
-            if self.witness is not None:
-                self.witness.operation(self, records)
-        elif then is not None:
-            then()
-        return True
-
-    def committed(self) -> None:
-        """The high watermark moved: operations below it are answered."""
-        leader = self.node.leader
-        if leader is None:
-            return
-        mark = leader.high_watermark
-        while self.waiting and self.waiting[0][0] <= mark:
-            self.waiting.pop(0)[1]()
-
-    # Changes of partitions
-
-    def builder(self, partition: Partition, *, unclean_leaving: int = -1) -> ChangeBuilder:
-        image = self.image
-
-        switches = self.switches
-
-        def usable(broker: int) -> bool:
-            if broker == unclean_leaving or (not image.is_active(broker) and switches.election_needs_active_broker):
-                return False
-            return image.is_online(broker, partition.directory_of(broker))
-
-        return ChangeBuilder(
-            partition,
-            usable=usable,
-            min_isr=self.min_isr(partition.topic_id),
-            metadata_version=image.metadata_version,
-            elr_enabled=image.elr_enabled,
-            release=self.bootstrap.release,
-            switches=self.switches,
-            unclean_recovery=self.bootstrap.unclean_recovery,
-        )
-
-    def min_isr(self, topic_id: bytes) -> int:
-        return self.image.min_isr(topic_id, node_id=self.node.id, static_default=self.bootstrap.static_min_isr)
-
-    def change(self, fields: dict[str, Any]) -> Record:
-        level = self.image.metadata_version
-        return ("PartitionChangeRecord", partition_version(level), partition_fields(fields, level))
-
-    def election(self, topic_id: bytes) -> str:
-        allowed = self.image.unclean_allowed(topic_id) and not self.bootstrap.unclean_recovery
-        return UNCLEAN if allowed else ONLINE
-
-    def removals(self, broker: int, *, unclean: bool, from_elr: bool = False, leaving: bool = True) -> list[Record]:
-        """Changes that take a broker out of every ISR (or every ELR) that has it."""
-        records: list[Record] = []
-        for partition in self.image.all_partitions():
-            is_member = broker in partition.isr
-            if (is_member or broker not in partition.elr) if from_elr else not is_member:
-                continue
-            build = self.builder(partition, unclean_leaving=broker if leaving else -1)
-            if not from_elr and (self.switches.unclean_shutdown_leaves_isr or not unclean):
-                build.isr = [member for member in build.isr if member != broker]
-            if unclean:
-                build.unclean_shutdown = frozenset((broker,))
-            fields = build.build(self.election(partition.topic_id))
-            if fields is not None:
-                records.append(self.change(fields))
-        return records
-
-    def elections(self) -> list[Record]:
-        """A broker came back: leaderless partitions try again, nothing else changes."""
-        records: list[Record] = []
-        for partition in self.image.all_partitions():
-            if partition.leader == NO_LEADER:
-                fields = self.builder(partition).build(self.election(partition.topic_id))
-                if fields is not None:
-                    records.append(self.change(fields))
-        return records
-
     # Brokers
 
     def register(self, request: BrokerRegistrationRequest, reply: Reply) -> None:
@@ -218,7 +95,8 @@ class Controller:
         is_clean = request.previous_broker_epoch == stored_epoch or not self.switches.clean_shutdown_names_its_epoch
         unclean = self.image.elr_enabled and not is_clean
         epoch = self.node.log.end_offset
-        records = self.removals(broker_id, unclean=unclean)
+        leaves = self.image.elr_enabled or self.switches.restarted_broker_leaves_isr
+        records = self.removals(broker_id, unclean=unclean) if leaves else []
         if unclean:
             records += self.removals(broker_id, unclean=True, from_elr=True)
         records.append(self._registration(request, epoch, None))
@@ -241,7 +119,7 @@ class Controller:
             "endPoints": [endpoint],
             "features": [self._supported_versions()],
             "rack": request.rack,
-            "fenced": known["fenced"] if known is not None else True,
+            "fenced": known["fenced"] if known is not None else self.switches.new_registration_is_fenced,
         }
         if known is not None and known["inControlledShutdown"]:
             fields["inControlledShutdown"] = True
@@ -270,7 +148,8 @@ class Controller:
         if request.want_shut_down:
             self._shut_down(request, known, reply)
             return
-        if known["fenced"] and request.current_metadata_offset > known["brokerEpoch"]:
+        caught_up = request.current_metadata_offset > known["brokerEpoch"]
+        if known["fenced"] and (caught_up or not self.switches.unfencing_needs_caught_up):
             self.unfence(broker_id)
             reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=False))
         else:
@@ -312,7 +191,8 @@ class Controller:
         known = self.image.brokers.get(broker_id)
         if known is None:
             return
-        records = self.removals(broker_id, unclean=False)
+        leaves = self.switches.unregistered_broker_leaves_isr
+        records = self.removals(broker_id, unclean=False) if leaves else []
         records.append(("UnregisterBrokerRecord", 0, {"brokerId": broker_id, "brokerEpoch": known["brokerEpoch"]}))
         self.sessions_us.pop(broker_id, None)
         self.write(records)
@@ -324,7 +204,8 @@ class Controller:
             return
         records: list[Record] = []
         for partition in self.image.all_partitions():
-            if broker_id in partition.isr and partition.directory_of(broker_id) in dirs:
+            is_hit = broker_id in partition.isr and partition.directory_of(broker_id) in dirs
+            if is_hit and self.switches.offline_directory_leaves_isr:
                 build = self.builder(partition, unclean_leaving=broker_id)
                 build.isr = [member for member in build.isr if member != broker_id]
                 fields = build.build(self.election(partition.topic_id))
@@ -378,6 +259,6 @@ class Controller:
     def topic_config(self, topic: str, name: str, value: str | None) -> None:
         """A topic's config; min.insync.replicas with ELR on also clears the topic's ELR."""
         records = [config(TOPIC, topic, name, value)]
-        if name == MIN_ISR and self.image.elr_enabled:
+        if name == MIN_ISR and self.image.elr_enabled and self.switches.min_isr_change_clears_elr:
             records.append(("ClearElrRecord", 0, {"topicName": topic}))
         self.write(records)

@@ -33,6 +33,8 @@ def create_topic(
     level = image.metadata_version
     for index, replicas in enumerate(assignments):
         isr = [broker for broker in replicas if image.is_active(broker)]
+        if not controller.switches.new_partition_isr_is_active:
+            isr = list(replicas)
         if not isr:
             return False
         fields: dict[str, Any] = {
@@ -85,6 +87,26 @@ def reassign(controller: Controller, topic_id: bytes, index: int, target: list[i
     return controller.write([controller.change(fields)]) if fields is not None else True
 
 
+def cancel_reassignment(controller: Controller, topic_id: bytes, index: int) -> str:
+    """AlterPartitionReassignments with null: back to the replicas from before (PartitionReassignmentRevert).
+
+    Refused where nobody of the ISR would be left of them: that would be an unclean election.
+    """
+    partition = controller.image.partition(topic_id, index)
+    if not partition.adding and not partition.removing:
+        return "NO_REASSIGNMENT_IN_PROGRESS"
+    build = controller.builder(partition)
+    build.replicas = [broker for broker in partition.replicas if broker not in partition.adding]
+    build.isr = [broker for broker in partition.isr if broker not in partition.adding]
+    build.adding, build.removing = [], []
+    if not build.isr and controller.switches.cancelled_reassignment_keeps_an_isr:
+        return "INVALID_REPLICA_ASSIGNMENT"
+    fields = build.build(controller.election(topic_id))
+    if fields is not None:
+        controller.write([controller.change(fields)])
+    return ""
+
+
 def assign_directory(controller: Controller, broker_id: int, topic_id: bytes, index: int, directory: bytes) -> bool:
     """AssignReplicasToDirs. Up to 4.2.0 its change was built with ELR off, which wiped the ELR (facts 10.3)."""
     partition = controller.image.partition(topic_id, index)
@@ -101,10 +123,14 @@ def assign_directory(controller: Controller, broker_id: int, topic_id: bytes, in
 def broker_config(controller: Controller, broker: str, name: str, value: str | None) -> str:
     """A broker's or ("") the cluster's config: rules of min.insync.replicas while ELR is on (facts 6.3)."""
     records = [config(BROKER, broker, name, value)]
+    switches = controller.switches
     if name == MIN_ISR and controller.image.elr_enabled:
-        if broker or value is None:
+        if broker and switches.node_min_isr_needs_elr_off:
             return "INVALID_CONFIG"
-        records.append(("ClearElrRecord", 0, {"topicName": ""}))
+        if not broker and value is None and switches.cluster_min_isr_stays_with_elr:
+            return "INVALID_CONFIG"
+        if switches.min_isr_change_clears_elr:
+            records.append(("ClearElrRecord", 0, {"topicName": ""}))
     controller.write(records)
     return ""
 
@@ -116,11 +142,13 @@ def set_feature(controller: Controller, name: str, level: int) -> str:
     if name == ELR_FEATURE and level >= 1 and not image.elr_enabled:
         if image.metadata_version < 23:
             return "INVALID_UPDATE_VERSION"
-        if (BROKER, "", MIN_ISR) not in image.configs:
+        begins = controller.switches.elr_begins_with_cluster_min_isr
+        if (BROKER, "", MIN_ISR) not in image.configs and begins:
             records.append(config(BROKER, "", MIN_ISR, str(controller.bootstrap.static_min_isr)))
         overrides = sorted(key for key in image.configs if key[0] == BROKER and key[1] and key[2] == MIN_ISR)
         records += [config(BROKER, key[1], MIN_ISR, None) for key in overrides]
-    if name == METADATA_VERSION and level < image.metadata_version:
+    falls = name == METADATA_VERSION and level < image.metadata_version
+    if falls and controller.switches.metadata_version_never_falls:
         return "INVALID_UPDATE_VERSION"
     records.append(feature(name, level))
     controller.write(records)

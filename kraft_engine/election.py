@@ -19,6 +19,7 @@ from kraft_engine.messages import (
     VoteResponse,
 )
 from kraft_engine.raft import CANDIDATE, FOLLOWER, LEADER, PROSPECTIVE, RESIGNED, UNATTACHED, RaftNode
+from kraft_engine.serving import is_stranger
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey
 
 
@@ -35,6 +36,7 @@ def names_me(node: RaftNode, voter: ReplicaKey) -> bool:
 
 
 def handle_vote(node: RaftNode, source: int, correlation: int, request: VoteRequest) -> None:
+    switches = node.switches
     error = _vote_request_error(node, request)
     granted = False
     if request.replica_epoch > node.epoch and not error:
@@ -42,30 +44,32 @@ def handle_vote(node: RaftNode, source: int, correlation: int, request: VoteRequ
     if not error:
         if request.replica_epoch > node.epoch and not _ignores_epoch(node):
             node.become_unattached(request.replica_epoch)
-        if not names_me(node, request.voter):
+        if not names_me(node, request.voter) and switches.votes_name_their_voter:
             error = node.membership.wrong_voter_error
         elif node.membership.may_vote_for(node, request.replica):
             granted = _grants(node, request)
             if granted and not request.pre_vote:
                 _persist_vote(node, request)
-    response = VoteResponse(
-        error, node.leader_id, node.epoch, granted, request.pre_vote, request.replica_epoch, node.key
-    )
+    voter = node.key if switches.votes_name_their_voter else request.voter
+    hides_epoch = granted and not switches.voter_fences_old_epochs
+    epoch = request.replica_epoch if hides_epoch else node.epoch
+    response = VoteResponse(error, node.leader_id, epoch, granted, request.pre_vote, request.replica_epoch, voter)
     node.reply(source, correlation, response)
 
 
 def _ignores_epoch(node: RaftNode) -> bool:
-    return node.role == LEADER and not node.switches.step_down_at_higher_epoch
+    switches = node.switches
+    return not (switches.step_down_at_higher_epoch or node.role != LEADER) or not switches.voter_adopts_higher_epoch
 
 
 def _vote_request_error(node: RaftNode, request: VoteRequest) -> str:
-    if request.cluster_id != node.settings.cluster_id:
+    if is_stranger(node, request.cluster_id):
         return INCONSISTENT_CLUSTER_ID
     newest_legal_epoch = request.replica_epoch if request.pre_vote else request.replica_epoch - 1
     strict = node.switches.epoch_grows_with_each_candidacy
     if request.last_offset < 0 or request.last_epoch < 0 or (strict and request.last_epoch > newest_legal_epoch):
         return INVALID_REQUEST
-    if request.replica_epoch < node.epoch:
+    if request.replica_epoch < node.epoch and node.switches.voter_fences_old_epochs:
         return FENCED_LEADER_EPOCH
     return UNSUPPORTED_VERSION if request.pre_vote and not node.settings.pre_vote else NONE
 
@@ -76,7 +80,7 @@ def _grants(node: RaftNode, request: VoteRequest) -> bool:
     role = node.role
     switches = node.switches
     if role == LEADER:
-        return False
+        return not (request.pre_vote or switches.leader_grants_no_vote)
     if request.pre_vote:
         return up_to_date and not (role == FOLLOWER and node.fetched_once)
     if role == FOLLOWER and not switches.follower_grants_no_vote:
@@ -84,9 +88,12 @@ def _grants(node: RaftNode, request: VoteRequest) -> bool:
     if role in (UNATTACHED, PROSPECTIVE):
         voted = node.voted
         if voted is not None and switches.one_vote_per_epoch:
-            return voted[0] == request.replica[0] and voted[1] in (NO_DIRECTORY, request.replica[1])
-        return node.leader_id < 0 and up_to_date
-    return not switches.one_vote_per_epoch and role != RESIGNED and up_to_date
+            same = voted[1] in (NO_DIRECTORY, request.replica[1]) or not switches.vote_is_for_one_directory
+            return voted[0] == request.replica[0] and same
+        return (node.leader_id < 0 or not switches.vote_needs_no_known_leader) and up_to_date
+    if role == RESIGNED:
+        return not switches.resigned_grants_no_vote
+    return up_to_date and not (switches.one_vote_per_epoch and switches.candidate_grants_no_vote)
 
 
 def _persist_vote(node: RaftNode, request: VoteRequest) -> None:
@@ -116,7 +123,8 @@ def handle_vote_response(node: RaftNode, source: int, correlation: int, response
         return
     expected = PROSPECTIVE if response.pre_vote else CANDIDATE
     voters = node.voters
-    if node.role != expected or response.replica_epoch != node.epoch or voters is None:
+    is_late = response.replica_epoch != node.epoch and node.switches.votes_answer_this_epoch
+    if node.role != expected or is_late or voters is None:
         return
     key = _voter_key(node, response.voter)
     if key is None:
@@ -130,7 +138,7 @@ def _voter_key(node: RaftNode, voter: ReplicaKey) -> ReplicaKey | None:
     voters = node.voters
     if voters is None:
         return None
-    if voter in voters.keys:
+    if voter in voters.keys or not node.switches.only_voters_are_counted:
         return voter
     entry = voters.voter(voter[0])
     if entry is None:
@@ -144,6 +152,8 @@ def _count(node: RaftNode) -> None:
         return
     own = node.key
     granted = sum(1 for key in voters.keys if key in node.granted or (key[0] == own[0] and key[1] == NO_DIRECTORY))
+    if not node.switches.only_voters_are_counted:
+        granted = len(node.granted)
     rejected = sum(1 for key in voters.keys if key in node.rejected)
     if granted >= voters.majority:
         if node.role == PROSPECTIVE:
@@ -168,7 +178,7 @@ def lose_pre_vote(node: RaftNode) -> None:
 
 def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: BeginQuorumEpochRequest) -> None:
     error = NONE
-    if request.cluster_id != node.settings.cluster_id:
+    if is_stranger(node, request.cluster_id):
         error = INCONSISTENT_CLUSTER_ID
     elif request.leader_epoch < node.epoch:
         error = FENCED_LEADER_EPOCH
@@ -189,7 +199,7 @@ def handle_begin_epoch_response(
 
 def handle_end_epoch(node: RaftNode, source: int, correlation: int, request: EndQuorumEpochRequest) -> None:
     error = NONE
-    if request.cluster_id != node.settings.cluster_id:
+    if is_stranger(node, request.cluster_id):
         error = INCONSISTENT_CLUSTER_ID
     elif request.leader_epoch < node.epoch:
         error = FENCED_LEADER_EPOCH
@@ -266,6 +276,8 @@ def _send_votes(node: RaftNode, now_us: int, *, pre_vote: bool) -> int:
         # KIP-856: two voters may share an id, and so an address; they take turns.
         turn = node.correlation % len(keys)
         keys = keys[turn:] + keys[:turn]
+    if not node.switches.only_voters_are_counted:
+        keys += tuple((id, NO_DIRECTORY) for id in node.addresses.bootstrap_ids() if id not in voters.ids)  # noqa: A001
     for key in keys:
         if key == node.key or (key[0] == node.id and key[1] == NO_DIRECTORY):
             continue

@@ -99,7 +99,8 @@ class ChangeBuilder:
         if leader != partition.leader:
             record["leader"] = leader
             if from_elr:
-                self.isr = [leader]
+                if self.switches.elr_leader_is_the_isr:
+                    self.isr = [leader]
                 if self.switches.elr_leader_leaves_elr:
                     target_elr = [broker for broker in target_elr if broker != leader]
             if is_unclean:
@@ -107,17 +108,21 @@ class ChangeBuilder:
                     record["isr"] = [leader]
                     self.isr = [leader]
                 self.recovery = RECOVERING
-        elif any(replica not in self.replicas for replica in partition.replicas):
+        elif self._removes_replicas() and self.switches.removed_replica_bumps_leader_epoch:
             record["leader"] = partition.leader
         self._set_elr(record, target_elr, target_last_known, is_unclean=is_unclean)
         if "isr" not in record and (self.isr or self.elr_enabled) and self.isr != partition.isr:
             record["isr"] = self.isr
         shrunk = "isr" in record and len(set(partition.isr) - set(record["isr"])) > 0
-        if shrunk and "leader" not in record and self.metadata_version < 12:
+        bumps = self.metadata_version < 12 and self.switches.shrink_bumps_leader_epoch_before_3_6
+        if shrunk and "leader" not in record and bumps:
             record["leader"] = partition.leader
         self._set_last_known_leader(record)
         self._set_rest(record)
         return record if len(record) > 2 else None
+
+    def _removes_replicas(self) -> bool:
+        return any(replica not in self.replicas for replica in self.partition.replicas)
 
     def _complete_reassignment(self) -> None:
         if not self.removing and not self.adding:
@@ -126,9 +131,13 @@ class ChangeBuilder:
         if self.switches.completed_reassignment_leaves_isr:
             isr = [broker for broker in isr if broker not in self.removing]
         replicas = [broker for broker in self.replicas if broker not in self.removing]
-        if not isr or not set(self.adding) <= set(isr):
+        switches = self.switches
+        if not isr and switches.reassignment_keeps_an_isr:
             return
-        if len(self.adding) < len(self.removing) and not set(replicas) <= set(isr):
+        if not set(self.adding) <= set(isr) and switches.reassignment_waits_for_adding:
+            return
+        fewer = len(self.adding) < len(self.removing)
+        if fewer and not set(replicas) <= set(isr) and switches.reassignment_to_fewer_waits_for_isr:
             return
         self.isr, self.replicas, self.removing, self.adding = isr, replicas, [], []
 
@@ -154,7 +163,8 @@ class ChangeBuilder:
                 return False
             if not self.switches.election_prefers_isr:
                 return True
-            return broker in self.isr or (not self.isr and broker in elr)
+            may_be_elr = not self.isr or not self.switches.elr_leads_only_without_isr
+            return broker in self.isr or (may_be_elr and broker in elr)
 
         order = [broker for broker in self.replicas if valid(broker)]
         current = partition.leader
@@ -167,7 +177,7 @@ class ChangeBuilder:
         last_known = self._last_known_leader(elr)
         if last_known != NO_LEADER:
             return last_known, True, False
-        if election == UNCLEAN:
+        if election == UNCLEAN or not self.switches.unclean_election_needs_permission:
             alive = [broker for broker in self.replicas if self.usable(broker)]
             if alive:
                 return alive[0], True, False
@@ -178,15 +188,18 @@ class ChangeBuilder:
 
     def _last_known_leader(self, elr: list[int]) -> int:
         partition = self.partition
-        if self.unclean_recovery or not self.elr_enabled or self.isr or elr or len(partition.last_known_elr) != 1:
+        if self.unclean_recovery or not self.elr_enabled or len(partition.last_known_elr) != 1:
+            return NO_LEADER
+        if (self.isr or elr) and self.switches.last_known_leader_is_last_resort:
             return NO_LEADER
         broker = partition.last_known_elr[0]
-        if not self.release.dead_last_known_leader and not self.usable(broker):
+        checks = self.switches.last_known_leader_is_active and not self.release.dead_last_known_leader
+        if checks and not self.usable(broker):
             return NO_LEADER
         return broker
 
     def _set_elr(self, record: dict[str, Any], elr: list[int], last_known: list[int], *, is_unclean: bool) -> None:
-        if is_unclean or not self.elr_enabled:
+        if (is_unclean and self.switches.unclean_election_empties_elr) or not self.elr_enabled:
             elr = []
         if elr != self.partition.elr:
             record["eligibleLeaderReplicas"] = elr

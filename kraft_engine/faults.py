@@ -11,6 +11,7 @@ from typing import Any
 from kraft_engine.cluster import Cluster
 from kraft_engine.disks import Damage
 from kraft_engine.invariants import RaftInvariants
+from kraft_engine.voters import ReplicaKey
 from kraft_engine.world import MS
 
 
@@ -143,6 +144,22 @@ class Faults:
     def _writable(self, slot: int, _: Any) -> None:
         self.cluster.processes[slot].disk.read_only = False
         self._restart_slot(slot)
+
+    def replace_disk(self, voters: tuple[ReplicaKey, ...]) -> None:
+        """A disk is replaced under a new directory id: the old voter is dead for good, the newcomer an observer.
+
+        Safe for any voter; only done while the other voters are a majority, or the run would end there.
+        """
+        cluster = self.cluster
+        process = self.chance.choose(cluster.processes)
+        alive = [key for key in voters if any((other.id, other.disk.directory) == key for other in cluster.processes)]
+        was_voter = (process.id, process.disk.directory) in alive
+        if not process.can_become_voter or len(alive) - was_voter <= len(voters) // 2:
+            return
+        old_key, old_end = (process.id, process.disk.directory), process.disk.log.end_offset
+        cluster.replace_disk(process.slot)
+        self.invariants.forget(process.slot, replaced=old_key, end_offset=old_end)
+        self.restart_later(process.slot)
 
     # Beyond the model
 

@@ -64,7 +64,10 @@ def poll_follower(node: RaftNode, now_us: int) -> int:
 
 
 def handle_fetch_response(node: RaftNode, source: int, correlation: int, response: FetchResponse) -> None:
-    if response.error or response.leader_epoch != node.epoch or node.role != FOLLOWER:
+    other_epoch = response.leader_epoch != node.epoch and (
+        response.leader_epoch > node.epoch or node.switches.fetched_batches_are_of_this_epoch
+    )
+    if response.error or other_epoch or node.role != FOLLOWER:
         node.learn(response.leader_epoch, response.leader_id)
         if response.error:
             node.back_off(source)
@@ -176,7 +179,8 @@ def install(node: RaftNode, snapshot: Snapshot) -> None:
         return
     node.witness.truncating(node, snapshot.id[0], by_snapshot=True)
     node.log.truncate_to_snapshot(snapshot)
-    node.load_history()
+    if node.switches.installed_snapshot_brings_its_voters:
+        node.load_history()
     node.pending_controls.clear()
     node.high_watermark = max(node.high_watermark, snapshot.id[0])
     node.witness.watermark_moved(node, by_leader=False)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft_engine.batches import Batch
-from kraft_engine.chronicle import Chronicle
-from kraft_engine.commit import CommitLedger
+from kraft_engine.election_invariants import ElectionInvariants
 from kraft_engine.log import SnapshotId
-from kraft_engine.raft import CANDIDATE, LEADER, ROLE_NAMES, RaftNode
+from kraft_engine.raft import LEADER, RaftNode
 from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, VoterSet, disjoint_majorities
 from kraft_engine.world import World
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from kraft_engine.cluster import Cluster
 
 
-class RaftInvariants(Chronicle):
+class RaftInvariants(ElectionInvariants):
     """The witness of one cluster. It sees every step of every node, and keeps the ledger of what is committed."""
 
     def __init__(self, world: World, *, is_static: bool = False) -> None:
@@ -30,103 +29,11 @@ class RaftInvariants(Chronicle):
         self.one_voter_per_id = True
         self.newcomers_fetch = True
         self.cluster: Cluster | None = None
-        self.ledger = CommitLedger()
-        self.leaders: dict[int, int] = {}
-        self.elections: dict[int, ReplicaKey] = {}
-        self.votes: dict[tuple[ReplicaKey, int], int] = {}
-        self.persisted_epochs: dict[ReplicaKey, int] = {}
-        self.voter_records: dict[int, list[int]] = {}
         self.marks: dict[int, tuple[RaftNode, int]] = {}
         self.seen_epochs: dict[int, int] = {}
         self.lost_ends: dict[ReplicaKey, int] = {}
         self.highest_mark = 0
         self.highest_mark_epoch = 0
-
-    # Elections
-
-    def role_changed(self, node: RaftNode) -> None:
-        """T StatesMatchRoles: what a role claims stands on the disk; the voter set is the log's newest."""
-        self.check_count += 1
-        state = node.disk.visible_state
-        if node.role == LEADER and (state is None or state.epoch != node.epoch or state.leader_id != node.id):
-            self.fail("StatesMatchRoles", f"node {node.id} leads epoch {node.epoch} without having it persisted")
-        if node.role == CANDIDATE:
-            if state is None or state.epoch != node.epoch or state.voted is None or state.voted[0] != node.id:
-                self.fail("StatesMatchRoles", f"node {node.id} stands in epoch {node.epoch} without a persisted vote")
-            if not node.is_voter:
-                self.fail("OnlyVotersStand", f"node {node.id} stands in epoch {node.epoch} as an observer")
-            self._check_history(node)
-        self.say(node.slot, f"node {node.id} {ROLE_NAMES[node.role]} epoch {node.epoch} end {node.log.end_offset}")
-
-    def _check_history(self, node: RaftNode) -> None:
-        """The latest voter set is that of the newest voter record in the log, committed or not."""
-        records = self.voter_records.get(node.slot)
-        newest = records[-1] if records else None
-        last = node.history.last_offset
-        from_snapshot = last is not None and self._in_snapshot(node, last) and (newest is None or newest <= last)
-        if newest is not None and newest >= node.log.start_offset and last != newest and not from_snapshot:
-            self.fail(
-                "VoterSetFollowsLog", f"node {node.id} uses the set of offset {last}, its log has one at {newest}"
-            )
-        if last is not None and last >= node.log.end_offset and last >= 0 and not self._in_snapshot(node, last):
-            self.fail("VoterSetFollowsLog", f"node {node.id} uses the set of offset {last}, above its log end")
-
-    @staticmethod
-    def _in_snapshot(node: RaftNode, offset: int) -> bool:
-        return any(snapshot.id[0] - 1 == offset for snapshot in node.log.snapshots)
-
-    def persisted(self, node: RaftNode) -> None:
-        """M MonotonicEpoch; M SingleLeader (T NeverTwoLeadersInSameEpoch); one vote in an epoch."""
-        self.check_count += 1
-        key = node.key
-        epoch = node.epoch
-        if epoch < self.persisted_epochs.get(key, 0):
-            self.fail("MonotonicEpoch", f"node {node.id} persists epoch {epoch} after {self.persisted_epochs[key]}")
-        self.persisted_epochs[key] = epoch
-        if node.leader_id >= 0:
-            known = self.leaders.setdefault(epoch, node.leader_id)
-            if known != node.leader_id:
-                self.fail("SingleLeader", f"epoch {epoch} has leaders {known} and {node.leader_id}")
-        if node.voted is not None:
-            vote = self.votes.setdefault((key, epoch), node.voted[0])
-            if vote != node.voted[0]:
-                self.fail("OneVotePerEpoch", f"node {node.id} votes for {vote} and {node.voted[0]} in epoch {epoch}")
-
-    def elected(self, node: RaftNode, voters: VoterSet, grants: tuple[ReplicaKey, ...]) -> None:
-        """Election safety, leader completeness, T ValidVotesRecv."""
-        epoch = node.epoch
-        earlier = self.elections.get(epoch)
-        if earlier is not None:
-            self.fail("ElectionSafety", f"epoch {epoch} elects {earlier[0]} and {node.id}")
-        self.elections[epoch] = node.key
-        self._check_grants(node, voters, grants)
-        ledger = self.ledger
-        count = ledger.committed_before(epoch)
-        if count:
-            last = ledger.batches[count - 1]
-            mine = node.log.batch_at(last.base_offset)
-            if node.log.end_offset < last.end_offset:
-                detail = f"leader {node.id} of epoch {epoch} ends at {node.log.end_offset}, committed is {last!r}"
-                self.fail("LeaderCompleteness", detail)
-            elif mine is not None and mine is not last and last.base_offset >= node.log.start_offset:
-                self.fail("LeaderCompleteness", f"leader {node.id} has {mine!r} where {last!r} is committed")
-        self._check_history(node)
-        ledger.elected(epoch, node.key, node.log.end_offset, voters)
-        self.record("elected", epoch=epoch, leader=node.id, start_offset=node.log.end_offset,
-                    voters=[list(key) for key in voters.keys])  # fmt: skip
-
-    def _check_grants(self, node: RaftNode, voters: VoterSet, grants: tuple[ReplicaKey, ...]) -> None:
-        counted = 0
-        for key in voters.keys:
-            if key in grants or (key[1] == NO_DIRECTORY and any(grant[0] == key[0] for grant in grants)):
-                counted += 1
-                if key[0] == node.id or key[1] == NO_DIRECTORY:
-                    continue
-                vote = self.votes.get((key, node.epoch))
-                if vote != node.id:
-                    self.fail("ValidVotes", f"voter {key[0]} did not vote for {node.id} in epoch {node.epoch}: {vote}")
-        if counted < voters.majority:
-            self.fail("MajorityElects", f"{node.id} leads epoch {node.epoch} with {counted} of {len(voters)} votes")
 
     # Replication
 
@@ -146,8 +53,19 @@ class RaftInvariants(Chronicle):
             for index, (name, _, _) in enumerate(batch.records):
                 if name in VOTER_RECORDS:
                     self.voter_records.setdefault(node.slot, []).append(batch.base_offset + index)
+            self._check_voter_records(node, batch)
         if by_leader:
             self._check_leader_append(node, batch)
+
+    def _check_voter_records(self, node: RaftNode, batch: Batch) -> None:
+        """Voter sets exist from kraft.version 1 on, which comes with the first of them (facts 7.9)."""
+        names = [name for name, _, _ in batch.records]
+        if "KRAFT_VERSION" in names and "KRAFT_VOTERS" not in names:
+            self.fail(
+                "KraftVersionBringsVoters", f"node {node.id} has {batch!r}, whose kraft.version comes without voters"
+            )
+        if "KRAFT_VOTERS" in names and "KRAFT_VERSION" not in names and not node.history.version:
+            self.fail("VotersNeedKraftVersion", f"node {node.id} has {batch!r}, voters under kraft.version 0")
 
     def _check_leader_append(self, node: RaftNode, batch: Batch) -> None:
         leader = node.leader
@@ -305,6 +223,7 @@ class RaftInvariants(Chronicle):
         if self.one_voter_per_id and len(set(voters.ids)) < len(voters):
             self.fail("OneVoterPerId", f"the set at {offset} has one id twice: {voters!r}")
         self._check_newcomers(node, offset, voters)
+        self._check_members(node, offset, voters)
         by_id = old.keys[0][1] == NO_DIRECTORY
         if (old.ids == voters.ids) if by_id else (old.keys == voters.keys):
             return
@@ -319,6 +238,24 @@ class RaftInvariants(Chronicle):
             self.fail("NoUncommittedSetUsedTwice", f"the set at {offset} builds on an uncommitted one at {predecessor}")
         if leader.high_watermark <= leader.epoch_start:
             self.fail("ChangeAfterEpochCommit", f"the set at {offset} precedes the commit of epoch {node.epoch}")
+
+    def _check_members(self, node: RaftNode, offset: int, voters: VoterSet) -> None:
+        """A dynamic set names directories, nodes that support its kraft.version, and what was asked for."""
+        leader = node.leader
+        if leader is None or not node.history.version:
+            return
+        old = leader.voters
+        if old.keys[0][1] == NO_DIRECTORY and old.ids != voters.ids:
+            self.fail("UpgradeKeepsVoters", f"the set at {offset} has {voters.ids}, configured are {old.ids}")
+        pending = leader.pending
+        asked = pending.voter.key if pending is not None and pending.offset == offset else None
+        if asked is not None and set(old.keys) ^ set(voters.keys) != {asked}:
+            self.fail("ChangeIsAsAsked", f"the set at {offset}: {old!r} becomes {voters!r}, asked for was {asked}")
+        for voter in voters:
+            if voter.directory == NO_DIRECTORY:
+                self.fail("VotersHaveDirectories", f"the set at {offset} names no directory for {voter.id}")
+            if node.addresses.max_kraft_version(voter.id) < node.history.version:
+                self.fail("VotersSupportKraftVersion", f"the set at {offset} has {voter.id}, which is too old for it")
 
     def _check_newcomers(self, node: RaftNode, offset: int, voters: VoterSet) -> None:
         """Whoever joins has once held all that its leader had: an empty voter could stop the quorum (KIP-853)."""
@@ -344,6 +281,8 @@ class RaftInvariants(Chronicle):
         made = node.log.latest_snapshot
         if made is not None and made.kraft_version and made.voters is None:
             self.fail("SnapshotHasVoters", f"node {node.id} makes {snapshot_id} without the voter set")
+        if made is not None and made.voters is not None and made.voters is node.history.static:
+            self.fail("StaticSnapshotHasNoVoters", f"node {node.id} makes {snapshot_id} with the configured voters")
         self.record("snapshot", node=node.id, offset=offset, epoch=epoch)
 
     def cleaned(self, node: RaftNode) -> None:

@@ -30,6 +30,8 @@ LEVELS = (7, 8, 11, 13, 14, 15, 17, 21, 23, 25, 27, 29, 30)
 class KafkaRun:
     """One seed's cluster. Within the model at most min ISR - 1 brokers are in doubt after a power cut at once."""
 
+    log_dir_counts: tuple[int, ...] = (1, 1, 2)
+
     def __init__(
         self,
         seed: int,
@@ -63,7 +65,9 @@ class KafkaRun:
             self.cluster.format_static(ids)
         broker_count = brokers if brokers is not None else chance.between(3, 6)
         for number in range(broker_count):
-            self.machine.add_broker(number + 1, log_dir_count=chance.choose((1, 1, 2)), rack=f"rack-{number % 3}")
+            self.machine.add_broker(
+                number + 1, log_dir_count=chance.choose(self.log_dir_counts), rack=f"rack-{number % 3}"
+            )
         self.faults = Faults(self.cluster, self.invariants, slots=self._controller_slots, restart=self.cluster.restart)
         self.value = 0
         self.doubtful: set[int] = set()

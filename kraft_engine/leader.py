@@ -20,7 +20,8 @@ def become_leader(node: RaftNode) -> None:
     node.voted = None
     leader = LeaderState(node, voters, granted)
     node.leader = leader
-    node.persist()
+    if node.switches.leadership_is_persisted:
+        node.persist()
     node.log.assign_epoch_start(node.epoch)
     node.enter(LEADER, 0)
     node.witness.elected(node, voters, granted)
@@ -63,7 +64,7 @@ def append(node: RaftNode, records: tuple[Record, ...], *, is_control: bool) -> 
     node.witness.appended(node, batch, by_leader=True)
     if is_control:
         node.membership.apply(node, batch)
-    if not node.sync():
+    if node.switches.leader_syncs_what_it_counts and not node.sync():
         return None
     if leader.replicas:
         leader.maybe_advance()

@@ -65,6 +65,7 @@ class LeaderState:
         "queued",
         "quorum_deadline_us",
         "replicas",
+        "updated_voters",
         "voters",
         "writable",
     )  # fmt: skip
@@ -82,6 +83,8 @@ class LeaderState:
         self.pending: PendingChange | None = None
         self.quorum_deadline_us = node.world.now_us + node.settings.check_quorum_us
         self.known_directories: dict[int, Voter] = {}
+        # What voters of a static quorum said of themselves by UpdateRaftVoter: what an upgrade of kraft.version needs.
+        self.updated_voters: dict[int, Voter] = {}
         self.writable = False
         self.forgot_removal = False
         # Drafts: changes that wait for the one under way (KIP-856), removed voters to be told so (KIP-642).

@@ -269,7 +269,10 @@ class KafkaMachine:
     ) -> None:
         self.invariants.became_leader(broker, key, replica, partition)
 
-    def counted(self, broker: ReplicaManager, leader_epoch: int, replica: Replica) -> None:
+    def counted(
+        self, broker: ReplicaManager, leader_epoch: int, key: TopicPartition, replica: Replica, fetch: tuple[int, int]
+    ) -> None:
+        self.invariants.counted(broker, key, replica, self.broker_by_id.get(fetch[0]), fetch[1])
         if leader_epoch != replica.leader_epoch:
             detail = f"leader {broker.id} of epoch {replica.leader_epoch} counts a fetch of epoch {leader_epoch}"
             self.invariants.fail("FetchInLeaderEpoch", detail)

@@ -115,7 +115,7 @@ class Kip853:
             node.update_sent_epoch = node.epoch
             entry = voters.voter(node.id)
             if node.history.version == 0 or (entry is not None and (entry.host, entry.port) != node.endpoint):
-                voter = Voter(node.id, node.directory, *node.endpoint)
+                voter = _as_voter(node)
                 node.request(slot, UpdateRaftVoterRequest(node.settings.cluster_id, node.epoch, voter))
         elif node.settings.auto_join and node.history.version >= 1 and voters is not None:
             node.update_sent_epoch = node.epoch
@@ -125,7 +125,7 @@ class Kip853:
             if old is not None:
                 node.request(slot, RemoveRaftVoterRequest(cluster_id, old.key))
             else:
-                voter = Voter(node.id, node.directory, *node.endpoint)
+                voter = _as_voter(node)
                 node.request(slot, AddRaftVoterRequest(cluster_id, voter, ack_when_committed=False))
 
     # Requests
@@ -143,7 +143,8 @@ class Kip853:
         if not error and leader is not None:
             voter = request.voter
             duplicate = leader.voters.voter(voter.id) is not None
-            if voter.directory == NO_DIRECTORY or not voter.host:
+            anonymous = voter.directory == NO_DIRECTORY and node.switches.new_voter_has_a_directory
+            if anonymous or not voter.host:
                 error = INVALID_REQUEST
             elif duplicate and node.switches.duplicate_voter_is_refused:
                 error = DUPLICATE_VOTER
@@ -170,10 +171,13 @@ class Kip853:
         if not pending.is_add or pending.offset >= 0 or response.replica[0] != pending.voter.id:
             return
         finalized = node.history.version
-        if not response.min_kraft_version <= finalized <= response.max_kraft_version:
+        is_able = response.min_kraft_version <= finalized <= response.max_kraft_version
+        if not is_able and node.switches.new_voter_supports_kraft_version:
             self._finish(node, leader, pending, INVALID_REQUEST)
             return
         state = leader.observers.get(pending.voter.key)
+        if pending.voter.directory == NO_DIRECTORY:
+            state = next((state for key, state in leader.observers.items() if key[0] == pending.voter.id), None)
         now_us = node.world.now_us
         caught_up = state is not None and state.last_caught_up_us >= 0 and now_us - state.last_fetch_us <= HOUR_US
         if not caught_up and node.switches.new_voter_has_caught_up:
@@ -190,16 +194,19 @@ class Kip853:
     def handle_remove(self, node: RaftNode, source: int, correlation: int, request: RemoveRaftVoterRequest) -> None:
         error = leader_only_error(node, request.cluster_id, node.epoch) or self._change_error(node)
         leader = node.leader
+        key = request.voter
         if not error and leader is not None:
+            if not node.switches.removal_names_a_directory:
+                key = next((other for other in leader.voters.keys if other[0] == key[0]), key)
             is_last = len(leader.voters) == 1 and node.switches.last_voter_stays
-            if request.voter not in leader.voters.keys or is_last:
+            if key not in leader.voters.keys or is_last:
                 error = VOTER_NOT_FOUND
         if error or leader is None:
             node.reply(source, correlation, VoterChangeResponse(error, node.leader_id, node.epoch))
             return
         deadline_us = node.world.now_us + request.timeout_us
         pending = PendingChange(False, Voter(*request.voter), source, correlation, deadline_us, True)
-        self._append_voters(node, leader, pending, leader.voters.removing(request.voter))
+        self._append_voters(node, leader, pending, leader.voters.removing(key))
 
     def handle_update(self, node: RaftNode, source: int, correlation: int, request: UpdateRaftVoterRequest) -> None:
         error = leader_only_error(node, request.cluster_id, request.current_leader_epoch)
@@ -212,7 +219,7 @@ class Kip853:
         if node.history.version == 0:
             if voter.id not in leader.voters.ids:
                 return VOTER_NOT_FOUND
-            leader.known_directories[voter.id] = voter
+            leader.known_directories[voter.id] = leader.updated_voters[voter.id] = voter
             return NONE
         error = self._change_error(node)
         if error:
@@ -234,13 +241,13 @@ class Kip853:
             return REQUEST_TIMED_OUT
         if leader.high_watermark < 0 and switches.change_waits_for_epoch_commit:
             return REQUEST_TIMED_OUT
-        if node.history.version == 0:
+        if node.history.version == 0 and switches.changes_need_kraft_version:
             return UNSUPPORTED_VERSION
         offset = node.history.last_offset
         mark = max(leader.high_watermark, node.high_watermark)
-        uncommitted = offset is None or offset >= (
-            leader.high_watermark if switches.change_waits_for_epoch_commit else mark
-        )
+        if offset is None:
+            return REQUEST_TIMED_OUT if switches.changes_need_kraft_version else NONE
+        uncommitted = offset >= (leader.high_watermark if switches.change_waits_for_epoch_commit else mark)
         if uncommitted and switches.change_waits_for_committed_predecessor:
             return REQUEST_TIMED_OUT
         return NONE
@@ -261,17 +268,29 @@ class Kip853:
     def upgrade_kraft_version(self, node: RaftNode) -> str:
         """UpdateFeatures(kraft.version=1) on the leader of a static quorum (facts 7.9; 4.1 and later)."""
         leader = node.leader
-        if leader is None or not leader.writable:
+        switches = node.switches
+        if leader is None or not (leader.writable or not switches.upgrade_waits_for_epoch_commit):
             return REQUEST_TIMED_OUT
         if node.history.version >= 1:
             return NONE
-        known = dict(leader.known_directories)
-        known[node.id] = Voter(node.id, node.directory, *node.endpoint)
-        if tuple(sorted(known)) != leader.voters.ids:
+        known = dict(leader.updated_voters)
+        known[node.id] = _as_voter(node)
+        able = all(voter.min_version <= 1 <= voter.max_version for voter in known.values())
+        if (tuple(sorted(known)) != leader.voters.ids or not able) and switches.upgrade_needs_every_voter:
             return INVALID_UPDATE_VERSION
         voters = VoterSet(known[id] for id in sorted(known))  # noqa: A001
-        append(node, (kraft_version_record(1), ("KRAFT_VOTERS", 0, voters.fields())), is_control=True)
+        records = (kraft_version_record(1), ("KRAFT_VOTERS", 0, voters.fields()))
+        if switches.upgrade_is_one_batch:
+            append(node, records, is_control=True)
+        else:
+            for record in records:
+                append(node, (record,), is_control=True)
         return NONE
+
+
+def _as_voter(node: RaftNode) -> Voter:
+    """What a node says of itself."""
+    return Voter(node.id, node.directory, *node.endpoint, max_version=node.addresses.max_kraft_version(node.id))
 
 
 def kraft_version_record(version: int) -> Record:
@@ -287,7 +306,7 @@ def _with_endpoint(voter: Voter, endpoint: tuple[str, int]) -> Voter:
 def _answer_api_versions(
     membership: Kip853, node: RaftNode, source: int, correlation: int, request: ApiVersionsRequest
 ) -> None:
-    node.reply(source, correlation, ApiVersionsResponse(node.key, 0, 1))
+    node.reply(source, correlation, ApiVersionsResponse(node.key, 0, node.addresses.max_kraft_version(node.id)))
 
 
 def _ignore(membership: Kip853, node: RaftNode, source: int, correlation: int, body: Any) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from kraft_engine.batches import Record
 from kraft_engine.broker_messages import AlterPartitionRequest
-from kraft_engine.controller import Controller
-from kraft_engine.image import Image
+from kraft_engine.controller_base import ControllerBase
+from kraft_engine.image import MIN_ISR, Image
 from kraft_engine.image_records import snapshot_records
 from kraft_engine.invariants import RaftInvariants
+from kraft_engine.operation_invariants import OperationInvariants
 from kraft_engine.partition import NO_LEADER, Partition
 from kraft_engine.replica_manager import ReplicaManager
 from kraft_engine.replicas import Replica, TopicPartition
@@ -29,10 +30,14 @@ class PartitionInvariants:
         self.reassigned: set[bytes] = set()
         self.stale: dict[TopicPartition, set[int]] = {}
         self.epochs: dict[TopicPartition, tuple[int, int, int]] = {}
+        self.epochs_of_brokers: dict[int, int] = {}
         self.acknowledged_count = 0
         self.lost_count = 0
         self.data_beyond_model = False
         self.strict_elr = True
+        # Within KIP-966's promise an unclean election, too, finds everything that was committed.
+        self.loss_is_forbidden = False
+        self.operations = OperationInvariants(self.fail, raft)
 
     def fail(self, name: str, detail: str) -> None:
         """Stops the run; once more power cuts came than KIP-966 allows for, what happens to data is their effect."""
@@ -50,11 +55,11 @@ class PartitionInvariants:
 
     # The controller's operations
 
-    def operation(self, controller: Controller, records: list[Record]) -> None:
+    def operation(self, controller: ControllerBase, records: list[Record]) -> None:
         """Checks every partition that an operation touched, as it is at the operation's end."""
         self.raft.check_count += 1
         image = controller.image
-        brokers_changed = False
+        brokers_changed = min_isr_changed = False
         touched: dict[TopicPartition, bool] = {}
         for name, _, fields in records:
             if name in ("PartitionRecord", "PartitionChangeRecord"):
@@ -62,6 +67,14 @@ class PartitionInvariants:
                 touched[key] = touched.get(key, False) or "replicas" in fields
             elif name in ("BrokerRegistrationChangeRecord", "RegisterBrokerRecord", "FenceBrokerRecord"):
                 brokers_changed = True
+            elif name == "ConfigRecord":
+                min_isr_changed = min_isr_changed or fields["name"] == MIN_ISR
+        self.operations.check(controller, records)
+        self.epochs_of_brokers = {broker: known["brokerEpoch"] for broker, known in image.brokers.items()}
+        if min_isr_changed and image.elr_enabled and self.strict_elr:
+            for partition in image.all_partitions():
+                name = f"{image.topics[partition.topic_id]}-{partition.index}"
+                self._elr(controller, partition, name, reassigned=False)
         for (topic_id, index), reassigned in touched.items():
             partition = image.partitions.get(topic_id, {}).get(index)
             if partition is not None:
@@ -70,7 +83,7 @@ class PartitionInvariants:
             for partition in image.all_partitions():
                 self._membership(image, partition)
 
-    def _partition(self, controller: Controller, partition: Partition, *, reassigned: bool) -> None:
+    def _partition(self, controller: ControllerBase, partition: Partition, *, reassigned: bool) -> None:
         image = controller.image
         name = f"{image.topics[partition.topic_id]}-{partition.index}"
         isr, elr = set(partition.isr), set(partition.elr)
@@ -102,7 +115,7 @@ class PartitionInvariants:
         elected = {partition.leader} if isr == {partition.leader} else set()
         self.stale[key] = known & (elr | elected)
 
-    def _elr(self, controller: Controller, partition: Partition, name: str, *, reassigned: bool) -> None:
+    def _elr(self, controller: ControllerBase, partition: Partition, name: str, *, reassigned: bool) -> None:
         min_isr = controller.min_isr(partition.topic_id)
         if reassigned:
             # Fewer replicas may mean a lower effective min ISR, under which a filled ELR is not recomputed (facts 6.5).
@@ -134,7 +147,7 @@ class PartitionInvariants:
         if snapshot_records(image) != snapshot_records(replayed):
             self.fail("SnapshotEqualsReplay", f"the snapshot at {offset} is not the replay of the log below it")
 
-    def _epochs(self, controller: Controller, partition: Partition) -> None:
+    def _epochs(self, controller: ControllerBase, partition: Partition) -> None:
         """Within one controller's reign a partition's epochs only grow, and each change counts."""
         key = (partition.topic_id, partition.index)
         reign, leader_epoch, partition_epoch = self.epochs.get(key, (-1, -1, -1))
@@ -144,14 +157,49 @@ class PartitionInvariants:
             self.fail("PartitionEpochsGrow", f"partition {partition.index}: {partition_epoch} after itself")
         self.epochs[key] = (controller.node.epoch, partition.leader_epoch, partition.partition_epoch)
 
+    def answered(self, end_offset: int) -> None:
+        """Whoever is told that an operation is done may rely on it."""
+        if end_offset > self.raft.ledger.committed_offset:
+            committed = self.raft.ledger.committed_offset
+            self.fail("AnsweredIsCommitted", f"answered is an operation up to {end_offset}, committed is {committed}")
+
     def altered(self, partition: Partition, request: AlterPartitionRequest) -> None:
         """An accepted AlterPartition was based on the partition as it is."""
+        name = f"partition {partition.index}"
+        isr, leader = request.isr, partition.leader
+        if request.broker_id != leader or leader not in isr:
+            self.fail("AlterComesFromLeader", f"{name} of leader {leader}: broker {request.broker_id} makes ISR {isr}")
+        if len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
+            self.fail("AlterNamesReplicas", f"{name} of replicas {partition.replicas}: ISR {isr}")
+        if request.leader_recovery_state and (len(isr) > 1 or not partition.recovering):
+            self.fail("AlterRecoversOnce", f"{name} recovering {partition.recovering}: RECOVERING with ISR {isr}")
+        for broker, epoch in request.new_isr:
+            registered = self.epochs_of_brokers.get(broker, -1)
+            if epoch >= 0 and epoch != registered:
+                self.fail("AlterNamesRunningBrokers", f"{name}: broker {broker} of epoch {epoch}, now {registered}")
         asked = request.leader_epoch, request.partition_epoch
         known = partition.leader_epoch, partition.partition_epoch
         if asked != known:
             self.fail("AlterOnCurrentState", f"partition {partition.index}: asked at {asked}, is at {known}")
 
     # Data
+
+    def counted(
+        self,
+        broker: ReplicaManager,
+        key: TopicPartition,
+        replica: Replica,
+        follower: ReplicaManager | None,
+        offset: int,
+    ) -> None:
+        """T LogMatching, by induction: what a fetch says is held below its offset is what the leader holds there."""
+        held = follower.replicas.get(key) if follower is not None else None
+        if held is None or offset == 0 or held.end_offset < offset or held.leader_epoch != replica.leader_epoch:
+            return
+        if held.values[offset - 1] != replica.values[offset - 1]:
+            self.fail(
+                "DataLogMatching", f"leader {broker.id} of partition {key[1]} and a follower differ at {offset - 1}"
+            )
 
     def became_leader(
         self, broker: ReplicaManager, key: TopicPartition, replica: Replica, partition: Partition
@@ -188,7 +236,7 @@ class PartitionInvariants:
         broker: ReplicaManager,
         key: TopicPartition,
         replica: Replica,
-        controller: Controller | None,
+        controller: ControllerBase | None,
         brokers: Mapping[int, ReplicaManager],
     ) -> None:
         """T ConsistentRead and LeaderCandidateCompleteness, at every move of a data high watermark."""

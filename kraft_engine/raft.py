@@ -173,14 +173,16 @@ class RaftNode:
             self.addresses.died(self.slot)
 
     def _start(self) -> None:
-        self.disk.recover()
-        self.load_history()
+        self.disk.recover(forget_empty_epochs=self.switches.empty_epochs_are_forgotten)
+        self.load_history(with_log=self.switches.restart_reads_voters_from_log)
         stored = self.disk.visible_state
         state = stored if stored is not None else QuorumState()
         self.epoch, self.leader_id, self.voted = state.epoch, state.leader_id, state.voted
         if not self.switches.restart_remembers_epoch:
             self.epoch = self.log.last_epoch
-        if state.voted is not None and state.version == 0:
+        if not self.switches.restart_remembers_vote:
+            self.voted = None
+        elif state.voted is not None and state.version == 0:
             self.voted = (state.voted[0], NO_DIRECTORY)
         if self.log.snapshots:
             self.high_watermark = max(self.high_watermark, self.log.snapshots[-1].id[0])
@@ -203,7 +205,7 @@ class RaftNode:
             self.become_prospective()
         self._poll()
 
-    def load_history(self) -> None:
+    def load_history(self, *, with_log: bool = True) -> None:
         """Reads the voter history anew: newest snapshot, then every control record of the log above it."""
         history = self.history
         history.clear()
@@ -215,7 +217,7 @@ class RaftNode:
                 history.add_version(base - 1, snapshot.kraft_version)
             if snapshot.voters is not None:
                 history.add(base - 1, snapshot.voters)
-        for batch in self.log.batches:
+        for batch in self.log.batches if with_log else ():
             if batch.is_control and batch.base_offset >= base:
                 self.membership.apply(self, batch)
 
@@ -247,7 +249,8 @@ class RaftNode:
             self.voted = None
         self.epoch = epoch
         self.leader_id = -1
-        self.persist()
+        if self.switches.epoch_is_persisted:
+            self.persist()
         self.enter(UNATTACHED, self.random_election_timeout_us())
 
     def become_follower(self, epoch: int, leader_id: int) -> None:
@@ -257,7 +260,8 @@ class RaftNode:
         self.leader_id = leader_id
         self.fetched_once = False
         self.fetch_epoch_override = -1
-        self.persist()
+        if self.switches.epoch_is_persisted:
+            self.persist()
         self.enter(FOLLOWER, self.settings.fetch_timeout_us)
 
     def become_prospective(self) -> None:
@@ -279,7 +283,9 @@ class RaftNode:
         self.leader_id = -1
         with_directory = self.history.version or self.membership.votes_with_directory
         self.voted = self.key if with_directory else (self.id, NO_DIRECTORY)
-        self.granted, self.rejected = {self.key: True}, {}
+        if self.switches.pre_votes_are_no_votes:
+            self.granted = {self.key: True}
+        self.rejected = {}
         self.persist(voted=True)
         self.enter(CANDIDATE, self.random_election_timeout_us())
 
@@ -298,7 +304,10 @@ class RaftNode:
                 self.become_follower(epoch, leader_id)
             else:
                 self.become_unattached(epoch)
-        elif epoch == self.epoch and leader_id >= 0 and leader_id != self.id and self.leader_id < 0:
+            return
+        is_news = epoch == self.epoch and self.leader_id < 0
+        falls = epoch < self.epoch and not self.switches.epoch_never_falls
+        if (is_news or falls) and leader_id >= 0 and leader_id != self.id:
             self.become_follower(epoch, leader_id)
 
     # The disk
@@ -354,9 +363,10 @@ class RaftNode:
     def _receive(self, source: int, correlation: int, body: Any) -> None:
         if correlation < 0:
             flight = self.in_flight.get(source)
-            if flight is None or flight[0] != -correlation:
+            if flight is not None and flight[0] == -correlation:
+                del self.in_flight[source]
+            elif not self.switches.admit_unawaited(type(body).__name__):
                 return
-            del self.in_flight[source]
         handler = HANDLERS.get(type(body))
         if handler is not None:
             handler(self, source, correlation, body)

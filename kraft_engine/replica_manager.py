@@ -125,7 +125,7 @@ class ReplicaManager(ABC):
                 diverging = None
             records: tuple[tuple[int, int], ...] = ()
             if diverging is None and offset <= replica.end_offset:
-                self.host.counted(self, leader_epoch, replica)
+                self.host.counted(self, leader_epoch, key, replica, (request.broker_id, offset))
                 self._count(node, key, replica, request, offset)
                 stop = offset + FETCH_RECORDS
                 records = tuple(zip(replica.epochs[offset:stop], replica.values[offset:stop], strict=True))
@@ -145,7 +145,8 @@ class ReplicaManager(ABC):
         if offset >= replica.end_offset:
             state.last_caught_up_us = now_us
         self._advance(key, replica)
-        caught_up = offset >= max(replica.high_watermark, replica.epoch_start)
+        wanted = replica.epoch_start if self.host.switches.isr_expansion_reaches_epoch_start else 0
+        caught_up = offset >= max(replica.high_watermark, wanted)
         if not self.host.switches.isr_expansion_needs_caught_up:
             caught_up = True
         may_join = request.broker_id not in replica.isr and replica.pending_isr is None
@@ -231,7 +232,10 @@ class ReplicaManager(ABC):
     def fetched(self, node: RaftNode, message: DataFetchResponse) -> None:
         for key, leader_epoch, offset, diverging, records, mark in message.parts:
             replica = self.replicas.get(key)
-            if replica is None or replica.is_leader or replica.end_offset != offset:
+            follows = replica is not None and replica.end_offset == offset
+            if replica is None or replica.is_leader:
+                continue
+            if not follows and self.host.switches.data_answers_follow_the_log:
                 continue
             if leader_epoch != replica.leader_epoch and self.host.switches.data_leader_epoch_fences:
                 continue

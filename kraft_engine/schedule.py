@@ -138,7 +138,7 @@ class RandomRun:
         if node is None or voters is None:
             return
         if chance.happens(0.15):
-            self._replace_disk(voters.keys)
+            self.faults.replace_disk(voters.keys)
             return
         outside = [
             process
@@ -162,22 +162,6 @@ class RandomRun:
         cluster = self.cluster
         leaders = [node for node in cluster.nodes() if node.role == LEADER and not cluster.processes[node.slot].paused]
         return self.world.chance.choose(leaders) if leaders else None
-
-    def _replace_disk(self, voters: tuple[ReplicaKey, ...]) -> None:
-        """A disk is replaced under a new directory id: the old voter is dead for good, the newcomer an observer.
-
-        Safe for any voter; only done while the other voters are a majority, or the run would end there.
-        """
-        cluster = self.cluster
-        process = self.world.chance.choose(cluster.processes)
-        alive = [key for key in voters if any((other.id, other.disk.directory) == key for other in cluster.processes)]
-        was_voter = (process.id, process.disk.directory) in alive
-        if not process.can_become_voter or len(alive) - was_voter <= len(voters) // 2:
-            return
-        old_key, old_end = (process.id, process.disk.directory), process.disk.log.end_offset
-        cluster.replace_disk(process.slot)
-        self.invariants.forget(process.slot, replaced=old_key, end_offset=old_end)
-        self.faults.restart_later(process.slot)
 
 
 def make_snapshot(node: RaftNode) -> Snapshot | None:
@@ -203,7 +187,7 @@ def make_snapshot(node: RaftNode) -> Snapshot | None:
         (offset, epoch), image, node.history.version_at(offset - 1), voters, batch.timestamp_ms,
         node.world.wall_ms(node.skew_ms),
     )  # fmt: skip
-    if snapshot.voters is node.history.static:
+    if snapshot.voters is node.history.static and switches.static_snapshot_names_no_voters:
         # Nothing in the log says who votes (kraft.version 0): the configuration does.
         snapshot.voters = None
     log.snapshots.append(snapshot)

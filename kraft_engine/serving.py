@@ -24,15 +24,20 @@ from kraft_engine.raft import NEVER, RaftNode
 from kraft_engine.voters import NO_DIRECTORY, Voter
 
 
+def is_stranger(node: RaftNode, cluster_id: str) -> bool:
+    """A request of another cluster is refused before anything of it is believed."""
+    return cluster_id != node.settings.cluster_id and node.switches.requests_name_their_cluster
+
+
 def leader_only_error(node: RaftNode, cluster_id: str, epoch: int) -> str:
     """Facts 7.3: what a request for the leader meets before anything else."""
-    if cluster_id != node.settings.cluster_id:
+    if is_stranger(node, cluster_id):
         return INCONSISTENT_CLUSTER_ID
     if node.stopping:
         return BROKER_NOT_AVAILABLE
     if epoch < node.epoch and node.switches.leader_fences_old_epochs:
         return FENCED_LEADER_EPOCH
-    if epoch > node.epoch:
+    if epoch > node.epoch and node.switches.leader_refuses_later_epochs:
         return UNKNOWN_LEADER_EPOCH
     return NONE if node.leader is not None else NOT_LEADER_OR_FOLLOWER
 
@@ -47,8 +52,10 @@ def handle_fetch(node: RaftNode, source: int, correlation: int, request: FetchRe
         leader.no_followers.discard(request.replica[0])
         node.reply(source, correlation, FetchResponse(NOT_FOLLOWER, node.id, node.epoch))
         return
-    if _is_valid(node, request):
+    is_valid = _is_valid(node, request)
+    if is_valid or not node.switches.diverging_fetch_does_not_count:
         _acknowledge(node, leader, request)
+    if is_valid:
         nothing_new = request.fetch_offset >= node.log.end_offset and request.high_watermark >= leader.high_watermark
         if node.leader is leader and nothing_new:
             deadline_us = node.world.now_us + request.max_wait_us

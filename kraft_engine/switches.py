@@ -20,6 +20,22 @@ class Switches:
     follower_grants_no_vote: bool = True
     only_voters_stand: bool = True
     restart_remembers_epoch: bool = True
+    restart_remembers_vote: bool = True
+    vote_is_for_one_directory: bool = True
+    leader_grants_no_vote: bool = True
+    candidate_grants_no_vote: bool = True
+    resigned_grants_no_vote: bool = True
+    vote_needs_no_known_leader: bool = True
+    voter_adopts_higher_epoch: bool = True
+    voter_fences_old_epochs: bool = True
+    votes_name_their_voter: bool = True
+    votes_answer_this_epoch: bool = True
+    pre_votes_are_no_votes: bool = True
+    only_voters_are_counted: bool = True
+    epoch_never_falls: bool = True
+    epoch_is_persisted: bool = True
+    leadership_is_persisted: bool = True
+    requests_name_their_cluster: bool = True
     # Replication (KafkaRaftLog, LeaderState)
     leader_checks_divergence: bool = True
     follower_truncates_on_divergence: bool = True
@@ -34,12 +50,21 @@ class Switches:
     recovery_cuts_torn_tail: bool = True
     follower_watermark_within_log: bool = True
     truncation_by_epoch: bool = True
+    answers_match_their_requests: bool = True
+    fetched_batches_are_of_this_epoch: bool = True
+    leader_refuses_later_epochs: bool = True
+    diverging_fetch_does_not_count: bool = True
+    empty_epochs_are_forgotten: bool = True
+    leader_syncs_what_it_counts: bool = True
     # Snapshots (SnapshotGenerator, KafkaRaftLog)
     snapshot_below_high_watermark: bool = True
     cleaning_keeps_a_snapshot: bool = True
     snapshot_carries_voters: bool = True
     snapshot_at_batch_end: bool = True
     snapshot_epoch_is_of_its_last_record: bool = True
+    static_snapshot_names_no_voters: bool = True
+    installed_snapshot_brings_its_voters: bool = True
+    restart_reads_voters_from_log: bool = True
     # Membership (KIP-853 as shipped, facts 7.4 to 7.8)
     change_waits_for_epoch_commit: bool = True
     change_waits_for_committed_predecessor: bool = True
@@ -52,6 +77,13 @@ class Switches:
     voters_match_by_directory: bool = True
     new_voter_has_caught_up: bool = True
     last_voter_stays: bool = True
+    changes_need_kraft_version: bool = True
+    new_voter_has_a_directory: bool = True
+    new_voter_supports_kraft_version: bool = True
+    removal_names_a_directory: bool = True
+    upgrade_needs_every_voter: bool = True
+    upgrade_waits_for_epoch_commit: bool = True
+    upgrade_is_one_batch: bool = True
     # Controller and brokers (KIP-966 as shipped, facts 6)
     high_watermark_needs_min_isr: bool = True
     high_watermark_needs_whole_isr: bool = True
@@ -77,6 +109,47 @@ class Switches:
     data_leader_checks_divergence: bool = True
     pending_members_hold_the_watermark: bool = True
     snapshot_outside_transaction: bool = True
+    election_needs_online_directory: bool = True
+    offline_directory_leaves_isr: bool = True
+    open_transaction_is_aborted: bool = True
+    answers_wait_for_commit: bool = True
+    unfencing_needs_caught_up: bool = True
+    new_registration_is_fenced: bool = True
+    restarted_broker_leaves_isr: bool = True
+    unregistered_broker_leaves_isr: bool = True
+    new_partition_isr_is_active: bool = True
+    elr_leads_only_without_isr: bool = True
+    elr_leader_is_the_isr: bool = True
+    unclean_election_needs_permission: bool = True
+    unclean_election_empties_elr: bool = True
+    last_known_leader_is_last_resort: bool = True
+    last_known_leader_is_active: bool = True
+    removed_replica_bumps_leader_epoch: bool = True
+    shrink_bumps_leader_epoch_before_3_6: bool = True
+    reassignment_waits_for_adding: bool = True
+    reassignment_to_fewer_waits_for_isr: bool = True
+    reassignment_keeps_an_isr: bool = True
+    cancelled_reassignment_keeps_an_isr: bool = True
+    min_isr_change_clears_elr: bool = True
+    node_min_isr_needs_elr_off: bool = True
+    cluster_min_isr_stays_with_elr: bool = True
+    elr_begins_with_cluster_min_isr: bool = True
+    metadata_version_never_falls: bool = True
+    alter_partition_checks_broker_epochs: bool = True
+    alter_partition_comes_from_leader: bool = True
+    alter_partition_isr_is_of_replicas: bool = True
+    alter_partition_isr_has_leader: bool = True
+    recovering_leader_is_alone: bool = True
+    recovered_partition_stays_recovered: bool = True
+    isr_expansion_reaches_epoch_start: bool = True
+    data_answers_follow_the_log: bool = True
+    clean_shutdown_syncs: bool = True
+
+    def admit_unawaited(self, message: str) -> bool:
+        """Whether a rule that is off lets an answer of this type pass that nobody waits for."""
+        late_vote = message == "VoteResponse" and not self.votes_answer_this_epoch
+        late_batches = message == "FetchResponse" and not self.fetched_batches_are_of_this_epoch
+        return late_vote or late_batches or not self.answers_match_their_requests
 
     def without(self, name: str) -> Switches:
         """These switches with one rule off."""

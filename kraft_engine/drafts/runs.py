@@ -46,7 +46,7 @@ class Kip856Run(RandomRun):
             process = cluster.processes[cluster.slot_of(key[0])]
             cluster.ask(node.slot, AddRaftVoterRequest(cluster_id, cluster.voter_of(process)))
         elif node.leader.bootstrapped and self._all_know_voters(node.history.entries()[0][0]):
-            self._replace_disk(node.leader.voters.keys)
+            self.faults.replace_disk(node.leader.voters.keys)
 
     def _all_know_voters(self, first_offset: int) -> bool:
         """Until it reads the AddVoterRecords, a new disk votes by the configured ids: never two of those at once."""

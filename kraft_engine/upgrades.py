@@ -1,0 +1,82 @@
+"""Random runs of a static quorum that becomes a dynamic one on the way (kraft.version 0 to 1; facts 7.9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft_engine.membership import Kip853
+from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from kraft_engine.raft import RaftNode
+from kraft_engine.schedule import CLUSTER_ID, RandomRun
+from kraft_engine.switches import ALL_ON, Switches
+from kraft_engine.voters import NO_DIRECTORY, Voter
+from kraft_engine.world import MS
+
+
+class UpgradeRun(RandomRun):
+    """Administrators ask for the upgrade again and again, and for changes of membership before and after it."""
+
+    def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
+        self.upgrades = Kip853()
+        super().__init__(seed, switches=switches, rules=self.upgrades, beyond_model=beyond_model, static=True)
+        self.plan.change_voters = True
+        self.world.after(self.world.chance.between(300 * MS, 6_000 * MS), self._upgrade)
+        if self.world.chance.happens(0.3):
+            self.world.after(self.world.chance.below(2_000 * MS), self._upgrade_at_once)
+
+    def _build(self) -> None:
+        super()._build()
+        first = self.plan.voters + 1
+        for extra in range(1 + self.world.chance.below(2)):
+            self.cluster.add_process(first + extra)
+        if self.world.chance.happens(0.3):
+            # A spare controller of a release that knows no dynamic quorum.
+            self.cluster.old_release_ids.add(first)
+
+    def _upgrade(self, _: Any, __: Any) -> None:
+        chance = self.world.chance
+        node = self._some_leader()
+        if node is not None and node.history.version == 0:
+            error = self.upgrades.upgrade_kraft_version(node)
+            self.invariants.record("fault", what="kraft.version upgrade asked for", node=node.id, error=error)
+        self.world.after(chance.between(100 * MS, 3_000 * MS), self._upgrade)
+
+    def _upgrade_at_once(self, _: Any, __: Any) -> None:
+        """Somebody asks as soon as there is a leader, before its epoch is committed."""
+        node = self._some_leader()
+        is_new = node is not None and node.leader is not None and not node.leader.writable
+        if node is not None and is_new and node.history.version == 0:
+            self.upgrades.upgrade_kraft_version(node)
+        self.world.after(1 * MS if is_new else 15 * MS, self._upgrade_at_once)
+
+    def _change_voters(self) -> None:
+        """As in any dynamic quorum once it is one; before, every change must be refused."""
+        node = self._some_leader()
+        if node is None or node.voters is None:
+            return
+        chance = self.world.chance
+        if node.history.version == 0:
+            self._ask_too_soon(node)
+        elif chance.happens(0.15):
+            spare = chance.choose([process for process in self.cluster.processes if process.can_become_voter])
+            voter = Voter(spare.id, NO_DIRECTORY, *spare.endpoint)
+            self.cluster.ask(node.slot, AddRaftVoterRequest(CLUSTER_ID, voter))
+        elif chance.happens(0.15):
+            # The disk that was replaced long ago.
+            stale = (chance.choose(node.voters.ids), chance.uuid())
+            self.cluster.ask(node.slot, RemoveRaftVoterRequest(CLUSTER_ID, stale))
+        else:
+            super()._change_voters()
+
+    def _ask_too_soon(self, node: RaftNode) -> None:
+        cluster, voters = self.cluster, node.voters
+        if voters is None:
+            return
+        outside = [
+            process for process in cluster.processes if process.id not in voters.ids and process.can_become_voter
+        ]
+        if outside and self.world.chance.happens(0.6):
+            voter = cluster.voter_of(self.world.chance.choose(outside))
+            cluster.ask(node.slot, AddRaftVoterRequest(CLUSTER_ID, voter))
+        else:
+            cluster.ask(node.slot, RemoveRaftVoterRequest(CLUSTER_ID, self.world.chance.choose(voters.keys)))
