@@ -65,9 +65,8 @@ class KafkaRun:
             self.cluster.format_static(ids)
         broker_count = brokers if brokers is not None else chance.between(3, 6)
         for number in range(broker_count):
-            self.machine.add_broker(
-                number + 1, log_dir_count=chance.choose(self.log_dir_counts), rack=f"rack-{number % 3}"
-            )
+            dirs = chance.choose(self.log_dir_counts)
+            self.machine.add_broker(number + 1, log_dir_count=dirs, rack=f"rack-{number % 3}")
         self.faults = Faults(self.cluster, self.invariants, slots=self._controller_slots, restart=self.cluster.restart)
         self.value = 0
         self.doubtful: set[int] = set()

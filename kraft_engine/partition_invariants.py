@@ -35,8 +35,6 @@ class PartitionInvariants:
         self.lost_count = 0
         self.data_beyond_model = False
         self.strict_elr = True
-        # Within KIP-966's promise an unclean election, too, finds everything that was committed.
-        self.loss_is_forbidden = False
         self.operations = OperationInvariants(self.fail, raft)
 
     def fail(self, name: str, detail: str) -> None:
@@ -72,9 +70,9 @@ class PartitionInvariants:
         self.operations.check(controller, records)
         self.epochs_of_brokers = {broker: known["brokerEpoch"] for broker, known in image.brokers.items()}
         if min_isr_changed and image.elr_enabled and self.strict_elr:
-            for partition in image.all_partitions():
-                name = f"{image.topics[partition.topic_id]}-{partition.index}"
-                self._elr(controller, partition, name, reassigned=False)
+            for other in image.all_partitions():
+                name = f"{image.topics[other.topic_id]}-{other.index}"
+                self._elr(controller, other, name, reassigned=False)
         for (topic_id, index), reassigned in touched.items():
             partition = image.partitions.get(topic_id, {}).get(index)
             if partition is not None:

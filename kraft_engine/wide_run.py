@@ -36,7 +36,6 @@ class WideRun(KafkaRun):
         release = next(name for first, name in RELEASES if level >= first)
         super().__init__(seed, switches=switches, beyond_model=beyond_model, metadata_version=level, release=release)
         self.membership = Kip853()
-        self.partition_invariants.loss_is_forbidden = not beyond_model
         self.world.after(500 * MS, self._idle)
         self.world.after(2_500 * MS, self._place)
 
