@@ -32,7 +32,6 @@ class Broker(ReplicaManager):
     def __init__(self, host: BrokerHost, slot: int, broker_id: int, log_dirs: list[bytes]) -> None:
         super().__init__(host, slot, broker_id, log_dirs)
         self.listener: Listener = PLAINTEXT
-        self.offline_dirs: list[bytes] = []
         self.rack: str | None = None
         self.clean_epoch = -1
         self.fenced = True

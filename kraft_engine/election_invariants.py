@@ -85,6 +85,10 @@ class ElectionInvariants(Chronicle):
         if state is None or state.version == 0:
             voted = (voted[0], NO_DIRECTORY)
         place = (node.key, node.epoch)
+        if place not in self.votes and node.leader_id not in (-1, voted[0]):
+            self.fail(
+                "NoVoteUnderALeader", f"node {node.id} votes for {voted[0]} in epoch {node.epoch}, which has a leader"
+            )
         vote = self.votes.setdefault(place, voted)
         same_directory = NO_DIRECTORY in (vote[1], voted[1]) or vote[1] == voted[1]
         if vote[0] != voted[0] or not same_directory:

@@ -132,7 +132,7 @@ class ChangeBuilder:
             isr = [broker for broker in isr if broker not in self.removing]
         replicas = [broker for broker in self.replicas if broker not in self.removing]
         switches = self.switches
-        if not isr and switches.reassignment_keeps_an_isr:
+        if not isr:
             return
         if not set(self.adding) <= set(isr) and switches.reassignment_waits_for_adding:
             return

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kraft_engine.chronicle import InvariantViolationError
-from kraft_engine.drafts import Kip642Run
 from kraft_engine.image import ReplayError
 from kraft_engine.kafka_run import KafkaRun
 from kraft_engine.schedule import RandomRun
 from kraft_engine.storms import ElectionStorm
 from kraft_engine.switches import ALL_ON, RULES
 from kraft_engine.upgrades import UpgradeRun
-from kraft_engine.wide_run import WideRun
+from kraft_engine.wide_run import WideBeyondRun, WideRun
 
 SEED_LIMIT = 500
 RAFT_EVENTS, KAFKA_EVENTS = 5_000, 10_000
@@ -24,17 +23,18 @@ RULES_BY_SCHEDULE: dict[type[RandomRun] | type[KafkaRun], tuple[str, ...]] = {
         "restart_remembers_vote", "vote_is_for_one_directory", "leader_grants_no_vote", "resigned_grants_no_vote",
         "vote_needs_no_known_leader", "voter_fences_old_epochs", "votes_answer_this_epoch", "votes_name_their_voter",
         "answers_match_their_requests", "fetched_batches_are_of_this_epoch", "leader_refuses_later_epochs",
-        "requests_name_their_cluster",
+        "empty_epochs_are_forgotten", "requests_name_their_cluster",
     ),
-    Kip642Run: ("empty_epochs_are_forgotten",),
+    WideBeyondRun: ("unclean_election_empties_elr",),
     WideRun: (
         "alter_partition_comes_from_leader", "alter_partition_isr_is_of_replicas", "alter_partition_isr_has_leader",
         "recovering_leader_is_alone", "recovered_partition_stays_recovered", "cluster_min_isr_stays_with_elr",
         "metadata_version_never_falls", "unregistered_broker_leaves_isr", "new_partition_isr_is_active",
         "cancelled_reassignment_keeps_an_isr", "open_transaction_is_aborted", "restarted_broker_leaves_isr",
         "node_min_isr_needs_elr_off", "last_known_leader_is_active",
-        "reassignment_to_fewer_waits_for_isr", "reassignment_keeps_an_isr", "election_needs_online_directory",
+        "reassignment_to_fewer_waits_for_isr", "election_needs_online_directory",
         "offline_directory_leaves_isr", "elr_begins_with_cluster_min_isr",
+        "min_isr_change_clears_elr", "isr_expansion_reaches_epoch_start", "alter_partition_checks_broker_epochs",
     ),
     UpgradeRun: (
         "changes_need_kraft_version", "new_voter_has_a_directory", "new_voter_supports_kraft_version",

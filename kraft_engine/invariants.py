@@ -247,6 +247,8 @@ class RaftInvariants(ElectionInvariants):
         old = leader.voters
         if old.keys[0][1] == NO_DIRECTORY and old.ids != voters.ids:
             self.fail("UpgradeKeepsVoters", f"the set at {offset} has {voters.ids}, configured are {old.ids}")
+        if old.keys[0][1] == NO_DIRECTORY and leader.high_watermark <= leader.epoch_start:
+            self.fail("ChangeAfterEpochCommit", f"the upgrade at {offset} precedes the commit of epoch {node.epoch}")
         pending = leader.pending
         asked = pending.voter.key if pending is not None and pending.offset == offset else None
         if asked is not None and set(old.keys) ^ set(voters.keys) != {asked}:

@@ -54,6 +54,7 @@ class KafkaRun:
                                segment_limit_bytes=chance.choose((20_000, 1 << 30)))  # fmt: skip
         self.invariants.cluster = self.cluster
         self.partition_invariants = PartitionInvariants(self.invariants)
+        self.partition_invariants.operations.unclean_is_asked = beyond_model
         self.machine = KafkaMachine(self.cluster, bootstrap, self.partition_invariants)
         count = controllers if controllers is not None else chance.choose((1, 3, 3))
         ids = tuple(range(3000, 3000 + count))

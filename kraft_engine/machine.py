@@ -63,6 +63,7 @@ class KafkaMachine:
         self.broker_by_id: dict[int, Broker] = {}
         self.recovery: RecoveryManager | None = None
         cluster.machine = self
+        invariants.brokers = self.broker_by_id
         self.world.after(SESSION_CHECK_US, self._check_sessions)
 
     def add_broker(self, broker_id: int, *, log_dir_count: int = 1, rack: str | None = None) -> Broker:

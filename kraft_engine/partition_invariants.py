@@ -30,6 +30,8 @@ class PartitionInvariants:
         self.reassigned: set[bytes] = set()
         self.stale: dict[TopicPartition, set[int]] = {}
         self.epochs: dict[TopicPartition, tuple[int, int, int]] = {}
+        # The brokers of the cluster, where there are any.
+        self.brokers: Mapping[int, ReplicaManager] = {}
         self.epochs_of_brokers: dict[int, int] = {}
         self.acknowledged_count = 0
         self.lost_count = 0
@@ -175,6 +177,12 @@ class PartitionInvariants:
             registered = self.epochs_of_brokers.get(broker, -1)
             if epoch >= 0 and epoch != registered:
                 self.fail("AlterNamesRunningBrokers", f"{name}: broker {broker} of epoch {epoch}, now {registered}")
+        committed = len(self.committed.get(request.key, ()))
+        for broker in set(isr) - set(partition.isr):
+            joining = self.brokers.get(broker)
+            held = joining.replicas.get(request.key) if joining is not None and joining.running else None
+            if held is not None and held.end_offset < committed:
+                self.fail("NewcomerIsComplete", f"{name}: {broker} joins the ISR at {held.end_offset} of {committed}")
         asked = request.leader_epoch, request.partition_epoch
         known = partition.leader_epoch, partition.partition_epoch
         if asked != known:
@@ -260,10 +268,10 @@ class PartitionInvariants:
             if registered is None or registered["incarnationId"] != other.incarnation:
                 continue
             held = other.replicas.get(key)
-            if held is not None and held.end_offset < mark:
+            if held is not None and held.end_offset < len(committed):
                 self.fail(
                     "CandidateCompleteness",
-                    f"member {member} of partition {key[1]} ends at {held.end_offset}, watermark is {mark}",
+                    f"member {member} of partition {key[1]} ends at {held.end_offset}, committed is {len(committed)}",
                 )
 
     def acknowledged(self, broker: ReplicaManager, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
@@ -277,4 +285,7 @@ class PartitionInvariants:
         )
 
 
-ABOUT_DATA = frozenset(("AckedIsCommitted", "AckedIsNotLost", "CandidateCompleteness", "ConsistentRead"))
+ABOUT_DATA = frozenset((
+    "AckedIsCommitted", "AckedIsNotLost", "CandidateCompleteness", "ConsistentRead", "DataLogMatching",
+    "NewcomerIsComplete",
+))  # fmt: skip

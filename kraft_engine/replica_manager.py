@@ -43,6 +43,12 @@ class ReplicaManager(ABC):
         self.incarnation = b""
         self.epoch = -1
         self.tick_count = 0
+        self.offline_dirs: list[bytes] = []
+        # A replica whose log dir is offline neither leads nor follows. (Older random runs let it go on.)
+        self.offline_replicas_stop = False
+
+    def is_offline(self, key: TopicPartition) -> bool:
+        return self.offline_replicas_stop and self.dir_of(key) in self.offline_dirs
 
     @abstractmethod
     def ask(self, node: RaftNode, request: BrokerRequest) -> None:
@@ -99,7 +105,7 @@ class ReplicaManager(ABC):
     def produce(self, key: TopicPartition, value: int) -> bool:
         """acks=all: refused below min ISR; acknowledged when the high watermark has passed it."""
         replica = self.replicas.get(key)
-        if replica is None or not replica.is_leader or not self.running:
+        if replica is None or not replica.is_leader or not self.running or self.is_offline(key):
             return False
         if len(replica.isr) < self.host.min_isr(self.slot, key):
             return False
@@ -116,7 +122,7 @@ class ReplicaManager(ABC):
         parts: list[FetchedPart] = []
         for key, leader_epoch, offset, last_epoch in request.positions:
             replica = self.replicas.get(key)
-            if replica is None or not replica.is_leader:
+            if replica is None or not replica.is_leader or self.is_offline(key):
                 continue
             if leader_epoch != replica.leader_epoch and self.host.switches.data_leader_epoch_fences:
                 continue
@@ -218,7 +224,7 @@ class ReplicaManager(ABC):
         image = self.host.image_of(self.slot)
         for key in sorted(self.replicas):
             replica = self.replicas[key]
-            if replica.is_leader or replica.leader_epoch < 0:
+            if replica.is_leader or replica.leader_epoch < 0 or self.is_offline(key):
                 continue
             leader = image.partitions[key[0]][key[1]].leader if key[0] in image.partitions else -1
             if leader >= 0 and leader != self.id:
@@ -233,7 +239,7 @@ class ReplicaManager(ABC):
         for key, leader_epoch, offset, diverging, records, mark in message.parts:
             replica = self.replicas.get(key)
             follows = replica is not None and replica.end_offset == offset
-            if replica is None or replica.is_leader:
+            if replica is None or replica.is_leader or self.is_offline(key):
                 continue
             if not follows and self.host.switches.data_answers_follow_the_log:
                 continue

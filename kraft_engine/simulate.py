@@ -12,7 +12,10 @@ from kraft_engine.drafts import draft_run
 from kraft_engine.kafka_run import KafkaRun
 from kraft_engine.scenarios.model import load
 from kraft_engine.schedule import RandomRun
+from kraft_engine.storms import ElectionStorm
 from kraft_engine.timeline import timeline_text
+from kraft_engine.upgrades import UpgradeRun
+from kraft_engine.wide_run import WideRun
 
 RANDOM_EVENTS = 10_000
 RAFT_EVENTS = 5_000
@@ -41,8 +44,10 @@ def scenario_names() -> list[str]:
 def simulate(scenario: str, seed: int, out: Path) -> Simulation:
     """Plays a scenario and writes its captures, truth and timeline below `out`, which must be empty or new.
 
-    `random` is a whole cluster within the model, `random-beyond` one with damage, `random-raft` a quorum whose voters
-    change, `random-raft-beyond` one whose disks lie, `random-kip856` and `random-kip642` quorums of the drafts.
+    `random` is a whole cluster within the model, `random-beyond` one with damage, `random-wide` one in which everything
+    is asked for; `random-raft` is a quorum whose voters change, `random-raft-beyond` one whose disks lie,
+    `random-storm` one of many elections, `random-upgrade` one that becomes dynamic; `random-kip856` and
+    `random-kip642` are quorums of the drafts.
     Raises ValueError for an unknown scenario or a folder that holds something, InvariantViolationError where the engine
     itself is wrong.
     """
@@ -71,9 +76,12 @@ def simulate(scenario: str, seed: int, out: Path) -> Simulation:
 def _random(scenario: str, seed: int, out: Path) -> Simulation:
     kind, beyond, dialect = RANDOM_KINDS[scenario]
     run: KafkaRun | RandomRun
-    if kind == "kafka":
-        run, events = KafkaRun(seed, beyond_model=beyond), RANDOM_EVENTS
+    if kind in ("kafka", "wide"):
+        run, events = (KafkaRun if kind == "kafka" else WideRun)(seed, beyond_model=beyond), RANDOM_EVENTS
         bootstrap_records = run.machine.bootstrap.feature_records()
+    elif kind != "raft":
+        run, events = (ElectionStorm if kind == "storm" else UpgradeRun)(seed), RAFT_EVENTS
+        bootstrap_records = []
     else:
         run, events = _raft_run(seed, dialect, beyond=beyond), RAFT_EVENTS
         bootstrap_records = []
@@ -112,8 +120,11 @@ def _raft_run(seed: int, dialect: Dialect, *, beyond: bool) -> RandomRun:
 RANDOM_KINDS: dict[str, tuple[str, bool, Dialect]] = {
     "random": ("kafka", False, Dialect.KIP853),
     "random-beyond": ("kafka", True, Dialect.KIP853),
+    "random-wide": ("wide", False, Dialect.KIP853),
     "random-raft": ("raft", False, Dialect.KIP853),
     "random-raft-beyond": ("raft", True, Dialect.KIP853),
+    "random-storm": ("storm", False, Dialect.KIP853),
+    "random-upgrade": ("upgrade", False, Dialect.KIP853),
     "random-kip856": ("raft", False, Dialect.KIP856),
     "random-kip642": ("raft", False, Dialect.KIP642),
 }

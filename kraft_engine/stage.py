@@ -63,6 +63,8 @@ class Stage:
         )
         self.invariants.cluster = self.cluster
         self.partitions = PartitionInvariants(self.invariants)
+        # Stories elect as they need to.
+        self.partitions.operations.unclean_is_asked = True
         self.bootstrap = Bootstrap(metadata_version, elr=elr, static_min_isr=static_min_isr)
         self.bootstrap.release = Release(release)
         self.machine = KafkaMachine(self.cluster, self.bootstrap, self.partitions)

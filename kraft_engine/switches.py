@@ -128,7 +128,6 @@ class Switches:
     shrink_bumps_leader_epoch_before_3_6: bool = True
     reassignment_waits_for_adding: bool = True
     reassignment_to_fewer_waits_for_isr: bool = True
-    reassignment_keeps_an_isr: bool = True
     cancelled_reassignment_keeps_an_isr: bool = True
     min_isr_change_clears_elr: bool = True
     node_min_isr_needs_elr_off: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft_engine.leader_state import LeaderState
 from kraft_engine.membership import Kip853
 from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.raft import RaftNode
@@ -13,16 +14,24 @@ from kraft_engine.voters import NO_DIRECTORY, Voter
 from kraft_engine.world import MS
 
 
+class ImpatientKip853(Kip853):
+    """Somebody asks for the upgrade whenever a voter has told of itself: before the epoch is committed, too."""
+
+    def _update(self, node: RaftNode, leader: LeaderState, voter: Voter) -> str:
+        error = super()._update(node, leader, voter)
+        if not error and node.leader is leader and leader.voters.keys[0][1] == NO_DIRECTORY:
+            self.upgrade_kraft_version(node)
+        return error
+
+
 class UpgradeRun(RandomRun):
     """Administrators ask for the upgrade again and again, and for changes of membership before and after it."""
 
     def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
-        self.upgrades = Kip853()
+        self.upgrades = ImpatientKip853() if seed % 3 == 0 else Kip853()
         super().__init__(seed, switches=switches, rules=self.upgrades, beyond_model=beyond_model, static=True)
         self.plan.change_voters = True
         self.world.after(self.world.chance.between(300 * MS, 6_000 * MS), self._upgrade)
-        if self.world.chance.happens(0.3):
-            self.world.after(self.world.chance.below(2_000 * MS), self._upgrade_at_once)
 
     def _build(self) -> None:
         super()._build()
@@ -40,14 +49,6 @@ class UpgradeRun(RandomRun):
             error = self.upgrades.upgrade_kraft_version(node)
             self.invariants.record("fault", what="kraft.version upgrade asked for", node=node.id, error=error)
         self.world.after(chance.between(100 * MS, 3_000 * MS), self._upgrade)
-
-    def _upgrade_at_once(self, _: Any, __: Any) -> None:
-        """Somebody asks as soon as there is a leader, before its epoch is committed."""
-        node = self._some_leader()
-        is_new = node is not None and node.leader is not None and not node.leader.writable
-        if node is not None and is_new and node.history.version == 0:
-            self.upgrades.upgrade_kraft_version(node)
-        self.world.after(1 * MS if is_new else 15 * MS, self._upgrade_at_once)
 
     def _change_voters(self) -> None:
         """As in any dynamic quorum once it is one; before, every change must be refused."""

@@ -36,8 +36,15 @@ class WideRun(KafkaRun):
         release = next(name for first, name in RELEASES if level >= first)
         super().__init__(seed, switches=switches, beyond_model=beyond_model, metadata_version=level, release=release)
         self.membership = Kip853()
+        for broker in self.machine.brokers.values():
+            broker.offline_replicas_stop = True
         self.world.after(500 * MS, self._idle)
         self.world.after(2_500 * MS, self._place)
+        # Several administrators at once, and bad luck that comes in threes.
+        for number in range(3):
+            self.world.after((2_100 + 100 * number) * MS, self._administer)
+        for number in range(2):
+            self.world.after((4_500 + 300 * number) * MS, self._fault)
 
     # Timers
 
@@ -95,20 +102,28 @@ class WideRun(KafkaRun):
         chance, image = self.world.chance, controller.image
         if not image.brokers or partition.leader == NO_LEADER:
             return
-        flaw = chance.below(5)
+        flaw = chance.below(6)
+        recovering = [other for other in image.all_partitions() if other.recovering and other.leader != NO_LEADER]
+        if recovering:
+            partition, flaw = recovering[0], 6
         sender = chance.choose(sorted(image.brokers)) if flaw == 0 else partition.leader
         isr, recovery = list(partition.isr), RECOVERED
         if flaw == 1:
             isr = [broker for broker in partition.replicas if broker != partition.leader]
         elif flaw == 2:
             isr = sorted({*isr, chance.choose(sorted(image.brokers))})
-        elif flaw >= 3:
+        elif flaw == 6:
+            recovery = RECOVERING
+            isr = sorted({*isr, *(broker for broker in partition.replicas if image.is_active(broker))})
+        elif flaw in (3, 4):
             recovery = RECOVERING
             isr = isr if flaw == 3 else [partition.leader]
         known = image.brokers.get(sender)
         if known is None:
             return
-        new_isr = tuple((broker, -1) for broker in isr)
+        # The epoch that a member had before its last restart.
+        new_isr = tuple((broker, max(image.brokers[broker]["brokerEpoch"] - 1, 0) if flaw == 5 else -1)
+                        for broker in isr if broker in image.brokers)  # fmt: skip
         request = AlterPartitionRequest(
             known["incarnationId"], sender, known["brokerEpoch"], (partition.topic_id, partition.index),
             partition.leader_epoch, partition.partition_epoch, new_isr, recovery, 1 << 30,
@@ -215,9 +230,14 @@ class WideRun(KafkaRun):
     def _elect_uncleanly(self, controller: Controller, partition: Partition) -> None:
         """Only where a leader is there, which must be refused, or beyond the model."""
         if partition.leader != NO_LEADER or self.beyond_model:
-            self.partition_invariants.operations.unclean_is_asked = True
             controller.elect(UNCLEAN, partition)
-            self.partition_invariants.operations.unclean_is_asked = False
+
+
+class WideBeyondRun(WideRun):
+    """The same beyond KIP-966's promise: power cuts without limit, unclean elections on request."""
+
+    def __init__(self, seed: int, *, switches: Switches = ALL_ON) -> None:
+        super().__init__(seed, switches=switches, beyond_model=True)
 
 
 REQUESTS = (
