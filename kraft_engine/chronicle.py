@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kraft_engine.raft import RaftNode
@@ -32,6 +33,8 @@ class Chronicle:
         self.timeline: list[str] = []
         self.events: list[tuple[int, str, dict[str, Any]]] = []
         self.check_count = 0
+        # How often what happened: a run in which something never happens proves nothing about it.
+        self.seen: Counter[str] = Counter()
 
     def fail(self, name: str, detail: str) -> None:
         """Stops the run, or records what labelled damage has led to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kraft_engine import election, membership
@@ -95,6 +96,7 @@ class Cluster:
         self.slots_by_id: dict[int, int] = {}
         self.controller_ids: tuple[int, ...] = ()
         self.replies: dict[int, Any] = {}
+        self.answers: Counter[str] = Counter()
         self._next_client_correlation = 0
         self.machine: StateMachine = IdleMachine()
         self.death_count = 0
@@ -290,6 +292,9 @@ class Cluster:
         return correlation
 
     def client_reply(self, correlation: int, body: Any) -> None:
+        error = getattr(body, "error", None)
+        if error is not None:
+            self.answers[f"{type(body).__name__}: {error or 'done'}"] += 1
         self.replies[correlation] = body
 
     def nodes(self) -> list[RaftNode]:

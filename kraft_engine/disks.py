@@ -127,17 +127,14 @@ class Disk:
         log.synced_end = log.end_offset
         return log.end_offset
 
-    def recover(self, *, forget_empty_epochs: bool = True) -> None:
-        """What a start does: the torn tail is cut, snapshots below the log start go (facts 1.1); epochs without records
-        are forgotten, unless a switch says otherwise.
-        """
+    def recover(self) -> None:
+        """What a start does: the torn tail is cut, snapshots below the log start go (facts 1.1)."""
         self.torn_octets = 0
         log = self.log
         if self.damage is not None and log.start_offset <= self.damage.offset < log.end_offset:
             log.truncate(self.damage.offset)
         self.damage = None
-        if forget_empty_epochs:
-            log.forget_empty_epochs()
+        log.forget_empty_epochs()
         log.sync()
         log.snapshots = [snapshot for snapshot in log.snapshots if snapshot.id[0] >= log.start_offset]
         latest = log.latest_snapshot

@@ -26,6 +26,7 @@ class ElectionInvariants(Chronicle):
     def role_changed(self, node: RaftNode) -> None:
         """T StatesMatchRoles, M MonotonicEpoch: what a role claims stands on the disk; the voter set is the log's."""
         self.check_count += 1
+        self.seen[ROLE_NAMES[node.role]] += 1
         state = node.disk.visible_state
         if (state.epoch if state is not None else 0) != node.epoch:
             self.fail("EpochIsPersisted", f"node {node.id} is in epoch {node.epoch}, its disk in another")

@@ -37,6 +37,7 @@ class Faults:
 
     def strike(self, name: str) -> None:
         """One of `WITHIN_MODEL`, by name."""
+        self.invariants.seen[f"fault: {name}"] += 1
         getattr(self, name)()
 
     def restart_later(self, slot: int, within_us: int = 4_000 * MS) -> None:
@@ -156,6 +157,7 @@ class Faults:
         was_voter = (process.id, process.disk.directory) in alive
         if not process.can_become_voter or len(alive) - was_voter <= len(voters) // 2:
             return
+        self.invariants.seen["fault: disk replaced"] += 1
         old_key, old_end = (process.id, process.disk.directory), process.disk.log.end_offset
         cluster.replace_disk(process.slot)
         self.invariants.forget(process.slot, replaced=old_key, end_offset=old_end)
@@ -168,7 +170,8 @@ class Faults:
         slot = self._slot()
         process = self.cluster.processes[slot]
         self.cluster.crash(slot)
-        kind = self.chance.choose(("wipe", "lost tail", "bit rot", "misdirected write"))
+        kind = self.chance.choose(DAMAGES)
+        self.invariants.seen[f"damage: {kind}"] += 1
         if kind == "wipe":
             self.invariants.damage("wiped disk, same directory id", node=process.id)
             process.disk.wipe_log()
@@ -193,6 +196,7 @@ class Faults:
         self.invariants.damage(kind, node=process.id, from_offset=offset)
 
 
+DAMAGES = ("wipe", "lost tail", "bit rot", "misdirected write")
 WITHIN_MODEL = (
     "crash", "crash", "crash_leader", "crash_leader", "crash_all", "die_in_write", "die_in_write", "stop", "pause",
     "split", "split", "isolate_leader", "one_way", "heal", "heal", "heal", "noise", "slow_link", "slow_disk", "skew",

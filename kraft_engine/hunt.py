@@ -23,7 +23,7 @@ RULES_BY_SCHEDULE: dict[type[RandomRun] | type[KafkaRun], tuple[str, ...]] = {
         "restart_remembers_vote", "vote_is_for_one_directory", "leader_grants_no_vote", "resigned_grants_no_vote",
         "vote_needs_no_known_leader", "voter_fences_old_epochs", "votes_answer_this_epoch", "votes_name_their_voter",
         "answers_match_their_requests", "fetched_batches_are_of_this_epoch", "leader_refuses_later_epochs",
-        "empty_epochs_are_forgotten", "requests_name_their_cluster",
+        "requests_name_their_cluster",
     ),
     WideBeyondRun: ("unclean_election_empties_elr",),
     WideRun: (

@@ -106,6 +106,7 @@ class RaftInvariants(ElectionInvariants):
         records = self.voter_records.get(node.slot)
         if records:
             self.voter_records[node.slot] = [] if by_snapshot else [at for at in records if at < end_offset]
+        self.seen["snapshot installed" if by_snapshot else "log truncated"] += 1
         self.record("truncated", node=node.id, from_offset=end_offset, to_offset=node.log.end_offset)
         self.note(node, f"{'installs a snapshot at' if by_snapshot else 'cuts its log at'} {end_offset}")
 
@@ -250,6 +251,8 @@ class RaftInvariants(ElectionInvariants):
         if old.keys[0][1] == NO_DIRECTORY and leader.high_watermark <= leader.epoch_start:
             self.fail("ChangeAfterEpochCommit", f"the upgrade at {offset} precedes the commit of epoch {node.epoch}")
         pending = leader.pending
+        if pending is not None and not pending.ack_when_committed:
+            self.seen["auto join"] += 1
         asked = pending.voter.key if pending is not None and pending.offset == offset else None
         if asked is not None and set(old.keys) ^ set(voters.keys) != {asked}:
             self.fail("ChangeIsAsAsked", f"the set at {offset}: {old!r} becomes {voters!r}, asked for was {asked}")
@@ -285,10 +288,12 @@ class RaftInvariants(ElectionInvariants):
             self.fail("SnapshotHasVoters", f"node {node.id} makes {snapshot_id} without the voter set")
         if made is not None and made.voters is not None and made.voters is node.history.static:
             self.fail("StaticSnapshotHasNoVoters", f"node {node.id} makes {snapshot_id} with the configured voters")
+        self.seen["snapshot made"] += 1
         self.record("snapshot", node=node.id, offset=offset, epoch=epoch)
 
     def cleaned(self, node: RaftNode) -> None:
         """M SnapshotAtLogStart."""
+        self.seen["log cleaned"] += 1
         log = node.log
         earliest = log.earliest_snapshot
         if log.start_offset > 0 and (earliest is None or earliest.id[0] != log.start_offset):

@@ -252,9 +252,11 @@ class KafkaRun:
         if not broker.running:
             return
         if chance.happens(0.4):
+            self.invariants.seen["broker: controlled shutdown"] += 1
             broker.shutting_down = True
         else:
             power_cut = self._may_lose(broker) and chance.happens(0.7)
+            self.invariants.seen[f"broker: {'power cut' if power_cut else 'killed'}"] += 1
             lost = self.machine.crash_broker(broker, power_cut=power_cut)
             self.invariants.record("broker_crash", broker=broker.id, power_cut=power_cut, lost_records=lost)
             if power_cut:
@@ -297,6 +299,7 @@ class KafkaRun:
     def _lose_directory(self, broker: Broker) -> None:
         online = [directory for directory in broker.log_dirs if directory not in broker.offline_dirs]
         if len(online) > 1:
+            self.invariants.seen["broker: log dir offline"] += 1
             broker.offline_dirs.append(online[-1])
         elif broker.offline_dirs and not broker.running:
             broker.offline_dirs.clear()

@@ -21,6 +21,7 @@ class Before(NamedTuple):
     elr: tuple[int, ...]
     last_known_elr: tuple[int, ...]
     adding: frozenset[int]
+    leader: int
     leader_epoch: int
     recovering: int
 
@@ -82,11 +83,13 @@ class OperationInvariants:
             tuple(partition.elr),
             tuple(partition.last_known_elr),
             frozenset(partition.adding),
+            partition.leader,
             partition.leader_epoch,
             partition.recovering,
         )
         if before is None:
             return
+        self._tell(before, partition)
         name = f"{controller.image.topics[key[0]]}-{key[1]}"
         removed = before.replicas - set(partition.replicas)
         bumped = partition.leader_epoch > before.leader_epoch
@@ -98,6 +101,26 @@ class OperationInvariants:
         self._check_reassignment(name, before, partition)
         if partition.recovering and not before.recovering:
             self._check_unclean(controller, name, before, partition, gone)
+
+    def _tell(self, before: Before, partition: Partition) -> None:
+        """Which kind of election and of reassignment step this was."""
+        seen = self._raft.seen
+        leader = partition.leader
+        if leader != before.leader and leader == NO_LEADER:
+            seen["election: nobody is left"] += 1
+        elif partition.recovering and not before.recovering:
+            seen[f"election: {'last known leader' if before.last_known_elr == (leader,) else 'unclean'}"] += 1
+        elif leader != before.leader and leader in before.elr:
+            seen["election: from the ELR"] += 1
+        elif leader != before.leader and before.leader in partition.isr and leader == partition.replicas[0]:
+            seen["election: preferred"] += 1
+        elif leader != before.leader:
+            seen["election: from the ISR"] += 1
+        if before.recovering and not partition.recovering:
+            seen["recovered"] += 1
+        if before.adding and not partition.adding:
+            removed = before.replicas - set(partition.replicas)
+            seen["reassignment: cancelled" if removed and removed <= before.adding else "reassignment: completed"] += 1
 
     def _check_reassignment(self, name: str, before: Before, partition: Partition) -> None:
         """Whoever leaves for good leaves members behind that have everything."""

@@ -173,7 +173,7 @@ class RaftNode:
             self.addresses.died(self.slot)
 
     def _start(self) -> None:
-        self.disk.recover(forget_empty_epochs=self.switches.empty_epochs_are_forgotten)
+        self.disk.recover()
         self.load_history(with_log=self.switches.restart_reads_voters_from_log)
         stored = self.disk.visible_state
         state = stored if stored is not None else QuorumState()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraft_engine.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, VoteRequest
-from kraft_engine.raft import CANDIDATE, LEADER, NEVER, RaftNode
+from kraft_engine.raft import LEADER, NEVER, RaftNode
 from kraft_engine.schedule import CLUSTER_ID, RandomRun
 from kraft_engine.switches import ALL_ON, Switches
 from kraft_engine.world import MS
@@ -24,7 +24,7 @@ class ElectionStorm(RandomRun):
     def _build(self) -> None:
         self.plan.voters = max(self.plan.voters, 3)
         self.plan.observers = min(self.plan.observers, 1)
-        self.plan.append_every_us = self.world.chance.choose((8, 120)) * MS
+        self.plan.append_every_us = 120 * MS
         super()._build()
 
     def _storm(self, _: Any, __: Any) -> None:
@@ -36,8 +36,7 @@ class ElectionStorm(RandomRun):
         for node in chance.shuffled(nodes)[: chance.between(1, 4)]:
             if chance.happens(0.2):
                 self._restart_soon(node)
-            elif chance.happens(0.3 if node.role == CANDIDATE else 0.03):
-                # Elected, it dies in the epoch's first batch.
+            elif chance.happens(0.05):
                 node.disk.dies_before_sync = True
                 self.faults.restart_later(node.slot, 300 * MS)
             elif node.role != LEADER and node.deadline_us != NEVER:

@@ -54,7 +54,6 @@ class Switches:
     fetched_batches_are_of_this_epoch: bool = True
     leader_refuses_later_epochs: bool = True
     diverging_fetch_does_not_count: bool = True
-    empty_epochs_are_forgotten: bool = True
     leader_syncs_what_it_counts: bool = True
     # Snapshots (SnapshotGenerator, KafkaRaftLog)
     snapshot_below_high_watermark: bool = True

@@ -109,5 +109,19 @@ class Kip642Run(RandomRun):
         self.cluster.ask(node.slot, ReassignRequest(self.cluster.settings.cluster_id, wanted))
 
 
+class Kip642CancelRun(Kip642Run):
+    """Whoever asked for a reassignment thinks better of it while it is under way."""
+
+    def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
+        super().__init__(seed, switches=switches, beyond_model=beyond_model)
+        self.world.after(600 * MS, self._think_better)
+
+    def _think_better(self, _: Any, __: Any) -> None:
+        for node in self.cluster.nodes():
+            if node.leader is not None and node.leader.voters.target is not None and self.world.chance.happens(0.2):
+                self.cluster.ask(node.slot, ReassignRequest(self.cluster.settings.cluster_id, None))
+        self.world.after(self.world.chance.between(3 * MS, 25 * MS), self._think_better)
+
+
 def draft_run(seed: int, dialect: Dialect, *, beyond: bool = False) -> RandomRun:
     return (Kip856Run if dialect is Dialect.KIP856 else Kip642Run)(seed, beyond_model=beyond)

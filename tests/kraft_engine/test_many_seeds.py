@@ -11,16 +11,22 @@ from kraft_engine.drafts import Kip642Run, Kip856Run
 from kraft_engine.image import ReplayError
 from kraft_engine.kafka_run import KafkaRun
 from kraft_engine.schedule import RandomRun
+from kraft_engine.storms import ElectionStorm
+from kraft_engine.upgrades import UpgradeRun
+from kraft_engine.wide_run import WideRun
 
 pytestmark = pytest.mark.ci
 
 EVENT_COUNT = 5_000
-CHUNK = 100
+CHUNK = 50
 KINDS: dict[str, tuple[type[RandomRun] | type[KafkaRun], int]] = {
-    "raft": (RandomRun, 800),
-    "kafka": (KafkaRun, 600),
-    "kip856": (Kip856Run, 300),
-    "kip642": (Kip642Run, 300),
+    "raft": (RandomRun, 500),
+    "storm": (ElectionStorm, 200),
+    "upgrade": (UpgradeRun, 200),
+    "kafka": (KafkaRun, 300),
+    "wide": (WideRun, 300),
+    "kip856": (Kip856Run, 250),
+    "kip642": (Kip642Run, 250),
 }
 FIRST_SEED = int(os.environ.get("KRAFT_FIRST_SEED", "0"))
 
