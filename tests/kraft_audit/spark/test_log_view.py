@@ -1,0 +1,60 @@
+"""The view `log`: each distinct batch once, committed, uncommitted or divergent by what was captured so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.views import read_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+MakeFleet = Callable[..., FleetSettings]
+Told = dict[tuple[int, int], tuple[str, tuple[int, ...]]]
+"""By (base offset, leader epoch): status, held by."""
+
+
+def log_of(spark: SparkSession, lake: str) -> Told:
+    rows = read_view(spark, lake, "log").collect()
+    told = {(row.base_offset, row.leader_epoch): (row.status, tuple(row.held_by)) for row in rows}
+    assert len(told) == len(rows)
+    return told
+
+
+def test_a_batch_is_uncommitted_until_proven_and_divergent_once_another_stands_in_its_place(
+    samples: Path, make_fleet: MakeFleet, without_spark: ModuleType, spark: SparkSession
+) -> None:
+    """A leader is cut off with a suffix that nobody took; two elect another; it cuts its log and follows."""
+    alone, diverged, resolved = sorted(path.parent for path in (samples / "divergence").glob("*/node-1"))
+    roots: list[Path | str] = [alone / "node-2"]
+    assert without_spark.run(make_fleet({"divergence": roots})).failed == {}
+    lake = make_fleet({"divergence": roots}).lake
+    first = log_of(spark, lake)
+    suffix = {key for key in first if key[0] >= 27}
+    assert suffix
+    assert {first[key] for key in suffix} == {("uncommitted", (2,))}
+
+    roots.append(diverged)
+    assert without_spark.run(make_fleet({"divergence": roots})).failed == {}
+    second = log_of(spark, lake)
+    assert {second[key][0] for key in suffix} == {"divergent"}
+    assert all(2 in second[key][1] for key in suffix), "its leader holds it still"
+    others = {key for key in second if key[0] >= 27} - suffix
+    assert others
+    assert {second[key][0] for key in others} <= {"committed", "uncommitted"}
+    assert {one[0] for key, one in second.items() if key[0] < 27} == {"committed"}
+
+    roots.append(resolved)
+    assert without_spark.run(make_fleet({"divergence": roots})).failed == {}
+    third = log_of(spark, lake)
+    assert {third[key] for key in suffix} == {("divergent", ())}, "cut from every disk, and still told"
+    assert third.keys() >= second.keys()
+    assert {third[key][0] for key in others} == {"committed"}
