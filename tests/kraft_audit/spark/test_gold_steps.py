@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MakeFleet = Callable[..., FleetSettings]
+WHEN_WRITTEN = frozenset(
+    {"first_seen_ms", "last_seen_ms", "changed_ms", "as_of_ms", "captured_at", "captured_at_ms", "seen_ms"}
+)
 WAIVERS = """
 waivers:
   - {rule: KP010, who: a team, why: one copy is enough here, until: 2999-01-01}
@@ -70,6 +79,43 @@ def test_a_run_ends_with_findings_and_risk(
     again, result = run(fleet, without_spark, no_session)
     assert [line.split()[0] for line in again] == ["plan", "findings", "risk"]
     assert [DeltaLake(fleet.lake).open(name).version() for name in GOLD] == versions
+
+
+@pytest.mark.slow
+def test_killed_after_findings_and_run_again(
+    make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, script: Path
+) -> None:
+    """One lake whose runs are killed when a plan's findings are merged, against one that nobody disturbed."""
+    captures = sorted(path for path in (samples / "elr").iterdir() if path.name[:2].isdigit())
+    disturbed = make_fleet({"elr": [tmp_path / "live"]}, lake="disturbed", file="disturbed.yaml")
+    undisturbed = make_fleet({"elr": [tmp_path / "live"]}, lake="undisturbed")
+    for plan, capture in enumerate(captures, start=1):
+        shutil.rmtree(tmp_path / "live", ignore_errors=True)
+        shutil.copytree(capture, tmp_path / "live")
+        without_spark.run(undisturbed)
+        findings_step(undisturbed, without_spark)
+        killed = subprocess.run(
+            [sys.executable, script, "--gold", tmp_path / "disturbed.yaml"],
+            env={**os.environ, "KRAFT_AUDIT_FAILPOINT": f"after-findings:{plan}"}, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        findings_step(disturbed, without_spark)
+        assert finding_rows(disturbed.lake) == finding_rows(undisturbed.lake)
+    assert any('"state": "closed"' in row for row in finding_rows(disturbed.lake))
+
+
+def findings_step(fleet: FleetSettings, without_spark: ModuleType) -> None:
+    lake = DeltaLake(fleet.lake)
+    steps = Run(fleet, lake, without_spark.stager(fleet), lambda _: None, GoldSteps(fleet, lake, no_session))
+    steps.one_step(Step.FINDINGS)
+
+
+def finding_rows(lake: str) -> list[str]:
+    """The findings as text, without the columns that say when this lake was written."""
+    kept = [column for column in GOLD["findings"].column_names if column not in WHEN_WRITTEN]
+    rows = DeltaLake(lake).query(f"SELECT {', '.join(kept)} FROM findings", "findings").to_pylist()  # noqa: S608
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
 def test_steps_before_any_plan_do_nothing(make_fleet: MakeFleet, samples: Path, without_spark: ModuleType) -> None:

@@ -1,7 +1,7 @@
 """A run whose clusters are staged by the same reader that Spark's tasks call, in this process: the steps, fast.
 
 As a program: `python without_spark.py fleet.yaml [CLUSTER…]` runs once and prints the summary as JSON, for tests that
-kill it.
+kill it; `python without_spark.py --gold fleet.yaml` goes on to the gold tables, by a Spark session of its own.
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kraft_audit.settings import FleetSettings, load_fleet
+from kraft_audit.spark.gold_steps import GoldSteps
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger_state import Manifest, manifest_of
 from kraft_audit.spark.run import Run, Step, only_clusters
 from kraft_audit.spark.source import StagingReader
 from kraft_audit.spark.summary import RunResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def stager(fleet: FleetSettings, tasks: int = 3) -> Callable[[int], Manifest]:
@@ -42,6 +47,19 @@ def run(
     return one.all_steps() if only is None else one.one_step(only)
 
 
+def run_with_gold(fleet: FleetSettings, session: Callable[[], SparkSession]) -> RunResult:
+    lake = DeltaLake(fleet.lake)
+    return Run(fleet, lake, stager(fleet), lambda _: None, GoldSteps(fleet, lake, session)).all_steps()
+
+
+def local_spark() -> SparkSession:
+    from kraft_audit.spark.session import spark_session
+
+    return spark_session("kraft-audit tests", settings={"spark.master": "local[2]"})
+
+
 if __name__ == "__main__":
-    whole = load_fleet(Path(sys.argv[1]), environment={})
-    sys.stdout.write(json.dumps(run(only_clusters(whole, Path(sys.argv[1]), sys.argv[2:])).to_dict()))
+    with_gold = sys.argv[1] == "--gold"
+    file, *clusters = sys.argv[2:] if with_gold else sys.argv[1:]
+    whole = only_clusters(load_fleet(Path(file), environment={}), Path(file), clusters)
+    sys.stdout.write(json.dumps((run_with_gold(whole, local_spark) if with_gold else run(whole)).to_dict()))
