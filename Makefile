@@ -18,7 +18,7 @@ endif
 
 .PHONY: help
 help: ## say what each target does
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(VENV)/installed ## put everything in .venv, Delta's jars in .jars; at once when already done
@@ -90,6 +90,9 @@ coverage: setup ## branches of codec, replay and rules that the tests reach, ker
 .PHONY: audit
 audit: setup ## known vulnerabilities of what requirements.lock pins; says so where the advisories cannot be reached
 	@$(RUN)/python scripts/audit_dependencies.py
+.PHONY: dist-environment
+dist-environment: setup ## the Python that workers unpack by --archives, in dist/
+	@$(RUN)/python scripts/pack_environment.py
 
 .PHONY: airflow-setup
 airflow-setup: .airflow-venv/installed ## Airflow in an environment of its own, .airflow-venv

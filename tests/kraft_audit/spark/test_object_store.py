@@ -93,7 +93,7 @@ def test_logs_and_lake_in_a_bucket(
     assert (again.plans, again.failed, again.unchanged) == ([], {}, 1)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_lake_that_the_jvm_commits_to(
     bucket: str, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
     rows_of: Callable[..., list[str]], tmp_path: Path, project_root: Path,
@@ -125,7 +125,7 @@ def test_a_lake_that_the_jvm_commits_to(
     program = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
     ran = subprocess.run(
         [*program, "run", str(tmp_path / "jvm.yaml"), "--tables-only", "--spark-conf", str(tmp_path / "s3a.conf")],
-        env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=580,
+        env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=880,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4000:]
     for table in ("captures", "files", "batches", "records", "decode_errors"):
