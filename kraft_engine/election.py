@@ -10,6 +10,7 @@ from kraft_engine.messages import (
     INCONSISTENT_CLUSTER_ID,
     INVALID_REQUEST,
     NONE,
+    NOT_VOTER,
     UNSUPPORTED_VERSION,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -186,6 +187,8 @@ def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: B
         node.learn(request.leader_epoch, request.leader_id)
         if not names_me(node, request.voter):
             error = node.membership.wrong_voter_error
+        elif node.membership.refuses_epochs_as_observer and not node.is_voter:
+            error = NOT_VOTER
     node.reply(source, correlation, BeginQuorumEpochResponse(error, node.leader_id, node.epoch))
 
 
@@ -193,7 +196,8 @@ def handle_begin_epoch_response(
     node: RaftNode, source: int, correlation: int, response: BeginQuorumEpochResponse
 ) -> None:
     node.learn(response.leader_epoch, response.leader_id)
-    if node.leader is not None and response.error:
+    # NOT_VOTER is asked again when the next BeginQuorumEpoch is due.
+    if node.leader is not None and response.error not in (NONE, NOT_VOTER):
         node.back_off(source)
 
 
@@ -207,6 +211,8 @@ def handle_end_epoch(node: RaftNode, source: int, correlation: int, request: End
         node.learn(request.leader_epoch, request.leader_id)
         if node.role == FOLLOWER and node.leader_id == request.leader_id and node.is_voter:
             _prepare_election(node, request)
+        elif node.membership.refuses_epochs_as_observer and not node.is_voter:
+            error = NOT_VOTER
     node.reply(source, correlation, EndQuorumEpochResponse(error, node.leader_id, node.epoch))
 
 
@@ -224,7 +230,7 @@ def _prepare_election(node: RaftNode, request: EndQuorumEpochRequest) -> None:
 
 
 def handle_end_epoch_response(node: RaftNode, source: int, correlation: int, response: EndQuorumEpochResponse) -> None:
-    if response.error and response.leader_epoch <= node.epoch:
+    if response.error not in (NONE, NOT_VOTER) and response.leader_epoch <= node.epoch:
         node.back_off(source)
         return
     node.learn(response.leader_epoch, response.leader_id)

@@ -65,6 +65,7 @@ class LeaderState:
         "queued",
         "quorum_deadline_us",
         "replicas",
+        "unanswered",
         "updated_voters",
         "voters",
         "writable",
@@ -90,6 +91,8 @@ class LeaderState:
         # Drafts: changes that wait for the one under way (KIP-856), removed voters to be told so (KIP-642).
         self.queued: list[PendingChange] = []
         self.no_followers: set[int] = set()
+        # (offset, source, correlation) of requests that are answered when the record there is committed (KIP-642).
+        self.unanswered: list[tuple[int, int, int]] = []
         self.bootstrapped = False
 
     def state_of(self, key: ReplicaKey) -> ReplicaState:

@@ -40,6 +40,7 @@ class Kip853:
     name = "kip853"
     wrong_voter_error = INVALID_VOTER_KEY
     votes_with_directory = False
+    refuses_epochs_as_observer = False
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Voter sets and kraft.version count as soon as they are appended, uncommitted included."""

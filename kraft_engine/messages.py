@@ -31,6 +31,7 @@ VOTER_NOT_FOUND = "VOTER_NOT_FOUND"
 NOT_VOTER = "NOT_VOTER"
 NOT_FOLLOWER = "NOT_FOLLOWER"
 VOTER_ALREADY_ADDED = "VOTER_ALREADY_ADDED"
+VOTER_ALREADY_REMOVED = "VOTER_ALREADY_REMOVED"
 
 
 Endpoint = tuple[str, int]
@@ -204,4 +205,6 @@ class DescribeQuorumResponse(Response):
 
     high_watermark: int = -1
     current_voters: tuple[ReplicaDescription, ...] = ()
+    # KIP-642's TargetVoters.
+    target_voters: tuple[int, ...] = ()
     observers: tuple[ReplicaDescription, ...] = ()

@@ -47,6 +47,8 @@ class Membership(Protocol):
     wrong_voter_error: str
     # Whether a vote is persisted with the candidate's directory id although kraft.version is 0.
     votes_with_directory: bool
+    # Whether BeginQuorumEpoch and EndQuorumEpoch are answered NOT_VOTER by whoever does not know that it is one.
+    refuses_epochs_as_observer: bool
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Takes the control records of a batch that this replica has just appended."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraft_engine.broker_messages import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
 from kraft_engine.elr import RECOVERING
+from kraft_engine.image import BROKER, TOPIC
 from kraft_engine.partition import NO_LEADER, Partition
 from kraft_engine.replicas import TopicPartition
 from kraft_engine.world import MS
@@ -28,6 +29,12 @@ class Strategy(enum.StrEnum):
     AGGRESSIVE = "Aggressive"
     BALANCED = "Balanced"
     NONE = "None"
+
+
+CONFIGS: tuple[tuple[str, dict[str, Strategy]], ...] = (
+    ("unclean.recovery.strategy", {str(strategy): strategy for strategy in Strategy}),
+    ("unclean.leader.election.enable", {"true": Strategy.AGGRESSIVE, "false": Strategy.BALANCED}),
+)
 
 
 class Recovery:
@@ -59,21 +66,54 @@ class RecoveryManager:
             key = (partition.topic_id, partition.index)
             if partition.leader != NO_LEADER:
                 self.under_way.pop(key, None)
-            elif key in self.under_way:
+            elif key in self.under_way and self.under_way[key].leader_epoch == partition.leader_epoch:
                 self._finish(controller, key, partition)
+            elif key in self.under_way:
+                # Answers of another leader epoch are stale: all are asked anew.
+                self.start(controller, partition, self.under_way[key].strategy)
             elif self.should_recover(controller, partition):
-                self.start(controller, partition, self.strategy)
+                self.start(controller, partition, self.strategy_of(controller, partition))
 
     def should_recover(self, controller: Controller, partition: Partition) -> bool:
         """The decision order of the KIP, from "if there are fenced ELR members" on."""
-        if self.strategy is Strategy.NONE:
+        strategy = self.strategy_of(controller, partition)
+        if strategy is Strategy.NONE:
             return False
-        if self.strategy is Strategy.AGGRESSIVE:
+        if strategy is Strategy.AGGRESSIVE:
             return True
         if partition.elr:
             return False
         known = partition.last_known_elr
         return bool(known) and all(controller.image.is_active(broker) for broker in known)
+
+    def strategy_of(self, controller: Controller, partition: Partition) -> Strategy:
+        """unclean.recovery.strategy of the topic or the cluster; unclean.leader.election.enable maps to one: true to
+        Aggressive, false to Balanced; else the manager's own.
+        """
+        image = controller.image
+        places = ((TOPIC, image.topics[partition.topic_id]), (BROKER, ""))
+        for name, meanings in CONFIGS:
+            for kind, resource in places:
+                value = image.configs.get((kind, resource, name))
+                if value in meanings:
+                    return meanings[value]
+        return self.strategy
+
+    def elect(self, controller: Controller, partition: Partition, election: str, desired: int = NO_LEADER) -> str:
+        """ElectLeaders as an operator asks for it: LONGEST_LOG_AGGRESSIVE, LONGEST_LOG_BALANCED, or DESIGNATION of
+        `desired`. Only for a partition without a leader.
+        """
+        if partition.leader != NO_LEADER:
+            return "ELECTION_NOT_NEEDED"
+        if election == "DESIGNATION":
+            if desired not in partition.replicas or not controller.image.is_active(desired):
+                return "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+            self.under_way.pop((partition.topic_id, partition.index), None)
+            self.designate(controller, partition, desired)
+            return ""
+        is_aggressive = election == "LONGEST_LOG_AGGRESSIVE"
+        self.start(controller, partition, Strategy.AGGRESSIVE if is_aggressive else Strategy.BALANCED)
+        return ""
 
     def start(self, controller: Controller, partition: Partition, strategy: Strategy) -> None:
         """Asks every live replica for its log."""

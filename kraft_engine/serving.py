@@ -169,7 +169,8 @@ def handle_describe(node: RaftNode, source: int, correlation: int, request: Desc
         node.epoch,
         leader.high_watermark,
         describe_replicas(leader.replicas),
-        describe_replicas(leader.observers),
+        target_voters=tuple(sorted(leader.voters.target or ())),
+        observers=describe_replicas(leader.observers),
     )
     node.reply(source, correlation, response)
 

@@ -13,7 +13,7 @@ from kraft_engine.batches import Batch, Record
 from kraft_engine.encoding import assignment_fields
 from kraft_engine.leader import append, leader_change
 from kraft_engine.leader_state import LeaderState
-from kraft_engine.messages import INVALID_VOTER_KEY, NONE, Response
+from kraft_engine.messages import INVALID_VOTER_KEY, NONE, REQUEST_TIMED_OUT, Response
 from kraft_engine.raft import CANDIDATE, LEADER, NEVER, RaftNode
 from kraft_engine.serving import leader_only_error
 from kraft_engine.voters import ReplicaKey, Voter, VoterSet
@@ -43,6 +43,7 @@ class Kip642:
     name = "kip642"
     wrong_voter_error = INVALID_VOTER_KEY
     votes_with_directory = False
+    refuses_epochs_as_observer = False
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Followers act with the new voters as soon as the entry has been appended."""
@@ -77,6 +78,8 @@ class Kip642:
         return leader.writable
 
     def high_watermark_moved(self, node: RaftNode, leader: LeaderState) -> None:
+        if leader.unanswered:
+            self._answer(node, leader)
         self._step(node, leader)
 
     def poll_leader(self, node: RaftNode, leader: LeaderState, now_us: int) -> int:
@@ -91,13 +94,31 @@ class Kip642:
             return False
         error = leader_only_error(node, body.cluster_id, node.epoch)
         leader = node.leader
-        if not error and leader is not None and self._may_append(node, leader):
-            if leader.voters.target != body.target:
-                append(node, (self._assignment(node, leader.voters.ids, body.target),), is_control=True)
-        elif not error:
-            error = "REASSIGNMENT_IN_PROGRESS"
-        node.reply(source, correlation, ReassignResponse(error or NONE, node.leader_id, node.epoch))
+        if not error and leader is not None and leader.high_watermark < 0:
+            waits = node.switches.change_waits_for_epoch_commit
+            error = REQUEST_TIMED_OUT if waits else NONE
+        if error or leader is None:
+            node.reply(source, correlation, ReassignResponse(error, node.leader_id, node.epoch))
+            return True
+        if leader.voters.target != body.target:
+            # Always possible, while another is under way too: who votes does not change by it.
+            append(node, (self._assignment(node, leader.voters.ids, body.target),), is_control=True)
+        if node.leader is leader:
+            offset = node.history.last_offset
+            leader.unanswered.append((-1 if offset is None else offset, source, correlation))
+            self._answer(node, leader)
         return True
+
+    @staticmethod
+    def _answer(node: RaftNode, leader: LeaderState) -> None:
+        """Success is told when the wanted target has been committed."""
+        committed = max(leader.high_watermark, node.high_watermark)
+        waiting, leader.unanswered = leader.unanswered, []
+        for offset, source, correlation in waiting:
+            if offset < committed:
+                node.reply(source, correlation, ReassignResponse(NONE, node.leader_id, node.epoch))
+            else:
+                leader.unanswered.append((offset, source, correlation))
 
     def _may_append(self, node: RaftNode, leader: LeaderState) -> bool:
         if leader.high_watermark < 0 and node.switches.change_waits_for_epoch_commit:

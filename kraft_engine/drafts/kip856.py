@@ -16,7 +16,7 @@ from kraft_engine.messages import (
     NONE,
     REQUEST_TIMED_OUT,
     VOTER_ALREADY_ADDED,
-    VOTER_NOT_FOUND,
+    VOTER_ALREADY_REMOVED,
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,
     VoterChangeResponse,
@@ -36,6 +36,7 @@ class Kip856:
     name = "kip856"
     wrong_voter_error = INVALID_REQUEST
     votes_with_directory = True
+    refuses_epochs_as_observer = True
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Voters count as soon as the record is read; the bootstrapping batch replaces the configured ids as one."""
@@ -133,7 +134,8 @@ class Kip856:
         if not error and leader is not None:
             others = [key for key in leader.voters.keys if key[0] == request.voter[0] and key != request.voter]
             if request.voter not in leader.voters.keys:
-                error = VOTER_NOT_FOUND
+                was_voter = any(request.voter in voters.keys for _, voters in node.history.entries())
+                error = VOTER_ALREADY_REMOVED if was_voter else INVALID_REQUEST
             elif not others:
                 # "it would not allow the RemoveVoter RPCs to completely remove replica IDs that are described"
                 error = INVALID_REQUEST
@@ -165,7 +167,7 @@ class Kip856:
                 continue
             if not self._still_valid(leader, change):
                 leader.queued.remove(change)
-                self._answer(node, change, VOTER_ALREADY_ADDED if change.is_add else VOTER_NOT_FOUND)
+                self._answer(node, change, VOTER_ALREADY_ADDED if change.is_add else VOTER_ALREADY_REMOVED)
                 return
             leader.queued.remove(change)
             leader.pending = change

@@ -55,7 +55,9 @@ class Kip856Run(RandomRun):
 
 
 class Kip642Run(RandomRun):
-    """Targets of any kind are asked for, changed on the way, and cancelled."""
+    """Targets of any kind are asked for, changed on the way, and cancelled, each when the one before is committed."""
+
+    impatient = False
 
     def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
         super().__init__(
@@ -92,6 +94,16 @@ class Kip642Run(RandomRun):
         ids = [process.id for process in self.cluster.processes if process.can_become_voter]
         return frozenset(chance.shuffled(ids)[: chance.between(1, len(ids) + 1)])
 
+    @staticmethod
+    def _is_settled(node: RaftNode) -> bool:
+        """The epoch is committed, and so is the last assignment."""
+        offset = node.history.last_offset
+        begun = node.leader is not None and (
+            node.leader.high_watermark >= 0 or not node.switches.change_waits_for_epoch_commit
+        )
+        committed = offset is None or offset < node.high_watermark
+        return begun and (committed or not node.switches.change_waits_for_committed_predecessor)
+
     def _build(self) -> None:
         super()._build()
         static = self.cluster.processes[0].static_voters
@@ -106,11 +118,15 @@ class Kip642Run(RandomRun):
 
     def _ask(self, node: RaftNode) -> None:
         wanted = None if self.world.chance.happens(0.15) else self._target()
+        if not self.impatient and not self._is_settled(node):
+            return
         self.cluster.ask(node.slot, ReassignRequest(self.cluster.settings.cluster_id, wanted))
 
 
 class Kip642CancelRun(Kip642Run):
-    """Whoever asked for a reassignment thinks better of it while it is under way."""
+    """Whoever asked for a reassignment thinks better of it while it is under way, and does not wait for anything."""
+
+    impatient = True
 
     def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
         super().__init__(seed, switches=switches, beyond_model=beyond_model)

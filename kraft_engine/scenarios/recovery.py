@@ -82,7 +82,8 @@ def none(stage: Stage) -> None:
     if partition.leader != -1 or stage.machine.recovery is None:
         raise AssertionError("nobody may lead without an operator")
     stage.capture("waiting")
-    stage.machine.recovery.designate(stage.controller(), partition, 13)
+    if stage.machine.recovery.elect(stage.controller(), partition, "DESIGNATION", 13):
+        raise AssertionError("a live replica of a partition without a leader can be designated")
     stage.until(lambda: stage.partition(orders).recovering == 0, "recovery")
     stage.settle()
     stage.capture("designated")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from kraft_codec.schemas import Dialect
 from kraft_engine.chronicle import InvariantViolationError
-from kraft_engine.drafts import Kip642Run, Kip856Run
+from kraft_engine.drafts import Kip642CancelRun, Kip642Run, Kip856, Kip856Run
+from kraft_engine.occurrences import occurrences
+from kraft_engine.stage import Stage
 from kraft_engine.switches import ALL_ON
 
 SEED_COUNT = int(os.environ.get("KRAFT_SEEDS", "20"))
@@ -47,3 +51,32 @@ def test_kip642_without_the_epoch_commit_fix_is_unsafe() -> None:
             assert violation.name in ("ChangeAfterEpochCommit", "NoUncommittedSetUsedTwice", "LeaderCompleteness")  # noqa: PT017
             return
     raise AssertionError("the bug of single-server changes was not found")
+
+
+@pytest.mark.slow
+def test_kip642_takes_any_target_at_any_time_and_cancels() -> None:
+    cancelled = 0
+    for seed in range(8):
+        run = Kip642CancelRun(seed)
+        run.run(EVENT_COUNT)
+        cancelled += occurrences(run)["assignment: cancelled"]
+    assert cancelled
+
+
+def test_kip856_says_which_voters_are_gone_and_which_never_were(tmp_path: Path) -> None:
+    """VOTER_ALREADY_REMOVED for one that was a voter once, INVALID_REQUEST for one that never was."""
+    stage = Stage(4, tmp_path, rules=Kip856(), dialect=Dialect.KIP856)
+    stage.settings.pre_vote = False
+    stage.invariants.one_voter_per_id = False
+    stage.controllers(1, 2, 3, static=True)
+    stage.until(lambda: stage.leader().history.last_offset is not None, "the voters' records")
+    stage.settle()
+    victim = next(node.id for node in stage.cluster.nodes() if node.id != stage.leader().id)
+    old = stage.node(victim).directory
+    stage.replace_disk(victim)
+    stage.until(lambda: stage.caught_up(victim), "the new disk catching up")
+    assert stage.add_voter(victim) == ""
+    assert stage.remove_voter(victim, old) == ""
+    assert stage.remove_voter(victim, old) == "VOTER_ALREADY_REMOVED"
+    assert stage.remove_voter(victim, b"never a voter..!") == "INVALID_REQUEST"
+    assert stage.add_voter(victim) == "VOTER_ALREADY_ADDED"
