@@ -6,16 +6,24 @@ changed, are computed again; a row is written only where it differs, so that a s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
+
+from kraft_audit.replay.tables import REPLAYS, SILVER
 from kraft_audit.rules.controls import CONTROL_OF
+from kraft_audit.spark import gold
 from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.gold import SMALL_ROWS, Action, Clause, GoldLake, Merge
+from kraft_audit.spark.gold import Action, Clause, GoldLake, Merge
 from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.views import view_sql
+from kraft_audit.spark.lake import DeltaLake, sql_text
+from kraft_audit.spark.source import spark_schema
+from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.spark.views import TableReference, query_of
 from kraft_codec.contract import Table
-from kraft_codec.tables import CAPTURES, PLANS
+from kraft_codec.tables import BATCHES, CAPTURES, PLANS
 
 PARTITION_CHANGES: Final = "partition_changes"
 BROKER_CHANGES: Final = "broker_changes"
@@ -23,10 +31,25 @@ BROKER_CHANGES: Final = "broker_changes"
 DAYS_BACK_MAX: Final = 1100
 DAY_MS: Final = "86400000L"
 
+# What the queries take of each table, where Spark is handed the rows.
+INPUTS: Final = {
+    CAPTURES.name: ["cluster_id", "last_timestamp_ms", "read_to_ms"],
+    BATCHES.name: ["cluster_id", "source", "valid", "base_timestamp_ms"],
+    BROKER_CHANGES: ["cluster_id", "broker_id", "rack", "from_offset", "exists"],
+    PARTITION_CHANGES: [
+        *("cluster_id", "topic_id", "partition", "topic", "exists", "timestamp_ms", "from_offset"),
+        *("leader", "isr", "elr", "replicas", "effective_min_isr"),
+    ],
+    FINDINGS.name: [
+        *("cluster_id", "rule", "severity", "status", "state", "waived_until"),
+        *("from_ms", "to_ms", "is_over", "first_seen_ms", "last_seen_ms", "closed_by"),
+    ],
+}
+
 # `changed`: the clusters to compute again. An exposure ends with the next change of its partition, or at the log's end.
 RISK: Final = """
 WITH log_end AS (
-    SELECT captures.cluster_id, least(max(last_timestamp_ms), max(read_to_ms)) AS end_ms
+    SELECT captures.cluster_id, least(max(last_timestamp_ms), max(read_to_ms)) AS end_ms, max(changed.plan) AS plan
     FROM captures
     JOIN changed ON captures.cluster_id = changed.cluster_id
     WHERE last_timestamp_ms IS NOT NULL
@@ -40,7 +63,7 @@ racks AS (
 ),
 states AS (
     SELECT
-        change.cluster_id, topic_id, partition, topic, exists, timestamp_ms AS from_ms, end_ms,
+        change.cluster_id, log_end.plan, topic_id, partition, topic, exists, timestamp_ms AS from_ms, end_ms,
         coalesce(
             lead(timestamp_ms) OVER (PARTITION BY change.cluster_id, topic_id, partition ORDER BY from_offset), end_ms
         ) AS to_ms,
@@ -71,7 +94,7 @@ SELECT
     coalesce(sum(length_ms) FILTER (WHERE is_last_replica), 0) / 60000D AS last_replica_minutes,
     coalesce(sum(length_ms) FILTER (WHERE is_offline), 0) / 60000D AS offline_minutes,
     coalesce(sum(length_ms) FILTER (WHERE is_under_min_isr), 0) / 60000D AS under_min_isr_minutes,
-    sum(length_ms) / 60000D AS exposure_minutes
+    sum(length_ms) / 60000D AS exposure_minutes, max(plan) AS plan
 FROM pieces
 LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper = racks.broker_id
 GROUP BY pieces.cluster_id, day_number, topic, coalesce(rack, '')
@@ -91,6 +114,7 @@ WITH seen AS (
 begun AS (
     SELECT cluster_id, floor(min(base_timestamp_ms) FILTER (WHERE base_timestamp_ms > 0) / {day_ms}) AS first_day
     FROM batches
+    JOIN changed USING (cluster_id)
     WHERE valid AND source = 'log'
     GROUP BY cluster_id
 ),
@@ -109,7 +133,7 @@ calendar AS (
 lasting AS (
     SELECT
         findings.cluster_id, controls.control, findings.rule, findings.severity, findings.status, findings.state,
-        unix_date(try_cast(findings.waiver.until AS DATE)) AS waived_to,
+        unix_date(try_cast(findings.waived_until AS DATE)) AS waived_to,
         greatest(first_day, least(last_day, floor(coalesce(from_ms, first_seen_ms) / {day_ms}))) AS from_day,
         CASE
             WHEN closed_by = 'not_found' THEN least(last_day, floor(last_seen_ms / {day_ms}))
@@ -184,22 +208,24 @@ JOIN changed ON before.cluster_id = changed.cluster_id
 """
 
 # Rows that are no longer computed go; rows that are the same stay, but for the newest, which tells how far it is.
-CHANGES: Final = """
+FOUND: Final = """
+WITH computed AS ({computed})
 SELECT {columns}, day = max(day) OVER (PARTITION BY cluster_id) AS is_newest, false AS is_gone
 FROM computed
-UNION ALL
+"""
+GONE: Final = """
 SELECT {columns}, false AS is_newest, true AS is_gone
 FROM {table} AS old
 WHERE cluster_id IN (SELECT cluster_id FROM changed)
   AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
 """
+# Both engines read these texts: Spark, and the one that looks whether Spark has to be started at all.
 RISK_CHANGED: Final = """
 SELECT cluster_id, max(plan) AS plan
 FROM plans
 WHERE event = 'staged' AND outcome = 'read' AND plan > {done} AND plan <= {closed}
 GROUP BY cluster_id
 """
-# Both engines read this text: Spark, and the one that looks whether Spark has to be started at all.
 COMPLIANCE_CHANGED: Final = """
 SELECT judged.cluster_id, judged.plan, coalesce(found.changed_ms, 0) AS changed_ms
 FROM (
@@ -219,7 +245,11 @@ WHERE done.plan IS NULL OR judged.plan > done.plan OR coalesce(found.changed_ms,
 
 
 class RiskTables:
-    """The two tables of one lake."""
+    """The two tables of one lake.
+
+    Where Python reaches the lake, Spark is handed the rows of small tables: to open a Delta table of a hundred rows
+    takes the JVM longer than all that it does with them.
+    """
 
     def __init__(self, gold: GoldLake) -> None:
         self.gold = gold
@@ -233,60 +263,68 @@ class RiskTables:
             self._update_risk(closed)
             touched.append(PARTITION_RISK.name)
             failpoint("after-risk")
-        if self._compliance_lags(closed):
+        if self.gold.lake.exists(FINDINGS.name) and closed > 0:
             self.gold.create(CLUSTER_COMPLIANCE)
-            self._update_compliance(closed)
-            touched.append(CLUSTER_COMPLIANCE.name)
+            changed = self._compliance_changed(closed)
+            if changed.num_rows:
+                self._update_compliance(closed, changed)
+                touched.append(CLUSTER_COMPLIANCE.name)
         return touched
 
     def _lags(self, closed: int) -> bool:
         return self.gold.lake.exists(PARTITION_CHANGES) and self.gold.merged_plan(PARTITION_RISK.name) < closed
 
-    def _compliance_lags(self, closed: int) -> bool:
-        lake = self.gold.lake
-        if not lake.exists(FINDINGS.name):
-            return False
-        if not lake.exists(CLUSTER_COMPLIANCE.name):
-            return closed > 0
+    def _compliance_changed(self, closed: int) -> pa.Table:
         sql = COMPLIANCE_CHANGED.format(closed=closed)
-        return bool(lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name).num_rows)
+        return self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
 
     def _update_risk(self, closed: int) -> None:
         done = self.gold.merged_plan(PARTITION_RISK.name)
-        self._views(PLANS.name)
-        self._view("changed", RISK_CHANGED.format(done=done, closed=closed))
-        self._views(CAPTURES.name, PARTITION_CHANGES, BROKER_CHANGES)
-        risk = RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX)
-        self._view("exposure", risk)
-        self._view("computed", "SELECT exposure.*, plan FROM exposure JOIN changed USING (cluster_id)")
-        self._merge(PARTITION_RISK, closed)
+        changed = self.gold.lake.query(RISK_CHANGED.format(done=done, closed=closed), PLANS.name)
+        self._rows("changed", changed)
+        self._inputs(closed, changed, CAPTURES.name, PARTITION_CHANGES, BROKER_CHANGES)
+        self._merge(PARTITION_RISK, RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX), changed, closed)
 
-    def _update_compliance(self, closed: int) -> None:
-        spark = self.gold.spark
-        for table in (FINDINGS, CLUSTER_COMPLIANCE):
-            self._view(table.name, f"TABLE {self.gold.place(table.name)}")
-        self._views(PLANS.name)
+    def _update_compliance(self, closed: int, changed: pa.Table) -> None:
         # What was changed must not move while rows are merged by it.
-        changed = spark.sql(COMPLIANCE_CHANGED.format(closed=closed)).collect()
-        schema = "cluster_id STRING, plan BIGINT, changed_ms BIGINT"
-        spark.createDataFrame(changed, schema).createOrReplaceTempView("changed")
-        ranks = [(name, rank) for rank, name in enumerate(("low", "medium", "high", "critical"))]
-        spark.createDataFrame(ranks, "name STRING, rank INT").createOrReplaceTempView("severities")
-        spark.createDataFrame(list(CONTROL_OF.items()), "rule STRING, control STRING").createOrReplaceTempView(
-            "controls"
-        )
-        self._views(CAPTURES.name, "batches")
-        self._view("computed", COMPLIANCE.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX))
-        self._merge(CLUSTER_COMPLIANCE)
+        self._rows("changed", changed)
+        ranks = ((name, rank) for rank, name in enumerate(("low", "medium", "high", "critical")))
+        self._values("severities (name, rank)", ranks)
+        self._values("controls (rule, control)", CONTROL_OF.items())
+        self._inputs(closed, changed, CAPTURES.name, BATCHES.name, FINDINGS.name)
+        self._merge(CLUSTER_COMPLIANCE, COMPLIANCE.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX), changed)
 
-    def _views(self, *tables: str) -> None:
-        for table in tables:
-            self._view(table, view_sql(self.gold.spark_uri, table))
+    def _inputs(self, closed: int, changed: pa.Table, *names: str) -> None:
+        """What the queries read, of closed plans: rows where the tables behind it are small, else the Delta tables."""
+        behind = {name: (name, REPLAYS.name) if name in SILVER else (name,) for name in names}
+        for name, tables in behind.items():
+            query = partial(query_of, name, closed=closed) if name in LAKE_TABLES else _findings
+            if self._is_small(*tables):
+                sql = f"SELECT * FROM ({query(str)}) AS every WHERE {_of_clusters(changed)}"  # noqa: S608
+                self._rows(name, self.gold.lake.query(sql, *tables).select(INPUTS[name]))
+            else:
+                self._view(name, query(self.gold.place))
+
+    def _is_small(self, *tables: str) -> bool:
+        lake = self.gold.lake
+        if not isinstance(lake, DeltaLake):
+            return False
+        counts = (lake.query(f"SELECT count(*) AS n FROM {name}", name) for name in tables)  # noqa: S608
+        return all(int(count.column("n")[0].as_py()) <= gold.SMALL_ROWS for count in counts)
+
+    def _rows(self, name: str, rows: pa.Table) -> None:
+        # PySpark cannot take an Arrow table without a chunk, which is what no rows often are.
+        frame = rows if rows.num_rows else []
+        self.gold.spark.createDataFrame(frame, schema=spark_schema(rows.schema)).createOrReplaceTempView(name)
+
+    def _values(self, name: str, rows: Iterable[tuple[str, object]]) -> None:
+        values = ", ".join(map(repr, rows))
+        self._view(name, f"VALUES {values}")
 
     def _view(self, name: str, sql: str) -> None:
         self.gold.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {sql}")
 
-    def _merge(self, table: Table, version: int | None = None) -> None:
+    def _merge(self, table: Table, computed: str, changed: pa.Table, version: int | None = None) -> None:
         """Computed by Spark; merged by `deltalake` where Python reaches the lake and the rows are few."""
         columns, key = table.column_names, table.key
         # A newer plan alone is no difference, but on the newest day, which tells how far the cluster was computed.
@@ -294,11 +332,7 @@ class RiskTables:
         differs = [f"(known.{name} IS DISTINCT FROM found.{name})" for name in values]
         if "as_of_ms" in columns:
             differs.append("(found.is_newest AND (known.plan <> found.plan OR known.as_of_ms <> found.as_of_ms))")
-        sql = CHANGES.format(
-            table=self.gold.place(table.name),
-            columns=", ".join(columns),
-            old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
-        )
+        found = FOUND.format(computed=computed, columns=", ".join(columns))
         inserted = {name: f"found.{name}" for name in columns}
         updated = {name: value for name, value in inserted.items() if name not in key}
         clauses = (
@@ -307,9 +341,37 @@ class RiskTables:
             Clause(Action.INSERT, inserted),
         )
         same_row = " AND ".join(f"known.{name} = found.{name}" for name in key)
-        merge = Merge(same_row, clauses, lambda _: sql, row_count=SMALL_ROWS + 1)
         if isinstance(self.gold.lake, DeltaLake):
-            rows = self.gold.spark.sql(sql).limit(SMALL_ROWS + 1).toArrow()
-            if rows.num_rows <= SMALL_ROWS:
-                merge = Merge(same_row, clauses, rows=rows)
+            rows = self.gold.spark.sql(found).limit(gold.SMALL_ROWS + 1).toArrow()
+            if rows.num_rows <= gold.SMALL_ROWS:
+                rows = pa.concat_tables([rows, self._gone(table, rows, changed)])
+                self.gold.merge(table.name, Merge(same_row, clauses, rows=rows), version)
+                return
+        gone = GONE.format(
+            table=self.gold.place(table.name),
+            columns=", ".join(columns),
+            old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
+        )
+        sql = f"{found} UNION ALL {gone}"
+        merge = Merge(same_row, clauses, lambda _: sql, row_count=gold.SMALL_ROWS + 1)
         self.gold.merge(table.name, merge, version)
+
+    def _gone(self, table: Table, found: pa.Table, changed: pa.Table) -> pa.Table:
+        """Rows of the changed clusters that are no longer computed."""
+        sql = f"SELECT * FROM {table.name} WHERE {_of_clusters(changed)}"  # noqa: S608
+        old, keys = self.gold.lake.query(sql, table.name), list(table.key)
+        places = old.select(keys).append_column("place", pa.array(range(old.num_rows), pa.int64()))
+        gone = old.take(places.join(found.select(keys), keys, join_type="left anti").column("place"))
+        for name, value in (("is_newest", False), ("is_gone", True)):
+            gone = gone.append_column(name, pa.repeat(pa.scalar(value), gone.num_rows))
+        return gone.select(found.column_names).cast(found.schema)
+
+
+def _findings(reference: TableReference) -> str:
+    """A struct that is null, of columns that may not be, does not cross from Arrow into Spark."""
+    return f"SELECT *, waiver['until'] AS waived_until FROM {reference(FINDINGS.name)}"  # noqa: S608
+
+
+def _of_clusters(changed: pa.Table) -> str:
+    clusters = map(sql_text, changed.column("cluster_id").to_pylist())
+    return f"cluster_id IN ({', '.join(clusters) or 'NULL'})"

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Stager = Callable[[int], Manifest]
 # Each round finishes a plan that another run opened first; more means that something opens plans without end.
 ROUNDS: Final = 20
+# Reading so much takes less than a minute.
+BRIEF_BYTES: Final = 64 * 10**6
 
 
 class Step(enum.StrEnum):
@@ -66,6 +68,7 @@ class Run:
         self.progress = progress
         self.gold = gold
         self.result = RunResult(lake.uri)
+        self.planned_bytes: int | None = None
 
     def all_steps(self) -> RunResult:
         self._prepare()
@@ -147,6 +150,7 @@ class Run:
         # Whatever others open and close from here on takes this number, and this plan is refused then.
         number = status.closed + 1
         planned = self._look(number)
+        self.planned_bytes = planned.planned_bytes
         self.result.unreachable = dict(planned.failed)
         self.result.unchanged = planned.unchanged_count
         for name, why in planned.failed.items():
@@ -242,7 +246,8 @@ def run_fleet(
 
     def session() -> SparkSession:
         started = time.monotonic()
-        spark = spark_session("kraft-audit", conf_file=spark_conf)
+        is_brief = run.planned_bytes is not None and run.planned_bytes <= BRIEF_BYTES
+        spark = spark_session("kraft-audit", conf_file=spark_conf, is_brief=is_brief)
         seconds = time.monotonic() - started
         if "session" not in run.result.seconds:
             run.result.seconds["session"] = round(seconds, 3)

@@ -57,11 +57,16 @@ LOCAL: Final[Mapping[str, str]] = {
 
 
 def spark_session(
-    application: str, *, conf_file: Path | None = None, settings: Mapping[str, str] | None = None
+    application: str,
+    *,
+    conf_file: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    is_brief: bool = False,
 ) -> SparkSession:
     """The session to work with: the one that is there, or a new one with the project's settings.
 
-    `conf_file` is a Spark properties file whose values win over the laptop's defaults; `settings` win over both.
+    `conf_file` is a Spark properties file whose values win over the laptop's defaults; `settings` win over both. One
+    that `is_brief` ends before what Java's second compiler does would pay.
     Raises SettingsError where Java or a file is missing.
     """
     from pyspark.sql import SparkSession
@@ -73,7 +78,7 @@ def spark_session(
     launched = "PYSPARK_GATEWAY_PORT" in os.environ
     if not launched:
         use_java()
-        chosen |= {**LOCAL, **jar_settings(), **log_settings()}
+        chosen |= {**LOCAL, **jar_settings(), **java_settings(is_brief)}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if conf_file is not None:
@@ -197,10 +202,16 @@ def arrow_problem() -> str | None:
     return None
 
 
-def log_settings() -> dict[str, str]:
-    """Warnings and worse alone: our own progress lines are what people read."""
+def java_settings(is_brief: bool = False) -> dict[str, str]:
+    """Warnings and worse alone: our own progress lines are what people read.
+
+    A JVM that lives for some seconds spends almost half of its processor time on compiling what it never runs again.
+    """
     properties = Path(__file__).with_name("log4j2.properties")
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{properties}"}
+    options = [f"-Dlog4j2.configurationFile=file:{properties}"]
+    if is_brief:
+        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    return {"spark.driver.extraJavaOptions": " ".join(options)}
 
 
 @contextmanager

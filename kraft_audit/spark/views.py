@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TableReference = Callable[[str], str]
 """How a query names a table of the lake."""
+ClosedRows = Callable[[str], str]
+"""The query of a table's rows of closed plans."""
 LOG: Final = "log"
 HISTORY_GAP: Final = "history_gap"
 REVERTED: Final = "_reverted"
@@ -48,7 +50,7 @@ def register_views(spark: SparkSession, lake: str) -> list[str]:
 
 def read_closed(spark: SparkSession, lake: str, table: str) -> DataFrame:
     """One table of the lake, rows of closed plans only."""
-    return spark.sql(_closed(table, path_tables(lake)))
+    return spark.sql(_closed(path_tables(lake))(table))
 
 
 def read_view(spark: SparkSession, lake: str, name: str) -> DataFrame:
@@ -56,9 +58,9 @@ def read_view(spark: SparkSession, lake: str, name: str) -> DataFrame:
     return spark.sql(view_sql(lake, name))
 
 
-def view_sql(lake: str, name: str) -> str:
+def view_sql(lake: str, name: str, closed: int | None = None) -> str:
     """The view's query for Spark; the same text makes a permanent view in a catalog. Raises KeyError."""
-    return query_of(name, path_tables(lake))
+    return query_of(name, path_tables(lake), closed)
 
 
 def path_tables(lake: str) -> TableReference:
@@ -66,30 +68,33 @@ def path_tables(lake: str) -> TableReference:
     return lambda table: "delta.`" + f"{lake}/{table}".replace("`", "``") + "`"
 
 
-def query_of(name: str, reference: TableReference) -> str:
+def query_of(name: str, reference: TableReference, closed: int | None = None) -> str:
     """The view's query over tables as `reference` names them, in SQL that Spark and DataFusion share but for `log`.
 
-    Raises KeyError where there is no view of that name.
+    `closed` is the newest closed plan; without it each reading looks into `plans` for it. Raises KeyError where there
+    is no view of that name.
     """
+    rows = _closed(reference, closed)
     if name == LOG:
-        return _log(reference)
+        return _log(rows)
     if name == HISTORY_GAP:
-        return _history_gap(reference)
+        return _history_gap(rows)
     if name.endswith(REVERTED) and name.removesuffix(REVERTED) in REVERTIBLE:
-        return _reverted(name.removesuffix(REVERTED), reference)
+        return _reverted(name.removesuffix(REVERTED), rows)
     if name in CHANGES:
-        return _changes(name, reference)
+        return _changes(name, rows)
     if name in IDENTITY:
-        return _newest(name, reference)
-    return _closed(LAKE_TABLES[name].name, reference)
+        return _newest(name, rows)
+    return rows(LAKE_TABLES[name].name)
 
 
-def _closed(table: str, reference: TableReference) -> str:
-    closed = f"SELECT coalesce(max(plan), 0) FROM {reference(PLANS.name)} WHERE event = 'closed'"  # noqa: S608
-    return f"SELECT * FROM {reference(table)} WHERE plan <= ({closed})"  # noqa: S608
+def _closed(reference: TableReference, closed: int | None = None) -> ClosedRows:
+    newest = f"SELECT coalesce(max(plan), 0) FROM {reference(PLANS.name)} WHERE event = 'closed'"  # noqa: S608
+    newest = f"({newest})" if closed is None else str(closed)
+    return lambda table: f"SELECT * FROM {reference(table)} WHERE plan <= {newest}"  # noqa: S608
 
 
-def _replayed(reference: TableReference) -> str:
+def _replayed(rows: ClosedRows) -> str:
     """Of each plan of each cluster: from which offset on a later plan stands for it, or contradicts it; newest low."""
     later = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
     every = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
@@ -101,16 +106,16 @@ def _replayed(reference: TableReference) -> str:
             last_value(low) {every} AS newest_low,
             last_value(log_start_offset) {every} AS newest_log_start,
             last_value(plan) {every} AS newest_plan
-        FROM ({_closed(REPLAYS.name, reference)}) AS closed_replays"""  # noqa: S608
+        FROM ({rows(REPLAYS.name)}) AS closed_replays"""  # noqa: S608
 
 
-def _told(table: str, reference: TableReference) -> str:
+def _told(table: str, rows: ClosedRows) -> str:
     """A table's closed rows beside what later plans did to them."""
-    return f"""({_closed(table, reference)}) AS told
-        JOIN ({_replayed(reference)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan"""
+    return f"""({rows(table)}) AS told
+        JOIN ({_replayed(rows)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan"""
 
 
-def _changes(table: str, reference: TableReference) -> str:
+def _changes(table: str, rows: ClosedRows) -> str:
     """A row ends where the next of its subject begins; before a history gap, where the snapshot behind it is taken.
 
     That snapshot tells every subject again that was still there.
@@ -123,19 +128,19 @@ def _changes(table: str, reference: TableReference) -> str:
             coalesce(lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset), known_again_from)
                 AS to_offset,
             from_offset < newest_low AS proven
-        FROM {_told(table, reference)}
+        FROM {_told(table, rows)}
         WHERE said_again_from IS NULL OR from_offset < said_again_from"""  # noqa: S608  # names of our own
 
 
-def _history_gap(reference: TableReference) -> str:
+def _history_gap(rows: ClosedRows) -> str:
     """What nobody holds any more: below it earlier plans told what happened, from its end on a snapshot does."""
     return f"""
         SELECT cluster_id, plan, gap_from_offset AS from_offset, gap_to_offset AS to_offset, snapshot
-        FROM ({_closed(REPLAYS.name, reference)}) AS closed_replays
+        FROM ({rows(REPLAYS.name)}) AS closed_replays
         WHERE gap_to_offset IS NOT NULL"""  # noqa: S608
 
 
-def _newest(table: str, reference: TableReference) -> str:
+def _newest(table: str, rows: ClosedRows) -> str:
     """Epochs and voter sets: the newest plan's, and of earlier plans what was cut, or lies below today's log."""
     contract = LAKE_TABLES[table]
     next_set = "lead(from_offset) OVER (PARTITION BY cluster_id, canonical ORDER BY from_offset)"
@@ -145,17 +150,17 @@ def _newest(table: str, reference: TableReference) -> str:
             canonical AND coalesce(from_offset < newest_low, false) AS proven
         FROM (
             SELECT *, max(plan) OVER (PARTITION BY {", ".join(IDENTITY[table])}) AS told_last
-            FROM {_told(table, reference)}
+            FROM {_told(table, rows)}
         ) AS ordered
         WHERE plan = newest_plan
             OR (plan = told_last AND (NOT canonical OR coalesce({ENDED[table]}, false)))"""  # noqa: S608
 
 
-def _reverted(table: str, reference: TableReference) -> str:
+def _reverted(table: str, rows: ClosedRows) -> str:
     canonical = "canonical AND " if table in IDENTITY else ""
     return f"""
         SELECT {_columns("told", LAKE_TABLES[table].column_names)}
-        FROM {_told(table, reference)}
+        FROM {_told(table, rows)}
         WHERE {canonical}from_offset >= said_otherwise_from"""  # noqa: S608
 
 
@@ -163,7 +168,7 @@ def _columns(of: str, names: Iterable[str]) -> str:
     return ", ".join(f"{of}.{name}" for name in names)
 
 
-def _log(reference: TableReference) -> str:
+def _log(rows: ClosedRows) -> str:
     """Each distinct batch once: which nodes held it when they were last read, and what the newest low says of it.
 
     `committed`: on the canonical log, below low. `uncommitted`: on it, not proven. `divergent`: on another branch.
@@ -174,7 +179,7 @@ def _log(reference: TableReference) -> str:
                 base_offset, last_offset, leader_epoch, crc
             ORDER BY plan DESC, captured_at_ms DESC, capture_number DESC, status DESC
         ) AS place
-        FROM ({_closed(BATCHES.name, reference)}) WHERE source = 'log' AND valid"""  # noqa: S608
+        FROM ({rows(BATCHES.name)}) WHERE source = 'log' AND valid"""  # noqa: S608
     return f"""
         WITH held AS (
             SELECT cluster_id, base_offset, last_offset, leader_epoch, crc, max(max_timestamp_ms) AS max_timestamp_ms,
@@ -185,12 +190,12 @@ def _log(reference: TableReference) -> str:
         ),
         canonical AS (
             SELECT cluster_id, epoch, min(from_offset) AS from_offset, max(to_offset) AS to_offset
-            FROM ({_newest(LEADER_EPOCHS.name, reference)}) WHERE canonical AND from_offset IS NOT NULL
+            FROM ({_newest(LEADER_EPOCHS.name, rows)}) WHERE canonical AND from_offset IS NOT NULL
             GROUP BY cluster_id, epoch
         ),
         watermark AS (
             SELECT cluster_id, max_by(low, struct(plan, capture_number)) AS low
-            FROM ({_closed(WATERMARKS.name, reference)}) GROUP BY cluster_id
+            FROM ({rows(WATERMARKS.name)}) GROUP BY cluster_id
         )
         SELECT held.*,
             CASE WHEN canonical.epoch IS NULL THEN 'divergent'

@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.tables import SILVER
 from kraft_audit.rules.controls import CONTROL_OF, CONTROLS
+from kraft_audit.spark import gold
 from kraft_audit.spark.gold import GoldLake
 from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from kraft_audit.spark.lake import DeltaLake
@@ -148,8 +149,12 @@ def minutes_in(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], list[int]]:
     return {tuple(row[name] for name in PARTITION_RISK.key): [row[name] for name in names] for row in rows}
 
 
-def test_exposure_is_what_a_count_of_minutes_gives(small: SmallLake, spark: SparkSession) -> None:
+@pytest.mark.parametrize("small_rows", [100_000, -1], ids=["handed to Spark", "read and merged by it"])
+def test_exposure_is_what_a_count_of_minutes_gives(
+    small: SmallLake, spark: SparkSession, small_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two plans: the second goes on with one cluster, and leaves the other's rows alone."""
+    monkeypatch.setattr(gold, "SMALL_ROWS", small_rows)
     chance = random.Random(11)  # noqa: S311  # a seed, no secret
     risk = RiskTables(GoldLake(small.lake, lambda: spark))
     ends = {"a": START + DAY_MINUTES + 700, "b": START + 300}

@@ -8,7 +8,7 @@ import pytest
 
 from kraft_audit.settings import SettingsError
 from kraft_audit.spark import session
-from kraft_audit.spark.session import LOCAL, REQUIRED, jar_settings, read_conf, use_java
+from kraft_audit.spark.session import LOCAL, REQUIRED, jar_settings, java_settings, read_conf, use_java
 
 
 def java_home(folder: Path, release: str | None, output: str = "") -> Path:
@@ -83,6 +83,15 @@ def test_a_properties_file(tmp_path: Path) -> None:
         read_conf(file)
     with pytest.raises(SettingsError, match="No such file or directory"):
         read_conf(tmp_path / "none.conf")
+
+
+def test_a_brief_session_compiles_once() -> None:
+    """A long one gets Java's own defaults; both log by our properties."""
+    (long,) = java_settings().values()
+    (brief,) = java_settings(is_brief=True).values()
+    assert long.startswith("-Dlog4j2.configurationFile=file:")
+    assert "-XX" not in long
+    assert brief.split() == [long, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
 def test_the_local_profile_says_what_the_session_sets(project_root: Path) -> None:
