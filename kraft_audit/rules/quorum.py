@@ -43,7 +43,13 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for number in np.unique(batches.replica[apart]).tolist():
         mine = np.flatnonzero(apart & (batches.replica == number))
         for rows in _suffixes(batches, mine):
-            yield _suffix_case(history, batches, log, rows)
+            if any(_is_told(log, int(batches.base_offset[row])) for row in rows):
+                yield _suffix_case(history, batches, log, rows)
+
+
+def _is_told(log: CanonicalLog, offset: int) -> bool:
+    """Whether the canonical log tells of an offset, or ends before it: between captured pieces it does not."""
+    return log.holds(offset) or offset >= log.end_offset
 
 
 def _suffixes(batches: LogBatches, rows: Any) -> list[list[int]]:
