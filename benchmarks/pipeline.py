@@ -41,10 +41,12 @@ from kraft_audit.spark.spark_stage import SparkStager
 from kraft_audit.spark.stage import stage_clusters
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
+from kraft_engine.fleet import simulate_fleet
 
 CLUSTER_ID = "SyntheticSyntheticSynA"
 KEY = "00" * 32
 WORKER_BYTES = 512 << 20
+SIMULATED_CHANGE_BYTES = 46
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -127,18 +129,35 @@ def parquet_figure(one: Path, folder: Path, pairs: int) -> Figure:
 
 
 def memory_figures(folder: Path, small_mib: int, large_mib: int) -> list[Figure]:
-    """Peak memory of a process that stages a log, whatever its size; the whole process counts."""
+    """Peak memory of a process that stages a log of ever new partitions, and one of ever the same; it counts whole."""
+    figures = []
+    for kind, write in (("new partitions", _write_growing), ("the same partitions", _write_lasting)):
+        figures += _peaks(kind, folder, write, small_mib, large_mib)
+    return figures
+
+
+def _write_growing(folder: Path, mib: int) -> Path:
+    return write_nodes(folder, synthetic_log(mib << 20), 1)
+
+
+def _write_lasting(folder: Path, mib: int) -> Path:
+    changes = (mib << 20) // SIMULATED_CHANGE_BYTES
+    simulate_fleet(folder, clusters=1, partitions=10_000, changes=changes, replicas=1)
+    return folder / "cluster-0"
+
+
+def _peaks(kind: str, folder: Path, write: Callable[[Path, int], Path], small_mib: int, large_mib: int) -> list[Figure]:
     peaks = []
     for mib in (small_mib, large_mib):
-        nodes = write_nodes(folder / f"log-{mib}", synthetic_log(mib << 20), 1)
+        nodes = write(folder / f"{kind}-{mib}", mib)
         command = [sys.executable, "-m", "benchmarks.pipeline", "--peak-of", str(nodes)]
         peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     small, large = (
         f"{peak / 1e6:.0f} MB at {mib} MiB" for peak, mib in zip(peaks, (small_mib, large_mib), strict=True)
     )
     return [
-        Figure("512 MiB against a worker's peak", WORKER_BYTES / peaks[1], 1, large, "512 MiB"),
-        Figure("peak on a small log against a large one", peaks[0] / peaks[1], 1 / 1.15, large, small),
+        Figure(f"512 MiB against a worker's peak, {kind}", WORKER_BYTES / peaks[1], 1, large, "512 MiB"),
+        Figure(f"peak on a small log against a large one, {kind}", peaks[0] / peaks[1], 1 / 1.15, large, small),
     ]
 
 
