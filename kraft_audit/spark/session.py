@@ -210,7 +210,7 @@ def java_settings(is_brief: bool = False) -> dict[str, str]:
     properties = Path(__file__).with_name("log4j2.properties")
     options = [f"-Dlog4j2.configurationFile=file:{properties}"]
     if is_brief:
-        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        options.append("-XX:TieredStopAtLevel=1")
     return {"spark.driver.extraJavaOptions": " ".join(options)}
 
 

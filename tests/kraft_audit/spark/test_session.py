@@ -91,7 +91,7 @@ def test_a_brief_session_compiles_once() -> None:
     (brief,) = java_settings(is_brief=True).values()
     assert long.startswith("-Dlog4j2.configurationFile=file:")
     assert "-XX" not in long
-    assert brief.split() == [long, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    assert brief.split() == [long, "-XX:TieredStopAtLevel=1"]
 
 
 def test_the_local_profile_says_what_the_session_sets(project_root: Path) -> None:
