@@ -124,11 +124,11 @@ def main() -> int:
     minutes = float(os.environ.get("SOAK_MINUTES", "60"))
     now = datetime.now(UTC)
     first_seed = int(os.environ.get("SOAK_FIRST_SEED", str(int(now.timestamp()) // SECONDS_PER_DAY * SEEDS_A_DAY)))
-    started = time.monotonic()
+    started, begun_at = time.monotonic(), commit()
     rows = soak(60 * minutes, first_seed, lambda text: print(text, file=sys.stderr, flush=True))
     took = (time.monotonic() - started) / 60
     head = (
-        f"{now:%Y-%m-%d}, commit {commit()}, {took:.0f} minutes on {PROCESSES} processes, seeds from {first_seed:,} on."
+        f"{now:%Y-%m-%d}, commit {begun_at}, {took:.0f} minutes on {PROCESSES} processes, seeds from {first_seed:,} on."
     )
     text = f"{head}\n\n{table(rows)}"
     print(text)
