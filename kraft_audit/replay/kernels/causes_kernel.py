@@ -256,11 +256,16 @@ def _cause_by_marker(block: int, event: int, old: int, new: int, record: int) ->
 
 
 @inlined
+def _is_moving(lists: int) -> bool:
+    return length_of_list(lists, ADDING_REPLICAS) + length_of_list(lists, REMOVING_REPLICAS) > 0
+
+
+@inlined
 def _cause_by_reassignment(block: int, old: int, new: int) -> int:
     old_lists = old + 4 * LISTS
     new_lists = new + 4 * LISTS
     adding = length_of_list(old_lists, ADDING_REPLICAS)
-    was_moving = adding + length_of_list(old_lists, REMOVING_REPLICAS) > 0
+    was_moving = _is_moving(old_lists)
     if length_of_list(new_lists, ADDING_REPLICAS) + length_of_list(new_lists, REMOVING_REPLICAS) > 0:
         return REASSIGNMENT_CHANGED if was_moving else REASSIGNMENT_STARTED
     if not was_moving:
@@ -288,17 +293,22 @@ def _cause_by_leader(election: int) -> int:
 @shared
 def cause_of(block: int, event: int, old: int, new: int, record: int, election: int) -> int:
     """The cause of a change; the broker whose event it was stands in FOUND_BROKER, -1 for none."""
-    cause = _cause_by_marker(block, event, old, new, record)
-    if cause >= 0:
-        return cause
     record_lists = record + 4 * INPUT_LISTS
     old_lists = old + 4 * LISTS
     new_lists = new + 4 * LISTS
-    if (
+    sets_replicas = (
         length_of_list(record_lists, REPLICAS) >= 0
         or length_of_list(record_lists, ADDING_REPLICAS) >= 0
         or length_of_list(record_lists, REMOVING_REPLICAS) >= 0
-    ):
+    )
+    if sets_replicas and not _is_moving(old_lists):
+        # A broker's operation may complete a reassignment on its way, but only a reassignment begins one.
+        set_slot(block, FOUND_BROKER, -1)
+        return _cause_by_reassignment(block, old, new)
+    cause = _cause_by_marker(block, event, old, new, record)
+    if cause >= 0:
+        return cause
+    if sets_replicas:
         return _cause_by_reassignment(block, old, new)
     if length_of_list(record_lists, DIRECTORIES) >= 0:
         return DIRECTORY_ASSIGNED
