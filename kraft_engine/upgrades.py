@@ -58,8 +58,10 @@ class UpgradeRun(RandomRun):
         chance = self.world.chance
         if node.history.version == 0:
             self._ask_too_soon(node)
-        elif chance.happens(0.15):
-            spare = chance.choose([process for process in self.cluster.processes if process.can_become_voter])
+        elif chance.happens(0.3):
+            spares = [process for process in self.cluster.processes if process.can_become_voter]
+            outside = [process for process in spares if process.id not in node.voters.ids]
+            spare = chance.choose(outside or spares)
             voter = Voter(spare.id, NO_DIRECTORY, *spare.endpoint)
             self.cluster.ask(node.slot, AddRaftVoterRequest(CLUSTER_ID, voter))
         elif chance.happens(0.15):

@@ -11,6 +11,7 @@ from kraft_engine.switches import ALL_ON, RULES
 NEAR = {
     "alter_partition_checks_brokers": 94,
     "answers_match_their_requests": 92,
+    "cancelled_reassignment_keeps_an_isr": 56,
     "change_waits_for_epoch_commit": 46,
     "duplicate_voter_is_refused": 333,
     "elr_begins_with_cluster_min_isr": 12,
@@ -19,7 +20,7 @@ NEAR = {
     "installed_snapshot_brings_its_voters": 63,
     "isr_expansion_needs_caught_up": 28,
     "last_voter_stays": 105,
-    "min_isr_change_clears_elr": 58,
+    "min_isr_change_clears_elr": 8,
     "resigned_grants_no_vote": 18,
     "snapshot_outside_transaction": 36,
     "vote_needs_no_known_leader": 92,
