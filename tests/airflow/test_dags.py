@@ -1,4 +1,4 @@
-"""The DAGs by Airflow's own parser, and one real run of kraft_fleet, Spark included, with a task killed midway."""
+"""The DAGs by Airflow's own parser, and real runs, Spark included: killed midway, failing, gated."""
 
 from __future__ import annotations
 
@@ -9,60 +9,26 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
+from deltalake import write_deltalake
 
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.session import use_java
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS
+from kraft_codec.tables import PLANS, build_rows
+from tests.airflow.dag_runs import DagRun
 
-pytestmark = [pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def airflow(project_root: Path) -> Path:
-    """The bin folder of Airflow's own environment, which `make airflow-setup` makes. Skips where there is none."""
-    declared = os.environ.get("KRAFT_AUDIT_AIRFLOW_VENV")
-    folder = Path(declared) if declared else project_root / ".airflow-venv"
-    if not (folder / "bin" / "airflow").is_file():
-        pytest.skip("Airflow is not here: make airflow-setup")
-    return folder / "bin"
-
-
-@pytest.fixture(scope="module")
-def environment(project_root: Path, tmp_path_factory: pytest.TempPathFactory, airflow: Path) -> dict[str, str]:
-    """Airflow on SQLite in a folder of its own; its spark-submit is the project's."""
-    folder = tmp_path_factory.mktemp("airflow")
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    found = inherited | {
-        "AIRFLOW_HOME": str(folder),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(project_root / "airflow" / "dags"),
-        "AIRFLOW_CONN_SPARK_KRAFT_AUDIT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-        "KRAFT_AUDIT_HOME": str(project_root),
-        "KRAFT_AUDIT_SPARK_CONF": str(project_root / "conf" / "spark" / "local.conf"),
-        "KRAFT_AUDIT_PYTHON": sys.executable,
-        "KRAFT_AUDIT_RETRY_SECONDS": "1",
-        "KRAFT_AUDIT_GROUP_CLUSTERS": "2",
-        "JAVA_HOME": str(use_java()),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    made = subprocess.run(
-        [airflow / "airflow", "db", "migrate"], env=found, cwd=folder, capture_output=True, text=True, timeout=200
-    )
-    assert made.returncode == 0, made.stderr[-2000:]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -156,56 +122,104 @@ def pids_of(*parts: str) -> list[int]:
     return found
 
 
-def test_the_fleet_with_a_task_killed_and_retried(
-    project_root: Path, airflow: Path, environment: dict[str, str], samples: Path, tmp_path: Path,
-    killer: Callable[[str], list[int]],
-) -> None:  # fmt: skip
-    """`airflow dags test` is green, and the tables are those of a run that nothing disturbed."""
+@pytest.fixture(scope="module")
+def project_zip(project_root: Path) -> None:
     built = subprocess.run(
         [sys.executable, project_root / "scripts" / "build_dist.py"], capture_output=True, text=True, timeout=120
     )
     assert built.returncode == 0, built.stderr
-    clusters = [{"name": name, "paths": [str(samples / name)]} for name in CLUSTERS]
-    (tmp_path / "fleet.yaml").write_text(
-        yaml.safe_dump({"lake": "lake", "redaction_key_file": "key", "clusters": clusters})
-    )
-    lake = str(tmp_path / "lake")
-    own = environment | {"KRAFT_AUDIT_FLEET": str(tmp_path / "fleet.yaml"), "KRAFT_AUDIT_OUT": str(tmp_path / "out")}
+
+
+def fleet_of(folder: Path, clusters: Mapping[str, Path], lake: str = "lake") -> Path:
+    """A fleet file named after its lake."""
+    file = folder / f"{lake}.yaml"
+    told = [{"name": name, "paths": [str(path)]} for name, path in clusters.items()]
+    file.write_text(yaml.safe_dump({"lake": lake, "redaction_key_file": "key", "clusters": told}))
+    return file
+
+
+@pytest.mark.usefixtures("project_zip")
+def test_the_fleet_with_a_task_killed_and_retried(
+    project_root: Path, dags_test: Callable[..., DagRun], samples: Path, tmp_path: Path,
+    killer: Callable[[str], list[int]],
+) -> None:  # fmt: skip
+    """`airflow dags test` is green, and the tables are those of a run that nothing disturbed."""
+    clusters = {name: samples / name for name in CLUSTERS}
+    fleet = fleet_of(tmp_path, clusters)
+    lake, out = str(tmp_path / "lake"), tmp_path / "out"
+    own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out)}
     killed = killer(lake)
     started = time.monotonic()
-    run = subprocess.run(
-        [airflow / "airflow", "dags", "test", "kraft_fleet"],
-        env=own, cwd=tmp_path, capture_output=True, text=True, timeout=540,
-    )  # fmt: skip
-    told = run.stdout + run.stderr
-    assert run.returncode == 0, told[-6000:]
+    run = dags_test("kraft_fleet", tmp_path, **own)
+    assert run.exit_code == 0, run.told[-6000:]
     assert killed, f"nothing was killed in {time.monotonic() - started:.0f} s"
     assert Ledger(DeltaLake(lake)).status().closed == 2
-    assert (tmp_path / "out" / "fleet" / "index.html").is_file()
+    assert (out / "fleet" / "index.html").is_file()
     assert (tmp_path / "lake" / "_quality" / "plan-00000002" / "index.html").is_file()
 
-    undisturbed = tmp_path / "undisturbed.yaml"
-    undisturbed.write_text(yaml.safe_dump({"lake": "undisturbed", "redaction_key_file": "key", "clusters": clusters}))
+    undisturbed = fleet_of(tmp_path, clusters, "undisturbed")
     for group in (CLUSTERS[:2], CLUSTERS[2:]):
         alone = [sys.executable, HERE.parent / "kraft_audit" / "spark" / "without_spark.py", undisturbed, *group]
         ran = subprocess.run(alone, cwd=project_root, capture_output=True, text=True, timeout=120)
         assert ran.returncode == 0, ran.stderr[-2000:]
     assert rows(lake) == rows(str(tmp_path / "undisturbed"))
-    pages = [page.read_text() for page in (tmp_path / "out").rglob("*.html")]
+    pages = [page.read_text() for page in out.rglob("*.html")]
     assert any("ujhN1DIbH4nL9FFbdry94A" in page for page in pages), "the cluster with two branches has its findings"
 
 
-def test_an_incident_keeps_its_notebook(
-    project_root: Path, airflow: Path, environment: dict[str, str], tmp_path: Path
+@pytest.mark.usefixtures("project_zip")
+def test_a_cluster_that_fails_and_a_gate_that_closes(
+    dags_test: Callable[..., DagRun], samples: Path, tmp_path: Path
 ) -> None:
+    """One cluster's disk is away: its group is red and named, the others are read, judged and published.
+
+    Then it is back, but a table breaks its contract: what the run read is there, and none of it is published.
+    """
+    away = tmp_path / "disk"
+    fleet = fleet_of(tmp_path, {"divergence": away / "divergence", "mini-3.9.2": samples / "mini-3.9.2"})
+    lake, out = DeltaLake(str(tmp_path / "lake")), tmp_path / "out"
+    own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out), "KRAFT_AUDIT_GROUP_CLUSTERS": "1"}
+    run = dags_test("kraft_fleet", tmp_path, **own)
+    assert run.exit_code != 0
+    assert run.states == {
+        "list_clusters": "success", ("ingest", "divergence …"): "failed", ("ingest", "mini-3.9.2 …"): "success",
+        "tables": "success", "quality": "success", "findings": "success", "publish": "success",
+        "every_cluster_read": "upstream_failed",
+    }, run.told[-6000:]  # fmt: skip
+    assert run.tries["ingest", "divergence …"] == 3, "two retries"
+    assert str(away / "divergence") in run.told, "the log names what could not be read"
+    assert findings_by_plan(lake) == {1}
+    published = {page: page.read_bytes() for page in out.rglob("*") if page.is_file()}
+    assert published
+
+    away.symlink_to(samples)
+    capture = lake.query("SELECT * FROM captures LIMIT 1", "captures").to_pylist()
+    write_deltalake(lake.table_uri("captures"), pa.table(build_rows("captures", capture)), mode="append")
+    run = dags_test("kraft_fleet", tmp_path, **own)
+    assert run.exit_code != 0
+    assert run.states == {
+        "list_clusters": "success", ("ingest", "divergence …"): "success", ("ingest", "mini-3.9.2 …"): "success",
+        "tables": "success", "quality": "failed", "findings": "upstream_failed", "publish": "upstream_failed",
+        "every_cluster_read": "upstream_failed",
+    }, run.told[-6000:]  # fmt: skip
+    assert run.tries["quality"] == 1, "the same rows would fail again"
+    assert "captures.repeated_keys" in run.told
+    assert Ledger(lake).status().closed == 2
+    assert findings_by_plan(lake) == {1}
+    assert {page: page.read_bytes() for page in out.rglob("*") if page.is_file()} == published
+    assert (tmp_path / "lake" / "_quality" / "plan-00000002" / "index.html").is_file()
+
+
+def findings_by_plan(lake: DeltaLake) -> set[int]:
+    """The plans whose findings were published."""
+    return {row["plan"] for row in lake.query("SELECT DISTINCT plan FROM findings", "findings").to_pylist()}
+
+
+def test_an_incident_keeps_its_notebook(dags_test: Callable[..., DagRun], tmp_path: Path) -> None:
     pytest.importorskip("nbclient")
     given = {"cluster": "elr", "from": "2026-11-21T01:30:00", "to": ""}
-    run = subprocess.run(
-        [airflow / "airflow", "dags", "test", "kraft_incident", "--conf", json.dumps(given)],
-        env=environment | {"KRAFT_AUDIT_OUT": str(tmp_path / "out")},
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert run.returncode == 0, (run.stdout + run.stderr)[-6000:]
+    run = dags_test("kraft_incident", tmp_path, conf=given, KRAFT_AUDIT_OUT=str(tmp_path / "out"))
+    assert run.exit_code == 0, run.told[-6000:]
     pages = sorted((tmp_path / "out" / "incident").rglob("incident_timeline.html"))
     assert len(pages) == 2, "a notebook for each path of the cluster"
     assert "SPA6Lw-19VaaSAxl6jMkhw" in pages[0].read_text()
