@@ -1,4 +1,4 @@
-"""The DAGs by Airflow's own parser, and real runs, Spark included: killed midway, failing, gated."""
+"""The DAGs by Airflow's own parser, and real runs of all three, Spark included: killed midway, failing, gated."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
+from kraft_audit.rules.controls import CONTROLS
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.tables import LAKE_TABLES
@@ -143,7 +144,10 @@ def test_the_fleet_with_a_task_killed_and_retried(
     project_root: Path, dags_test: Callable[..., DagRun], samples: Path, tmp_path: Path,
     killer: Callable[[str], list[int]],
 ) -> None:  # fmt: skip
-    """`airflow dags test` is green, and the tables are those of a run that nothing disturbed."""
+    """`airflow dags test` is green, and the tables are those of a run that nothing disturbed.
+
+    Then kraft_compliance, which waits for those findings: the controls of each cluster by day, and the day's pages.
+    """
     clusters = {name: samples / name for name in CLUSTERS}
     fleet = fleet_of(tmp_path, clusters)
     lake, out = str(tmp_path / "lake"), tmp_path / "out"
@@ -165,6 +169,18 @@ def test_the_fleet_with_a_task_killed_and_retried(
     assert rows(lake) == rows(str(tmp_path / "undisturbed"))
     pages = [page.read_text() for page in out.rglob("*.html")]
     assert any("ujhN1DIbH4nL9FFbdry94A" in page for page in pages), "the cluster with two branches has its findings"
+
+    run = dags_test("kraft_compliance", tmp_path, **own)
+    assert run.exit_code == 0, run.told[-6000:]
+    assert run.states == {"risk": "success", "pages": "success"}
+    judged = DeltaLake(lake).query("SELECT DISTINCT cluster_id, control, status FROM cluster_compliance WHERE day = "
+        "(SELECT max(day) FROM cluster_compliance AS newest WHERE newest.cluster_id = cluster_compliance.cluster_id)",
+        "cluster_compliance").to_pylist()  # fmt: skip
+    assert {row["control"] for row in judged} == set(CONTROLS)
+    integrity = {row["cluster_id"]: row["status"] for row in judged if row["control"] == "log_integrity"}
+    assert integrity["ujhN1DIbH4nL9FFbdry94A"] == "broken", "two leaders of one epoch range"
+    (day,) = (out / "compliance").iterdir()
+    assert (day / "index.html").is_file()
 
 
 @pytest.mark.usefixtures("project_zip")
