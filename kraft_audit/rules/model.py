@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, overload
 
-import numpy as np
-import numpy.typing as npt
-
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from kraft_audit.rules.history import ClusterHistory
 
 
@@ -144,7 +144,7 @@ def undecided(subject: str, reason: str, **where: int | None) -> Case:
 
 
 RuleFunction = Callable[["ClusterHistory", Thresholds], Iterable[Case]]
-RowsThatMatter = Callable[["ClusterHistory"], npt.NDArray[np.bool_]]
+RowsThatMatter = Callable[["ClusterHistory"], "npt.NDArray[np.bool_]"]
 
 
 @dataclass(frozen=True, slots=True)
