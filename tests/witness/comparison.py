@@ -147,9 +147,17 @@ def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[st
 
 
 def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
-    """Every committed epoch of which a log was captured: who led it, where what was captured of it begins and ends."""
+    """Every committed epoch of which a log was captured: who led it, where what was captured of it begins and ends.
+
+    What was not proven may have been cut later by a leader that held another branch: its epoch is told beside.
+    """
     reached = min(audited.canonical_end, truth.committed_offset)
-    rows = {(row["epoch"], row["from_offset"]): row for row in audited.quorum["leader_epochs"] if row["canonical"]}
+    agreed = agreed_end(truth, audited)
+    rows = {
+        (row["epoch"], row["from_offset"]): row
+        for row in audited.quorum["leader_epochs"]
+        if row["canonical"] or (row["from_offset"] is not None and row["from_offset"] >= agreed)
+    }
     for line in truth.lines["committed_epoch"]:
         epoch, to_offset = line["epoch"], min(line["to_offset"], reached)
         pieces = [
@@ -170,6 +178,16 @@ def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
             row["leader_id"] is None and from_offset > line["from_offset"]
         ):
             yield f"epoch {epoch} was led by {truth.leader_of(epoch)}, told {row['leader_id']}"
+
+
+def agreed_end(truth: Truth, audited: Audited) -> int:
+    """Up to where what was captured is what was committed, then or later: a leader that came after may have cut it."""
+    for run in audited.canonical_runs:
+        for line in truth.lines["committed_epoch"]:
+            from_offset = max(run.from_offset, line["from_offset"])
+            if from_offset < min(run.to_offset, line["to_offset"]) and line["epoch"] != run.epoch:
+                return from_offset
+    return truth.committed_offset
 
 
 def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:

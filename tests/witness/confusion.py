@@ -17,6 +17,7 @@ from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
 from kraft_engine import simulate
 from tests.witness.audited import FAST_FOLDER, Audited
+from tests.witness.comparison import agreed_end
 from tests.witness.expected import AT_END, EVER, expected_of
 from tests.witness.expected_disks import RULES as OF_DISKS
 from tests.witness.expected_disks import expected_of_disks
@@ -58,7 +59,7 @@ def confusion_of(scenario: str, seed: int) -> Confusion:
 def judge(truth: Truth, audited: Audited) -> Confusion:
     """What the rules say of a run's captures, beside its truth."""
     reached = audited.canonical_end
-    committed_end = _committed_end(truth, audited)
+    committed_end = agreed_end(truth, audited)
     findings = [
         one
         for one in check(_committed(audited.history, committed_end), only=DECIDED)
@@ -80,16 +81,6 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
         for kind in ("false", "missed"):
             result.disagreements += [f"{rule} {kind}: {one}" for one in sorted(counts[kind])]
     return result
-
-
-def _committed_end(truth: Truth, audited: Audited) -> int:
-    """Up to where what was captured is what was committed, then or later: a leader that came after may have cut it."""
-    for run in audited.canonical_runs:
-        for line in truth.lines["committed_epoch"]:
-            from_offset = max(run.from_offset, line["from_offset"])
-            if from_offset < min(run.to_offset, line["to_offset"]) and line["epoch"] != run.epoch:
-                return from_offset
-    return truth.committed_offset
 
 
 def _committed(history: ClusterHistory, committed_offset: int) -> ClusterHistory:
