@@ -28,7 +28,6 @@ class ClusterState:
     configs: dict[tuple[int, str, str], str] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     acls: dict[str, Line] = field(default_factory=dict)
-    transaction: int | None = None
     controller_id: int = -1
 
     def min_isr(self, subject: Subject) -> int:
@@ -75,10 +74,10 @@ def _apply(state: ClusterState, truth: Truth, line: Line) -> None:
     elif line["kind"] == "leader_epoch":
         state.controller_id = line["leader"]
     else:
-        _apply_metadata(state, line["type"], line["fields"], line)
+        _apply_metadata(state, line["type"], line["fields"])
 
 
-def _apply_metadata(state: ClusterState, name: str, fields: Line, line: Line) -> None:
+def _apply_metadata(state: ClusterState, name: str, fields: Line) -> None:
     if name == "ConfigRecord":
         key = (fields["resourceType"], fields["resourceName"], fields["name"])
         if fields["value"] is None:
@@ -95,9 +94,7 @@ def _apply_metadata(state: ClusterState, name: str, fields: Line, line: Line) ->
         state.controllers[fields["controllerId"]] = fields
     elif name == "UnregisterControllerRecord":
         state.controllers.pop(fields["controllerId"], None)
-    elif name.endswith("TransactionRecord"):
-        state.transaction = line["offset"] if name.startswith("Begin") else None
-    else:
+    elif not name.endswith("TransactionRecord"):
         _apply_broker(state, name, fields)
 
 

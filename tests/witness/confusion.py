@@ -34,9 +34,11 @@ NOT_DECIDED = {
     "KQ009": "which bytes of a write that was cut short reached a disk",
 }
 """The rule that the truth of a random run cannot decide, and why. Its scenarios and near misses stand for it."""
+AT_PROVEN_END = ("KQ017",)
+"""Raised by what is open where the proof of the last captures ends."""
 AT_VOTERS = ("KV007", "KV011", "KV015")
 """Raised by the history of the committed voter sets."""
-DECIDED = (*EVER, *AT_END, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)
+DECIDED = (*EVER, *AT_END, *AT_PROVEN_END, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)
 
 
 @dataclass
@@ -66,6 +68,8 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
         if one.from_offset is None or one.from_offset < committed_end
     ]
     wanted_names = _wanted(truth, audited.replay_start, min(reached, committed_end))
+    if _is_transaction_open(truth, min(_proven_end(audited) or reached, committed_end)):
+        wanted_names["KQ017"] = {"metadata transaction"}
     of_disks = expected_of_disks(truth, log_start=audited.log_start, reached=reached)
     wanted_names.update({rule: set(one.must) for rule, one in of_disks.items()})
     result = Confusion()
@@ -133,6 +137,21 @@ def _wanted(truth: Truth, start: int, reached: int) -> dict[str, set[str]]:
     is_dynamic = any(line["offset"] < reached and line["version"] > 0 for line in truth.lines["kraft_version"])
     names["KV011"] = set() if is_dynamic or truth.run["dialect"] != "kip853" else {"voters"}
     return names
+
+
+def _proven_end(audited: Audited) -> int:
+    """What the last captures prove committed, 0 where they prove nothing."""
+    return max(((one.round.number, one.interval.low) for one in audited.rounds), default=(0, 0))[1]
+
+
+def _is_transaction_open(truth: Truth, to_offset: int) -> bool:
+    """Whether the last metadata transaction begun below an offset had neither ended nor been aborted there."""
+    markers = [
+        (line["offset"], line["type"])
+        for line in truth.lines["metadata"]
+        if line["type"].endswith("TransactionRecord") and line["offset"] < to_offset
+    ]
+    return bool(markers) and max(markers)[1].startswith("Begin")
 
 
 def _rejoined(sets: list[tuple[int, VoterKeys]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ Names = dict[str, set[str]]
 
 EVER = ("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP011", "KP012", "KP014", "KB001")
 """Raised by what was once so."""
-AT_END = ("KP009", "KP010", "KP018", "KB003", "KB004", "KB005", "KQ017")
+AT_END = ("KP009", "KP010", "KP018", "KB003", "KB004", "KB005")
 """Raised by what is so at the end of the log."""
 
 
@@ -168,8 +168,6 @@ def _at_end(names: Names, state: ClusterState) -> None:
             names["KB005"].add("all brokers")
         own = [one for kind, one, key in state.configs if kind == BROKER and key == MIN_ISR]
         names["KB005"] |= {f"broker {one}" for one in own if one}
-    if state.transaction is not None:
-        names["KQ017"].add("metadata transaction")
 
 
 def _durability(names: Names, state: ClusterState) -> None:
