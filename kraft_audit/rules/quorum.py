@@ -42,7 +42,8 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     apart = ~batches.is_canonical & (batches.last_offset >= log.start_offset)
     for number in np.unique(batches.replica[apart]).tolist():
         mine = np.flatnonzero(apart & (batches.replica == number))
-        for rows in _suffixes(batches, mine):
+        for suffix in _suffixes(batches, mine):
+            rows = _unproven(history, batches, suffix)
             if any(_is_told(log, int(batches.base_offset[row])) for row in rows):
                 yield _suffix_case(history, batches, log, rows)
 
@@ -50,6 +51,21 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def _is_told(log: CanonicalLog, offset: int) -> bool:
     """Whether the canonical log tells of an offset, or ends before it: between captured pieces it does not."""
     return log.holds(offset) or offset >= log.end_offset
+
+
+def _unproven(history: ClusterHistory, batches: LogBatches, suffix: list[int]) -> list[int]:
+    """A suffix without what captures once proved committed: losing that is no stale suffix, KQ002 judges it."""
+    epochs, starts = batches.leader_epoch[suffix], batches.base_offset[suffix]
+    ends = batches.last_offset[suffix] + 1
+    end = max(
+        (
+            row["low"]
+            for row in history.rows("watermarks")
+            if ((epochs == row["low_epoch"]) & (starts < row["low"]) & (row["low"] <= ends)).any()
+        ),
+        default=0,
+    )
+    return [row for row in suffix if batches.base_offset[row] >= end]
 
 
 def _suffixes(batches: LogBatches, rows: Any) -> list[list[int]]:
