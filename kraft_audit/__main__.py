@@ -1,0 +1,8 @@
+"""`python -m kraft_audit` is the command `kraft-audit`."""
+
+from __future__ import annotations
+
+from kraft_audit.cli import main
+
+if __name__ == "__main__":
+    main()
