@@ -220,6 +220,12 @@ class Cluster:
         self.death_count += 1
         self.crash(slot)
 
+    def refused(self, slot: int) -> None:
+        """The process has read its log, fails to start and shuts down."""
+        process = self.processes[slot]
+        if process.node is not None:
+            self._stop(process, process.node)
+
     def restart(self, slot: int) -> None:
         process = self.processes[slot]
         if process.node is None and not process.disk.read_only:

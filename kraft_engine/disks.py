@@ -32,7 +32,7 @@ class Damage:
 class QuorumState:
     """What `quorum-state` holds, and the version in which it was written (facts 1.3)."""
 
-    __slots__ = ("epoch", "leader_id", "version", "voted", "voter_ids")
+    __slots__ = ("applied_offset", "epoch", "leader_id", "version", "voted", "voter_ids")
 
     def __init__(
         self,
@@ -41,8 +41,10 @@ class QuorumState:
         voted: ReplicaKey | None = None,
         version: int = 0,
         voter_ids: tuple[int, ...] = (),
+        applied_offset: int = 0,
     ) -> None:
         self.voter_ids = voter_ids
+        self.applied_offset = applied_offset
         self.epoch = epoch
         self.leader_id = leader_id
         self.voted = voted

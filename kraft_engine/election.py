@@ -16,12 +16,13 @@ from kraft_engine.messages import (
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
+    KeyedEndQuorumEpochRequest,
     VoteRequest,
     VoteResponse,
 )
 from kraft_engine.raft import CANDIDATE, FOLLOWER, LEADER, PROSPECTIVE, RESIGNED, UNATTACHED, RaftNode
 from kraft_engine.serving import is_stranger
-from kraft_engine.voters import NO_DIRECTORY, ReplicaKey
+from kraft_engine.voters import NO_DIRECTORY, ReplicaKey, VoterSet
 
 
 def log_is_up_to_date(node: RaftNode, last_epoch: int, last_offset: int) -> bool:
@@ -209,7 +210,10 @@ def handle_end_epoch(node: RaftNode, source: int, correlation: int, request: End
         error = FENCED_LEADER_EPOCH
     else:
         node.learn(request.leader_epoch, request.leader_id)
-        if node.role == FOLLOWER and node.leader_id == request.leader_id and node.is_voter:
+        if isinstance(request, KeyedEndQuorumEpochRequest) and not names_me(node, request.voter):
+            # KIP-856, EndQuorumEpoch, Handling: "INVALID_REQUEST when the voter ID and UUID doesn't match."
+            error = node.membership.wrong_voter_error
+        elif node.role == FOLLOWER and node.leader_id == request.leader_id and node.is_voter:
             _prepare_election(node, request)
         elif node.membership.refuses_epochs_as_observer and not node.is_voter:
             error = NOT_VOTER
@@ -230,12 +234,23 @@ def _prepare_election(node: RaftNode, request: EndQuorumEpochRequest) -> None:
 
 
 def handle_end_epoch_response(node: RaftNode, source: int, correlation: int, response: EndQuorumEpochResponse) -> None:
-    if response.error not in (NONE, NOT_VOTER) and response.leader_epoch <= node.epoch:
+    told = response.error in (NONE, NOT_VOTER) or _is_nobody_else(node, source, response.error)
+    if not told and response.leader_epoch <= node.epoch:
         node.back_off(source)
         return
     node.learn(response.leader_epoch, response.leader_id)
     if node.role == RESIGNED:
         node.in_flight[source] = (-1, raft.NEVER)
+
+
+def _is_nobody_else(node: RaftNode, source: int, error: str) -> bool:
+    """The voter is not the replica behind its address, and no second voter shares that address: asking again is
+    futile.
+    """
+    voters = node.voters
+    if error != node.membership.wrong_voter_error or not node.membership.end_epoch_names_voter or voters is None:
+        return False
+    return sum(node.addresses.slot_of(id) == source for id in voters.ids) < 2  # noqa: A001
 
 
 # Polls
@@ -277,11 +292,7 @@ def _send_votes(node: RaftNode, now_us: int, *, pre_vote: bool) -> int:
         return now_us + 1_000_000
     next_us = raft.NEVER
     log = node.log
-    keys = voters.keys
-    if len(set(voters.ids)) < len(keys):
-        # KIP-856: two voters may share an id, and so an address; they take turns.
-        turn = node.correlation % len(keys)
-        keys = keys[turn:] + keys[:turn]
+    keys = _in_turn(node, voters)
     if not node.switches.only_voters_are_counted:
         keys += tuple((id, NO_DIRECTORY) for id in node.addresses.bootstrap_ids() if id not in voters.ids)  # noqa: A001
     for key in keys:
@@ -303,6 +314,13 @@ def _send_votes(node: RaftNode, now_us: int, *, pre_vote: bool) -> int:
     return next_us
 
 
+def _in_turn(node: RaftNode, voters: VoterSet) -> tuple[ReplicaKey, ...]:
+    """KIP-856: two voters may share an id, and so an address; they take turns."""
+    keys = voters.keys
+    turn = node.correlation % len(keys) if len(set(voters.ids)) < len(keys) else 0
+    return keys[turn:] + keys[:turn]
+
+
 def poll_resigned(node: RaftNode, now_us: int) -> int:
     """Tells the voters that the epoch is over; on timeout moves to the next epoch, unattached."""
     if not node.switches.restarted_leader_resigns:
@@ -315,14 +333,14 @@ def poll_resigned(node: RaftNode, now_us: int) -> int:
     voters = node.voters
     if voters is None:
         return next_us
-    for key in voters.keys:
+    named = node.membership.end_epoch_names_voter
+    for key in _in_turn(node, voters) if named else voters.keys:
         slot = node.addresses.slot_of(key[0])
         if slot < 0 or slot == node.slot:
             continue
         if node.ready(slot, now_us):
-            cluster_id = node.settings.cluster_id
-            body = EndQuorumEpochRequest(cluster_id, node.id, node.epoch, node.successors, node.endpoint)
-            node.request(slot, body)
+            told = (node.settings.cluster_id, node.id, node.epoch, node.successors, node.endpoint)
+            node.request(slot, KeyedEndQuorumEpochRequest(*told, key) if named else EndQuorumEpochRequest(*told))
         next_us = min(next_us, node.in_flight[slot][1])
     return next_us
 
@@ -334,6 +352,7 @@ raft.HANDLERS.update(
         BeginQuorumEpochRequest: handle_begin_epoch,
         BeginQuorumEpochResponse: handle_begin_epoch_response,
         EndQuorumEpochRequest: handle_end_epoch,
+        KeyedEndQuorumEpochRequest: handle_end_epoch,
         EndQuorumEpochResponse: handle_end_epoch_response,
     }
 )

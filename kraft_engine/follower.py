@@ -7,7 +7,13 @@ from __future__ import annotations
 from kraft_engine import raft
 from kraft_engine.batches import Batch
 from kraft_engine.log import Snapshot, SnapshotId
-from kraft_engine.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
+from kraft_engine.messages import (
+    NOT_FOLLOWER,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
 from kraft_engine.raft import FOLLOWER, RaftNode
 
 
@@ -70,6 +76,9 @@ def handle_fetch_response(node: RaftNode, source: int, correlation: int, respons
     if response.error or other_epoch or node.role != FOLLOWER:
         node.learn(response.leader_epoch, response.leader_id)
         if response.error:
+            if response.error == NOT_FOLLOWER and response.leader_epoch == node.epoch and node.is_voter:
+                # KIP-642: no voter any more, although the assignment that says so has not been read yet.
+                node.downgraded_epoch = node.epoch
             node.back_off(source)
         return
     node.deadline_us = node.world.now_us + node.settings.fetch_timeout_us
@@ -179,6 +188,7 @@ def install(node: RaftNode, snapshot: Snapshot) -> None:
         return
     node.witness.truncating(node, snapshot.id[0], by_snapshot=True)
     node.log.truncate_to_snapshot(snapshot)
+    node.downgraded_epoch = -1
     if node.switches.installed_snapshot_brings_its_voters:
         node.load_history()
     node.pending_controls.clear()

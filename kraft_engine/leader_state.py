@@ -64,6 +64,7 @@ class LeaderState:
         "pending",
         "queued",
         "quorum_deadline_us",
+        "removals_told",
         "replicas",
         "unanswered",
         "updated_voters",
@@ -91,6 +92,8 @@ class LeaderState:
         # Drafts: changes that wait for the one under way (KIP-856), removed voters to be told so (KIP-642).
         self.queued: list[PendingChange] = []
         self.no_followers: set[int] = set()
+        # The offset below which every removal has been told, or was committed before this epoch.
+        self.removals_told = max(node.high_watermark, 0)
         # (offset, source, correlation) of requests that are answered when the record there is committed (KIP-642).
         self.unanswered: list[tuple[int, int, int]] = []
         self.bootstrapped = False

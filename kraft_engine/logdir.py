@@ -147,6 +147,7 @@ class NodeDir:
             leader_epoch=state.epoch,
             voted_id=voted_id,
             voted_directory_id=uuid_text(voted_directory) if data_version else None,
+            applied_offset=state.applied_offset,
             current_voters=state.voter_ids if data_version == 0 else None,
         )
         (folder / "quorum-state").write_bytes(format_quorum_state(stored, self.dialect))

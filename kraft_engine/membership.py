@@ -41,6 +41,15 @@ class Kip853:
     wrong_voter_error = INVALID_VOTER_KEY
     votes_with_directory = False
     refuses_epochs_as_observer = False
+    end_epoch_names_voter = False
+
+    def refuses_start(self, node: RaftNode) -> str:
+        return ""
+
+    def stored_voters(self, node: RaftNode) -> tuple[tuple[int, ...], int]:
+        """Version 0 holds the ids of the set in effect; AppliedOffset is 0 as shipped (facts 1.3)."""
+        voters = node.voters
+        return (voters.ids if voters is not None else ()), 0
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Voter sets and kraft.version count as soon as they are appended, uncommitted included."""

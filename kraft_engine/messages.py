@@ -96,6 +96,13 @@ class EndQuorumEpochRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedEndQuorumEpochRequest(EndQuorumEpochRequest):
+    """KIP-856, EndQuorumEpoch, Request: "VoterId was added to the request", "VoterUuid was added to the Partitions"."""
+
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
 class EndQuorumEpochResponse(Response):
     pass
 

@@ -49,6 +49,14 @@ class Membership(Protocol):
     votes_with_directory: bool
     # Whether BeginQuorumEpoch and EndQuorumEpoch are answered NOT_VOTER by whoever does not know that it is one.
     refuses_epochs_as_observer: bool
+    # Whether EndQuorumEpoch names the voter that it is for (KIP-856), and is refused by any other replica.
+    end_epoch_names_voter: bool
+
+    def refuses_start(self, node: RaftNode) -> str:
+        """Why a replica with this log and configuration fails to start; "" where it does not."""
+
+    def stored_voters(self, node: RaftNode) -> tuple[tuple[int, ...], int]:
+        """CurrentVoters and AppliedOffset as quorum-state is to hold them now."""
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Takes the control records of a batch that this replica has just appended."""
@@ -121,3 +129,4 @@ class Addresses(Protocol):
     def max_kraft_version(self, node_id: int) -> int: ...
     def client_reply(self, correlation: int, body: Any) -> None: ...
     def died(self, slot: int) -> None: ...
+    def refused(self, slot: int) -> None: ...

@@ -66,7 +66,7 @@ class RaftNode:
 
     __slots__ = (
         "addresses", "busy_until_us", "can_become_voter", "correlation", "deadline_us", "directory", "disk",
-        "endpoint", "epoch",
+        "downgraded_epoch", "endpoint", "epoch",
         "fetch_epoch_override", "fetched_once", "granted", "had_leader_id", "high_watermark", "history", "id",
         "in_flight",
         "join_at_us", "key", "leader", "leader_id", "log", "machine", "membership", "network", "pending_controls",
@@ -129,6 +129,7 @@ class RaftNode:
         self.fetch_epoch_override = -1
         self.snapshot_fetch: tuple[SnapshotId, int] | None = None
         self.update_sent_epoch = -1
+        self.downgraded_epoch = -1  # KIP-642: in which a leader said NOT_FOLLOWER
         self.join_at_us = 0
         self.successors: tuple[ReplicaKey, ...] = ()
         self.pending_controls: list[Batch] = []
@@ -146,7 +147,7 @@ class RaftNode:
     def is_voter(self) -> bool:
         """In the latest voter set by (id, directory), uncommitted included; everything else is an observer."""
         voters = self.history.last
-        if voters is None or not self.can_become_voter:
+        if voters is None or not self.can_become_voter or self.downgraded_epoch == self.epoch:
             return False
         return voters.contains(self.key) or (not self.switches.voters_match_by_directory and self.id in voters.ids)
 
@@ -175,6 +176,9 @@ class RaftNode:
     def _start(self) -> None:
         self.disk.recover()
         self.load_history(with_log=self.switches.restart_reads_voters_from_log)
+        if refusal := self.membership.refuses_start(self):
+            self.witness.note(self, f"refuses to start: {refusal}")
+            return self.addresses.refused(self.slot)
         stored = self.disk.visible_state
         state = stored if stored is not None else QuorumState()
         self.epoch, self.leader_id, self.voted = state.epoch, state.leader_id, state.voted
@@ -200,8 +204,7 @@ class RaftNode:
             self.enter(UNATTACHED, self.random_election_timeout_us())
         # What survived a crash unsynced is on the disk now, held in this epoch.
         self.witness.synced(self)
-        voters = self.voters
-        if self.role == UNATTACHED and self.is_voter and voters is not None and len(voters) == 1:
+        if self.role == UNATTACHED and self.is_voter and self.voters is not None and len(self.voters) == 1:
             self.become_prospective()
         self._poll()
 
@@ -237,10 +240,9 @@ class RaftNode:
 
     def persist(self, *, voted: bool = False) -> None:
         synced = self.switches.persist_vote_before_reply or not voted
-        voters = self.history.last
-        voter_ids = voters.ids if voters is not None else ()
+        voter_ids, applied_offset = self.membership.stored_voters(self)
         version = 1 if self.history.version or self.membership.votes_with_directory else 0
-        state = QuorumState(self.epoch, self.leader_id, self.voted, version, voter_ids)
+        state = QuorumState(self.epoch, self.leader_id, self.voted, version, voter_ids, applied_offset)
         self.disk.write_state(state, synced=synced)
         self.witness.persisted(self)
 

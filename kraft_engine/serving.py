@@ -48,9 +48,7 @@ def handle_fetch(node: RaftNode, source: int, correlation: int, request: FetchRe
     if error or leader is None:
         node.reply(source, correlation, FetchResponse(error, node.leader_id, node.epoch))
         return
-    if request.replica[0] in leader.no_followers:
-        leader.no_followers.discard(request.replica[0])
-        node.reply(source, correlation, FetchResponse(NOT_FOLLOWER, node.id, node.epoch))
+    if _told_of_removal(node, leader, source, correlation, request):
         return
     is_valid = _is_valid(node, request)
     if is_valid or not node.switches.diverging_fetch_does_not_count:
@@ -62,6 +60,15 @@ def handle_fetch(node: RaftNode, source: int, correlation: int, request: FetchRe
             leader.parked.append((source, correlation, request, deadline_us))
             return
     answer_fetch(node, source, correlation, request)
+
+
+def _told_of_removal(node: RaftNode, leader: LeaderState, source: int, correlation: int, request: FetchRequest) -> bool:
+    """KIP-642: the first fetch of a voter after its removal was committed is answered NOT_FOLLOWER."""
+    if request.replica[0] not in leader.no_followers:
+        return False
+    leader.no_followers.discard(request.replica[0])
+    node.reply(source, correlation, FetchResponse(NOT_FOLLOWER, node.id, node.epoch))
+    return True
 
 
 def _is_valid(node: RaftNode, request: FetchRequest) -> bool:
@@ -94,6 +101,8 @@ def answer_fetch(node: RaftNode, source: int, correlation: int, request: FetchRe
     leader = node.leader
     if leader is None:
         node.reply(source, correlation, FetchResponse(NOT_LEADER_OR_FOLLOWER, node.leader_id, node.epoch))
+        return
+    if _told_of_removal(node, leader, source, correlation, request):
         return
     log = node.log
     mark = leader.high_watermark

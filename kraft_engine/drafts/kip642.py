@@ -44,6 +44,37 @@ class Kip642:
     wrong_voter_error = INVALID_VOTER_KEY
     votes_with_directory = False
     refuses_epochs_as_observer = False
+    end_epoch_names_voter = False
+
+    def refuses_start(self, node: RaftNode) -> str:
+        return ""
+
+    def stored_voters(self, node: RaftNode) -> tuple[tuple[int, ...], int]:
+        """Reassignment Algorithm: "voters will only persist quorum state changes in `quorum-state` after they have been
+        committed. Upon initialization, any uncommitted state changes will be found by scanning forward".
+
+        The scan begins at AppliedOffset, below which the replica knows all to be committed. A replica that does not
+        know how far that is yet keeps what it has stored.
+        """
+        stored = node.disk.visible_state
+        applied_offset = stored.applied_offset if stored is not None else 0
+        if node.high_watermark > applied_offset:
+            voters = node.history.at(node.high_watermark - 1)
+            return (voters.ids if voters is not None else ()), node.high_watermark
+        if stored is not None:
+            return stored.voter_ids, applied_offset
+        return (node.static_voters.ids if node.static_voters is not None else ()), 0
+
+    @staticmethod
+    def _persist_committed(node: RaftNode) -> None:
+        """Writes quorum-state where an assignment has been committed since it was last written."""
+        stored = node.disk.visible_state
+        applied_offset = stored.applied_offset if stored is not None else 0
+        newest = node.history.last_offset
+        if newest is None or newest < applied_offset or node.high_watermark <= applied_offset:
+            return
+        if any(applied_offset <= offset < node.high_watermark for offset, _ in node.history.entries()):
+            node.persist()
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Followers act with the new voters as soon as the entry has been appended."""
@@ -57,6 +88,8 @@ class Kip642:
             )
             offset = batch.base_offset + index
             node.adopt_voters(offset, voters)
+            if node.id not in voters.ids:
+                node.downgraded_epoch = -1
 
     def start_of_epoch(self, node: RaftNode, leader: LeaderState) -> tuple[Record, ...]:
         """The first leader of an empty log writes quorum.voters as the initial assignment."""
@@ -78,6 +111,8 @@ class Kip642:
         return leader.writable
 
     def high_watermark_moved(self, node: RaftNode, leader: LeaderState) -> None:
+        self._persist_committed(node)
+        self._tell_removed(node, leader)
         if leader.unanswered:
             self._answer(node, leader)
         self._step(node, leader)
@@ -87,7 +122,7 @@ class Kip642:
         return now_us + RETRY_US if leader.voters.target is not None else NEVER
 
     def poll_follower(self, node: RaftNode, now_us: int) -> None:
-        pass
+        self._persist_committed(node)
 
     def handle(self, node: RaftNode, source: int, correlation: int, body: Any) -> bool:
         if not isinstance(body, ReassignRequest):
@@ -144,9 +179,25 @@ class Kip642:
             node.resign()
         else:
             leaving = next(id for id in removing if id != node.id)  # noqa: A001
-            leader.no_followers.add(leaving)
             ids = tuple(sorted(current - {leaving}))
             append(node, (self._assignment(node, ids, target),), is_control=True)
+
+    @staticmethod
+    def _tell_removed(node: RaftNode, leader: LeaderState) -> None:
+        """Reassignment Algorithm, 5: "we piggy-back on the 'Fetch' to inform the voter to downgrade immediately after
+        the new membership gets committed. See the error code `NOT_FOLLOWER`."
+
+        An assignment of an earlier leader that this one commits counts too.
+        """
+        newest = node.history.last_offset
+        if newest is not None and newest >= leader.removals_told:
+            before = node.history.static
+            for offset, voters in node.history.entries():
+                if before is not None and leader.removals_told <= offset < leader.high_watermark:
+                    leader.no_followers.update(set(before.ids).difference(voters.ids))
+                before = voters
+            leader.no_followers.difference_update(leader.voters.ids)
+        leader.removals_told = leader.high_watermark
 
     def _add_one(self, node: RaftNode, leader: LeaderState, new: list[int]) -> None:
         """An observer is promoted when its replication round is shorter than the election timeout."""

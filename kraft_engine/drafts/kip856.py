@@ -37,6 +37,20 @@ class Kip856:
     wrong_voter_error = INVALID_REQUEST
     votes_with_directory = True
     refuses_epochs_as_observer = True
+    end_epoch_names_voter = True
+
+    def refuses_start(self, node: RaftNode) -> str:
+        """Bootstrapping: "If the cluster metadata topic partition contains an AddVoterRecords for a replica id that is
+        not enumerated in controller.quorum.voters then the replica will fail to start and shutdown."
+        """
+        added = {id for _, voters in node.history.entries() for id in voters.ids}  # noqa: A001
+        strange = sorted(added.difference(configured(node)))
+        return f"AddVoterRecords of {strange}, which controller.quorum.voters does not name" if strange else ""
+
+    def stored_voters(self, node: RaftNode) -> tuple[tuple[int, ...], int]:
+        """Quorum State: "Remove the CurrentVoters field from QuorumStateData"; version 1 leaves it out."""
+        voters = node.voters
+        return (voters.ids if voters is not None else ()), 0
 
     def apply(self, node: RaftNode, batch: Batch) -> None:
         """Voters count as soon as the record is read; the bootstrapping batch replaces the configured ids as one."""
