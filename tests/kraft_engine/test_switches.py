@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft_engine.hunt import SCHEDULES, hunt
+from kraft_engine.hunt import SCHEDULES, SEED_LIMIT, hunt
 from kraft_engine.switches import ALL_ON, RULES
 
 # Rules whose damage is rare: where the search begins, so that the quick tests stay quick. `make switches` begins at 0.
@@ -30,8 +30,9 @@ NEAR = {
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_switched_off_is_caught(rule: str) -> None:
-    catch = hunt(rule, first_seed=NEAR.get(rule, 0))
-    assert catch is not None, f"{rule} was off for 500 seeds and nothing broke"
+    first_seed = NEAR.get(rule, 0)
+    catch = hunt(rule, first_seed=first_seed, seed_limit=SEED_LIMIT - first_seed)
+    assert catch is not None, f"{rule} was off up to seed {SEED_LIMIT} and nothing broke"
 
 
 def test_there_are_a_hundred_rules_and_more() -> None:
