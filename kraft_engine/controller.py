@@ -233,7 +233,7 @@ class Controller(ControllerBase):
             return
         partition = self.image.partition(*request.key)
         if self.witness is not None:
-            self.witness.altered(partition, request)
+            self.witness.altered(self.image, partition, request)
         build = self.builder(partition)
         build.isr = request.isr
         build.recovery = request.leader_recovery_state

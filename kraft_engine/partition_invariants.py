@@ -32,7 +32,6 @@ class PartitionInvariants:
         self.epochs: dict[TopicPartition, tuple[int, int, int]] = {}
         # The brokers of the cluster, where there are any.
         self.brokers: Mapping[int, ReplicaManager] = {}
-        self.epochs_of_brokers: dict[int, int] = {}
         self.acknowledged_count = 0
         self.lost_count = 0
         self.data_beyond_model = False
@@ -70,7 +69,6 @@ class PartitionInvariants:
             elif name == "ConfigRecord":
                 min_isr_changed = min_isr_changed or fields["name"] == MIN_ISR
         self.operations.check(controller, records)
-        self.epochs_of_brokers = {broker: known["brokerEpoch"] for broker, known in image.brokers.items()}
         if min_isr_changed and image.elr_enabled and self.strict_elr:
             for other in image.all_partitions():
                 name = f"{image.topics[other.topic_id]}-{other.index}"
@@ -163,8 +161,8 @@ class PartitionInvariants:
             committed = self.raft.ledger.committed_offset
             self.fail("AnsweredIsCommitted", f"answered is an operation up to {end_offset}, committed is {committed}")
 
-    def altered(self, partition: Partition, request: AlterPartitionRequest) -> None:
-        """An accepted AlterPartition was based on the partition as it is."""
+    def altered(self, image: Image, partition: Partition, request: AlterPartitionRequest) -> None:
+        """An accepted AlterPartition was based on the partition as it is, to the controller that accepts it."""
         name = f"partition {partition.index}"
         isr, leader = request.isr, partition.leader
         if request.broker_id != leader or leader not in isr:
@@ -174,7 +172,7 @@ class PartitionInvariants:
         if request.leader_recovery_state and (len(isr) > 1 or not partition.recovering):
             self.fail("AlterRecoversOnce", f"{name} recovering {partition.recovering}: RECOVERING with ISR {isr}")
         for broker, epoch in request.new_isr:
-            registered = self.epochs_of_brokers.get(broker, -1)
+            registered = image.brokers[broker]["brokerEpoch"] if broker in image.brokers else -1
             if epoch >= 0 and epoch != registered:
                 self.fail("AlterNamesRunningBrokers", f"{name}: broker {broker} of epoch {epoch}, now {registered}")
         committed = len(self.committed.get(request.key, ()))
