@@ -232,14 +232,15 @@ def _in_which_order(first: Sequence[_Found], second: Sequence[_Found]) -> int:
     grows while it leads; where no leader was captured, what a majority reached does not go back. What else tells the
     order is found when the logs have been read (`capture_order`): nothing is proven by this one.
     """
-    newest = max(one.epoch for one in first), max(one.epoch for one in second)
-    if newest[0] != newest[1]:
-        return newest[0] - newest[1]
     before = {one.plan.identity: one for one in first}
     both = [(before[one.plan.identity], one) for one in second if one.plan.identity in before]
     steps = sum(early.epoch - late.epoch for early, late in both)
     if steps:
         return steps
+    # After the disks that are in both: one that was left behind alone may have gone on raising its epoch.
+    newest = max(one.epoch for one in first), max(one.epoch for one in second)
+    if newest[0] != newest[1]:
+        return newest[0] - newest[1]
     led = [pair for pair in both if all(_leads(one, newest[0]) for one in pair)]
     grown = led or [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
     ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
