@@ -147,19 +147,26 @@ def kv004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 f"builds on {named(first.before)}, as the change at offset {first.offset} does",
                 change_evidence(first),
             )
-        elif (
-            first.is_membership
-            and second.is_membership
-            and was_uncommitted(history, first.offset, second.offset, second.row["from_epoch"])
-        ):
-            yield _case(
-                second,
-                f"appended while the change at offset {first.offset} was not committed",
-                change_evidence(first),
-            )
+        elif first.is_membership and second.is_membership:
+            yield from _while_uncommitted(history, first, second)
     for change in changes(history):
         if not change.row["canonical"] and change.is_membership:
             yield from _open_neighbours(history, change)
+
+
+def _while_uncommitted(history: ClusterHistory, first: Change, second: Change) -> Iterator[Case]:
+    where = (first.offset, second.offset, second.row["from_epoch"])
+    if was_uncommitted(history, *where, by_one_round=False):
+        summary = f"appended while the change at offset {first.offset} was not committed"
+        yield _case(second, summary, change_evidence(first))
+    elif was_uncommitted(history, *where):
+        yield undecided(
+            _subject(second),
+            f"its capture shows it beside the change at offset {first.offset}, not committed there: so it was, "
+            "if the disks are of one moment; another capture decides",
+            from_offset=second.offset,
+            epoch=second.row["from_epoch"],
+        )
 
 
 def _from_same_predecessor(first: Change, second: Change) -> bool:

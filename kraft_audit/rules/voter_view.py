@@ -124,13 +124,18 @@ def change_evidence(change: Change) -> Evidence:
     )
 
 
-def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int, epoch: int) -> bool | None:
+def was_uncommitted(
+    history: ClusterHistory, offset: int, when_offset: int, epoch: int, *, by_one_round: bool = True
+) -> bool | None:
     """Whether the record at `offset` was not committed yet when the one at `when_offset` was, in `epoch`.
 
     True where captures show it: a log held both, and everything from `offset` on was excluded when the reading of a
     later round began, or of the same one, unless its disks are of different moments: that round proves more committed
     than it leaves open, or its leader's disk ends before another's. False where captures prove `offset` committed
     before `when_offset` was there. None where no capture tells.
+
+    Disks copied one after the other, the leader's last, can look like one moment: `by_one_round` says whether a single
+    round is taken at its word.
     """
     had_both = False
     for row in watermarks_in_order(history):
@@ -139,7 +144,7 @@ def was_uncommitted(history: ClusterHistory, offset: int, when_offset: int, epoc
         is_excluded = row["high"] is not None and row["high"] <= offset
         is_of_moments = row["low"] > offset or (row["high"] is not None and row["low"] > row["high"])
         is_of_moments = is_of_moments or _was_leader_read_earlier(history, row)
-        if is_excluded and (had_both or (has_both and not is_of_moments)):
+        if is_excluded and (had_both or (by_one_round and has_both and not is_of_moments)):
             return True
         if end is not None and row["low"] > offset and end <= when_offset:
             return False

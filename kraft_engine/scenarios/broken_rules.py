@@ -51,6 +51,8 @@ def overlapping_changes(stage: Stage) -> None:
         request = RemoveRaftVoterRequest(stage.settings.cluster_id, node.key)
         stage.cluster.ask(leader.slot, request)
     stage.capture("both-uncommitted")
+    stage.run_ms(50)
+    stage.capture("both-still-uncommitted")
 
 
 @scenario(

@@ -212,9 +212,11 @@ def test_kv003_raised_in_the_batch_of_the_leader_change(build: HistoryBuilder) -
     assert [finding.from_offset for finding in build.raised("KV003")] == [2]
 
 
-def test_kv004_by_a_capture_that_shows_both_uncommitted(build: HistoryBuilder) -> None:
+def test_kv004_by_captures_that_show_both_uncommitted(build: HistoryBuilder) -> None:
     build.voters(1, 2, 3).voters(1, 2, 3, 4, at=20).voters(1, 2, 3, 4, 5, at=21)
     build.capture(1, 30).watermark(15, 20, end=30)
+    assert [finding.status for finding in build.findings("KV004")] == [Status.UNDECIDED]
+    build.capture(1, 31).watermark(15, 20, end=31)
     assert [finding.from_offset for finding in build.raised("KV004")] == [21]
 
 
