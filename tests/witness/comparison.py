@@ -199,7 +199,7 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     log_start = told[0][0] if told else reached
     for offset in sorted({offset for offset, _ in told + happened if max(log_start, 0) <= offset < reached}):
         wanted, given = _in_effect(happened, offset), _in_effect(told, offset)
-        if wanted is not None and _is_captured(truth, audited, offset):
+        if wanted is not None and is_captured(truth, audited, offset):
             counts["voter sets"] += 1
             unseen = offset < min((branch.from_offset for branch in audited.survey.branches), default=0)
             if given is None or (wanted != given and not (unseen and _same_voters(given, wanted))):
@@ -207,8 +207,8 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     for line in truth.lines["elected"]:
         if truth.committed_epoch(line["start_offset"]) == line["epoch"] and log_start < line["start_offset"] < reached:
             given = _in_effect(told, line["start_offset"] - 1)
-            is_captured = _is_captured(truth, audited, line["start_offset"])
-            if given is not None and is_captured and not _same_voters(given, voter_keys(line["voters"])):
+            is_seen = is_captured(truth, audited, line["start_offset"])
+            if given is not None and is_seen and not _same_voters(given, voter_keys(line["voters"])):
                 yield f"epoch {line['epoch']} was elected by {voter_keys(line['voters'])}, told {given}"
     for row in rows:
         is_uncommitted = not row["canonical"] or truth.committed_epoch(row["from_offset"]) != row["from_epoch"]
@@ -223,7 +223,7 @@ def row_voters(row: dict[str, Any]) -> VoterKeys:
     return tuple((voter["voter_id"], voter["directory_id"]) for voter in row["voters"])
 
 
-def _is_captured(truth: Truth, audited: Audited, offset: int) -> bool:
+def is_captured(truth: Truth, audited: Audited, offset: int) -> bool:
     """Whether some log holds the record that was committed there, and not just another that a later leader cut."""
     epoch = truth.committed_epoch(offset)
     return any(one.epoch == epoch and one.from_offset <= offset < one.to_offset for one in audited.survey.epochs)

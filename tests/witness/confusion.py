@@ -17,11 +17,11 @@ from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
 from kraft_engine import simulate
 from tests.witness.audited import FAST_FOLDER, Audited
-from tests.witness.comparison import agreed_end
+from tests.witness.comparison import agreed_end, is_captured
 from tests.witness.expected import AT_END, EVER, expected_of
 from tests.witness.expected_disks import RULES as OF_DISKS
 from tests.witness.expected_disks import expected_of_disks
-from tests.witness.truth import Truth, VoterKeys
+from tests.witness.truth import Truth
 
 NEVER_WITHIN_MODEL = (
     *("KV001", "KV002", "KV003", "KV004", "KV009", "KV010", "KV012"),
@@ -68,6 +68,7 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
         if one.from_offset is None or one.from_offset < committed_end
     ]
     wanted_names = _wanted(truth, audited.replay_start, min(reached, committed_end))
+    wanted_names["KV015"] = set(_rejoined(truth, audited, min(reached, committed_end)))
     if _is_transaction_open(truth, min(_proven_end(audited) or reached, committed_end)):
         wanted_names["KQ017"] = {"metadata transaction"}
     of_disks = expected_of_disks(truth, log_start=audited.log_start, reached=reached)
@@ -133,7 +134,6 @@ def _wanted(truth: Truth, start: int, reached: int) -> dict[str, set[str]]:
     elected = [line["voters"] for line in truth.lines["elected"]]
     count = len(sets[-1][1] if sets else elected[-1]) if sets or elected else 3
     names["KV007"] = {"voters"} if count < 3 or count % 2 == 0 else set()
-    names["KV015"] = set(_rejoined(sets))
     is_dynamic = any(line["offset"] < reached and line["version"] > 0 for line in truth.lines["kraft_version"])
     names["KV011"] = set() if is_dynamic or truth.run["dialect"] != "kip853" else {"voters"}
     return names
@@ -154,10 +154,13 @@ def _is_transaction_open(truth: Truth, to_offset: int) -> bool:
     return bool(markers) and max(markers)[1].startswith("Begin")
 
 
-def _rejoined(sets: list[tuple[int, VoterKeys]]) -> Iterator[str]:
-    """Changes that add a voter again which an earlier one removed; a bare id does not tell its disks apart."""
+def _rejoined(truth: Truth, audited: Audited, reached: int) -> Iterator[str]:
+    """Captured changes that add a voter again which an earlier one removed; a bare id does not tell its disks apart."""
+    sets = [(offset, voters) for offset, voters in truth.committed_voters() if offset < reached]
     removed: set[tuple[int, str | None]] = set()
     for (_, before), (offset, after) in pairwise(sets):
+        if offset >= 0 and not is_captured(truth, audited, offset):
+            continue
         if any(key in removed and key[1] is not None for key in set(after) - set(before)):
             yield f"voter set at offset {offset}"
         removed |= set(before) - set(after)
