@@ -71,7 +71,7 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
     wanted_names["KV015"] = set(_rejoined(truth, audited, min(reached, committed_end)))
     if _is_transaction_open(truth, min(_proven_end(audited) or reached, committed_end)):
         wanted_names["KQ017"] = {"metadata transaction"}
-    of_disks = expected_of_disks(truth, log_start=audited.log_start, reached=reached)
+    of_disks = expected_of_disks(truth, log_start=audited.log_start, reached=reached, judged_to=committed_end)
     wanted_names.update({rule: set(one.must) for rule, one in of_disks.items()})
     result = Confusion()
     for rule in DECIDED:

@@ -77,11 +77,11 @@ def _of_change(names: Names, state: ClusterState, subject: Subject, before: Part
 
 def _is_completed(before: PartitionState, now: PartitionState) -> bool:
     """A reassignment that ends with the replicas that it wanted."""
-    if now["adding_replicas"] or now["removing_replicas"] or set(before["replicas"]) == set(now["replicas"]):
+    if now["adding_replicas"] or now["removing_replicas"]:
         return False
     adding, removing = set(before["adding_replicas"]), set(before["removing_replicas"])
     if not adding and not removing:
-        return True
+        return set(before["replicas"]) != set(now["replicas"])
     return adding <= set(now["replicas"]) and not removing & set(now["replicas"])
 
 

@@ -51,14 +51,14 @@ def readings(truth: Truth) -> Iterator[Reading]:
                 )
 
 
-def expected_of_disks(truth: Truth, *, log_start: int, reached: int) -> dict[str, Expectation]:
-    """By rule; the canonical log that was captured is [log_start, reached), all of it committed."""
+def expected_of_disks(truth: Truth, *, log_start: int, reached: int, judged_to: int) -> dict[str, Expectation]:
+    """By rule; the canonical log that was captured is [log_start, reached); nothing is judged from `judged_to` on."""
     read = list(readings(truth))
     return {
         "KQ001": _divergent(truth, read, log_start, reached),
         "KQ016": _storm(truth, log_start, reached),
         "KV005": _open_sets(truth),
-        "KV006": _reverted(truth, read, log_start),
+        "KV006": _reverted(truth, read, log_start, judged_to),
         **_voters(truth, read, reached),
     }
 
@@ -99,7 +99,7 @@ def _open_sets(truth: Truth) -> Expectation:
     return Expectation(frozenset(), frozenset(may))
 
 
-def _reverted(truth: Truth, read: list[Reading], log_start: int) -> Expectation:
+def _reverted(truth: Truth, read: list[Reading], log_start: int, judged_to: int) -> Expectation:
     """Sets that were appended and never committed; those at whose epoch a captured log ended were surely on it."""
     must, may = set(), set()
     for line in truth.lines["voters"]:
@@ -109,7 +109,7 @@ def _reverted(truth: Truth, read: list[Reading], log_start: int) -> Expectation:
         subject = f"voter set at offset {offset}"
         may.add(subject)
         is_held = any(one.last_epoch == epoch and one.start_offset <= offset < one.end_offset for one in read)
-        if is_held and offset >= log_start and _is_membership(truth, line):
+        if is_held and log_start <= offset < judged_to and _is_membership(truth, line):
             must.add(subject)
     return Expectation(frozenset(must), frozenset(may))
 
