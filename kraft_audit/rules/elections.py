@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from kraft_audit.rules.canonical import canonical_log, log_batches
+import numpy as np
+import numpy.typing as npt
+
+from kraft_audit.rules.canonical import LogBatches, canonical_log, log_batches
 from kraft_audit.rules.captured import capture_evidence, captures_in_order, moment_of, replica_name
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.majorities import majority_size
@@ -64,7 +67,7 @@ def kq003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in history.rows("leader_epochs"):
         first, change = row["from_offset"], row["leader_change_offset"]
-        if first is None or (change is None and _begins_what_was_read(history, first)):
+        if first is None or (change is None and _begins_what_was_read(history, first, row["epoch"])):
             continue
         case = Case(
             f"epoch {row['epoch']}",
@@ -89,9 +92,23 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
 
 
-def _begins_what_was_read(history: ClusterHistory, first: int) -> bool:
-    """Whether no log that was read holds what stands before: the epoch may have begun there."""
-    return first > 0 and not bool((log_batches(history).last_offset == first - 1).any())
+def _begins_what_was_read(history: ClusterHistory, first: int, epoch: int) -> bool:
+    """Whether no log held what stands before beside it: the epoch may have begun there."""
+    batches = log_batches(history)
+    begins = np.flatnonzero((batches.base_offset == first) & (batches.leader_epoch == epoch))
+    ends = np.flatnonzero(batches.last_offset == first - 1)
+    return first > 0 and not any(
+        ((batches.replica[ends] == batches.replica[row]) & _at_one_time(batches, ends, row)).any()
+        for row in begins.tolist()
+    )
+
+
+def _at_one_time(batches: LogBatches, rows: npt.NDArray[np.int64], row: int) -> npt.NDArray[np.bool_]:
+    """Which of some batches a replica held in a capture in which it held another one, too."""
+    together: npt.NDArray[np.bool_] = (batches.since[rows] < batches.until[row]) & (
+        batches.since[row] < batches.until[rows]
+    )
+    return together
 
 
 def _is_first_batch_of_draft(history: ClusterHistory, first: int, change: int) -> bool:

@@ -41,7 +41,15 @@ def _low_of_other_epoch(epoch: int) -> Story:
 
 
 def _epoch(number: int = 2, leader_id: int = 2, **more: Any) -> Story:
-    return lambda b: b.three_nodes().leader_epoch(number, leader_id, 20, **more)
+    """Three nodes whose records from offset 20 on are of an epoch."""
+
+    def story(b: HistoryBuilder) -> None:
+        b.three_nodes().leader_epoch(number, leader_id, 20, **more)
+        for row in b.rows["batches"]:
+            if row["base_offset"] >= 20:
+                row["leader_epoch"] = number
+
+    return story
 
 
 def _votes(*votes: tuple[int, int]) -> Story:
