@@ -70,7 +70,7 @@ chromium:
 	  else echo "chromium is not here: the tests of the pages skip"; fi; }
 
 .PHONY: ci
-ci: setup airflow-setup chromium ## tests that start another real part: a Spark cluster, an object store, a controller
+ci: setup airflow-setup chromium s3a-jars ## tests that start another real part: a Spark cluster, an object store, a controller
 	@$(PYTEST) --numprocesses 2 --dist loadfile -m ci || test $$? -eq 5
 
 .PHONY: dist
