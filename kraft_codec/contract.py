@@ -40,44 +40,35 @@ class Table:
         return tuple(column.name for column in self.columns)
 
 
+def list_of(type_: pa.DataType) -> pa.DataType:
+    """A list without null elements."""
+    return pa.list_(pa.field("element", type_, nullable=False))
+
+
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-EPOCH_CHECKPOINT: Final = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [pa.field("epoch", pa.int32(), nullable=False), pa.field("start_offset", pa.int64(), nullable=False)]
-        ),
-        nullable=False,
+EPOCH_CHECKPOINT: Final = list_of(
+    pa.struct([pa.field("epoch", pa.int32(), nullable=False), pa.field("start_offset", pa.int64(), nullable=False)])
+)
+NODE_IDS: Final = list_of(pa.int32())
+CHANGED_BATCHES: Final = list_of(
+    pa.struct(
+        [
+            pa.field("base_offset", pa.int64(), nullable=False),
+            pa.field("original_crc", pa.int64(), nullable=False),
+            pa.field("is_redacted", pa.bool_(), nullable=False),
+        ]
     )
 )
-NODE_IDS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
-CHANGED_BATCHES: Final = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("base_offset", pa.int64(), nullable=False),
-                pa.field("original_crc", pa.int64(), nullable=False),
-                pa.field("is_redacted", pa.bool_(), nullable=False),
-            ]
-        ),
-        nullable=False,
-    )
-)
-UNKNOWN_RECORDS: Final = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("offset", pa.int64(), nullable=False),
-                pa.field("is_control", pa.bool_(), nullable=False),
-                pa.field("type_number", pa.int32(), nullable=True),
-                pa.field("record_version", pa.int32(), nullable=True),
-                pa.field("value_bytes", pa.int32(), nullable=False),
-                pa.field("value_hash", pa.string(), nullable=False),
-            ]
-        ),
-        nullable=False,
+UNKNOWN_RECORDS: Final = list_of(
+    pa.struct(
+        [
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("is_control", pa.bool_(), nullable=False),
+            pa.field("type_number", pa.int32(), nullable=True),
+            pa.field("record_version", pa.int32(), nullable=True),
+            pa.field("value_bytes", pa.int32(), nullable=False),
+            pa.field("value_hash", pa.string(), nullable=False),
+        ]
     )
 )
 

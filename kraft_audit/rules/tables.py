@@ -8,27 +8,23 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.rules.model import Evidence, Finding
-from kraft_codec.contract import TIMESTAMP, Table, is_, may
+from kraft_codec.contract import TIMESTAMP, Table, is_, list_of, may
 from kraft_codec.tables import build_rows
 
-EVIDENCE: Final = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("text", pa.string(), nullable=False),
-                pa.field("offset", pa.int64()),
-                pa.field("epoch", pa.int32()),
-                pa.field("timestamp_ms", pa.int64()),
-                pa.field("node_id", pa.int32()),
-                pa.field("path", pa.string()),
-                pa.field("file_name", pa.string()),
-                pa.field("position", pa.int64()),
-                pa.field("before", pa.string()),
-                pa.field("after", pa.string()),
-            ]
-        ),
-        nullable=False,
+EVIDENCE: Final = list_of(
+    pa.struct(
+        [
+            pa.field("text", pa.string(), nullable=False),
+            pa.field("offset", pa.int64()),
+            pa.field("epoch", pa.int32()),
+            pa.field("timestamp_ms", pa.int64()),
+            pa.field("node_id", pa.int32()),
+            pa.field("path", pa.string()),
+            pa.field("file_name", pa.string()),
+            pa.field("position", pa.int64()),
+            pa.field("before", pa.string()),
+            pa.field("after", pa.string()),
+        ]
     )
 )
 WAIVER: Final = pa.struct([pa.field(name, pa.string(), nullable=False) for name in ("who", "why", "until")])

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from kraft_audit.rules.tables import FINDINGS as JUDGED
 from kraft_audit.rules.tables import WAIVER
-from kraft_codec.contract import Table, is_, may
+from kraft_codec.contract import Table, is_, list_of, may
 
-RULE_IDS: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
+RULE_IDS: Final = list_of(pa.string())
 
 
 FINDINGS: Final = Table(
