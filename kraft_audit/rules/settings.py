@@ -47,16 +47,20 @@ def load_rule_settings(path: Path) -> dict[str, Thresholds]:
 
 def parse_rule_settings(text: str, source: str) -> dict[str, Thresholds]:
     """Thresholds by rule id from the text of a rules.yaml."""
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day such as 2027-02-30
-        first = str(error).splitlines()[0]
-        raise RuleSettingsError(source, "(file)", first, "YAML") from None
+    content = yaml_of(text, source)
     if content is None:
         return {}
     if not isinstance(content, Mapping):
         raise RuleSettingsError(source, "(file)", content, "rule ids with their thresholds")
     return {rule_id: _of_rule(rule_id, given, source) for rule_id, given in content.items()}
+
+
+def yaml_of(text: str, source: str) -> Any:
+    """What a YAML text says, None where it is empty. Raises RuleSettingsError."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day such as 2027-02-30
+        raise RuleSettingsError(source, "(file)", str(error).splitlines()[0], "YAML") from None
 
 
 def _of_rule(rule_id: Any, given: Any, source: str) -> Thresholds:

@@ -9,11 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from kraft_audit.rules.model import Finding, Status, Waiver
 from kraft_audit.rules.registry import find_rule
-from kraft_audit.rules.settings import RuleSettingsError
+from kraft_audit.rules.settings import RuleSettingsError, yaml_of
 
 KEYS: Final = tuple(field.name for field in fields(Waiver))
 
@@ -34,10 +32,7 @@ def load_waivers(path: Path) -> tuple[Waiver, ...]:
 
 def parse_waivers(text: str, source: str) -> tuple[Waiver, ...]:
     """The waivers of a text: a key `waivers` with a list of entries."""
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day such as 2027-02-30
-        raise RuleSettingsError(source, "(file)", str(error).splitlines()[0], "YAML") from None
+    content = yaml_of(text, source)
     if content is None:
         return ()
     entries = content.get("waivers") if isinstance(content, Mapping) and content.keys() == {"waivers"} else None
