@@ -142,14 +142,17 @@ def was_uncommitted(
         end = row["canonical_end_offset"]
         has_both = end is not None and end > when_offset and row["canonical_epoch"] >= epoch
         is_excluded = row["high"] is not None and row["high"] <= offset
-        is_of_moments = row["low"] > offset or (row["high"] is not None and row["low"] > row["high"])
-        is_of_moments = is_of_moments or _was_leader_read_earlier(history, row)
-        if is_excluded and (had_both or (by_one_round and has_both and not is_of_moments)):
+        if is_excluded and (had_both or (by_one_round and has_both and _may_be_one_moment(history, row))):
             return True
         if end is not None and row["low"] > offset and end <= when_offset:
             return False
         had_both = had_both or has_both
     return None
+
+
+def _may_be_one_moment(history: ClusterHistory, watermark: Row) -> bool:
+    """Whether nothing shows that a round with an upper bound has disks of different moments."""
+    return watermark["low"] <= watermark["high"] and not _was_leader_read_earlier(history, watermark)
 
 
 def _was_leader_read_earlier(history: ClusterHistory, watermark: Row) -> bool:
