@@ -16,19 +16,22 @@ from kraft_audit.replay import analyze as bronze
 from kraft_audit.replay.cluster import Clock, OpenStorage, wall_clock_ms
 from kraft_audit.replay.emit import TableRows
 from kraft_audit.replay.plan import ClusterPlan, KnownBatches, Selection
+from kraft_audit.replay.proven_plan import in_proven_order
 from kraft_audit.replay.silver import SILVER_TABLES, silver
 from kraft_audit.rules import registry
 from kraft_audit.rules.collect import BRONZE as JUDGED_BRONZE
 from kraft_audit.rules.collect import HistoryCollector
 from kraft_audit.rules.tables import FINDINGS, findings_batch
 from kraft_codec.redaction import Redactor
-from kraft_codec.tables import slices
+from kraft_codec.tables import ARCHIVE, RECORDS, slices
 
 HISTORY_BYTES_MAX: Final = 128 << 20
 """What a task holds of one cluster's history for the rules to judge; `check` on a laptop holds all of it."""
 PARTITION_BYTES_MAX: Final = 16 << 20
 """What it holds of the partitions' history in memory: beyond that all of it goes to disk and is judged by parts."""
 FINDINGS_AT_ONCE: Final = 5_000
+WITHOUT_CAPTURES: Final = frozenset({RECORDS.name, ARCHIVE.name})
+"""Tables that do not tell which capture showed a row: they need no order of the captures."""
 TABLES: Final = bronze.TABLES | SILVER_TABLES | {FINDINGS.name}
 
 
@@ -47,7 +50,12 @@ def analyze(
 
     Bronze and silver rows are those that `plan` adds to earlier plans; findings are judged over everything that the
     captures hold, all of them, clear ones included. Bronze comes first: short secrets are numbered as they are met.
+    Captures are numbered in the order that they prove.
     """
+    shape = None
+    if tables - WITHOUT_CAPTURES:
+        proven = in_proven_order(plan, open_storage=open_storage, redactor=redactor)
+        plan, shape = proven.plan, proven.shape
     collector = None
     if FINDINGS.name in tables:
         collector = HistoryCollector(
@@ -80,7 +88,8 @@ def analyze(
         ):
             collector.told(name, batch)
     if collector is not None or tables & SILVER_TABLES:
-        found = silver(plan, tables & SILVER_TABLES, open_storage=open_storage, redactor=redactor, observer=collector)
+        told = tables & SILVER_TABLES
+        found = silver(plan, told, open_storage=open_storage, redactor=redactor, observer=collector, shape=shape)
         yield from ((name, part) for name, batch in found for part in slices(batch))
     if collector is not None:
         yield from ((FINDINGS.name, part) for part in _findings(collector, plan.number))

@@ -116,14 +116,17 @@ def _recovery_plans(
     path: str, capture: str | None, defaults: list[str] | None, dialect: Dialect
 ) -> Iterator[tuple[ClusterHistory, list[RecoveryPlan]]]:
     """Each cluster with its plans; data directories are opened only for partitions that have no leader."""
+    from kraft_audit.replay.proven_plan import in_proven_order
     from kraft_audit.rules.collect import read_history
     from kraft_audit.rules.recovery import recover_plan as plans_of
     from kraft_audit.rules.replica_logs import replica_logs
 
     key = redaction_key()
     with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
-        for plan in found.plans:
-            history = read_history(plan, open_storage=found.open_storage, redactor=redactor(key))
+        for planned in found.plans:
+            proven = in_proven_order(planned, open_storage=found.open_storage, redactor=redactor(key))
+            plan, shape = proven.plan, proven.shape
+            history = read_history(plan, open_storage=found.open_storage, redactor=redactor(key), shape=shape)
             leaderless = {(one.topic, one.partition) for one in plans_of(history)}
             logs = replica_logs(found.storage, plan, leaderless) if leaderless else {}
             yield history, plans_of(history, logs)

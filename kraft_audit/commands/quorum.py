@@ -16,6 +16,7 @@ from kraft_codec.schemas import Dialect
 if TYPE_CHECKING:
     from kraft_audit.replay.plan import ClusterPlan
     from kraft_audit.replay.rounds import RoundInterval
+    from kraft_audit.replay.survey import Survey
     from kraft_audit.replay.voters import VoterSet
 
 COLUMNS: Final = (
@@ -87,12 +88,18 @@ def quorum(
 
 def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None) -> dict[str, Any] | None:
     """One cluster as of a capture, the newest by default; None where it has none of that name."""
+    from kraft_audit.replay.proven_plan import in_proven_order
+
+    proven = in_proven_order(plan, open_storage=found.open_storage, redactor=redactor(key))
+    plan = proven.plan
     names = {replica.capture_number: replica.capture for replica in plan.replicas}
     numbers = [number for number, name in names.items() if capture in (None, name)]
-    return _cluster_of(found, plan, key, numbers) if numbers else None
+    return _cluster_of(found, plan, key, numbers, proven.shape) if numbers else None
 
 
-def _cluster_of(found: Input, plan: ClusterPlan, key: bytes, numbers: list[int]) -> dict[str, Any]:
+def _cluster_of(
+    found: Input, plan: ClusterPlan, key: bytes, numbers: list[int], shape: Survey | None
+) -> dict[str, Any]:
     """A cluster as the newest of these captures, and those known to be earlier as evidence, tell it.
 
     JSON keys are the columns of the tables.
@@ -101,7 +108,7 @@ def _cluster_of(found: Input, plan: ClusterPlan, key: bytes, numbers: list[int])
     from kraft_audit.replay.rounds import committed_intervals
     from kraft_audit.replay.survey import survey
 
-    shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
+    shape = shape or survey(plan, open_storage=found.open_storage, redactor=redactor(key))
     rounds = [one for one in committed_intervals(shape, plan) if one.round.number in numbers]
     known = rounds[-1] if rounds else None
     capture_number = max(numbers) if known is None else known.round.number

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kraft_audit.replay.analyze import analyze
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.proven_plan import in_proven_order
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import ClusterReplay
 from kraft_audit.replay.scanner import ChangedError
@@ -170,10 +171,14 @@ def read_history(
     compare_snapshots: bool = True,
     shape: Survey | None = None,
 ) -> ClusterHistory:
-    """Reads a planned cluster whole; `shape` is its survey, where that has been made already.
+    """Reads a planned cluster whole, its captures in the order that they prove.
 
-    Raises InputError where a storage cannot be opened any more.
+    `shape` is its survey where that has been made already: then the plan stands as it is. Raises InputError where a
+    storage cannot be opened any more.
     """
+    if shape is None:
+        proven = in_proven_order(plan, open_storage=open_storage, redactor=redactor)
+        plan, shape = proven.plan, proven.shape
     collector = HistoryCollector(
         plan, open_storage=open_storage, redactor=redactor, compare_snapshots=compare_snapshots
     )

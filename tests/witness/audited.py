@@ -13,6 +13,7 @@ from kraft_audit.replay.epochs import EpochRun
 from kraft_audit.replay.evidence import ClusterEvidence
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_cluster, plan_path
+from kraft_audit.replay.proven_plan import in_proven_order
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
 from kraft_audit.replay.silver import first_snapshot, newest_canonical
 from kraft_audit.replay.survey import Survey, survey
@@ -42,7 +43,7 @@ class Audited:
             str(out), open_storage=open_storage, captured_at_ms=0, dialect=Dialect(dialect), capture=capture
         )
         # A replica of another cluster makes a plan of its own.
-        return cls(max(plans, key=lambda plan: len(plan.replicas)))
+        return cls._in_order(max(plans, key=lambda plan: len(plan.replicas)))
 
     @classmethod
     def said_to_be_one(cls, out: Path, run: dict[str, Any]) -> Audited:
@@ -55,7 +56,11 @@ class Audited:
             cluster_id=run["cluster_id"],
             dialect=Dialect(run["dialect"]),
         )
-        return cls(plan)
+        return cls._in_order(plan)
+
+    @classmethod
+    def _in_order(cls, plan: ClusterPlan) -> Audited:
+        return cls(in_proven_order(plan, open_storage=open_storage, redactor=Redactor(KEY)).plan)
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""

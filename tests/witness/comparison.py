@@ -89,6 +89,9 @@ def captures(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[s
     is_in_time = all(early.committed_at_end <= late.committed_at_start for early, late in pairwise(taken))
     if sorted(told) != sorted(truth.run["captures"]) or not is_in_time:
         yield f"captures were taken in the order {truth.run['captures']}, told {told}"
+    numbers = [one.round.number for one in audited.rounds]
+    if numbers != sorted(numbers):
+        yield f"captures are numbered {numbers}, told in the order {told}"
     name_of = {one.round.number: one.round.capture for one in audited.rounds}
     place = {name: number for number, name in enumerate(truth.run["captures"])}
     for one in audited.rounds:
