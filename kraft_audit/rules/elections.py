@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_audit.rules.canonical import LogBatches, canonical_log, log_batches
-from kraft_audit.rules.captured import capture_evidence, captures_in_order, moment_of, replica_name
+from kraft_audit.rules.captured import capture_evidence, captures_in_order, moment_of, replica_end, replica_name
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.majorities import majority_size
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds
@@ -177,6 +177,7 @@ def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
             _count_vote(votes[(*replica, row["leader_epoch"])], (row["voted_id"], row["voted_directory_id"]), fact)
     yield from _granted_twice(history)
+    yield from _forgotten(history)
     for (node_id, _directory, epoch), known in sorted(votes.items(), key=str):
         if len(known) > 1:
             names = sorted({candidate for candidate, _ in known})
@@ -208,6 +209,43 @@ def _granted_twice(history: ClusterHistory) -> Iterator[Case]:
                 epoch=epoch,
                 evidence=tuple(leaders.values()),
             )
+
+
+def _forgotten(history: ClusterHistory) -> Iterator[Case]:
+    """Disks of a leader that, in the epoch that it led, know of no leader and no vote.
+
+    A candidate enters its epoch with a vote for itself, and a leader keeps its own id up to a later epoch (QuorumState,
+    4.3.0). So this disk was wiped or put back since, and has heard of the epoch from others.
+    """
+    directories: dict[int, set[str | None]] = defaultdict(set)
+    for row in history.rows("voter_sets"):
+        for voter in row["voters"]:
+            directories[voter["voter_id"]].add(voter["directory_id"])
+    led = {
+        (row["leader_id"], row["epoch"]): row
+        for row in history.rows("leader_epochs")
+        if row["leader_id"] is not None and row["leader_change_offset"] is not None
+    }
+    told: set[tuple[int, int]] = set()
+    for row in captures_in_order(history):
+        key = (row["node_id"], row["leader_epoch"])
+        known = directories[row["node_id"]] - {None}
+        is_disk_of_leader = not known or known == {row["directory_id"]}
+        forgot = row["leader_id"] == -1 and row["voted_id"] == -1
+        if key not in led or key in told or not forgot or not is_disk_of_leader:
+            continue
+        told.add(key)
+        yield Case(
+            replica_name(row),
+            f"led epoch {row['leader_epoch']}, and its disk forgot it: it may vote in that epoch again",
+            from_ms=row["read_to_ms"],
+            epoch=row["leader_epoch"],
+            evidence=(
+                _epoch_evidence(led[key]),
+                capture_evidence(row, "no leader and no vote", file_name="quorum-state", epoch=row["leader_epoch"]),
+                capture_evidence(row, f"its log ends at {replica_end(row)}"),
+            ),
+        )
 
 
 def _count_vote(known: dict[tuple[int, str | None], Evidence], vote: tuple[int, str | None], fact: Evidence) -> None:

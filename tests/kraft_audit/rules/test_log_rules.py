@@ -250,6 +250,24 @@ def test_kq014_an_epoch_that_goes_back(build: HistoryBuilder) -> None:
     assert "from 5 back to 4" in build.raised("KQ014")[0].summary
 
 
+@pytest.mark.parametrize(
+    ("persisted", "is_raised"),
+    [
+        ({"leader_id": -1}, True),
+        ({"leader_id": 1}, False),  # a leader knows itself, up to a later epoch
+        ({"leader_id": -1, "voted_id": 1}, False),  # read while it was a candidate
+        ({"leader_id": -1, "epoch": 4}, False),
+        ({"leader_id": -1, "directory_id": directory(1, 1)}, False),  # another disk, which never led
+        ({"leader_id": -1, "leader_epoch": None}, False),
+    ],
+)
+def test_kq014_a_leader_that_forgot_its_epoch(
+    build: HistoryBuilder, persisted: dict[str, Any], is_raised: bool
+) -> None:
+    build.voters(1, 2, 3).leader_epoch(3, 1, 30).capture(1, 0, **{"epoch": 3, **persisted})
+    assert ["forgot" in finding.summary for finding in build.raised("KQ014")] == [True] * is_raised
+
+
 def test_kq016_burnt_epochs(build: HistoryBuilder) -> None:
     build.leader_epoch(1, 1, 0)
     for epoch in range(2, 24):
