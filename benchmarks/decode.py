@@ -31,7 +31,8 @@ from benchmarks.synthetic_log import synthetic_log
 from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
 from kraft_engine.simulate import simulate
 
-CHUNK_BYTES = 8 * 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
+"""As much as the pipeline decodes at once."""
 SLOW_PEER_BYTES = 10_000_000
 """What peers that read a few MB a second are given."""
 Log = npt.NDArray[np.uint8]

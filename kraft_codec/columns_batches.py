@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kraft_codec.columns_memory import Pieces
 from kraft_codec.errors import Reason
 from kraft_codec.kernels import native
 from kraft_codec.kernels.codes import BATCH_HEADER_BYTES, NEED_MORE, OK, REASONS
@@ -114,6 +115,7 @@ _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int64, np.int64, np.int32, np.int32, np.int8, np.uint32, np.int16, np.int32,
     np.int64, np.int64, np.int64, np.int16, np.int32, np.int32, np.bool_, np.uint8,
 )  # fmt: skip
+_COLUMN_BYTES: Final = tuple(np.dtype(kind).itemsize for kind in _COLUMN_TYPES)
 BATCH_COLUMNS: Final = tuple(field.name for field in fields(BatchIndex))[: len(_COLUMN_TYPES)]
 """The kernel fills columns by their place in this order."""
 
@@ -130,8 +132,8 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"start {start}, end {end}: expected a range of the buffer's {len(data)} bytes")
     capacity = (end - start) // BATCH_HEADER_BYTES
-    columns = [np.empty(capacity, kind) for kind in _COLUMN_TYPES]
-    table = addresses(columns)
+    pieces = Pieces([capacity * width_bytes for width_bytes in _COLUMN_BYTES])
+    table = pieces.table
     state = np.zeros(2, np.int64)
     tables = crc_tables()
     stopped = kernels()["index_batches"](
@@ -141,7 +143,10 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
     stop = None
     if stopped != OK:
         stop = Stop(position, end - position, None if stopped == NEED_MORE else REASONS[stopped])
-    kept = {name: column[:row_count].copy() for name, column in zip(BATCH_COLUMNS, columns, strict=True)}
+    kept: dict[str, Any] = {
+        name: pieces.array(number, kind, row_count).copy()
+        for number, (name, kind) in enumerate(zip(BATCH_COLUMNS, _COLUMN_TYPES, strict=True))
+    }
     return BatchIndex(**kept, consumed_bytes=position, stop=stop)
 
 

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, address, addresses, byte_array, kernels
+from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, address, byte_array, kernels
+from kraft_codec.columns_memory import Pieces
 from kraft_codec.columns_unpack import Unpacked, unpack
 from kraft_codec.compression import Codec
 from kraft_codec.errors import Reason
@@ -107,6 +108,7 @@ _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
     np.int64, np.int32, np.int16,
 )  # fmt: skip
+_COLUMN_BYTES: Final = tuple(np.dtype(kind).itemsize for kind in _COLUMN_TYPES)
 _USUAL_RECORD_BYTES: Final = 24
 """Few records are smaller; where they are, the kernel runs again with more room."""
 RECORD_COLUMNS: Final = (
@@ -143,22 +145,23 @@ def index_records(
         columns, row_count, verdicts = _fill(data, places, place_sizes, usual_room, dialect)
     if unpacked is not None:
         unpacked.restore(verdicts)
-    return _index(data, batches, dialect, selected, [column[:row_count] for column in columns], verdicts, unpacked)
+    return _index(data, batches, dialect, selected, columns, verdicts, unpacked)
 
 
 def _fill(
     data: Bytes, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], room: int, dialect: Dialect
 ) -> tuple[list[npt.NDArray[np.generic]], int, npt.NDArray[np.int64]]:
     """Runs the kernel over the batches with room for so many records: (columns, row count or NO_SPACE, verdicts)."""
-    columns = [np.empty(room, kind) for kind in _COLUMN_TYPES]
+    pieces = Pieces([room * width_bytes for width_bytes in _COLUMN_BYTES])
     verdicts = np.zeros((len(places), 2), np.int64)
-    table = addresses(columns)
     program, directory = walk_programs(dialect)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     row_count = kernels()["index_records"](
-        address(data), address(places), address(sizes), len(places), address(table), address(directory),
+        address(data), address(places), address(sizes), len(places), address(pieces.table), address(directory),
         address(program), address(scratch), address(verdicts), room,
     )  # fmt: skip
+    kept = max(row_count, 0)
+    columns = [pieces.array(number, kind, kept) for number, kind in enumerate(_COLUMN_TYPES)]
     return columns, row_count, verdicts
 
 

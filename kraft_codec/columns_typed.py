@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_codec.columns_batches import address, addresses, kernels
+from kraft_codec.columns_memory import Pieces
 from kraft_codec.columns_records import RecordIndex
 from kraft_codec.kernels.codes import COLUMN_BYTES, SCRATCH_BYTES
 from kraft_codec.kernels.typed_programs import Column, TypedProgram, typed_program
@@ -29,6 +30,12 @@ _ARROW_TYPES: Final[dict[Type, pa.DataType]] = {
 }
 """Spark has no unsigned types, and refuses binary of a fixed size."""
 _UUID_BYTES: Final = 16
+_WIDTHS_BYTES: Final[dict[Type, int]] = {
+    type_: _UUID_BYTES if type_ is Type.UUID else max(arrow.bit_width // 8, 1)
+    for type_, arrow in _ARROW_TYPES.items()
+    if type_ not in (Type.STRING, Type.BYTES)
+}
+"""Of one value as the kernel writes it: a bool is a byte there."""
 ENVELOPE: Final = (
     pa.field("offset", pa.int64(), nullable=False),
     pa.field("leader_epoch", pa.int32(), nullable=False),
@@ -38,6 +45,8 @@ ENVELOPE: Final = (
 )
 """What stands before the fields. A field of one of these names gets the prefix `record_`."""
 _UNKNOWN: Final = pa.field("unknown_tagged_fields", pa.int32(), nullable=False)
+_AROUND: Final = tuple((field.type, field.type.bit_width // 8) for field in (*ENVELOPE, _UNKNOWN))
+"""Type and bytes of a value of each column that is no field."""
 
 
 _SCHEMAS: Final[dict[int, tuple[Message, pa.Schema]]] = {}
@@ -69,22 +78,17 @@ def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
     rows = records.rows_of(message)
     compiled = typed_program(message)
     body_bytes = int(records.value_length[rows].sum(dtype=np.int64))
+    schema = typed_schema(message)
     made = _Buffers(compiled, len(rows), body_bytes)
-    envelope = [np.empty(len(rows), field.type.to_pandas_dtype()) for field in (*ENVELOPE, _UNKNOWN)]
-    inputs, outputs = _inputs(records), addresses(envelope)
+    inputs = _inputs(records)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     done = kernels()["fill_columns"](
         address(records.buffer), address(rows), len(rows), address(inputs), address(compiled.starts),
-        address(compiled.program), address(scratch), address(made.table), address(outputs),
+        address(compiled.program), address(scratch), address(made.table), address(made.envelope),
     )  # fmt: skip
     if done != len(rows):
         raise ValueError(f"record row {rows[-1 - done]}: the buffer is no longer what was indexed")
-    schema = typed_schema(message)
-    arrays = [_numbers(field.type, values) for field, values in zip((*ENVELOPE, _UNKNOWN), envelope, strict=True)]
-    unknown = arrays.pop()
-    for column in compiled.columns:
-        arrays.append(made.array(column, schema.types[len(arrays)], len(rows)))
-    return pa.RecordBatch.from_arrays([*arrays, unknown], schema=schema)
+    return pa.RecordBatch.from_arrays(made.arrays(schema), schema=schema)
 
 
 def _inputs(records: RecordIndex) -> npt.NDArray[np.int64]:
@@ -105,92 +109,141 @@ def _inputs(records: RecordIndex) -> npt.NDArray[np.int64]:
     )
 
 
-def _numbers(arrow: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
-    """Without a copy, and without pandas, which `pa.array` imports where it is installed."""
-    return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(values)], 0)
-
-
 class _Buffers:
     """Memory for every column of one record type, large enough for whatever its records can hold.
 
-    A page that the kernel never touches costs nothing: the worst case is address space.
+    `table` is the kernel's (`codes.COLUMN_BYTES` a column), `envelope` the addresses of what stands around the fields.
     """
 
     def __init__(self, compiled: TypedProgram, row_count: int, body_bytes: int) -> None:
-        self.table = np.zeros((compiled.column_count, COLUMN_BYTES // 8), np.int64)
-        self._body_bytes = body_bytes
-        self._values: dict[int, npt.NDArray[Any]] = {}
-        self._offsets: dict[int, npt.NDArray[np.int32]] = {}
-        self._validity: dict[int, npt.NDArray[np.uint8]] = {}
+        self._compiled = compiled
+        self._row_count = row_count
+        # Validity stands first and side by side: it must be zero, and is made so at once.
+        self._sizes: list[int] = [0]
+        self._validity: dict[int, int] = {}
+        """Of a nullable column: where in the first piece its bits begin."""
+        self._offsets: dict[int, int] = {}
+        self._values: dict[int, int] = {}
+        """Of a column: the number of its piece."""
+        self._envelope = [self._piece(width_bytes * row_count) for _, width_bytes in _AROUND]
         for column in compiled.columns:
-            self._allocate(column, row_count)
+            self._plan(column, row_count, body_bytes)
+        self._pieces = Pieces(self._sizes)
+        self.table = self._table()
+        self.envelope = self._pieces.table[self._envelope]
+        for column in compiled.columns:
             self._put_defaults(column)
 
-    def _allocate(self, column: Column, room: int) -> None:
+    def _piece(self, size_bytes: int) -> int:
+        self._sizes.append(size_bytes)
+        return len(self._sizes) - 1
+
+    def _plan(self, column: Column, room: int, body_bytes: int) -> None:
         """`room`: the most values that the column can get."""
         number, type_ = column.number, column.field.type
-        if column.is_list or type_ in (Type.STRING, Type.BYTES):
-            self._offsets[number] = np.empty(room + 1, np.int32)
-            self._offsets[number][0] = 0
-            self.table[number, 1] = address(self._offsets[number])
-        elif number >= 0:
-            width = _UUID_BYTES if type_ is Type.UUID else _ARROW_TYPES[type_].bit_width // 8 or 1
-            self._values[number] = np.empty(room * width, np.uint8)
-        if type_ in (Type.STRING, Type.BYTES) and not column.is_list:
-            self._values[number] = np.empty(self._body_bytes, np.uint8)
-        if number in self._values:
-            self.table[number, 0] = address(self._values[number])
+        is_text = type_ in (Type.STRING, Type.BYTES)
+        if column.is_list or is_text:
+            self._offsets[number] = self._piece(4 * (room + 1))
+        if not column.is_list and number >= 0:
+            self._values[number] = self._piece(body_bytes if is_text else room * _WIDTHS_BYTES[type_])
         if column.is_nullable:
-            self._validity[number] = np.zeros(-(-room // 8), np.uint8)
-            self.table[number, 2] = address(self._validity[number])
+            self._validity[number] = self._sizes[0]
+            self._sizes[0] += -(-room // 64) * 8
         for child in column.children:
-            self._allocate(child, self._body_bytes // child.least_bytes if column.is_list else room)
+            self._plan(child, body_bytes // child.least_bytes if column.is_list else room, body_bytes)
+
+    def _table(self) -> npt.NDArray[np.int64]:
+        addresses_ = self._pieces.addresses
+        table = np.zeros((self._compiled.column_count, COLUMN_BYTES // 8), np.int64)
+        for number, piece in self._values.items():
+            table[number, 0] = addresses_[piece]
+        for number, piece in self._offsets.items():
+            table[number, 1] = addresses_[piece]
+            self._pieces.array(piece, np.int32, 1)[0] = 0
+        for number, place in self._validity.items():
+            table[number, 2] = addresses_[0] + place
+        self._pieces.array(0, np.uint8, self._sizes[0])[:] = 0
+        return table
 
     def _put_defaults(self, column: Column) -> None:
         """Fixed-width fields that records may lack have their default from the start."""
+        field = column.field
         if column.number < 0:
             for child in column.children:
                 self._put_defaults(child)
         elif column.may_be_missing and column.number in self._values and column.number not in self._offsets:
-            values = self._values[column.number]
-            if column.field.type is Type.UUID:
-                values.reshape(-1, _UUID_BYTES)[:] = np.frombuffer(column.field.default, np.uint8)
-            elif column.field.type is Type.BOOL:
-                values[:] = column.field.default
+            piece = self._values[column.number]
+            if field.type is Type.UUID:
+                values = self._pieces.array(piece, np.uint8, self._row_count * _UUID_BYTES)
+                values.reshape(-1, _UUID_BYTES)[:] = np.frombuffer(field.default, np.uint8)
+            elif field.type is Type.BOOL:
+                self._pieces.array(piece, np.uint8, self._row_count)[:] = field.default
             else:
-                values.view(_ARROW_TYPES[column.field.type].to_pandas_dtype())[:] = column.field.default
+                kind = _ARROW_TYPES[field.type].to_pandas_dtype()
+                self._pieces.array(piece, kind, self._row_count)[:] = field.default
 
-    def _catch_up(self, column: Column, length: int) -> npt.NDArray[np.int32]:
-        """The offsets of a list or text, with no values for the records behind the last that had the field."""
-        offsets = self._offsets[column.number]
+    def arrays(self, schema: pa.Schema) -> list[pa.Array]:
+        """Every column as Arrow sees it, in the schema's order, over the buffers that the kernel filled."""
+        count = self._row_count
+        around = [
+            pa.Array.from_buffers(arrow, count, [None, self._pieces.buffer(piece, width_bytes * count)])
+            for (arrow, width_bytes), piece in zip(_AROUND, self._envelope, strict=True)
+        ]
+        columns = self._compiled.columns
+        types = schema.types[len(ENVELOPE) : -1]
+        fields = [self._array(column, arrow, count) for column, arrow in zip(columns, types, strict=True)]
+        return [*around[:-1], *fields, around[-1]]
+
+    def _catch_up(self, column: Column, offsets: npt.NDArray[np.int32], length: int) -> None:
+        """Gives a list or text no values in the records behind the last that had the field."""
         if column.may_be_missing and (filled := int(self.table[column.number, 3])) < length:
-            offsets[filled + 1 : length + 1] = offsets[filled]
-        return offsets
+            offsets[filled + 1 :] = offsets[filled]
 
-    def array(self, column: Column, arrow: pa.DataType, length: int, *, is_top: bool = True) -> pa.Array:
-        """The column as Arrow sees it, over the buffers that the kernel filled."""
+    def _array(self, column: Column, arrow: pa.DataType, length: int, *, is_top: bool = True) -> pa.Array:
         number, type_ = column.number, column.field.type
         if number < 0:
             children = [
-                self.array(child, arrow.field(place).type, length, is_top=is_top)
+                self._array(child, arrow.field(place).type, length, is_top=is_top)
                 for place, child in enumerate(column.children)
             ]
             return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
-        validity = pa.py_buffer(self._validity[number]) if number in self._validity else None
+        validity = None
+        if number in self._validity:
+            validity = self._pieces.buffer(0, self._sizes[0]).slice(self._validity[number], -(-length // 8))
         buffers = [validity]
         children = []
         if number in self._offsets:
-            offsets = self._catch_up(column, length) if is_top else self._offsets[number]
-            buffers.append(pa.py_buffer(offsets))
+            offsets = self._pieces.array(self._offsets[number], np.int32, length + 1)
+            if is_top:
+                self._catch_up(column, offsets, length)
+            value_count = int(offsets[length])
+            buffers.append(self._pieces.buffer(self._offsets[number], 4 * (length + 1)))
             if column.is_list:
-                children = [self.array(column.children[0], arrow.value_type, int(offsets[length]), is_top=False)]
-        elif type_ is Type.UUID:
-            buffers.append(pa.py_buffer(np.arange(0, _UUID_BYTES * (length + 1), _UUID_BYTES, dtype=np.int32)))
-        if number in self._values:
-            values = self._values[number]
-            packed = np.packbits(values[:length], bitorder="little") if type_ is Type.BOOL else values
-            buffers.append(pa.py_buffer(packed))
+                children = [self._array(column.children[0], arrow.value_type, value_count, is_top=False)]
+            else:
+                buffers.append(self._pieces.buffer(self._values[number], value_count))
+        else:
+            if type_ is Type.UUID:
+                buffers.append(_uuid_offsets(length))
+            buffers.append(self._fixed(type_, self._values[number], length))
         return pa.Array.from_buffers(arrow, length, buffers, children=children)
+
+    def _fixed(self, type_: Type, piece: int, length: int) -> pa.Buffer:
+        if type_ is Type.BOOL:
+            return pa.py_buffer(np.packbits(self._pieces.array(piece, np.uint8, length), bitorder="little"))
+        return self._pieces.buffer(piece, _WIDTHS_BYTES[type_] * length)
+
+
+_uuid_offsets_known: list[pa.Buffer] = [pa.py_buffer(np.zeros(1, np.int32))]
+
+
+def _uuid_offsets(length: int) -> pa.Buffer:
+    """Where each of `length` uuids starts, and the end: the same for every column, so made once and grown."""
+    size_bytes = 4 * (length + 1)
+    if _uuid_offsets_known[0].size < size_bytes:
+        starts = np.arange(0, _UUID_BYTES * (2 * length + 1), _UUID_BYTES, dtype=np.int32)
+        _uuid_offsets_known[0] = pa.py_buffer(starts)
+    return _uuid_offsets_known[0].slice(0, size_bytes)
 
 
 def _arrow_type(column: Column) -> pa.DataType:

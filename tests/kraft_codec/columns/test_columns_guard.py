@@ -18,6 +18,7 @@ PROGRAM = """
 import ctypes, mmap, random, struct, sys
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 from kraft_codec import columns, columns_batches, columns_records, columns_secrets, columns_text, columns_typed
 from kraft_codec.redaction import Redactor
 
@@ -50,8 +51,23 @@ class GuardedNumpy:
     zeros = empty  # fresh pages are zero
 
 
+class GuardedPieces:
+    def __init__(self, sizes_bytes):
+        self._pieces = [guarded(size_bytes) for size_bytes in sizes_bytes]
+        self.addresses = [piece.__array_interface__["data"][0] for piece in self._pieces]
+        self.table = np.array(self.addresses, np.int64)
+
+    def array(self, number, kind, count):
+        return self._pieces[number][: count * np.dtype(kind).itemsize].view(kind)
+
+    def buffer(self, number, size_bytes):
+        return pa.py_buffer(self._pieces[number]).slice(0, size_bytes)
+
+
 for module in (columns_batches, columns_records, columns_secrets, columns_text, columns_typed):
     module.np = GuardedNumpy()
+for module in (columns_batches, columns_records, columns_typed):
+    module.Pieces = GuardedPieces
 
 
 def right_crcs(log):

@@ -1,0 +1,41 @@
+"""Memory for the columns that a kernel fills: one allocation for all, so that many small columns cost what one does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_ALIGNMENT_BYTES: Final = 64
+"""What Arrow recommends for its buffers."""
+Number = TypeVar("Number", bound=np.generic)
+
+
+class Pieces:
+    """Uninitialised pieces of the given sizes in bytes, side by side in one buffer of Arrow's memory pool.
+
+    A page that nobody touches costs nothing, so a piece may be as large as the worst case. Every array and buffer that
+    is handed out keeps the whole alive.
+    """
+
+    def __init__(self, sizes_bytes: Sequence[int]) -> None:
+        self._places = []
+        place = 0
+        for size_bytes in sizes_bytes:
+            self._places.append(place)
+            place += -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        self._whole = pa.allocate_buffer(place)
+        start: int = self._whole.address
+        self.addresses = [start + place for place in self._places]
+        self.table = np.array(self.addresses, np.int64)
+
+    def array(self, number: int, kind: type[Number], count: int) -> npt.NDArray[Number]:
+        """The first `count` values of a piece, writable, without a copy."""
+        return np.frombuffer(self._whole, kind, count, self._places[number]) if count else np.empty(0, kind)
+
+    def buffer(self, number: int, size_bytes: int) -> Any:
+        """The first bytes of a piece as pa.Buffer, without a copy."""
+        return self._whole.slice(self._places[number], size_bytes)
