@@ -10,7 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from kraft_audit.spark.run import Step, main_run
+from kraft_audit.spark.run import Step
+from kraft_audit.spark.run_fleet import main_run
 
 
 def main(arguments: list[str]) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from kraft_audit.yaml_text import YamlError, parse_yaml
 from kraft_codec.schemas import Dialect
 
 Committer = Literal["deltalake", "spark"]
@@ -163,36 +163,20 @@ def is_uri(path: str) -> bool:
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, no key twice. Raises SettingsError."""
+    """The mapping in a YAML file, empty where the file is. Raises SettingsError."""
     try:
-        text = file.read_text(encoding="utf-8")
+        values = parse_yaml(file.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise SettingsError(str(file), "file", problem.strerror or "unreadable", "a fleet file to read") from None
+        raise SettingsError(str(file), "file", problem.strerror or "unreadable", "a file to read") from None
     except UnicodeDecodeError:
         raise SettingsError(str(file), "file", "bytes that are no UTF-8", "YAML text") from None
-    try:
-        values = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  # a SafeLoader
-    except yaml.MarkedYAMLError as problem:
-        line = problem.problem_mark.line + 1 if problem.problem_mark else 1
-        raise SettingsError(str(file), f"line {line}", problem.problem or "", "YAML") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as problem:  # ValueError: a day such as 2027-02-30
-        raise SettingsError(str(file), "file", str(problem).splitlines()[0], "YAML") from None
+    except YamlError as problem:
+        raise SettingsError(str(file), problem.where or "file", problem.what, "YAML") from None
+    if values is None:
+        return {}
     if not isinstance(values, dict):
-        raise SettingsError(str(file), "file", values, "a mapping with the keys lake and clusters")
+        raise SettingsError(str(file), "file", values, "settings by name")
     return values
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys in silence; here that is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = str(key_node.value)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def _checked(values: dict[str, Any], sources: Mapping[str, str], file: str) -> FleetSettings:

@@ -115,7 +115,8 @@ def run(
     need_spark("run")
     if fleet is None and not (source is Source.ARCHIVE and lake):
         raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
-    from kraft_audit.spark.run import Step, main_run
+    from kraft_audit.spark.run import Step
+    from kraft_audit.spark.run_fleet import main_run
 
     return main_run(
         fleet,

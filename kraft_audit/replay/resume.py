@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraft_audit.replay.evidence import majority
 from kraft_audit.replay.plan import ClusterPlan, SilverPosition
 from kraft_audit.replay.rounds import RoundInterval
-from kraft_audit.replay.survey import Survey
-
-if TYPE_CHECKING:
-    from kraft_audit.replay.silver import Start
+from kraft_audit.replay.survey import Survey, SurveyedSnapshot
 
 Epochs = Sequence[tuple[int, int]]
 NOTHING = SilverPosition(0, 0, 0, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a replay starts and where the canonical log ends. `log_start` is the first offset that a log holds."""
+
+    from_offset: int
+    end_offset: int
+    log_start: int
+    path: tuple[int, ...]
+    snapshot: SurveyedSnapshot | None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.snapshot is not None or self.log_start == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from some offset on tells that suffix anew; its row of `replays` says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns, between, end_of
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
-from kraft_audit.replay.resume import Resume, resume_of
+from kraft_audit.replay.resume import Resume, Start, resume_of
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
 from kraft_audit.replay.state import Sources, usable_snapshots
 from kraft_audit.replay.survey import (
@@ -53,21 +52,6 @@ class Observer(Protocol):
 
     def ended(self, replay: ClusterReplay) -> None:
         """The end of the canonical log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a replay starts and where the canonical log ends. `log_start` is the first offset that a log holds."""
-
-    from_offset: int
-    end_offset: int
-    log_start: int
-    path: tuple[int, ...]
-    snapshot: SurveyedSnapshot | None
-
-    @property
-    def is_complete(self) -> bool:
-        return self.snapshot is not None or self.log_start == 0
 
 
 def silver(

@@ -19,8 +19,9 @@ from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.proven_plan import in_proven_order
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import ClusterReplay
+from kraft_audit.replay.resume import Start
 from kraft_audit.replay.scanner import ChangedError
-from kraft_audit.replay.silver import Start, silver
+from kraft_audit.replay.silver import silver
 from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows
 from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER, silver_batch
 from kraft_audit.replay.voters import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history, voter_set_rows

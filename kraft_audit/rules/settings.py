@@ -11,6 +11,7 @@ import yaml
 
 from kraft_audit.rules.model import Threshold, Thresholds, Value
 from kraft_audit.rules.registry import rules
+from kraft_audit.yaml_text import YamlError, parse_yaml
 
 HEAD: Final = """\
 # Thresholds of the rules, with their defaults. What is left out keeps its default.
@@ -58,9 +59,9 @@ def parse_rule_settings(text: str, source: str) -> dict[str, Thresholds]:
 def yaml_of(text: str, source: str) -> Any:
     """What a YAML text says, None where it is empty. Raises RuleSettingsError."""
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day such as 2027-02-30
-        raise RuleSettingsError(source, "(file)", str(error).splitlines()[0], "YAML") from None
+        return parse_yaml(text)
+    except YamlError as problem:
+        raise RuleSettingsError(source, problem.where or "(file)", problem.what, "YAML") from None
 
 
 def _of_rule(rule_id: Any, given: Any, source: str) -> Thresholds:

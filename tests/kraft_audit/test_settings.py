@@ -22,8 +22,8 @@ clusters:
 ONE = "clusters:\n  - {name: a, paths: [x]"
 
 BAD = {
-    "empty": ("", "file: None: expected a mapping with the keys lake and clusters"),
-    "a list": ("- a", "file: ['a']: expected a mapping"),
+    "empty": ("", "lake: expected a value, found none"),
+    "a list": ("- a", "file: ['a']: expected settings by name"),
     "no lake": ("clusters: [{name: a, paths: [x]}]", "lake: expected a value, found none"),
     "no clusters": ("lake: x", "clusters: expected a value, found none"),
     "lake is a number": (f"lake: 3\n{ONE}}}", "lake: 3: expected text"),

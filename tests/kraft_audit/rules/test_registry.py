@@ -72,6 +72,7 @@ def test_the_settings_file_is_the_registrys(project_root: Path) -> None:
             "rules.yaml: KV013.max_lag_records: -1: expected a number of records, 0 or more",
         ),
         ("KV013: 7\n", "rules.yaml: KV013: 7: expected thresholds by name"),
+        ("KV013:\nKV013:\n", "rules.yaml: line 2: \"key 'KV013' twice\": expected YAML"),
         ("[]", "rules.yaml: (file): []: expected rule ids with their thresholds"),
     ],
 )

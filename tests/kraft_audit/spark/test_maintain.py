@@ -134,6 +134,7 @@ def test_the_command(lake: str, capsys: pytest.CaptureFixture[str], project_root
         ("keep_days: {captures: 3}", "keep_days.captures"),
         ("vacuum_hours: 1", "vacuum_hours"),
         ("cluster_by: {records: [nonsense]}", "cluster_by.records"),
+        ("- vacuum_hours", "expected settings by name"),
         ("compact: true", "one of the keys target_file_bytes"),
     ],
 )
@@ -142,6 +143,12 @@ def test_settings_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:
     file.write_text(text)
     with pytest.raises(SettingsError, match=told):
         load_maintain(file)
+
+
+def test_a_file_of_comments_leaves_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "maintain.yaml"
+    file.write_text("# vacuum_hours: 168\n")
+    assert load_maintain(file) == load_maintain(None)
 
 
 @pytest.mark.spark

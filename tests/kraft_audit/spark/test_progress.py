@@ -13,7 +13,8 @@ import pytest
 
 from kraft_audit.settings import FleetSettings, SettingsError
 from kraft_audit.spark.progress import Line, progress_to, run_id
-from kraft_audit.spark.run import Step, only_clusters
+from kraft_audit.spark.run import Step
+from kraft_audit.spark.run_fleet import only_clusters
 
 
 def told(run: Callable[[list[str]], object]) -> list[str]:
@@ -78,4 +79,4 @@ def test_the_job_takes_what_the_schedule_gives_it(
     missing = str(tmp_path / "fleet.yaml")
     for more in (["--tables-only", "--cluster", "a", "--cluster", "b"], ["--finish"], ["--only", "findings"]):
         assert job([missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 2
-        assert "a fleet file to read" in json.loads(capsys.readouterr().err)["message"]
+        assert "expected a file to read" in json.loads(capsys.readouterr().err)["message"]

@@ -16,7 +16,8 @@ from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.gold_steps import GoldSteps
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger_state import Manifest, manifest_of
-from kraft_audit.spark.run import Run, Step, only_clusters
+from kraft_audit.spark.run import Run, Step
+from kraft_audit.spark.run_fleet import only_clusters
 from kraft_audit.spark.source import StagingReader
 from kraft_audit.spark.summary import RunResult
 
