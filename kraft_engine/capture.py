@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from kraft_codec.schemas import Dialect
@@ -45,6 +46,7 @@ class Recorder:
         """Copies the named nodes (all where None) as they are now; asking again for a name adds to that capture."""
         folder = self.out / name
         chosen = [process for process in self.cluster.processes if node_ids is None or process.id in node_ids]
+        torn = {}
         for process in chosen:
             node_dir = NodeDir(
                 folder / f"node-{process.id}",
@@ -54,7 +56,7 @@ class Recorder:
                 formatted_ms=EPOCH_MS,
                 preallocated=self.preallocated,
             )
-            node_dir.write(process)
+            torn[process.id] = node_dir.write(process)
             broker = self.brokers(process.slot)
             if broker is not None:
                 node_dir.write_data(process, broker)
@@ -64,6 +66,7 @@ class Recorder:
             "capture",
             capture=name,
             captured=[process.id for process in chosen],
+            torn=[{"node_id": node_id, **asdict(one)} for node_id, one in torn.items() if one is not None],
             **moment(self.cluster, self.invariants),
         )
         return folder

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,6 +37,15 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 METADATA_DIR = "__cluster_metadata-0"
 
 
+@dataclass(frozen=True, slots=True)
+class TornWrite:
+    """The start of a batch whose write a crash cut short: in the segment that begins at `base_offset`."""
+
+    base_offset: int
+    position: int
+    length_bytes: int
+
+
 class NodeDir:
     """Writes one node's log dir below `root`. `preallocated` gives live indexes their full 10 MB, as on a running
     node; `bootstrap_records` are what format wrote at `formatted_ms`.
@@ -58,16 +68,17 @@ class NodeDir:
         self.formatted_ms = formatted_ms
         self.preallocated = preallocated
 
-    def write(self, process: Process) -> None:
-        """Everything that a copy of this node's metadata dir would hold at this moment."""
+    def write(self, process: Process) -> TornWrite | None:
+        """Everything that a copy of this node's metadata dir would hold now; returns what of it a crash cut short."""
         partition_dir = self.root / METADATA_DIR
         partition_dir.mkdir(parents=True, exist_ok=True)
         disk = process.disk
         live = process.node is not None
         self._write_format(self.root, process, disk.directory)
-        self._write_segments(partition_dir, disk, live)
+        torn = self._write_segments(partition_dir, disk, live)
         self._write_snapshots(partition_dir, disk)
         self._write_state(partition_dir, disk)
+        return torn
 
     def write_data(self, process: Process, broker: Broker) -> None:
         """A broker's partition dirs and checkpoints; its further log dirs lie beside `root`."""
@@ -90,22 +101,24 @@ class NodeDir:
             shutdown = CleanShutdown(version=0, broker_epoch=process.disk.clean_shutdown_epoch)
             (folder / ".kafka_cleanshutdown").write_bytes(format_clean_shutdown(shutdown))
 
-    def _write_segments(self, folder: Path, disk: Disk, live: bool) -> None:
+    def _write_segments(self, folder: Path, disk: Disk, live: bool) -> TornWrite | None:
         log = disk.log
         bases = log.segment_bases
+        torn: TornWrite | None = None
         for number, base in enumerate(bases):
             end = bases[number + 1] if number + 1 < len(bases) else 1 << 62
             batches = [batch for batch in log.batches if base <= batch.base_offset < end]
             active = number + 1 == len(bases)
-            self._write_segment(folder, base, batches, disk, active=active, live=live)
+            torn = self._write_segment(folder, base, batches, disk, active=active, live=live)
             if number:
                 (folder / producer_state_name(base)).write_bytes(format_producer_state())
         if not live and log.end_offset > bases[-1]:
             (folder / producer_state_name(log.end_offset)).write_bytes(format_producer_state())
+        return torn
 
     def _write_segment(
         self, folder: Path, base: int, batches: list[Batch], disk: Disk, *, active: bool, live: bool
-    ) -> None:
+    ) -> TornWrite | None:
         segment = Segment(base)
         damaged_at = -1
         for batch in batches:
@@ -118,10 +131,12 @@ class NodeDir:
         if disk.damage is not None and damaged_at >= 0:
             newest = batch_octets(disk.log.batches[-1], self.dialect)
             _spoil(segment.octets, damaged_at, newest, disk.damage, whole=active)
-        if active and disk.torn_octets:
-            # The start of the batch that was being written: recovery will cut it.
-            segment.octets += _torn(disk, self.dialect)
+        # The start of the batch that was being written: recovery will cut it.
+        begun = _torn(disk, self.dialect) if active and disk.torn_octets else b""
+        torn = TornWrite(base, len(segment.octets), len(begun)) if begun else None
+        segment.octets += begun
         segment.write(folder, preallocated=active and live and self.preallocated)
+        return torn
 
     def _write_snapshots(self, folder: Path, disk: Disk) -> None:
         snapshots: list[Snapshot] = list(disk.log.snapshots)

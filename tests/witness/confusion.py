@@ -20,7 +20,7 @@ from tests.witness.audited import FAST_FOLDER, Audited
 from tests.witness.comparison import agreed_end, is_captured
 from tests.witness.expected import AT_END, EVER, expected_of
 from tests.witness.expected_disks import RULES as OF_DISKS
-from tests.witness.expected_disks import expected_of_disks
+from tests.witness.expected_disks import expected_of_disks, torn_tails
 from tests.witness.truth import Truth
 
 NEVER_WITHIN_MODEL = (
@@ -30,15 +30,13 @@ NEVER_WITHIN_MODEL = (
     *("KQ015", "KQ018", "KQ019", "KQ020", "KP013", "KP015", "KP016", "KP017", "KB002"),
 )
 """Damage and neglect that no run within the model can do in its few minutes: each of these raised is a false alarm."""
-NOT_DECIDED = {
-    "KQ009": "which bytes of a write that was cut short reached a disk",
-}
-"""The rule that the truth of a random run cannot decide, and why. Its scenarios and near misses stand for it."""
 AT_PROVEN_END = ("KQ017",)
 """Raised by what is open where the proof of the last captures ends."""
+AT_LOG_ENDS = ("KQ009",)
+"""Raised by what lies behind the last whole batch of a log, whatever of it was ever committed."""
 AT_VOTERS = ("KV007", "KV011", "KV015")
 """Raised by the history of the committed voter sets."""
-DECIDED = (*EVER, *AT_END, *AT_PROVEN_END, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)
+DECIDED = (*EVER, *AT_END, *AT_PROVEN_END, *AT_LOG_ENDS, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)
 
 
 @dataclass
@@ -65,12 +63,13 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
     findings = [
         one
         for one in check(_committed(audited.history, committed_end), only=DECIDED)
-        if one.from_offset is None or one.from_offset < committed_end
+        if one.from_offset is None or one.from_offset < committed_end or one.rule in AT_LOG_ENDS
     ]
     wanted_names = _wanted(truth, audited.replay_start, min(reached, committed_end))
     wanted_names["KV015"] = set(_rejoined(truth, audited, min(reached, committed_end)))
     if _is_transaction_open(truth, min(_proven_end(audited) or reached, committed_end)):
         wanted_names["KQ017"] = {"metadata transaction"}
+    wanted_names["KQ009"] = set(torn_tails(truth))
     of_disks = expected_of_disks(truth, log_start=audited.log_start, reached=reached, judged_to=committed_end)
     wanted_names.update({rule: set(one.must) for rule, one in of_disks.items()})
     result = Confusion()

@@ -51,6 +51,14 @@ def readings(truth: Truth) -> Iterator[Reading]:
                 )
 
 
+def torn_tails(truth: Truth) -> Iterator[str]:
+    """Where crashes cut writes short, in every log that was captured before it was recovered."""
+    for line in truth.lines["capture"]:
+        for torn in line["torn"]:
+            file = f"__cluster_metadata-0/{torn['base_offset']:020d}.log"
+            yield f"node {torn['node_id']} {file} at byte {torn['position']}"
+
+
 def expected_of_disks(truth: Truth, *, log_start: int, reached: int, judged_to: int) -> dict[str, Expectation]:
     """By rule; the canonical log that was captured is [log_start, reached); nothing is judged from `judged_to` on."""
     read = list(readings(truth))
