@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.partition_states import Mask, PartitionStates, partition_states, shares
+from kraft_audit.rules.node_lists import Mask, union_sizes
+from kraft_audit.rules.partition_states import PartitionStates, partition_states
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 86_400_000
@@ -89,20 +90,20 @@ class Exposure:
 
 def alone(states: PartitionStates) -> Mask:
     """One replica alone in ISR and ELR together though more are assigned: KP001."""
-    isr, elr = states.size("isr"), states.size("elr")
-    one: Mask = (isr + elr == 1) | ((isr == 1) & (elr == 1) & shares(states.lists["isr"], states.lists["elr"]))
-    return states.exists & one & (states.size("replicas") > 1)
+    told = states.told
+    one = union_sizes(told.lists["isr"], told.lists["elr"]) == 1
+    return states.in_order(told.exists & one & (told.size("replicas") > 1))
 
 
 def offline(states: PartitionStates) -> Mask:
     """No leader: KP002."""
-    found: Mask = states.exists & (states.leader == -1)
-    return found
+    return states.in_order(states.told.exists & (states.told.leader == -1))
 
 
 def under_min_isr(states: PartitionStates) -> Mask:
     """ISR below the effective min ISR: KP005."""
-    return states.exists & (states.size("isr") < states.effective_min_isr)
+    told = states.told
+    return states.in_order(told.exists & (told.size("isr") < told.effective_min_isr))
 
 
 def exposed(states: PartitionStates) -> Mask:

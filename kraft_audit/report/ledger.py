@@ -9,7 +9,8 @@ import numpy as np
 
 from kraft_audit.report.exposure import alone, exposed, offline, under_min_isr
 from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.partition_states import Mask, PartitionStates, Rows, partition_states
+from kraft_audit.rules.node_lists import Mask, Rows
+from kraft_audit.rules.partition_states import PartitionStates, partition_states
 
 PARTITIONS_SHOWN: Final = 24
 CHANGES_SHOWN: Final = 24
@@ -97,7 +98,7 @@ def _ledger(
     shown = range(max(first, last - CHANGES_SHOWN + 1), last + 1)
     return PartitionLedger(
         states.name(last),
-        tuple(states.lists["replicas"].of(last)),
+        tuple(states.nodes("replicas", last)),
         tuple(reasons),
         is_over,
         int(states.timestamp_ms[since]),
@@ -111,7 +112,7 @@ def _row(states: PartitionStates, row: int, is_exposed: bool) -> LedgerRow:
     changed = set()
     if before is not None:
         for name in ("isr", "elr", "last_known_elr"):
-            if states.lists[name].of(row) != states.lists[name].of(before):
+            if states.nodes(name, row) != states.nodes(name, before):
                 changed.add(name)
         for name in ("leader", "leader_epoch", "effective_min_isr"):
             if getattr(states, name)[row] != getattr(states, name)[before]:
@@ -123,9 +124,9 @@ def _row(states: PartitionStates, row: int, is_exposed: bool) -> LedgerRow:
         states.value("cause_broker_id", row),
         int(states.leader[row]),
         int(states.leader_epoch[row]),
-        tuple(states.lists["isr"].of(row)),
-        tuple(states.lists["elr"].of(row)),
-        tuple(states.lists["last_known_elr"].of(row)),
+        tuple(states.nodes("isr", row)),
+        tuple(states.nodes("elr", row)),
+        tuple(states.nodes("last_known_elr", row)),
         int(states.effective_min_isr[row]),
         bool(states.exists[row]),
         is_exposed,

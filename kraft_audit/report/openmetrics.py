@@ -178,8 +178,8 @@ def _partitions(figures: _Figures) -> Iterator[tuple[str, float | None]]:
     yield "global_partition_count", int(now.sum())
     yield "offline_partition_count", int((now & offline(states)).sum())
     rows = np.flatnonzero(now & (states.size("replicas") > 0))
-    replicas = states.lists["replicas"]
-    first = replicas.values[replicas.offsets[rows]] if len(rows) else rows
+    replicas = states.told.lists["replicas"]
+    first = replicas.values[replicas.starts[states.order[rows]]] if len(rows) else rows
     yield "preferred_replica_imbalance_count", int((states.leader[rows] != first).sum())
     yield "global_under_min_isr_partition_count", int((now & under_min_isr(states)).sum())
     yield "last_replica_partition_count", int((now & alone(states)).sum())

@@ -10,8 +10,9 @@ import numpy as np
 from kraft_audit.rules.broker_states import broker_states, status_text
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds, undecided
+from kraft_audit.rules.node_lists import Mask, rows_with
 from kraft_audit.rules.operations import operation_ends
-from kraft_audit.rules.partition_states import Episode, Mask, PartitionStates, partition_states, rows_with
+from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.partitions import partition_case
 from kraft_audit.rules.registry import rule
 
@@ -59,9 +60,9 @@ def _recovery(states: PartitionStates, row: int) -> Episode:
 def _unclean_text(states: PartitionStates, row: int) -> str:
     """Who was elected, and which eligible members that gave up."""
     leader, before = int(states.leader[row]), states.previous(row)
-    elr = [] if before is None else [broker for broker in states.lists["elr"].of(before) if broker != leader]
+    elr = [] if before is None else [broker for broker in states.nodes("elr", before) if broker != leader]
     text = f"broker {leader} was elected from outside ISR and ELR"
-    if states.is_election("last_known")[row]:
+    if states.value("election", row) == "last_known":
         return f"{text}, as the last known leader"
     return f"{text}, given up: ELR {elr}" if elr else text
 
@@ -69,11 +70,14 @@ def _unclean_text(states: PartitionStates, row: int) -> str:
 @rule("KP003", "unclean-election", Severity.CRITICAL, Scope.PARTITION, needs=("partition_changes",))
 def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    for row in np.flatnonzero(states.is_election("unclean", "last_known") & states.exists).tolist():
+    told = states.told
+    for row in states.rows_of(told.exists & told.is_election("unclean", "last_known")).tolist():
         yield partition_case(states, _recovery(states, row), _unclean_text(states, row), facts=_stake(states, row))
-    for row in np.flatnonzero(
-        states.is_cause("snapshot") & states.recovering & states.is_first & states.exists
-    ).tolist():
+    from_snapshot = states.rows_of(told.exists & told.is_cause("snapshot"))
+    from_snapshot = from_snapshot[states.is_first[from_snapshot]]
+    if not len(from_snapshot):
+        return
+    for row in from_snapshot[states.recovering[from_snapshot]].tolist():
         yield undecided(
             states.name(row),
             "RECOVERING in a snapshot: the record of its election is gone",
@@ -84,7 +88,7 @@ def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @rule("KP004", "last-known-leader-elected", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
 def kp004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    for row in np.flatnonzero(states.is_election("last_known") & states.exists).tolist():
+    for row in states.rows_of(states.told.exists & states.told.is_election("last_known")).tolist():
         summary = f"broker {int(states.leader[row])}, the last known leader, was elected with ISR and ELR empty"
         yield partition_case(states, _recovery(states, row), summary, facts=_stake(states, row))
 
@@ -94,7 +98,7 @@ def kp004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 )
 def kp017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    for row in np.flatnonzero(states.is_election("last_known") & states.exists).tolist():
+    for row in states.rows_of(states.told.exists & states.told.is_election("last_known")).tolist():
         leader, offset = int(states.leader[row]), int(states.from_offset[row])
         known = broker_states(history).get(leader)
         state = None if known is None else known.at(offset)
@@ -108,17 +112,22 @@ def kp017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @rule("KP007", "elr-wiped-by-config", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes", "config_changes"))
 def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
+    if not len(states.told.lists["elr"].values):
+        return
     elr, isr = states.size("elr"), states.size("isr")
     had = np.append(0, elr[:-1]) * ~states.is_first > 0 if len(states) else np.zeros(0, bool)
     is_gone = states.exists & had & (elr == 0)
-    by_directory = is_gone & states.is_cause("directory_assigned") & (isr < states.effective_min_isr)
+    by_directory = (
+        is_gone & states.in_order(states.told.is_cause("directory_assigned")) & (isr < states.effective_min_isr)
+    )
     writes = sorted(
         (row for row in history.rows("config_changes") if row["name"] == "min.insync.replicas"),
         key=lambda row: row["from_offset"],
     )
     offsets = np.array([row["from_offset"] for row in writes], np.int64)
-    for row in np.flatnonzero((is_gone & states.is_cause("elr_cleared")) | by_directory).tolist():
-        lost = states.lists["elr"].of(row - 1)
+    by_config = is_gone & states.in_order(states.told.is_cause("elr_cleared"))
+    for row in np.flatnonzero(by_config | by_directory).tolist():
+        lost = states.nodes("elr", row - 1)
         if by_directory[row]:
             summary = f"a directory assignment wiped ELR {lost} (4.0.0 to 4.2.0)"
             yield partition_case(states, _until_enough_in_sync(states, row), summary)
@@ -138,10 +147,9 @@ def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
     """The rows that KP008 looks at: each fall, the state before it and the newest one of its partition."""
     states = partition_states(history)
-    rows = np.flatnonzero(states.is_cause("unclean_shutdown"))
+    rows = states.rows_of(states.told.is_cause("unclean_shutdown"))
     before = rows[~states.is_first[rows]] - 1
-    newest = states.last_rows[np.searchsorted(states.last_rows, rows)]
-    return rows_with(len(states), np.concatenate([rows, before, newest]))
+    return rows_with(len(states), np.concatenate([rows, before, states.newest_rows(rows)]))
 
 
 @rule(
@@ -155,8 +163,9 @@ def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
 def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     by_return: dict[tuple[int, int], list[int]] = defaultdict(list)
-    ends = operation_ends(history, states.from_offset)
-    for row in np.flatnonzero(states.is_cause("unclean_shutdown")).tolist():
+    fallen = states.rows_of(states.told.is_cause("unclean_shutdown"))
+    ends = operation_ends(history, states.from_offset[fallen])
+    for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
         if broker is None:
             continue
@@ -166,7 +175,7 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             place = int(np.searchsorted(known.offsets, states.from_offset[row]))
             registration = int(known.offsets[place]) if place < len(known.offsets) else -1
         # A leader may have taken it out a moment before: that is an operation of its own, in a batch of its own.
-        if ends[row] > registration:
+        if end > registration:
             by_return[broker, registration].append(row)
     for (broker, registration), rows in sorted(by_return.items()):
         rows.sort(key=lambda row: int(states.from_offset[row]))
@@ -199,8 +208,8 @@ def _is_back(states: PartitionStates, row: int, broker: int) -> bool:
     newest = states.newest_row(row)
     return (
         not states.exists[newest]
-        or broker in states.lists["isr"].of(newest)
-        or broker not in states.lists["replicas"].of(newest)
+        or broker in states.nodes("isr", newest)
+        or broker not in states.nodes("replicas", newest)
     )
 
 
@@ -210,17 +219,17 @@ def _moved_replicas(states: PartitionStates, row: int) -> bool:
     if before is None:
         return False
     was_under_way = states.size_of("adding_replicas", before) + states.size_of("removing_replicas", before) > 0
-    replicas = states.lists["replicas"]
-    return was_under_way or set(replicas.of(before)) != set(replicas.of(row))
+    return was_under_way or set(states.nodes("replicas", before)) != set(states.nodes("replicas", row))
 
 
 @rule("KP014", "reassignment-below-min-isr", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes",))
 def kp014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    is_completed = states.is_cause("reassignment_completed") & states.exists
-    for row in np.flatnonzero(is_completed & (states.size("isr") < states.effective_min_isr)).tolist():
+    told = states.told
+    is_completed = told.is_cause("reassignment_completed") & told.exists
+    for row in states.rows_of(is_completed & (told.size("isr") < told.effective_min_isr)).tolist():
         if not _moved_replicas(states, row):
             continue
         wanted = int(states.effective_min_isr[row])
-        summary = f"a reassignment completed with {int(states.size('isr')[row])} in sync of {wanted} wanted"
+        summary = f"a reassignment completed with {states.size_of('isr', row)} in sync of {wanted} wanted"
         yield partition_case(states, _until_enough_in_sync(states, row), summary)

@@ -12,8 +12,9 @@ from kraft_audit.rules.broker_states import broker_states
 from kraft_audit.rules.features import elr_level, feature_level, feature_row
 from kraft_audit.rules.history import ClusterHistory, Contradiction
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds, undecided
-from kraft_audit.rules.partition_states import Episode, Mask, PartitionStates, changed, partition_states, rows_with
-from kraft_audit.rules.partitions import partition_case
+from kraft_audit.rules.node_lists import Mask, NodeLists, Rows, differs_from_before, rows_with
+from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
+from kraft_audit.rules.partitions import partition_case, partition_cases
 from kraft_audit.rules.registry import rule
 
 HOUR_MS = 3_600_000
@@ -24,14 +25,15 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 @rule("KP010", "weak-durability", Severity.MEDIUM, Scope.PARTITION, needs=("partition_changes",))
 def kp010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    count, wanted = states.size("replicas"), states.effective_min_isr
+    told = states.told
+    count, wanted = told.size("replicas"), told.effective_min_isr
     kinds: tuple[tuple[str, Mask], ...] = (
         ("replication factor 1", count == 1),
         ("effective min ISR 1 of replication factor 3 or more", (wanted == 1) & (count >= 3)),
         ("effective min ISR equal to the replication factor", (wanted == count) & (count > 1)),
     )
     for summary, condition in kinds:
-        yield from _by_topic(states, states.exists & condition, summary)
+        yield from _by_topic(states, states.in_order(told.exists & condition), summary)
 
 
 def _by_topic(states: PartitionStates, condition: Mask, summary: str) -> Iterator[Case]:
@@ -40,15 +42,17 @@ def _by_topic(states: PartitionStates, condition: Mask, summary: str) -> Iterato
     if not len(open_rows):
         return
     began = np.flatnonzero(condition & ~(np.append(False, condition[:-1]) & ~states.is_first))
-    start = began[np.searchsorted(began, open_rows, side="right") - 1]
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for number, code in enumerate(states.topic_codes[open_rows].tolist()):
-        by_topic[states.topic_names[code]].append(number)
-    for topic, numbers in sorted(by_topic.items()):
-        first = min((int(start[number]) for number in numbers), key=lambda row: int(states.from_offset[row]))
+    starts = began[np.searchsorted(began, open_rows, side="right") - 1]
+    by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for topic, offset, start in zip(
+        states.topics(open_rows), states.from_offset[starts].tolist(), starts.tolist(), strict=True
+    ):
+        by_topic[topic].append((offset, start))
+    for topic, begins in sorted(by_topic.items()):
+        _, first = min(begins)
         yield Case(
             f"topic {topic}",
-            f"{summary}: {len(numbers)} partition{'s' if len(numbers) > 1 else ''}",
+            f"{summary}: {len(begins)} partition{'s' if len(begins) > 1 else ''}",
             from_offset=int(states.from_offset[first]),
             from_ms=int(states.timestamp_ms[first]),
             evidence=(
@@ -103,33 +107,47 @@ def _unclean_case(row: dict[str, Any], end: dict[str, Any] | None) -> Case:
 def kp012(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     limit = int(thresholds["max_changes_an_hour"])
-    rows = np.flatnonzero(changed(states.lists["isr"], states.is_first) & states.exists)
+    is_other = differs_from_before(states.told.lists["isr"], states.order, states.is_first)
+    rows = np.flatnonzero(is_other & states.exists)
     if len(rows) <= limit:
         return
-    group = np.searchsorted(states.last_rows, rows)
-    later = np.arange(limit, len(rows))
-    earlier = later - limit
-    is_storm = (group[later] == group[earlier]) & (
-        states.timestamp_ms[rows[later]] - states.timestamp_ms[rows[earlier]] <= HOUR_MS
-    )
+    group, times_ms = states.partition_numbers[rows], states.timestamp_ms[rows]
+    # A change and the one `limit` changes before it, where both are of one partition.
+    later, earlier = slice(limit, None), slice(len(rows) - limit)
+    is_storm = (group[later] == group[earlier]) & (times_ms[later] - times_ms[earlier] <= HOUR_MS)
     hits = np.flatnonzero(is_storm)
-    groups, starts = np.unique(group[later[hits]], return_index=True)
-    for number, start in enumerate(starts.tolist()):
-        end_of_group = starts[number + 1] if number + 1 < len(groups) else len(hits)
-        mine = hits[start:end_of_group]
-        first, last = int(rows[earlier[mine[0]]]), int(rows[later[mine[-1]]])
-        count = int(later[mine[-1]] - earlier[mine[0]]) + 1
-        end = last + 1 if last < states.newest_row(last) else None
-        summary = f"more than {limit} ISR changes an hour, {count} in all"
-        yield partition_case(states, Episode(first, end), summary)
+    if not len(hits):
+        return
+    starts = np.flatnonzero(np.append(True, np.diff(group[hits]) > 0))
+    from_change = hits[starts]
+    to_change = hits[np.append(starts[1:], len(hits)) - 1] + limit
+    first, last = rows[from_change].tolist(), rows[to_change]
+    ends = zip(last.tolist(), states.is_last[last].tolist(), strict=True)
+    episodes = [Episode(start, None if is_last else end + 1) for start, (end, is_last) in zip(first, ends, strict=True)]
+    counts = (to_change - from_change + 1).tolist()
+    told = ((f"more than {limit} ISR changes an hour, {count} in all", None) for count in counts)
+    yield from partition_cases(states, episodes, told)
 
 
 def _with_strange_replicas(history: ClusterHistory) -> Mask:
     """The rows that KP013 looks at: those with a replica on a broker that no record registers."""
     states = partition_states(history)
-    replicas = states.lists["replicas"]
-    is_strange = ~np.isin(replicas.values, np.array(sorted(broker_states(history)), np.int64))
-    return rows_with(len(states), replicas.row_of_value[is_strange])
+    replicas = states.told.lists["replicas"]
+    strange = _unregistered(history, replicas)
+    return states.in_order(rows_with(len(states), replicas.row_of_value[strange] if len(strange) else strange))
+
+
+def _unregistered(history: ClusterHistory, lists: NodeLists) -> Rows:
+    """The places of the values that no record registers as brokers."""
+    values = lists.values
+    if not len(values):
+        return np.zeros(0, np.int64)
+    known = broker_states(history)
+    lowest, highest = int(values.min()), int(values.max())
+    # Brokers have mostly numbers without gaps, and then the values need not be looked at one by one.
+    if highest - lowest <= len(known) and all(broker in known for broker in range(lowest, highest + 1)):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(~np.isin(values, np.array(sorted(known), np.int64)))
 
 
 @rule(
@@ -158,12 +176,15 @@ def _unknown_brokers(history: ClusterHistory) -> Iterator[Contradiction]:
     A snapshot may name brokers that were unregistered before it was taken: their replicas stay assigned.
     """
     states = partition_states(history)
-    replicas = states.lists["replicas"]
-    in_snapshots = replicas.values[states.is_cause("snapshot")[replicas.row_of_value]]
-    known = np.union1d(np.array(sorted(broker_states(history)), np.int64), in_snapshots)
-    strange = np.flatnonzero(~np.isin(replicas.values, known))
+    replicas = states.told.lists["replicas"]
+    strange = _unregistered(history, replicas)
+    if not len(strange):
+        return
+    row_of_told = states.row_of_told()
+    in_snapshots = replicas.values[strange[states.told.is_cause("snapshot")[replicas.row_of_value[strange]]]]
+    strange = strange[~np.isin(replicas.values[strange], in_snapshots)]
     for broker in np.unique(replicas.values[strange]).tolist():
-        rows = replicas.row_of_value[strange[replicas.values[strange] == broker]]
+        rows = np.sort(row_of_told[replicas.row_of_value[strange[replicas.values[strange] == broker]]])
         rows = rows[states.exists[rows]]
         if len(rows):
             row = int(rows[np.argmin(states.from_offset[rows])])
@@ -181,14 +202,15 @@ def _unknown_brokers(history: ClusterHistory) -> Iterator[Contradiction]:
 )
 def kp015(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    moving = states.exists & (states.size("adding_replicas") + states.size("removing_replicas") > 0)
-    for episode in states.episodes(moving):
+    told = states.told
+    moving = told.exists & (told.size("adding_replicas") + told.size("removing_replicas") > 0)
+    for episode in states.episodes(states.in_order(moving)):
         start_ms = int(states.timestamp_ms[episode.start])
         end_ms = int(states.timestamp_ms[episode.end]) if episode.end is not None else history.end_ms or start_ms
         hours = (end_ms - start_ms) / HOUR_MS
         if hours > float(thresholds["max_hours"]):
-            adding = states.lists["adding_replicas"].of(episode.start)
-            removing = states.lists["removing_replicas"].of(episode.start)
+            adding = states.nodes("adding_replicas", episode.start)
+            removing = states.nodes("removing_replicas", episode.start)
             yield partition_case(states, episode, f"adding {adding}, removing {removing} for {hours:.0f} h")
 
 

@@ -6,51 +6,19 @@ episode begins or ends become values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.rules.history import PARTITION_STATES, ClusterHistory
+from kraft_audit.rules.node_lists import SPREAD, Mask, Numbers, Rows
+from kraft_audit.rules.told_partitions import ToldPartitions, told_partitions
 
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-LISTS: Final = ("replicas", "isr", "elr", "last_known_elr", "adding_replicas", "removing_replicas")
-_SPREAD: Final = 1 << 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeLists:
-    """A list column as offsets and values: row r holds values[offsets[r]:offsets[r + 1]]."""
-
-    offsets: Rows
-    values: Rows
-    _known: dict[str, Rows] = field(default_factory=dict, repr=False)
-
-    @property
-    def lengths(self) -> Rows:
-        if "lengths" not in self._known:
-            self._known["lengths"] = np.diff(self.offsets)
-        return self._known["lengths"]
-
-    def of(self, row: int) -> list[int]:
-        found: list[int] = self.values[self.offsets[row] : self.offsets[row + 1]].tolist()
-        return found
-
-    @property
-    def row_of_value(self) -> Rows:
-        if "rows" not in self._known:
-            self._known["rows"] = np.repeat(np.arange(len(self.offsets) - 1), self.lengths)
-        return self._known["rows"]
-
-    def keys(self, places: Rows) -> Rows:
-        """(row, node) of the values at some places as one number: equal numbers are the same node in the same row."""
-        return self.row_of_value[places] * _SPREAD + (self.values[places] & (_SPREAD - 1))
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +31,67 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionStates:
-    """Rows of `partition_changes` sorted by partition and offset; all arrays go by that order.
+    """Rows of `partition_changes` sorted by partition and offset; all arrays go by that order, but for those in `told`.
 
-    `source` is the table as it came, `order` its row for each row here: to sort all its texts would cost more than the
-    rules do.
+    `told` are the rows as they came, `order` the row there of each row here. A column is put in order when a rule asks
+    for it, and texts never are, as that would cost more than the rules do.
     """
 
-    source: pa.Table
+    told: ToldPartitions
     order: Rows
-    from_offset: Rows
-    timestamp_ms: Rows
-    partition: Rows
-    leader: Rows
-    leader_epoch: Rows
-    topic_codes: Rows
-    topic_names: list[str]
-    cause_codes: Rows
-    cause_names: list[str]
-    election_codes: Rows
-    election_names: list[str]
-    effective_min_isr: Rows
-    exists: Mask
-    recovering: Mask
     is_first: Mask
     is_last: Mask
     last_rows: Rows
-    lists: dict[str, NodeLists]
-    has_expected: Mask
-    expected_elr: NodeLists
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        return len(self.from_offset)
+        return len(self.order)
 
-    def newest_row(self, row: int) -> int:
-        """The newest row of the partition of `row`."""
-        return int(self.last_rows[np.searchsorted(self.last_rows, row)])
+    @property
+    def from_offset(self) -> Rows:
+        return self._numbers("from_offset")
+
+    @property
+    def timestamp_ms(self) -> Rows:
+        return self._numbers("timestamp_ms")
+
+    @property
+    def partition(self) -> Rows:
+        return self._numbers("partition")
+
+    @property
+    def leader(self) -> Rows:
+        return self._numbers("leader")
+
+    @property
+    def leader_epoch(self) -> Rows:
+        return self._numbers("leader_epoch")
+
+    @property
+    def effective_min_isr(self) -> Rows:
+        return self._numbers("effective_min_isr")
+
+    @property
+    def exists(self) -> Mask:
+        return self._once("exists", lambda: self.told.exists[self.order])
+
+    @property
+    def recovering(self) -> Mask:
+        return self._once("recovering", lambda: self.in_order(self.told.recovering))
+
+    @property
+    def topic_codes(self) -> Rows:
+        """The place of each row's topic in `topic_names`."""
+        return self._once("topic codes", lambda: self._topics()[0][self.order])
+
+    @property
+    def topic_names(self) -> list[str]:
+        return self._topics()[1]
+
+    @property
+    def partition_numbers(self) -> Numbers:
+        """The same number for all rows of one partition, ascending."""
+        return self._once("partition numbers", lambda: np.cumsum(self.is_first, dtype=np.int32))
 
     @property
     def next_offset(self) -> Rows:
@@ -105,44 +99,82 @@ class PartitionStates:
         following = np.append(self.from_offset[1:], 0) if len(self) else self.from_offset
         return np.where(self.is_last, np.iinfo(np.int64).max, following)
 
-    def size(self, name: str) -> Rows:
-        return self.lists[name].lengths
+    def in_order(self, told: Mask) -> Mask:
+        """A condition on the rows as they were told, in this order."""
+        found: Mask = told[self.order] if told.any() else np.zeros(len(self), bool)
+        return found
+
+    def rows_of(self, told: Mask) -> Rows:
+        """The rows for which a condition on the rows as they were told holds, ascending."""
+        return np.flatnonzero(self.in_order(told))
+
+    def row_of_told(self) -> Rows:
+        """The row here of each row as it was told."""
+        rows = np.empty(len(self), np.int64)
+        rows[self.order] = np.arange(len(self))
+        return rows
+
+    def newest_row(self, row: int) -> int:
+        """The newest row of the partition of `row`."""
+        return int(self.last_rows[np.searchsorted(self.last_rows, row)])
+
+    def newest_rows(self, rows: Rows) -> Rows:
+        """The newest row of the partition of each row."""
+        newest: Rows = self.last_rows[np.searchsorted(self.last_rows, rows)]
+        return newest
+
+    def size(self, name: str) -> Numbers:
+        return self._once(f"size {name}", lambda: self.told.size(name)[self.order])
 
     def size_of(self, name: str, row: int) -> int:
-        offsets = self.lists[name].offsets
-        return int(offsets[row + 1] - offsets[row])
+        return int(self.told.size(name)[self.order[row]])
+
+    def nodes(self, name: str, row: int) -> list[int]:
+        """The list of a row."""
+        return self.told.lists[name].of(int(self.order[row]))
 
     def previous(self, row: int) -> int | None:
         return None if self.is_first[row] else row - 1
 
     def value(self, name: str, row: int) -> Any:
-        return self.source[name][int(self.order[row])].as_py()
+        return self.told.table[name][int(self.order[row])].as_py()
 
     def rows_where(self, mask: Mask) -> pa.Table:
         """The rows of the table, in this order."""
-        return self.source.take(pa.array(self.order[mask]))
-
-    def is_cause(self, *causes: str) -> Mask:
-        return _is_coded(self.cause_codes, self.cause_names, causes)
-
-    def is_election(self, *kinds: str) -> Mask:
-        return _is_coded(self.election_codes, self.election_names, kinds)
+        return self.told.table.take(pa.array(self.order[mask]))
 
     def name(self, row: int) -> str:
         return f"{self.topic(row)}-{int(self.partition[row])}"
 
     def topic(self, row: int) -> str:
-        return self.topic_names[int(self.topic_codes[row])]
+        return str(self.value("topic", row))
+
+    def topics(self, rows: Rows) -> list[str]:
+        """The names of the topics of some rows."""
+        if not len(rows):
+            return []
+        encoded = self.told.table["topic"].take(pa.array(self.order[rows])).combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        return [names[code] for code in encoded.indices.to_pylist()]
+
+    def names(self, rows: Rows) -> list[str]:
+        """The names of the partitions of some rows."""
+        partitions = self.partition[rows].tolist()
+        return [f"{topic}-{partition}" for topic, partition in zip(self.topics(rows), partitions, strict=True)]
 
     def cause(self, row: int) -> str:
-        return self.cause_names[int(self.cause_codes[row])]
+        return str(self.value("cause", row))
 
     def describe(self, row: int) -> str:
         """A state as people read it."""
-        shown = [f"ISR {_ids(self.lists['isr'].of(row))}", f"ELR {_ids(self.lists['elr'].of(row))}"]
-        if self.lists["last_known_elr"].of(row):
-            shown.append(f"last known {_ids(self.lists['last_known_elr'].of(row))}")
-        return f"{'  '.join(shown)}  of replicas {_ids(self.lists['replicas'].of(row))}, leader {int(self.leader[row])}"
+        isr, elr, last_known, replicas = (
+            self.nodes(name, row) for name in ("isr", "elr", "last_known_elr", "replicas")
+        )
+        shown = [f"ISR {_ids(isr)}", f"ELR {_ids(elr)}"]
+        if last_known:
+            shown.append(f"last known {_ids(last_known)}")
+        leader = int(self.told.leader[self.order[row]])
+        return f"{'  '.join(shown)}  of replicas {_ids(replicas)}, leader {leader}"
 
     def episodes(self, condition: Mask) -> list[Episode]:
         """Runs of neighbouring rows of one partition in which the condition holds."""
@@ -158,6 +190,18 @@ class PartitionStates:
             for start, end, is_open in zip(starts.tolist(), ends.tolist(), open_ended.tolist(), strict=True)
         ]
 
+    def _numbers(self, name: str) -> Rows:
+        return self._once(name, lambda: self.told.numbers(name)[self.order])
+
+    def _topics(self) -> tuple[Rows, list[str]]:
+        return self._once("topics", lambda: _coded(self.told.table["topic"]))
+
+    def _once(self, name: str, make: Callable[[], _Value]) -> _Value:
+        if name not in self._known:
+            self._known[name] = make()
+        value: _Value = self._known[name]
+        return value
+
 
 def _ids(nodes: Sequence[int]) -> str:
     return _ids_text(tuple(nodes))
@@ -169,12 +213,6 @@ def _ids_text(nodes: tuple[int, ...]) -> str:
     return "[" + " ".join(map(str, nodes)) + "]"
 
 
-def _is_coded(codes: Rows, names: Sequence[str], wanted: Sequence[str]) -> Mask:
-    is_wanted = np.array([name in wanted for name in names] + [False], bool)
-    found: Mask = is_wanted[codes]
-    return found
-
-
 def partition_states(history: ClusterHistory) -> PartitionStates:
     """The states of this cluster's partitions; made once."""
     return history.known(PARTITION_STATES, lambda: _partition_states(history))
@@ -184,41 +222,13 @@ def _partition_states(history: ClusterHistory) -> PartitionStates:
     table = history.as_told("partition_changes")
     topic, _ = _coded(table["topic_id"])
     partition = table["partition"].to_numpy().astype(np.int64)
-    offset = table["from_offset"].to_numpy()
-    order = _order(topic, partition, offset)
-    group = topic[order] * _SPREAD + partition[order]
+    group = topic * SPREAD + partition
+    order = _order(topic, partition, table["from_offset"].to_numpy())
+    group = group[order]
     is_first = np.ones(len(group), bool)
     is_first[1:] = group[1:] != group[:-1]
     is_last = np.append(is_first[1:], True) if len(group) else is_first
-    topic_codes, topic_names = _coded(table["topic"])
-    cause_codes, cause_names = _coded(table["cause"])
-    election_codes, election_names = _coded(table["election"])
-    state_codes, state_names = _coded(table["leader_recovery_state"])
-    expected = table["expected_elr"]
-    return PartitionStates(
-        source=table,
-        order=order,
-        from_offset=offset[order],
-        timestamp_ms=table["timestamp_ms"].to_numpy()[order],
-        partition=partition[order],
-        leader=table["leader"].to_numpy()[order].astype(np.int64),
-        leader_epoch=table["leader_epoch"].to_numpy()[order].astype(np.int64),
-        topic_codes=topic_codes[order],
-        topic_names=topic_names,
-        cause_codes=cause_codes[order],
-        cause_names=cause_names,
-        election_codes=election_codes[order],
-        election_names=election_names,
-        effective_min_isr=table["effective_min_isr"].to_numpy()[order].astype(np.int64),
-        exists=table["exists"].to_numpy()[order].astype(bool),
-        recovering=_is_coded(state_codes[order], state_names, ("RECOVERING",)),
-        is_first=is_first,
-        is_last=is_last,
-        last_rows=np.flatnonzero(is_last),
-        lists={name: _lists(table[name], order) for name in LISTS},
-        has_expected=pc.is_valid(expected).to_numpy()[order].astype(bool),
-        expected_elr=_lists(expected, order),
-    )
+    return PartitionStates(told_partitions(table), order, is_first, is_last, np.flatnonzero(is_last))
 
 
 def _order(topic: Rows, partition: Rows, offset: Rows) -> Rows:
@@ -231,9 +241,9 @@ def _order(topic: Rows, partition: Rows, offset: Rows) -> Rows:
     numbers = np.arange(count)
     if count and (offset[1:] >= offset[:-1]).all():
         first, last = int(partition.min()), int(partition.max())
-        if (int(topic.max()) + 1) * (last - first + 1) < _SPREAD >> 1 and count < _SPREAD:
+        if (int(topic.max()) + 1) * (last - first + 1) < SPREAD >> 1 and count < SPREAD:
             key = topic * (last - first + 1) + (partition - first)
-            return np.sort(key * _SPREAD + numbers) & (_SPREAD - 1)
+            return np.sort(key * SPREAD + numbers) & (SPREAD - 1)
     order: Rows = np.lexsort((numbers, offset, partition, topic))
     return order
 
@@ -245,90 +255,3 @@ def _coded(column: pa.ChunkedArray) -> tuple[Rows, list[str]]:
         return np.zeros(0, np.int64), []
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, encoded.dictionary.to_pylist()
-
-
-def _lists(column: pa.ChunkedArray, order: Rows) -> NodeLists:
-    """A list column in another order; a null is an empty list."""
-    values = pc.list_flatten(column).to_numpy()
-    if not len(values):
-        return NodeLists(np.zeros(len(order) + 1, np.int64), np.zeros(0, np.int64))
-    came = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    starts = np.cumsum(came) - came
-    lengths = came[order]
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    places = np.repeat(starts[order] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return NodeLists(offsets, values[places].astype(np.int64))
-
-
-def rows_with(row_count: int, rows: Rows) -> Mask:
-    """A mask over `row_count` rows."""
-    mask = np.zeros(row_count, bool)
-    mask[rows] = True
-    return mask
-
-
-def in_both(left: NodeLists, right: NodeLists) -> Mask:
-    """The values of the left lists that are in the right list of the same row.
-
-    Most rows have one of the two empty, so that only a few are compared.
-    """
-    mask = np.zeros(len(left.values), bool)
-    used = (left.lengths > 0) & (right.lengths > 0)
-    if not used.any():
-        return mask
-    mine = np.flatnonzero(used[left.row_of_value])
-    theirs = np.flatnonzero(used[right.row_of_value])
-    mask[mine] = np.isin(left.keys(mine), right.keys(theirs))
-    return mask
-
-
-def shares(left: NodeLists, right: NodeLists) -> Mask:
-    """Rows in which two lists have a node in common."""
-    return rows_with(len(left.offsets) - 1, left.row_of_value[in_both(left, right)])
-
-
-def exceeds(left: NodeLists, right: NodeLists) -> Mask:
-    """Rows in which the left list has a node that the right one lacks."""
-    return rows_with(len(left.offsets) - 1, left.row_of_value[~in_both(left, right)])
-
-
-def differs(left: NodeLists, right: NodeLists) -> Mask:
-    """Rows whose lists are not equal, order included."""
-    result: Mask = left.lengths != right.lengths
-    same = np.flatnonzero(~result & (left.lengths > 0))
-    if len(same):
-        widest = int(left.lengths[same].max())
-        for place in range(widest):
-            rows = same[left.lengths[same] > place]
-            result[rows] |= left.values[left.offsets[rows] + place] != right.values[right.offsets[rows] + place]
-    return result
-
-
-def changed(lists: NodeLists, is_first: Mask) -> Mask:
-    """Rows whose list differs from the row before, of the same partition."""
-    if len(is_first) < 2:
-        return np.zeros(len(is_first), bool)
-    starts, lengths = lists.offsets[:-1], lists.lengths
-    before = NodeListsView(starts[:-1], lengths[:-1], lists.values)
-    after = NodeListsView(starts[1:], lengths[1:], lists.values)
-    return np.append(False, _views_differ(before, after)) & ~is_first
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeListsView:
-    """Lists anywhere in one value array."""
-
-    starts: Rows
-    lengths: Rows
-    values: Rows
-
-
-def _views_differ(left: NodeListsView, right: NodeListsView) -> Mask:
-    result: Mask = left.lengths != right.lengths
-    same = np.flatnonzero(~result & (left.lengths > 0))
-    if len(same):
-        for place in range(int(left.lengths[same].max())):
-            rows = same[left.lengths[same] > place]
-            result[rows] |= left.values[left.starts[rows] + place] != right.values[right.starts[rows] + place]
-    return result

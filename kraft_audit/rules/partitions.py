@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from kraft_audit.rules.broker_states import broker_states, is_active, racks, status_text
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, DeferredEvidence, Evidence, Scope, Severity, Thresholds
+from kraft_audit.rules.node_lists import Mask, differs, exceeds, rows_with, shares, union_sizes
 from kraft_audit.rules.operations import operation_ends
-from kraft_audit.rules.partition_states import (
-    Episode,
-    Mask,
-    PartitionStates,
-    differs,
-    exceeds,
-    in_both,
-    partition_states,
-    rows_with,
-    shares,
-)
+from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.times import duration, when
+from kraft_audit.rules.told_partitions import ToldPartitions
 
 DEPARTURE_ROWS = 50
 """So many changes back it is looked up when a replica left: far enough for an incident."""
@@ -33,18 +26,48 @@ def partition_case(
     states: PartitionStates, episode: Episode, summary: str, *, do: str | None = None, facts: tuple[Evidence, ...] = ()
 ) -> Case:
     """A case about one partition: what it was, what it became, and how it ended."""
-    start, end = episode.start, episode.end
-    return Case(
-        states.name(start),
-        summary,
-        from_offset=int(states.from_offset[start]),
-        to_offset=None if end is None else int(states.from_offset[end]),
-        from_ms=int(states.timestamp_ms[start]),
-        to_ms=None if end is None else int(states.timestamp_ms[end]),
-        epoch=int(states.leader_epoch[start]),
-        evidence=DeferredEvidence(lambda: _partition_evidence(states, episode, facts)),
-        what_to_do=do,
+    (case,) = partition_cases(states, [episode], [(summary, do)], facts=facts)
+    return case
+
+
+def partition_cases(
+    states: PartitionStates,
+    episodes: Sequence[Episode],
+    told: Iterable[tuple[str, str | None]],
+    *,
+    facts: tuple[Evidence, ...] = (),
+) -> Iterator[Case]:
+    """Cases about partitions, each with its summary and what to do.
+
+    There may be ten thousands of them, so that what stands in columns is looked up for all at once.
+    """
+    starts = np.array([episode.start for episode in episodes], np.int64)
+    # While an episode lasts the row of its end stands for nothing.
+    ends = np.array([0 if episode.end is None else episode.end for episode in episodes], np.int64)
+    columns = zip(
+        episodes,
+        told,
+        states.names(starts),
+        states.from_offset[starts].tolist(),
+        states.from_offset[ends].tolist(),
+        states.timestamp_ms[starts].tolist(),
+        states.timestamp_ms[ends].tolist(),
+        states.leader_epoch[starts].tolist(),
+        strict=True,
     )
+    for episode, (summary, do), name, from_offset, to_offset, from_ms, to_ms, epoch in columns:
+        lasts = episode.end is None
+        yield Case(
+            name,
+            summary,
+            from_offset,
+            None if lasts else to_offset,
+            from_ms,
+            None if lasts else to_ms,
+            epoch,
+            DeferredEvidence(partial(_partition_evidence, states, episode, facts)),
+            what_to_do=do,
+        )
 
 
 def _partition_evidence(states: PartitionStates, episode: Episode, facts: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
@@ -76,17 +99,8 @@ def _partition_evidence(states: PartitionStates, episode: Episode, facts: tuple[
 def _cases(
     states: PartitionStates, condition: Mask, describe: Callable[[Episode], tuple[str, str | None]]
 ) -> Iterator[Case]:
-    for episode in states.episodes(condition):
-        summary, do = describe(episode)
-        yield partition_case(states, episode, summary, do=do)
-
-
-def in_sync_or_eligible(states: PartitionStates) -> Mask:
-    """Rows in which exactly one replica is in the union of ISR and ELR."""
-    isr, elr = states.lists["isr"], states.lists["elr"]
-    common = np.bincount(isr.row_of_value[in_both(isr, elr)], minlength=len(states))
-    only_one: Mask = isr.lengths + elr.lengths - common == 1
-    return only_one
+    episodes = states.episodes(condition)
+    yield from partition_cases(states, episodes, map(describe, episodes))
 
 
 @rule(
@@ -94,11 +108,13 @@ def in_sync_or_eligible(states: PartitionStates) -> Mask:
 )
 def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    condition = states.exists & in_sync_or_eligible(states) & (states.size("replicas") > 1)
+    told = states.told
+    holders = union_sizes(told.lists["isr"], told.lists["elr"])
+    condition = states.in_order(told.exists & (holders == 1) & (told.size("replicas") > 1))
 
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = _last_row(states, episode)
-        last = (states.lists["isr"].of(row) or states.lists["elr"].of(row))[0]
+        last = (states.nodes("isr", row) or states.nodes("elr", row))[0]
         is_down = states.leader[row] == -1
         risk = ", it must come back with its disk" if is_down else ""
         summary = f"broker {last} alone holds what was acknowledged{risk}: {states.describe(row)}"
@@ -106,7 +122,7 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             return summary, "it is over: find out why it came to this, and whether that broker crashed meanwhile"
         if is_down:
             return summary, f"bring broker {last} back with its disk first ({status_text(history, last)})"
-        others = [broker for broker in states.lists["replicas"].of(row) if broker != last]
+        others = [broker for broker in states.nodes("replicas", row) if broker != last]
         left = sorted((_departure(states, row, broker), broker) for broker in others)
         back = "; ".join(status_text(history, broker) + text for (_, text), broker in reversed(left))
         first = f"broker {left[-1][1]}" if left else "another replica"
@@ -121,7 +137,7 @@ def _departure(states: PartitionStates, row: int, broker: int) -> tuple[int, str
     for at in range(row, first, -1):
         if states.is_first[at]:
             break
-        if broker in states.lists["isr"].of(at - 1) and broker not in states.lists["isr"].of(at):
+        if broker in states.nodes("isr", at - 1) and broker not in states.nodes("isr", at):
             time_ms = int(states.timestamp_ms[at])
             how = states.cause(at).replace("_", " ")
             return time_ms, f", out of the ISR since {when(time_ms, int(states.timestamp_ms[row]))} ({how})"
@@ -139,7 +155,7 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = _last_row(states, episode)
-        isr, elr, last_known = (states.lists[name].of(row) for name in ("isr", "elr", "last_known_elr"))
+        isr, elr, last_known = (states.nodes(name, row) for name in ("isr", "elr", "last_known_elr"))
         summary = f"no leader: {states.describe(row)}"
         if episode.end is not None:
             return summary, None
@@ -157,32 +173,52 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
         return summary, "nobody is eligible and no last leader is known: recover-plan shows what each choice costs"
 
-    yield from _cases(states, states.exists & (states.leader == -1), describe)
+    yield from _cases(states, states.in_order(states.told.exists & (states.told.leader == -1)), describe)
 
 
 @rule("KP005", "under-min-isr", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
 def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
 
-    def describe(episode: Episode) -> tuple[str, str | None]:
-        row = _last_row(states, episode)
-        end_ms = history.end_ms if episode.end is None else int(states.timestamp_ms[episode.end])
-        lasted = duration((end_ms or 0) - int(states.timestamp_ms[episode.start]))
-        isr, wanted = states.size_of("isr", row), int(states.effective_min_isr[row])
-        return f"{isr} in sync of {wanted} wanted: the high watermark stood still for {lasted}", None
-
-    yield from _cases(states, states.exists & (states.size("isr") < states.effective_min_isr), describe)
+    told = states.told
+    episodes = states.episodes(states.in_order(told.exists & (told.size("isr") < told.effective_min_isr)))
+    if not episodes:
+        return
+    starts = np.array([episode.start for episode in episodes], np.int64)
+    ends = np.array([-1 if episode.end is None else episode.end for episode in episodes], np.int64)
+    newest = np.where(ends < 0, states.newest_rows(starts), ends - 1)
+    ended_ms = np.where(ends < 0, history.end_ms or 0, states.timestamp_ms[ends])
+    columns = zip(
+        states.size("isr")[newest].tolist(),
+        states.effective_min_isr[newest].tolist(),
+        (ended_ms - states.timestamp_ms[starts]).tolist(),
+        strict=True,
+    )
+    summaries = (
+        (f"{isr} in sync of {wanted} wanted: the high watermark stood still for {duration(lasted_ms)}", None)
+        for isr, wanted, lasted_ms in columns
+    )
+    yield from partition_cases(states, episodes, summaries)
 
 
 @rule("KP006", "elr-invariant-broken", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
 def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    isr, elr = states.lists["isr"], states.lists["elr"]
-    overlap = states.exists & shares(isr, elr)
-    outside = states.exists & exceeds(elr, states.lists["replicas"])
-    recomputed = ~states.is_cause(*CAUSES_THAT_RECOMPUTE_NOTHING)
-    kept = states.exists & (elr.lengths > 0) & (isr.lengths >= states.effective_min_isr) & recomputed
-    other = states.exists & states.has_expected & differs(elr, states.expected_elr)
+    told = states.told
+    isr, elr, replicas, expected = (told.lists[name] for name in ("isr", "elr", "replicas", "expected_elr"))
+    if not len(elr.values) and not len(expected.values):
+        return
+    recomputed = ~told.is_cause(*CAUSES_THAT_RECOMPUTE_NOTHING)
+    enough = isr.lengths >= told.effective_min_isr
+    overlap, outside, kept, other = (
+        states.in_order(told.exists & mask)
+        for mask in (
+            shares(isr, elr),
+            exceeds(elr, replicas),
+            (elr.lengths > 0) & enough & recomputed,
+            told.has_expected & differs(elr, expected),
+        )
+    )
 
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = episode.start
@@ -191,8 +227,8 @@ def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             for mask, text in (
                 (overlap, "a node is in the ISR and in the ELR"),
                 (outside, "the ELR holds a node that is no replica"),
-                (kept, f"an ELR is kept though {int(isr.lengths[row])} in sync are enough"),
-                (other, f"the shipped rules give ELR {states.expected_elr.of(row)}"),
+                (kept, f"an ELR is kept though {states.size_of('isr', row)} in sync are enough"),
+                (other, f"the shipped rules give ELR {states.nodes('expected_elr', row)}"),
             )
             if mask[row]
         ]
@@ -216,21 +252,23 @@ def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     rack_of = np.full(max(known) + 2, -1, np.int64)
     for broker, rack in known.items():
         rack_of[broker] = names.index(rack)
-    condition = states.exists & _is_one_rack(states, rack_of)
+    condition = states.in_order(states.told.exists & _is_one_rack(states.told, rack_of))
+    if not condition[states.last_rows].any():
+        return
     for episode in states.episodes(condition):
         if episode.end is None:
             row = _last_row(states, episode)
-            members = states.lists["isr"].of(row) + states.lists["elr"].of(row)
+            members = states.nodes("isr", row) + states.nodes("elr", row)
             if len(members) > 1:
                 yield partition_case(states, episode, f"{members} are all in rack {known[members[0]]}")
 
 
-def _is_one_rack(states: PartitionStates, rack_of: np.ndarray) -> Mask:
+def _is_one_rack(told: ToldPartitions, rack_of: np.ndarray) -> Mask:
     """Rows whose ISR and ELR members have known racks, all the same."""
-    lowest = np.full(len(states), np.iinfo(np.int64).max)
-    highest = np.full(len(states), -2, np.int64)
+    lowest = np.full(len(told), np.iinfo(np.int64).max)
+    highest = np.full(len(told), -2, np.int64)
     for name in ("isr", "elr"):
-        lists = states.lists[name]
+        lists = told.lists[name]
         members = np.clip(lists.values, -1, len(rack_of) - 1)
         rack = np.where(members >= 0, rack_of[members], -1)
         np.minimum.at(lowest, lists.row_of_value, rack)
@@ -248,15 +286,19 @@ def _is_one_rack(states: PartitionStates, rack_of: np.ndarray) -> Mask:
 )
 def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    isr = states.lists["isr"]
-    row_of_value, until = isr.row_of_value, states.next_offset
-    sole = (isr.lengths == 1) & (states.leader == -1)
-    usable = states.exists & ~sole
+    if all(known.is_active.all() for known in broker_states(history).values()):
+        return
+    isr = states.told.lists["isr"]
+    until, row_of_told = states.next_offset, states.row_of_told()
+    sole = (isr.lengths == 1) & (states.told.leader == -1)
+    usable = states.in_order(states.told.exists & ~sole)
     broken = np.zeros(len(states), bool)
     for broker, known in broker_states(history).items():
-        rows = row_of_value[isr.values == broker]
+        if known.is_active.all():
+            continue
+        rows = row_of_told[isr.row_of_value[isr.values == broker]]
         rows = rows[usable[rows]]
-        if not len(rows) or known.is_active.all():
+        if not len(rows):
             continue
         starts = states.from_offset[rows]
         place = np.maximum(np.searchsorted(known.offsets, starts, side="right") - 1, 0)
@@ -279,7 +321,7 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         at = stop - 1
         dead = [
             status_text(history, broker, at)
-            for broker in isr.of(row)
+            for broker in states.nodes("isr", row)
             if (s := broker_states(history).get(broker)) is not None and not is_active(s.at(at))
         ]
         return f"{states.describe(row)}: {', '.join(dead) or 'a member was fenced meanwhile'}", None

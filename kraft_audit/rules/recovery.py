@@ -83,7 +83,7 @@ def recover_plan(history: ClusterHistory, logs: ReplicaLogs | None = None) -> li
 
 
 def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: ReplicaLogs) -> RecoveryPlan:
-    lists = {name: tuple(states.lists[name].of(row)) for name in ("replicas", "isr", "elr", "last_known_elr")}
+    lists = {name: tuple(states.nodes(name, row)) for name in ("replicas", "isr", "elr", "last_known_elr")}
     topic, partition = states.topic(row), int(states.partition[row])
     up = tuple(broker for broker in lists["replicas"] if _is_up(history, broker))
     is_unclean = unclean_election_enabled(history, topic)

@@ -6,7 +6,6 @@ Everything that people read about a rule (`rules`, `explain RULE`, its page, con
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -155,16 +154,16 @@ class _Telling:
     def __init__(self, each: Rule, thresholds: Thresholds) -> None:
         self.rule = each
         self._thresholds = {**each.defaults, **thresholds}
-        self._seen: Counter[tuple[str, int | None]] = Counter()
+        self._seen: dict[tuple[str, int | None], int] = {}
 
     def tell(self, history: ClusterHistory, *, is_later_part: bool = False) -> Iterator[Finding]:
         for case in self.rule.function(history, self._thresholds):
             began = case.from_offset if case.from_offset is not None else case.from_ms
+            key = (case.subject, began)
             # What a rule says of the whole cluster it says of every part of it.
-            if is_later_part and case.subject == Scope.CLUSTER and (case.subject, began) in self._seen:
+            if is_later_part and case.subject == Scope.CLUSTER and key in self._seen:
                 continue
-            self._seen[case.subject, began] += 1
-            count = self._seen[case.subject, began]
+            count = self._seen[key] = self._seen.get(key, 0) + 1
             told = case if count == 1 else replace(case, subject=f"{case.subject} #{count}")
             yield finding_of(self.rule, history.cluster_id, told)
 

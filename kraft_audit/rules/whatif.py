@@ -17,8 +17,9 @@ import numpy.typing as npt
 from kraft_audit.rules.broker_states import broker_states, racks
 from kraft_audit.rules.features import elr_level
 from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.node_lists import Mask, holders
 from kraft_audit.rules.numbering import numbered
-from kraft_audit.rules.partition_states import Mask, NodeLists, PartitionStates, partition_states
+from kraft_audit.rules.partition_states import PartitionStates, partition_states
 
 _SPREAD: Final = 1 << 32
 
@@ -71,11 +72,13 @@ def brokers_of_racks(history: ClusterHistory, names: Collection[str]) -> tuple[i
 def lose(history: ClusterHistory, brokers: Iterable[int]) -> WhatIf:
     """What happens to every partition if `brokers` crash uncleanly together, as of the end of the log."""
     states = partition_states(history)
+    told = states.told
     lost = tuple(sorted(set(brokers)))
     registered = {broker for broker, known in broker_states(history).items() if known.newest["exists"]}
     current = states.is_last & states.exists
     touched = current & (
-        _has_any(states.lists["isr"], lost) | _has_any(states.lists["elr"], lost) | _is_in(states.leader, lost)
+        states.in_order(holders(told.lists["isr"], lost) | holders(told.lists["elr"], lost))
+        | _is_in(states.leader, lost)
     )
     has_elr = elr_level(history) > 0
     outcomes = [_outcome(history, states, row, frozenset(lost), has_elr) for row in np.flatnonzero(touched).tolist()]
@@ -87,7 +90,7 @@ def lose(history: ClusterHistory, brokers: Iterable[int]) -> WhatIf:
 def _outcome(
     history: ClusterHistory, states: PartitionStates, row: int, lost: frozenset[int], has_elr: bool
 ) -> PartitionOutcome:
-    isr, elr, replicas = (tuple(states.lists[name].of(row)) for name in ("isr", "elr", "replicas"))
+    isr, elr, replicas = (tuple(states.nodes(name, row)) for name in ("isr", "elr", "replicas"))
     leader, min_isr = int(states.leader[row]), int(states.effective_min_isr[row])
     isr_left = tuple(broker for broker in isr if broker not in lost)
     holders = frozenset(isr) | frozenset(elr)
@@ -123,12 +126,6 @@ def _elr_after(isr: tuple[int, ...], elr: tuple[int, ...], isr_left: tuple[int, 
 def _is_up(history: ClusterHistory, broker: int) -> bool:
     known = broker_states(history).get(broker)
     return known is None or bool(known.is_active[-1])
-
-
-def _has_any(lists: NodeLists, nodes: tuple[int, ...]) -> Mask:
-    mask = np.zeros(len(lists.offsets) - 1, bool)
-    mask[lists.row_of_value[np.isin(lists.values, nodes)]] = True
-    return mask
 
 
 def _is_in(values: npt.NDArray[np.int64], nodes: tuple[int, ...]) -> Mask:
@@ -172,10 +169,12 @@ def smallest_loss(history: ClusterHistory) -> SmallestLoss:
 
 def _holder_keys(states: PartitionStates) -> npt.NDArray[np.int64]:
     """(row, broker) of every member of ISR or ELR in the newest rows as one number each, sorted, each once."""
-    wanted = states.is_last & states.exists
+    row_of_told = states.row_of_told()
+    wanted = (states.is_last & states.exists)[row_of_told]
     parts = []
     for name in ("isr", "elr"):
-        lists = states.lists[name]
-        parts.append(lists.keys(np.flatnonzero(wanted[lists.row_of_value])))
+        lists = states.told.lists[name]
+        places = np.flatnonzero(wanted[lists.row_of_value])
+        parts.append(row_of_told[lists.row_of_value[places]] * _SPREAD + lists.values[places])
     keys = np.sort(np.concatenate(parts))
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
