@@ -224,4 +224,13 @@ i64 index_records(i64 base, i64 positions, i64 sizes, i64 batch_count, i64 colum
     return row;
 }
 
+i64 group_rows(i64 kinds, i64 row_count, i64 ends, i64 rows, i64 group_count) {
+    const int16_t *kind = (const int16_t *)kinds;
+    i64 *end = (i64 *)ends, start = 0;
+    for (i64 row = 0; row < row_count; row++) end[kind[row] + 1]++;
+    for (i64 group = 0; group < group_count; group++) { i64 count = end[group]; end[group] = start; start += count; }
+    for (i64 row = 0; row < row_count; row++) ((i64 *)rows)[end[kind[row] + 1]++] = row;
+    return row_count;
+}
+
 #include "decode_kernel_typed.h"

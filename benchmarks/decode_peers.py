@@ -23,7 +23,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
-_C_ARGUMENTS = {"index_batches": 7, "index_records": 10, "fill_columns": 9}
+_C_ARGUMENTS = {"index_batches": 7, "index_records": 10, "group_rows": 5, "fill_columns": 9}
 
 
 class PeerError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, address, byte_array, kernels
+from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, address, addresses, byte_array, kernels
 from kraft_codec.columns_memory import Pieces
 from kraft_codec.columns_unpack import Unpacked, unpack
 from kraft_codec.compression import Codec
@@ -27,7 +28,8 @@ from kraft_codec.kernels.programs import TYPES_PER_KIND, walk_programs
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY, Dialect, Message
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# No slots: what is derived once is kept beside the fields.
+@dataclass(frozen=True, eq=False)
 class RecordIndex:
     """A row for each record of the selected batches whose records are sound, in order.
 
@@ -90,20 +92,48 @@ class RecordIndex:
     def rows_of(self, message: Message) -> npt.NDArray[np.int64]:
         """The rows of one record type that can be decoded, ascending; none where this dialect has no such type."""
         if METADATA_BY_API_KEY.get(message.number) is message:
-            return np.flatnonzero(self.kind == message.number)
+            return self._rows_by_kind.get(message.number, _NO_ROWS)
         for control_type in CONTROL_TYPES[self.dialect].values():
             if control_type.message is message:
-                return np.flatnonzero(self.kind == TYPES_PER_KIND + control_type.number)
-        return np.zeros(0, np.int64)
+                return self._rows_by_kind.get(TYPES_PER_KIND + control_type.number, _NO_ROWS)
+        return _NO_ROWS
 
     def messages(self) -> list[Message]:
         """The record types that are there and can be decoded, metadata records first, by number."""
-        found = np.flatnonzero(np.bincount(self.kind.astype(np.int64) + 1, minlength=1)[1:]).tolist()
-        split = [(kind >= TYPES_PER_KIND, kind % TYPES_PER_KIND) for kind in found]
+        split = [(kind >= TYPES_PER_KIND, kind % TYPES_PER_KIND) for kind in self._rows_by_kind if kind >= 0]
         known = [self.message(is_control=is_control, api_key=number) for is_control, number in split]
         return [message for message in known if message is not None]
 
+    @functools.cached_property
+    def _rows_by_kind(self) -> dict[int, npt.NDArray[np.int64]]:
+        """All rows, ascending, under each kind that is there; the kinds ascend too."""
+        ends = np.zeros(2 * TYPES_PER_KIND + 1, np.int64)
+        rows = np.empty(len(self), np.int64)
+        kernels()["group_rows"](address(self.kind), len(self), address(ends), address(rows), len(ends))
+        starts = np.concatenate([[0], ends[:-1]])
+        present = np.flatnonzero(ends > starts).tolist()
+        return {kind - 1: rows[starts[kind] : ends[kind]] for kind in present}
 
+    @functools.cached_property
+    def typed_inputs(self) -> npt.NDArray[np.int64]:
+        """Addresses of what the kernel behind `typed_columns` reads, in its order."""
+        return addresses(
+            [
+                self.version,
+                self.body_position,
+                self.value_position,
+                self.value_length,
+                self.offset,
+                self.timestamp_ms,
+                self.batch_row,
+                self.unknown_tag_count,
+                self.batches.leader_epoch,
+                self.batches.base_offset,
+            ]
+        )
+
+
+_NO_ROWS: Final = np.zeros(0, np.int64)
 _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
     np.int64, np.int32, np.int16,

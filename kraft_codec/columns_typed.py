@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_codec.columns_batches import address, addresses, kernels
+from kraft_codec.columns_batches import address, kernels
 from kraft_codec.columns_memory import Pieces
 from kraft_codec.columns_records import RecordIndex
 from kraft_codec.kernels.codes import COLUMN_BYTES, SCRATCH_BYTES
@@ -80,33 +80,14 @@ def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
     body_bytes = int(records.value_length[rows].sum(dtype=np.int64))
     schema = typed_schema(message)
     made = _Buffers(compiled, len(rows), body_bytes)
-    inputs = _inputs(records)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     done = kernels()["fill_columns"](
-        address(records.buffer), address(rows), len(rows), address(inputs), address(compiled.starts),
+        address(records.buffer), address(rows), len(rows), address(records.typed_inputs), address(compiled.starts),
         address(compiled.program), address(scratch), address(made.table), address(made.envelope),
     )  # fmt: skip
     if done != len(rows):
         raise ValueError(f"record row {rows[-1 - done]}: the buffer is no longer what was indexed")
     return pa.RecordBatch.from_arrays(made.arrays(schema), schema=schema)
-
-
-def _inputs(records: RecordIndex) -> npt.NDArray[np.int64]:
-    """What the kernel reads of records and batches, in its order."""
-    return addresses(
-        [
-            records.version,
-            records.body_position,
-            records.value_position,
-            records.value_length,
-            records.offset,
-            records.timestamp_ms,
-            records.batch_row,
-            records.unknown_tag_count,
-            records.batches.leader_epoch,
-            records.batches.base_offset,
-        ]
-    )
 
 
 class _Buffers:

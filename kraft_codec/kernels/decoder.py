@@ -7,7 +7,7 @@ from typing import Any
 
 from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
 from kraft_codec.kernels.framing import index_batches_with
-from kraft_codec.kernels.records import index_records, mark_fields
+from kraft_codec.kernels.records import group_rows, index_records, mark_fields
 from kraft_codec.kernels.text import write_json
 from kraft_codec.kernels.typed import fill_columns
 
@@ -29,6 +29,7 @@ def _kernels(crc32c: Any) -> dict[str, Kernel]:
         "index_batches": index_batches_with(crc32c),
         "crc32c": crc32c.py_func,
         "index_records": index_records,
+        "group_rows": group_rows,
         "mark_fields": mark_fields,
         "fill_columns": fill_columns,
         "write_json": write_json,

@@ -18,6 +18,7 @@ from kraft_codec.kernels.codes import (
 )
 from kraft_codec.kernels.memory import (
     inlined,
+    load_int16,
     load_int16_big,
     load_int32,
     load_int32_big,
@@ -251,6 +252,27 @@ def index_records(
         store_int64(verdicts + 16 * batch, status)
         store_int64(verdicts + 16 * batch + 8, at)
     return row
+
+
+def group_rows(kinds: int, row_count: int, ends: int, rows: int, group_count: int) -> int:
+    """Puts row numbers behind each other by kind (from -1 on), ascending within each; returns row_count.
+
+    `kinds` has an int16 a row; `ends` gets for each kind where its rows end, and must be zero before.
+    """
+    for row in range(row_count):
+        group = ends + 8 * (load_int16(kinds + 2 * row) + 1)
+        store_int64(group, load_int64(group) + 1)
+    start = 0
+    for group in range(group_count):
+        count = load_int64(ends + 8 * group)
+        store_int64(ends + 8 * group, start)
+        start += count
+    for row in range(row_count):
+        group = ends + 8 * (load_int16(kinds + 2 * row) + 1)
+        place = load_int64(group)
+        store_int64(rows + 8 * place, row)
+        store_int64(group, place + 1)
+    return row_count
 
 
 def mark_fields(
