@@ -1,10 +1,11 @@
-"""`python scripts/mutants.py [--seed S] [--count N] [--file PART] [--list]`: changes one thing in decoder, replay or
-rules, runs the tests that hold that file, and says whether they noticed.
+"""`python scripts/mutants.py [--seed S] [--count N] [--minutes M] [--file PART] [--list]`: changes one thing in
+decoder, replay or rules, runs the quick tests that run the line, and says whether they noticed.
 
 A mutant is one comparison turned, one constant moved, one operator exchanged, one condition negated or one `return`
-emptied. The file is changed in a private copy of the project's packages, never in place. Survivors are printed with the
+emptied. The file is changed in a private copy of the project's packages, never in place. Which tests run a line is
+measured first (`mutant_tests.py`); kernels are tested as plain Python, then compiled. Survivors are printed with the
 line before and after; those that cannot matter are listed with the reason in `scripts/mutants_equal.txt`. Ends with 1
-where a mutant survived that is not listed.
+where a mutant survived that is not listed, with 2 where the tests fail without a change.
 """
 
 from __future__ import annotations
@@ -17,26 +18,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.mutant_tests import COMPILED, OPTIONS, PLAIN, PLAIN_KERNELS, Measured, TestsFailError, measure
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUAL = Path(__file__).with_name("mutants_equal.txt")
 PACKAGES = ("kraft_codec", "kraft_engine", "kraft_audit", "pyspark_kraft")
-SECONDS_MAX = 400
-NO_TESTS = 5
-NEAR = {
+FOLDERS = ("kraft_codec", "kraft_audit/replay", "kraft_audit/rules")
+IMPORT_TESTS = {
     "kraft_codec/kernels": ["tests/kraft_codec/columns"],
-    "kraft_codec": ["tests/kraft_codec", "tests/fuzz/test_parsers.py"],
+    "kraft_codec": ["tests/kraft_codec"],
     "kraft_audit/replay": ["tests/kraft_audit/replay", "tests/kraft_audit/analyze"],
     "kraft_audit/rules": ["tests/kraft_audit/rules"],
 }
-"""The tests of a folder, the first match counts. The quick ones of them notice most."""
-FAR = ["tests/kraft_audit/analyze", "tests/witness", "tests/kraft_audit/rules", "tests/kraft_audit/commands"]
-"""What also stands on every file; asked only where the near ones noticed nothing."""
+"""For lines that run as modules are imported, before any test: quick tests of the folder; the first match counts."""
+SECONDS_MORE = 30
+SECONDS_FACTOR = 4
+COMPILE_SECONDS = 60
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -49,7 +54,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change: the file, the line, the line's text before and after, the whole new source."""
+    """One change: the file, the line, its text before and after, the whole new source."""
 
     file: str
     line: int
@@ -70,11 +75,21 @@ Change = tuple[str, ast.expr, ast.expr]
 
 
 def changes(file: str) -> Iterator[Change]:
-    """Every change of a file: the expression as it is, and another in its place."""
-    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+    """Every change of a file: the expression as it is, and another in its place; annotations run nowhere."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    annotations = {id(part) for node in ast.walk(tree) for one in _annotations(node) for part in ast.walk(one)}
+    for node in ast.walk(tree):
+        if id(node) in annotations:
+            continue
         for old, new in _changes(node):
             if old.end_lineno == old.lineno and old.end_col_offset is not None:
                 yield file, old, new
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.expr]:
+    for name in ("annotation", "returns"):
+        if isinstance(found := getattr(node, name, None), ast.expr):
+            yield found
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -111,7 +126,7 @@ def mutant(change: Change) -> Mutant | None:
 def files(part: str = "") -> list[str]:
     """Decoder, replay and rules, but for what only writes text for people."""
     found = []
-    for folder in ("kraft_codec", "kraft_audit/replay", "kraft_audit/rules"):
+    for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = str(path.relative_to(ROOT))
             if "/texts/" not in name and part in name:
@@ -119,49 +134,68 @@ def files(part: str = "") -> list[str]:
     return found
 
 
-def verdict(mutant: Mutant, *, far: bool = True) -> str:
-    """`killed` where a test of the file notices, `too slow` where the tests did not end in time, else `SURVIVED`."""
-    folders = next(tests for folder, tests in NEAR.items() if mutant.file.startswith(folder))
-    near = [*_named_after(mutant.file, folders), *folders]
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
+class Workshop:
+    """A private copy of the packages, in which one file at a time is another."""
+
+    def __init__(self, folder: Path, measured: dict[str, Measured]) -> None:
+        self.folder = folder
+        self.measured = measured
         for package in (*PACKAGES, "tests"):
-            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("samples", "conf", "benchmarks", "scripts", "docs", "jobs", "pyproject.toml"):
-            (copy / name).symlink_to(ROOT / name)
-        (copy / mutant.file).write_text(mutant.source, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m"]
-        environment = {**os.environ, "PYTHONPATH": str(copy)}
-        if "kernels" in mutant.file:
-            environment["KRAFT_AUDIT_CACHE"] = str(copy / "cache")
-        for marked, tests in (("unit", near), ("unit or slow", FAR))[: 1 + far]:
-            try:
-                ended = subprocess.run(
-                    [*command, marked, *tests],
-                    cwd=copy,
-                    env=environment,
-                    capture_output=True,
-                    timeout=SECONDS_MAX,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                return "too slow"
-            if ended.returncode not in (0, NO_TESTS):
-                return "killed"
-        return "SURVIVED"
+            shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in ROOT.iterdir():
+            if path.name not in (*PACKAGES, "tests", ".git") and not path.name.startswith(".coverage"):
+                (folder / path.name).symlink_to(path)
 
+    def verdict(self, mutant: Mutant) -> str:
+        """`killed` where a test notices, `endless` where the tests do not end any more, else `SURVIVED`."""
+        try:
+            self._write(mutant.file, mutant.source)
+            for kind, tests, seconds in self._tests(mutant):
+                if (found := self._run(kind, tests, seconds, is_kernel="kernels" in mutant.file)) != "SURVIVED":
+                    return found
+            return "SURVIVED"
+        finally:
+            self._write(mutant.file, (ROOT / mutant.file).read_text(encoding="utf-8"))
 
-def is_sound(file: str) -> bool:
-    """Whether the near tests pass where nothing is changed: else every mutant would look noticed."""
-    source = (ROOT / file).read_text(encoding="utf-8")
-    return verdict(Mutant(file, 1, "", "", source), far=False) == "SURVIVED"
+    def _tests(self, mutant: Mutant) -> Iterator[tuple[str, list[str], float]]:
+        is_any = False
+        for kind in (PLAIN, COMPILED):
+            measured = self.measured[kind]
+            if tests := measured.tests_of(mutant.file, mutant.line):
+                is_any = True
+                yield kind, tests, sum(measured.seconds.get(test, 0.0) for test in tests)
+        if not is_any:
+            folders = next(tests for folder, tests in IMPORT_TESTS.items() if mutant.file.startswith(folder))
+            yield COMPILED, ["-m", "unit", *folders], 120.0
 
+    def _run(self, kind: str, tests: list[str], seconds: float, *, is_kernel: bool) -> str:
+        chosen = self.folder / "chosen-tests.txt"
+        chosen.write_text("\n".join(tests) + "\n", encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-x", *OPTIONS, *(PLAIN_KERNELS if kind == PLAIN else ())]
+        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
+        limit = SECONDS_MORE + SECONDS_FACTOR * seconds
+        if is_kernel and kind == COMPILED:
+            environment["KRAFT_AUDIT_CACHE"] = str(self.folder / "cache")
+            limit += COMPILE_SECONDS
+        try:
+            ended = subprocess.run(
+                [*command, f"@{chosen}"],
+                cwd=self.folder,
+                env=environment,
+                capture_output=True,
+                timeout=limit,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return "endless"
+        return "SURVIVED" if ended.returncode == 0 else "killed"
 
-def _named_after(file: str, folders: list[str]) -> list[str]:
-    """The tests that bear the file's name, which are asked first."""
-    word = Path(file).stem.removesuffix("_kernel").split("_")[0].rstrip("s")
-    found = [path for folder in folders for path in sorted((ROOT / folder).rglob(f"test_*{word}*.py"))]
-    return [str(path.relative_to(ROOT)) for path in found]
+    def _write(self, file: str, source: str) -> None:
+        path = self.folder / file
+        path.write_text(source, encoding="utf-8")
+        # What was compiled of the file before may have its size and, in whole seconds, its time.
+        for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            stale.unlink()
 
 
 def equal() -> frozenset[str]:
@@ -176,6 +210,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="begin no mutant after so many")
     parser.add_argument("--file", default="", help="only files whose path holds this")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     given = parser.parse_args()
@@ -183,21 +218,36 @@ def main() -> int:
     if given.list:
         print("\n".join(str(one) for change in every if (one := mutant(change)) is not None))
         return 0
-    known = equal()
+    try:
+        measured = measure()
+    except TestsFailError as failure:
+        print(f"the tests fail where nothing is changed, {failure}")
+        return 2
     random.Random(given.seed).shuffle(every)  # noqa: S311
-    candidates = (one for change in every if (one := mutant(change)) is not None and one.key not in known)
-    chosen = list(islice(candidates, given.count))
-    for folder in sorted({next(folder for folder in NEAR if one.file.startswith(folder)) for one in chosen}):
-        if not is_sound(next(one.file for one in chosen if one.file.startswith(folder))):
-            print(f"the tests of {folder} fail, or do not end, where nothing is changed")
-            return 2
-    told: Counter[str] = Counter()
-    for one in chosen:
-        found = verdict(one)
-        told[found] += 1
-        print(f"{found:8} {one}", flush=True)
-    print(f"{told['killed']} of {len(chosen)} mutants killed, {told['too slow']} too slow; {len(every)} are possible")
+    told = sample(every, measured, given.count, time.monotonic() + 60 * given.minutes)
+    noticed, whole = told["killed"] + told["endless"], told["killed"] + told["endless"] + told["SURVIVED"]
+    print(
+        f"{noticed} of {whole} mutants killed ({told['endless']} of them ran without an end), seed {given.seed}; "
+        f"{told['equal']} more change nothing; {len(every):,} are possible"
+    )
     return int(bool(told["SURVIVED"]))
+
+
+def sample(every: list[Change], measured: dict[str, Measured], count: int, deadline: float) -> Counter[str]:
+    """Tries changes in their order until there are `count` of them, or the time is over."""
+    told: Counter[str] = Counter()
+    known = equal()
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = Workshop(Path(folder), measured)
+        for change in every:
+            if told.total() - told["equal"] >= count or time.monotonic() > deadline:
+                break
+            if (one := mutant(change)) is None:
+                continue
+            found = "equal" if one.key in known else workshop.verdict(one)
+            told[found] += 1
+            print(f"{found:8} {one}", flush=True)
+    return told
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ DECODINGS = 1_000_000
 INPUTS = 300
 KILLS = 5
 IO_ERRORS = 5
-MUTANTS = 5
+MUTANTS = 20
 CORPUS = ROOT / ".cache" / "fuzz"
 RUNS = re.compile(r"number_of_executed_units: (\d+)")
+TRIED = re.compile(r"of (\d+) mutants killed")
 PASSED = re.compile(r"(\d+) passed")
 TOLD = 1500
 
@@ -117,7 +118,9 @@ def _io_errors(seed: int, _: float) -> Done:
 def _mutants(seed: int, _: float) -> Done:
     command = [sys.executable, "scripts/mutants.py", "--seed", str(seed), "--count", str(MUTANTS)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return Done(MUTANTS, () if ended.returncode == 0 else (ended.stdout[-TOLD:] + ended.stderr[-TOLD:],))
+    tried = TRIED.search(ended.stdout)
+    failures = () if ended.returncode == 0 else (ended.stdout[-TOLD:] + ended.stderr[-TOLD:],)
+    return Done(int(tried[1]) if tried else 0, failures)
 
 
 def _kafka(_: int, __: float) -> Done:
