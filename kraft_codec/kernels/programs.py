@@ -175,14 +175,13 @@ class WalkAssembler(Assembler):
             self.emit(*alike, 1)
 
     def _one(self, field: Field, version: int, *, nullable: int) -> None:
+        """One value of no fixed width."""
         if field.type is Type.STRUCT:
             self._struct(field.fields, version)
         elif field.type is Type.STRING:
             self.emit(SKIP_TEXT, nullable)
-        elif field.type is Type.BYTES:
-            self.emit(SKIP_BYTES, nullable)
         else:
-            self._flush([WIDTH_BYTES[field.type]])
+            self.emit(SKIP_BYTES, nullable)
 
     def _tags(self, fields: Sequence[Field], version: int) -> None:
         tagged = {field.tag: field for field in fields if field.tag is not None}

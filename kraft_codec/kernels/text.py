@@ -227,7 +227,7 @@ def _write_body(
             row, frames, out = _next_element(row, frames, out)
         elif op == TEXT_HOLE:
             store_int64(slots + 8 * load_int32(instruction + 4), out)
-        elif op == TEXT_ROTATE:
+        elif op == TEXT_ROTATE:  # pragma: no branch - programs hold no other op
             text = load_int64(slots + 8 * load_int32(instruction + 8))
             if limit - out < out - text:
                 return NO_SPACE

@@ -155,7 +155,7 @@ class _TypedAssembler(Assembler):
         """The value of a field, or of a list's element, that is next in the bytes."""
         field = column.field
         if not column.is_list and field.type is Type.STRUCT:
-            if field.tag is not None or field.versions.first > 0:
+            if not field.array and (field.tag is not None or field.versions.first > 0):
                 raise ValueError(f"{field.name}: a struct that may be missing is not supported")
             self._struct(column.children, version, is_top=is_top and not field.array)
             return

@@ -204,7 +204,7 @@ def walk(base: int, position: int, end: int, start: int, program: int, frames: i
             status, at = skip_array(base, position, end, 1, load_int32(instruction + 4))
         elif op == MARK:
             store_int64(marks + FIELD_MARKS + 8 * load_int32(instruction + 4), position)
-        elif op == END:
+        elif op == END:  # pragma: no branch - programs hold no other op
             return OK, position
         if status != OK:
             return status, at

@@ -168,9 +168,13 @@ def _typed_value(field: Field, value: Any) -> Any:
     )
 
 
-def _comparable(values: dict[str, Any]) -> dict[str, Any]:
-    """NaN is made equal to itself, and -0.0 told from 0.0."""
-    return {name: np.float64(value).tobytes() if isinstance(value, float) else value for name, value in values.items()}
+def _comparable(value: Any) -> Any:
+    """NaN is made equal to itself, and -0.0 told from 0.0, at any depth."""
+    if isinstance(value, dict):
+        return {name: _comparable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_comparable(inner) for inner in value]
+    return np.float64(value).tobytes() if isinstance(value, float) else value
 
 
 @pytest.fixture(scope="session")

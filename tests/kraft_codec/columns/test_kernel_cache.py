@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import os
 import shutil
 import stat
@@ -10,11 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from kraft_codec.kernels import cache, native
-from kraft_codec.kernels.tables import byte_tables, has_crc32_instruction, lane_tables
+from kraft_codec.kernels.tables import byte_tables, has_crc32_instruction
 
 FACTORY = "kraft_codec.kernels.decoder:with_crc32_instruction"
 WHO = """
@@ -195,19 +197,75 @@ def test_importing_the_decoder_neither_compiles_nor_imports_the_compiler(project
     assert not folder.exists()
 
 
-@pytest.mark.slow
-def test_both_ways_to_compute_a_crc_agree() -> None:
-    """The tables serve processors without the instruction: here both are run through numba alone."""
-    google_crc32c = pytest.importorskip("google_crc32c")
-    from numba import njit
+def test_another_process_compiles_while_this_one_waits(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the lock the cache is looked at again: what the other left there is used, and nothing is compiled."""
+    first = code()
+    (kept,) = folder.glob("*.o")
+    aside = kept.rename(folder / "aside")
 
-    from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
+    @contextlib.contextmanager
+    def locked(_: Path) -> Iterator[None]:
+        aside.rename(kept)
+        yield
 
-    by_tables = njit(lambda address, size, tables: crc32c_by_tables(address, size, tables))
-    by_instruction = njit(lambda address, size, tables: crc32c_by_instruction(address, size, tables))
-    for size_bytes in (0, 1, 7, 8, 9, 767, 768, 800, 3000):
-        content = np.random.default_rng(1).integers(0, 256, size_bytes + 1, np.uint8)[1:]
-        expected = google_crc32c.value(content.tobytes())
-        assert by_tables(content.ctypes.data, size_bytes, byte_tables().ctypes.data) == expected
-        if has_crc32_instruction():
-            assert by_instruction(content.ctypes.data, size_bytes, lane_tables().ctypes.data) == expected
+    monkeypatch.setattr(cache, "locked", locked)
+    assert code() == first
+    assert compiled == [FACTORY]
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_left_behind(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert code().startswith(b"{}\n")
+    assert "for this process alone: [Errno 28] No space left on device" in capfd.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    assert len(compiled) == 2
+
+
+def test_a_folder_below_another_users_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a folder away")
+    below = folder.parent / "given" / "cache"
+    below.mkdir(parents=True, mode=0o700)
+    os.chown(below.parent, 12345, -1)
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(below))
+    with pytest.raises(cache.UnsafeFolderError, match="belongs to another user"):
+        cache.private_folder()
+
+
+def test_other_files_of_a_package_make_no_new_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernels_of_a_test").mkdir()
+    (tmp_path / "kernels_of_a_test" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = native._fingerprint(FACTORY, ("kernels_of_a_test",))
+    (tmp_path / "kernels_of_a_test" / "notes.txt").write_text("no kernel")
+    assert native._fingerprint(FACTORY, ("kernels_of_a_test",)) == before
+    (tmp_path / "kernels_of_a_test" / "more.py").write_text("")
+    assert native._fingerprint(FACTORY, ("kernels_of_a_test",)) != before
+
+
+def test_a_kernel_that_raises_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None may, and none can be made to: a function that says it did stands for one."""
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    says_so = kind(lambda _result, _raised, argument: int(argument < 0))
+    address = ctypes.cast(says_so, ctypes.c_void_p).value
+    assert address is not None
+    call = native._function("odd", address, 1)
+    assert call(1) == 0
+    with pytest.raises(RuntimeError, match="the kernel odd raised, which none may"):
+        call(-1)
+
+
+def test_processors_that_the_kernels_are_not_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "byteorder", "big")
+        with pytest.raises(RuntimeError, match="little-endian"):
+            native.library("decoder", FACTORY)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert not has_crc32_instruction.__wrapped__(), "tables are used where the instruction is not"

@@ -1,0 +1,26 @@
+"""Both kernels that compute a CRC-32C give what Google's library gives."""
+
+from __future__ import annotations
+
+import google_crc32c
+import numpy as np
+import pytest
+
+from kraft_codec.kernels.tables import byte_tables, has_crc32_instruction, lane_tables
+
+
+@pytest.mark.slow
+def test_both_ways_to_compute_a_crc_agree() -> None:
+    """The tables serve processors without the instruction: both are run, through numba or as plain Python."""
+    from numba import njit
+
+    from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
+
+    by_tables = njit(lambda address, size, tables: crc32c_by_tables(address, size, tables))
+    by_instruction = njit(lambda address, size, tables: crc32c_by_instruction(address, size, tables))
+    for size_bytes in (0, 1, 7, 8, 9, 767, 768, 800, 3000):
+        content = np.random.default_rng(1).integers(0, 256, size_bytes + 1, np.uint8)[1:]
+        expected = google_crc32c.value(content.tobytes())
+        assert by_tables(content.ctypes.data, size_bytes, byte_tables().ctypes.data) == expected
+        if has_crc32_instruction():
+            assert by_instruction(content.ctypes.data, size_bytes, lane_tables().ctypes.data) == expected
