@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ Row = Mapping[str, Any]
 SAMPLED_ROWS: Final = 200
 """A table's widths follow its first rows, so that it starts to print before the last row is known."""
 CELL_CHARACTERS_MAX: Final = 60
+ROOM_MIN: Final = 60
+"""A narrower terminal breaks lines by itself."""
 LAST_TIME_MS: Final = 253_402_300_800_000
 SLICED_ROWS: Final = 1000
 """So many rows of a batch are Python objects at one time."""
@@ -212,9 +215,19 @@ class Output:
         """Prints one line as it is: for text that is known to be harmless."""
         self.stream.write(text + "\n")
 
-    def text(self, text: str) -> None:
-        """Prints one line of text that came from data."""
-        self.line(neutral(text))
+    def text(self, text: str, hanging: int | None = None) -> None:
+        """Prints one line of text that came from data; with `hanging`, on a terminal, as many lines as it has room
+        for, all but the first set in so far.
+        """
+        if hanging is None or not self.is_terminal:
+            self.line(neutral(text))
+            return
+        room = max(shutil.get_terminal_size().columns, ROOM_MIN)
+        parts = textwrap.wrap(
+            neutral(text), room, subsequent_indent=" " * hanging, break_long_words=False, break_on_hyphens=False
+        )
+        for part in parts or [""]:
+            self.line(part)
 
     def colored(self, text: str, sgr: str, rest: str = "") -> None:
         """Prints a line that begins with a coloured word; `sgr` are the codes of ECMA-48."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kraft_audit.rules.model import Finding, Thresholds, Waiver
     from kraft_audit.rules.waivers import WaiverCount
 
+WHY_INDENT: Final = 10
 COLORS: Final[Mapping[Severity, str]] = {
     Severity.CRITICAL: "1;31",
     Severity.HIGH: "31",
@@ -117,10 +118,15 @@ def _print(
 
     for line in check_lines(history, findings, path=path, show_all=show_all, in_full=in_full, waivers=count):
         if line.severity is None:
-            out.text(line.text)
+            out.text(line.text, hanging=_hanging(line.text))
         else:
             word, space, rest = line.text.partition(" ")
             out.colored(word, COLORS[line.severity], space + rest)
+
+
+def _hanging(text: str) -> int:
+    """Under its first word; what stands behind `why` and `do`, under that."""
+    return WHY_INDENT if text.startswith(("    why ", "    do ")) else len(text) - len(text.lstrip()) + 2
 
 
 def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all: bool) -> None:

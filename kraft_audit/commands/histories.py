@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 
 def histories(
-    path: str, *, dialect: Dialect, capture: str | None = None, defaults: list[str] | None = None
+    path: str,
+    *,
+    dialect: Dialect,
+    capture: str | None = None,
+    defaults: list[str] | None = None,
+    shows_values: bool = False,
 ) -> Iterator[ClusterHistory]:
     """One history for each cluster below `path`, in the order of their ids. Raises InputError."""
     from kraft_audit.rules.collect import read_history
 
-    key = redaction_key()
+    key = redaction_key(shows_values=shows_values)
     with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
         for plan in found.plans:
             yield read_history(plan, open_storage=found.open_storage, redactor=redactor(key))

@@ -63,7 +63,7 @@ def partitions(
     if at is not None and not describe:
         raise UsageError("--at goes with --describe: the ledger has every offset")
     where = place("--at", at)
-    key, out = redaction_key(), Output(output)
+    key, out = redaction_key(shows_values=False), Output(output)
     with opened(path, dialect=dialect, defaults=default) as found:
         from kraft_audit.replay.replay import REPLAY_TABLES
 

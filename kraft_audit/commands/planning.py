@@ -121,7 +121,7 @@ def _recovery_plans(
     from kraft_audit.rules.recovery import recover_plan as plans_of
     from kraft_audit.rules.replica_logs import replica_logs
 
-    key = redaction_key()
+    key = redaction_key(shows_values=False)
     with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
         for planned in found.plans:
             proven = in_proven_order(planned, open_storage=found.open_storage, redactor=redactor(key))

@@ -59,7 +59,7 @@ def quorum(
     """
     if (status or replication) and output is not Format.TABLE:
         raise UsageError("--status and --replication are texts of their own: leave --output out")
-    key = redaction_key()
+    key = redaction_key(shows_values=False)
     out = Output(output)
     with opened(path, dialect=dialect) as found:
         clusters = [cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None]

@@ -100,11 +100,13 @@ def _with_files(replica: ReplicaPlan, pattern: str) -> ReplicaPlan:
     return replace(replica, files=tuple(chosen))
 
 
-def redaction_key() -> bytes:
-    """The key of a file that the environment names, else one of this run alone. Raises InputError."""
+def redaction_key(*, shows_values: bool = True) -> bytes:
+    """The key of a file that the environment names, else one of this run alone, which a command that shows values says
+    on a terminal. Raises InputError.
+    """
     declared = os.environ.get(KEY_VARIABLE)
     if not declared:
-        if sys.stderr.isatty():
+        if shows_values and sys.stderr.isatty():
             remark(f"secrets are fingerprinted under a key of this run; {KEY_VARIABLE} names a file for a lasting one")
         return secrets.token_bytes(32)
     from kraft_audit.spark.redaction_key import load_key

@@ -43,6 +43,16 @@ ENVELOPE: Final = frozenset(
 )
 
 
+FIRST_FOR_PEOPLE: Final = {
+    "brokers": ("broker_id", "fenced", "in_controlled_shutdown", "rack", "broker_epoch"),
+    "partitions": (
+        *("topic", "partition", "leader", "isr", "elr", "last_known_elr", "replicas", "effective_min_isr"),
+        *("leader_epoch", "partition_epoch", "leader_recovery_state", "adding_replicas", "removing_replicas"),
+    ),
+}
+"""What a terminal, which cuts lines at its width, must show; the rest follows as the table has it."""
+
+
 class Part(enum.StrEnum):
     """The parts of a state, as its JSON names them."""
 
@@ -221,7 +231,11 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
         rows = rows_of(part, told)
         out.line("")
         out.title(f"{part.value}: {len(rows)}")
+        if part is Part.PARTITIONS:
+            rows = sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+        first = FIRST_FOR_PEOPLE.get(part.value, ())
         names = [name for name in (rows[0] if rows else ()) if name not in ENVELOPE]
+        names = [*first, *(name for name in names if name not in first)] if names else []
         out.rows(rows, [Column(name, name, is_number=_is_number(rows, name)) for name in names])
 
 

@@ -43,7 +43,9 @@ def timeline(
 
     out = Output(output)
     rows: list[dict[str, Any]] = []
-    for number, history in enumerate(histories(path, dialect=dialect, capture=capture, defaults=default)):
+    for number, history in enumerate(
+        histories(path, dialect=dialect, capture=capture, defaults=default, shows_values=True)
+    ):
         told = [
             row
             for row in with_nodes(events(history))

@@ -39,7 +39,7 @@ def voters(
     from kraft_audit.replay.rounds import quorum_rows
     from kraft_audit.replay.survey import survey
 
-    key, out = redaction_key(), Output(output)
+    key, out = redaction_key(shows_values=False), Output(output)
     everything: list[dict[str, Any]] = []
     with opened(path, dialect=dialect, capture=capture) as found:
         for number, plan in enumerate(found.plans):

@@ -158,7 +158,7 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         isr, elr, last_known = (states.nodes(name, row) for name in ("isr", "elr", "last_known_elr"))
         summary = f"no leader: {states.describe(row)}"
         if episode.end is not None:
-            return summary, None
+            return summary, "it is over: find out which brokers were away at once, and why"
         if isr or elr:
             names = "; ".join(status_text(history, broker) for broker in (isr or elr))
             first = f"broker {last_known[0]}, which led last," if last_known else f"one of {isr or elr}"

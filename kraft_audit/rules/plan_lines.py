@@ -22,8 +22,9 @@ def whatif_lines(found: WhatIf, smallest: SmallestLoss, *, in_full: bool = False
     yield f"  {found.offline_count} go offline"
     yield f"  {found.under_min_isr_count} fall under min ISR: acks=all producers are refused"
     outcomes = found.outcomes if in_full else found.outcomes[:LISTED]
+    width = max((len(_name(outcome)) for outcome in outcomes), default=0)
     for outcome in outcomes:
-        yield f"    {_outcome_text(outcome)}"
+        yield f"    {_name(outcome):<{width}}   {_outcome_text(outcome)}"
     if len(outcomes) < len(found.outcomes):
         yield f"    {len(found.outcomes) - len(outcomes)} more"
     yield smallest_line(smallest)
@@ -39,6 +40,10 @@ def smallest_line(smallest: SmallestLoss) -> str:
     return f"the smallest crash that loses data: {who} ({smallest.partition_count} {noun}, such as {smallest.example})"
 
 
+def _name(outcome: PartitionOutcome) -> str:
+    return f"{outcome.topic}-{outcome.partition}"
+
+
 def _outcome_text(outcome: PartitionOutcome) -> str:
     effects = [
         text
@@ -51,7 +56,7 @@ def _outcome_text(outcome: PartitionOutcome) -> str:
     ]
     after = f"ISR {_ids(outcome.isr_after)}  ELR {_ids(outcome.elr_after)}, leader {outcome.leader}"
     before = f"ISR {_ids(outcome.isr)}  ELR {_ids(outcome.elr)}"
-    return f"{outcome.topic}-{outcome.partition}   {', '.join(effects)}   {before} → {after}"
+    return f"{', '.join(effects)}   {before} → {after}"
 
 
 def recovery_lines(plans: Sequence[RecoveryPlan]) -> Iterator[str]:

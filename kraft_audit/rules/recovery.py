@@ -176,7 +176,7 @@ def _balanced(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: 
     chosen = _longest(up, known) if len(up) > 1 else up[0]
     if chosen is None:
         return Choice(None, (), f"would take the longest log among {list(up)}; {_not_captured(up, known)}")
-    return Choice(chosen, (), f"elects broker {chosen}, the longest log among those up", *_lost(chosen, known))
+    return Choice(chosen, (), f"elects broker {chosen}, {_why_it(up)}", *_lost(chosen, known))
 
 
 def _aggressive(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> Choice:
@@ -189,7 +189,11 @@ def _aggressive(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known
     chosen = _longest(up, known) if len(up) > 1 else up[0]
     if chosen is None:
         return Choice(None, (), f"would take the longest log among {list(up)}; {_not_captured(up, known)}")
-    return Choice(chosen, (), f"elects broker {chosen}, the longest log among those up", *_lost(chosen, known))
+    return Choice(chosen, (), f"elects broker {chosen}, {_why_it(up)}", *_lost(chosen, known))
+
+
+def _why_it(up: tuple[int, ...]) -> str:
+    return "the only replica that is up" if len(up) == 1 else "the longest log among those up"
 
 
 def _one_of(brokers: tuple[int, ...]) -> str:

@@ -17,7 +17,8 @@ from kraft_audit.rules.waivers import WaiverCount
 
 INDENT: Final = " " * 10
 NAMES_SHOWN: Final = 8
-"""So many subjects of a rule that are not listed are named in one line."""
+NAMES_MAX: Final = 12
+"""Subjects of a rule that are not listed: so many are named in one line, and all of them where they are few."""
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     1: "3.0-IV1",
     2: "3.1-IV0",
@@ -141,19 +142,24 @@ def _others(group: Sequence[Finding], listed: Sequence[Finding]) -> str:
     others = [finding for finding in group if finding not in listed]
     names = list(dict.fromkeys(finding.subject for finding in others if not finding.is_over))
     past = sum(finding.is_over for finding in others)
+    ended = f"{past} more {'is' if past == 1 else 'are'} over by now"
     if not names:
-        return f"{past} more, over"
+        return ended
     mark = ", " if any(" " in name for name in names) else " "
-    shown = mark.join(names[:NAMES_SHOWN]) + (f"{mark}…" if len(names) > NAMES_SHOWN else "")
-    return f"{len(others) - past} more: {shown}" + (f"; {past} over" if past else "")
+    shown = mark.join(names if len(names) <= NAMES_MAX else [*names[:NAMES_SHOWN], "…"])
+    return f"{len(others) - past} more: {shown}" + (f"; {ended}" if past else "")
 
 
 def _group_head(group: Sequence[Finding], now: Sequence[Finding], history: ClusterHistory) -> str:
     first = group[0]
     head = f"{first.severity.value.upper():<9} {first.rule} {first.name}"
-    counted = f"{len(now or group)} {_noun(first, len(now or group))}"
+    subjects = {finding.subject.split(" #")[0] for finding in now or group}
+    counted = f"{len(subjects)} {_noun(first, len(subjects))}"
+    if len(subjects) < len(now or group):
+        counted += f", {len(now or group)} times"
     if not now:
-        return f"{head}   {counted}, over"
+        ends = [finding.to_ms for finding in group if finding.to_ms]
+        return f"{head}   {counted}, over{f' by {when(max(ends))}' if ends else ''}"
     began = [finding.from_ms for finding in now if finding.from_ms]
     if not began:
         return f"{head}   {counted}"
@@ -212,9 +218,10 @@ def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | 
     raised = [f for f in findings if f.status is Status.RAISED and f.waiver is None]
     counts = []
     for severity in sorted(Severity, key=lambda s: -s.rank):
-        of_it = sum(f.severity is severity for f in raised)
+        of_it = [f for f in raised if f.severity is severity]
         if of_it:
-            counts.append(f"{of_it} {severity.value}")
+            past = sum(f.is_over for f in of_it)
+            counts.append(f"{len(of_it)} {severity.value}" + (f" ({past} over)" if past else ""))
     counts.append(f"{sum(f.status is Status.UNDECIDED for f in findings)} undecided")
     if waivers is not None and (waivers.waived or waivers.expired):
         counts.append(f"{waivers.waived} waived, {waivers.expired} waivers expired")

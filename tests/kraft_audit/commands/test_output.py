@@ -105,3 +105,15 @@ def test_times() -> None:
     assert time_text(None) == ""
     assert time_text(-1) == "-1"
     assert time_text(2**62) == str(2**62)
+
+
+def test_long_text_is_broken_for_a_terminal_and_whole_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    text = "    do    " + " ".join(["bring broker 13 back first"] * 6)
+    for stream, is_broken in ((Terminal(), True), (io.StringIO(), False)):
+        Output(stream=stream).text(text, hanging=10)
+        lines = stream.getvalue().splitlines()
+        assert (len(lines) > 1) is is_broken
+        assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+        assert not is_broken or all(len(line) <= 70 for line in lines)
+        assert all(line[:10].isspace() and line[10] != " " for line in lines[1:])
