@@ -156,3 +156,9 @@ def test_random_payloads_raise_nothing_but_codec_errors(codec: Codec, data: byte
         decompress(codec, data)
     except CodecError as error:
         assert error.reason in (Reason.BAD_COMPRESSION, Reason.DECOMP_LIMIT)  # noqa: PT017
+
+
+@pytest.mark.parametrize("length", [*range(8, 16), *range(17, 24)])
+def test_a_snappy_frame_that_is_cut_in_its_header_or_block_length(length: int) -> None:
+    """The header of the framing takes 16 bytes, then a block begins with four bytes of length."""
+    assert reason_of(Codec.SNAPPY, compress(Codec.SNAPPY, b"records" * 40)[:length]) is Reason.BAD_COMPRESSION

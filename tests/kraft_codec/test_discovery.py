@@ -229,3 +229,11 @@ def test_the_archives_of_the_captures_give_the_same_as_their_directories(corpus:
                 for file, copy in zip(replica.files, twin.files, strict=True):
                     if file.kind in (FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.QUORUM_STATE):
                         assert left.read_small(file.path) == right.read_small(copy.path), file.path
+
+
+def test_a_meta_properties_that_names_no_node_joins_no_capture(make_node_dir: MakeNodeDir, tmp_path: Path) -> None:
+    """Version 0 without a broker.id, as a formatted node of ZooKeeper's time had it."""
+    make_node_dir(tmp_path / "a" / "data", node_id=None)
+    (tmp_path / "a" / "data" / "meta.properties").write_text("version=0\n")
+    make_node_dir(tmp_path / "b" / "data", node_id=2)
+    assert [replica.capture for replica in found_below(tmp_path).replicas] == ["a", "b"]

@@ -272,3 +272,70 @@ def test_header_keys_are_printed_and_redacted_too() -> None:
     redactor = Redactor(b"0123456789abcdef")
     hashes = f"{redactor.keyed_hash(b'k')},{redactor.keyed_hash(b'canary')}"
     assert f"headerKeys: [{hashes}]" in dumped(batch, redactor=redactor)[0][3]
+
+
+def with_crc(batch: bytes | bytearray) -> bytes:
+    changed = bytearray(batch)
+    struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+def test_a_batch_that_is_cut_ends_the_dump_with_what_is_left() -> None:
+    """The tool counts what stands behind the last whole batch."""
+    batch = batch_of(TOPIC)
+    for cut in range(20, len(batch)):
+        lines, error = dumped(batch + batch[:cut])
+        assert error is None
+        assert lines[-1] == f"Found {cut} invalid bytes at the end of 00000000000000000000.log"
+        assert len(lines) == 5
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_formats_before_record_batches_are_refused(magic: int) -> None:
+    batch = bytearray(batch_of(TOPIC))
+    batch[16] = magic
+    lines, error = dumped(bytes(batch))
+    assert error is not None
+    assert (error.reason, error.position, len(lines)) == (Reason.BAD_MAGIC, 0, 2)
+
+
+def test_a_batch_shorter_than_its_header_and_one_above_64_mib() -> None:
+    short = bytearray(batch_of(TOPIC))
+    short[8:12] = (30).to_bytes(4, "big")
+    _, error = dumped(bytes(short))
+    assert error is not None
+    assert error.reason is Reason.BAD_LENGTH
+    huge = bytearray(70 << 20)
+    huge[:61] = batch_of(TOPIC)[:61]
+    huge[8:12] = (len(huge) - 12).to_bytes(4, "big")
+    _, error = dumped(bytes(huge))
+    assert error is not None
+    assert error.reason is Reason.LIMIT
+
+
+def test_a_batch_without_a_record() -> None:
+    lines, error = dumped(write_batch(base_offset=0, leader_epoch=1, timestamp_ms=5, records=[]))
+    assert error is None
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(("base", "expected"), [(7, [7, 8]), (2**31 - 1, [2**31 - 1, 0])])
+def test_sequences_count_on_and_wrap_at_the_largest_int(base: int, expected: list[int]) -> None:
+    """DefaultRecordBatch.incrementSequence: behind 2147483647 comes 0."""
+    batch = bytearray(
+        write_batch(base_offset=0, leader_epoch=1, timestamp_ms=5, records=[(None, TOPIC), (None, TOPIC)])
+    )
+    struct.pack_into(">i", batch, 53, base)
+    lines, error = dumped(with_crc(batch))
+    assert error is None
+    assert f"baseSequence: {base} lastSequence: {expected[1]} " in lines[2]
+    assert [f" sequence: {number} " in line for number, line in zip(expected, lines[3:], strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), [(2, None), (0, None), (0, b"\0\0\0\0\0"), (1, bytes.fromhex("ffff00000007"))]
+)
+def test_control_records_at_which_the_tool_throws(number: int, value: bytes | None) -> None:
+    lines, error = dumped(batch_of(value, is_control=True, key=write_control_key(number)))
+    assert error is not None
+    assert (error.reason, len(lines)) == (Reason.BAD_RECORD, 3)

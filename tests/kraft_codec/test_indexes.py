@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given
@@ -168,3 +169,12 @@ def test_files_beyond_all_measure_are_refused_unread() -> None:
         with pytest.raises(CodecError) as caught:
             parse(bytes((64 << 20) + 12))
         assert caught.value.reason is Reason.LIMIT
+
+
+@pytest.mark.parametrize("count", [-1, 1, 2**31 - 1])
+def test_a_count_under_a_right_crc_that_is_not_that_of_the_entries(count: int) -> None:
+    body = struct.pack(">i", count)
+    data = struct.pack(">hI", 1, google_crc32c.value(body)) + body
+    with pytest.raises(CodecError, match="entries do not fit 10 bytes") as problem:
+        parse_producer_state(data)
+    assert problem.value.reason is Reason.BAD_FILE

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_codec.java_text import decoded
+from kraft_codec.java_text import ERRORS, decoded
 
 # In hex: the bytes, and the UTF-16 units that Java printed for them.
 FROM_JAVA = [
@@ -44,3 +44,9 @@ def test_any_bytes_become_text_that_has_a_utf_8_form(data: bytes) -> None:
 @given(st.text())
 def test_good_text_is_left_alone(text: str) -> None:
     assert decoded(text.encode("utf-8")) == text
+
+
+def test_the_way_back_is_not_java_s() -> None:
+    """Only decoding replaces: a lone surrogate has no bytes."""
+    with pytest.raises(UnicodeEncodeError):
+        "\ud800".encode("utf-8", ERRORS)

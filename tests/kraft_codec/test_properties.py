@@ -204,3 +204,11 @@ def test_java_reads_the_same_of_odd_files(tmp_path: Path) -> None:
 
 def _valid(text: str) -> str:
     return text.encode("utf-16", "replace").decode("utf-16")
+
+
+def test_a_line_goes_on_behind_a_backslash() -> None:
+    """As java.util.Properties reads it: blanks before the rest are dropped, a comment does not go on."""
+    data = b"version=1\nnode.id=\\\n   7\nclus\\\r\n\tter.id=a\\\\\n# no \\\nmore=x\nlast=y\\"
+    meta = parse_meta_properties(data)
+    values = {"version": "1", "node.id": "7", "cluster.id": "a\\", "more": "x", "last": "y"}
+    assert dict(meta.entries) == values

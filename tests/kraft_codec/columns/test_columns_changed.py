@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kraft_codec import columns
+from kraft_codec import columns, columns_text
 from kraft_codec.batch import write_batch
+from kraft_codec.errors import CodecError, Reason
 from kraft_codec.record import write_metadata_value
+from kraft_codec.schemas import CONTROL_TYPES
 from tests.fuzz.decoder import TELLING, guarded
 
 CHANGES = 12
@@ -89,3 +91,21 @@ def test_the_smallest_number_and_every_escape(agree) -> None:
     records = [(None, value) for value in values]
     seen = agree(write_batch(base_offset=0, leader_epoch=1, timestamp_ms=1, records=records))
     assert (seen.records, seen.quarantined) == (3, ())
+
+
+def test_more_text_than_a_column_holds_is_a_limit(every_type: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gibibytes, here some kilobytes: the record at which it is full is named."""
+    records = columns.index_records(every_type, columns.index_batches(every_type))
+    monkeypatch.setattr(columns_text, "TEXT_BYTES_MAX", 600)
+    with pytest.raises(CodecError) as problem:
+        columns.json_text(records)
+    assert problem.value.reason is Reason.LIMIT
+    assert problem.value.position in records.value_position.tolist()
+
+
+def test_a_record_type_of_another_dialect_has_no_rows(every_type: bytes) -> None:
+    records = columns.index_records(every_type, columns.index_batches(every_type))
+    here = {id(one.message) for one in CONTROL_TYPES[records.dialect].values()}
+    others = [one.message for types in CONTROL_TYPES.values() for one in types.values() if id(one.message) not in here]
+    assert others
+    assert all(not len(records.rows_of(message)) for message in others)
