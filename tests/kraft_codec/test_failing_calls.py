@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -105,6 +106,7 @@ def read_all(root: Path, told: list[Reason]) -> dict[str, bytes]:
 
 
 def open_descriptors() -> int:
+    gc.collect()  # what other tests dropped is closed by then
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -122,7 +124,7 @@ def test_each_call_fails_once(samples: Path, monkeypatch: pytest.MonkeyPatch, er
         monkeypatch.setattr(local_storage, "os", calls)
         told: list[Reason] = []
         found = read_all(root, told)
-        assert open_descriptors() == before, f"call {nth} left a descriptor open"
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before, f"call {nth} left a descriptor open"
         assert found.items() <= whole.items()
         assert found == whole or told, f"call {nth}: something is missing and nothing says so"
         assert set(told) <= {Reason.UNREADABLE, Reason.CHANGED_DURING_READ, Reason.HOSTILE_NAME}
