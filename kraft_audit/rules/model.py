@@ -10,7 +10,7 @@ import enum
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from kraft_codec.schemas import Dialect
 
@@ -87,17 +87,21 @@ class Evidence:
 
 
 class DeferredEvidence(Sequence[Evidence]):
-    """Evidence that is put into words when somebody reads it: of ten thousand findings a person sees the first few."""
+    """Evidence that is put into words when somebody reads it: of ten thousand findings a person sees the first few.
 
-    __slots__ = ("_known", "_make")
+    `make(*of)` gives it.
+    """
 
-    def __init__(self, make: Callable[[], tuple[Evidence, ...]]) -> None:
+    __slots__ = ("_known", "_make", "_of")
+
+    def __init__(self, make: Callable[..., tuple[Evidence, ...]], *of: Any) -> None:
         self._make = make
+        self._of = of
         self._known: tuple[Evidence, ...] | None = None
 
     def _told(self) -> tuple[Evidence, ...]:
         if self._known is None:
-            self._known = self._make()
+            self._known = self._make(*self._of)
         return self._known
 
     def __len__(self) -> int:
@@ -230,26 +234,27 @@ def finding_of(rule: Rule, cluster_id: str, case: Case) -> Finding:
     """A case with the rule's text around it."""
     status = Status.RAISED if case.undecided is None else Status.UNDECIDED
     began = case.from_offset if case.from_offset is not None else case.from_ms
+    # By place, as there may be ten thousands of them.
     return Finding(
-        finding_id=finding_id(rule.id, cluster_id, case.subject, began),
-        cluster_id=cluster_id,
-        rule=rule.id,
-        name=rule.name,
-        severity=case.severity or rule.severity,
-        scope=rule.scope,
-        status=status,
-        subject=case.subject,
-        summary=case.summary,
-        reason=case.undecided,
-        from_offset=case.from_offset,
-        to_offset=case.to_offset,
-        from_ms=case.from_ms,
-        to_ms=case.to_ms,
-        epoch=case.epoch,
-        is_over=case.is_over or case.to_offset is not None,
-        evidence=case.evidence,
-        why=rule.text.why,
-        what_to_do=case.what_to_do or rule.text.what_to_do,
+        finding_id(rule.id, cluster_id, case.subject, began),
+        cluster_id,
+        rule.id,
+        rule.name,
+        case.severity or rule.severity,
+        rule.scope,
+        status,
+        case.subject,
+        case.summary,
+        case.undecided,
+        case.from_offset,
+        case.to_offset,
+        case.from_ms,
+        case.to_ms,
+        case.epoch,
+        case.is_over or case.to_offset is not None,
+        case.evidence,
+        rule.text.why,
+        case.what_to_do or rule.text.what_to_do,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -65,13 +64,14 @@ def partition_cases(
             from_ms,
             None if lasts else to_ms,
             epoch,
-            DeferredEvidence(partial(_partition_evidence, states, episode, facts)),
+            DeferredEvidence(_partition_evidence, states, episode.start, episode.end, facts),
             what_to_do=do,
         )
 
 
-def _partition_evidence(states: PartitionStates, episode: Episode, facts: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    start, end = episode.start, episode.end
+def _partition_evidence(
+    states: PartitionStates, start: int, end: int | None, facts: tuple[Evidence, ...]
+) -> tuple[Evidence, ...]:
     before = states.previous(start)
     evidence = [
         Evidence(
