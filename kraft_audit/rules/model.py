@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from kraft_codec.schemas import Dialect
 
@@ -121,11 +121,11 @@ class DeferredEvidence(Sequence[Evidence]):
         return hash(self._told())
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """What a rule function yields: one subject, one episode [from, to); to is None while it lasts.
 
-    A case with `undecided` set is no finding: it says what could not be judged and why.
+    A case with `undecided` set is no finding: it says what could not be judged and why. A tuple, as Python makes these
+    five times as fast as frozen dataclasses, and there may be fifty thousand; so is Finding.
     """
 
     subject: str
@@ -197,8 +197,7 @@ class Waiver:
     until: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """A case with its rule: a row of the table `findings`. A rule that is clear has one with an empty subject."""
 
     finding_id: str
@@ -221,7 +220,7 @@ class Finding:
     why: str
     what_to_do: str
     waiver: Waiver | None = None
-    expired_waiver: Waiver | None = field(default=None, compare=False)
+    expired_waiver: Waiver | None = None
 
 
 def finding_id(rule: str, cluster_id: str, subject: str, began: int | None) -> str:
@@ -261,4 +260,4 @@ def finding_of(rule: Rule, cluster_id: str, case: Case) -> Finding:
 def clear_finding(rule: Rule, cluster_id: str, reason: str | None = None) -> Finding:
     """A rule that looked and found nothing."""
     case = Case("", reason or f"{rule.name}: nothing found")
-    return replace(finding_of(rule, cluster_id, case), status=Status.CLEAR)
+    return finding_of(rule, cluster_id, case)._replace(status=Status.CLEAR)

@@ -15,6 +15,8 @@ Rows = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 SPREAD: Final = 1 << 32
+_COMPARED_ONE_BY_ONE: Final = 64
+"""Lists of eight against lists of eight; longer ones are rare, and sorted."""
 _Value = TypeVar("_Value")
 
 
@@ -88,10 +90,27 @@ def in_both(left: NodeLists, right: NodeLists) -> Mask:
     used = (left.lengths > 0) & (right.lengths > 0)
     if not used.any():
         return mask
-    mine = np.flatnonzero(used[left.row_of_value])
-    theirs = np.flatnonzero(used[right.row_of_value])
-    mask[mine] = np.isin(left.keys(mine), right.keys(theirs))
+    rows = np.flatnonzero(used)
+    if int(left.lengths[rows].max()) * int(right.lengths[rows].max()) > _COMPARED_ONE_BY_ONE:
+        mine = np.flatnonzero(used[left.row_of_value])
+        theirs = np.flatnonzero(used[right.row_of_value])
+        mask[mine] = np.isin(left.keys(mine), right.keys(theirs))
+        return mask
+    for place in range(int(left.lengths[rows].max())):
+        rows = rows[left.lengths[rows] > place]
+        mine = left.starts[rows] + place
+        mask[mine] = _holds(right, rows, left.values[mine])
     return mask
+
+
+def _holds(lists: NodeLists, rows: Rows, nodes: Numbers) -> Mask:
+    """Whether the lists of some rows hold one node each."""
+    found = np.zeros(len(rows), bool)
+    lengths, starts = lists.lengths[rows], lists.starts[rows]
+    for place in range(int(lengths.max())):
+        at = np.flatnonzero(lengths > place)
+        found[at] |= lists.values[starts[at] + place] == nodes[at]
+    return found
 
 
 def union_sizes(left: NodeLists, right: NodeLists) -> Numbers:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -164,7 +163,7 @@ class _Telling:
             if is_later_part and case.subject == Scope.CLUSTER and key in self._seen:
                 continue
             count = self._seen[key] = self._seen.get(key, 0) + 1
-            told = case if count == 1 else replace(case, subject=f"{case.subject} #{count}")
+            told = case if count == 1 else case._replace(subject=f"{case.subject} #{count}")
             yield finding_of(self.rule, history.cluster_id, told)
 
     def end(self, history: ClusterHistory) -> Iterator[Finding]:
@@ -188,7 +187,7 @@ def _check_by_part(
             if telling.rule.across is None:
                 for finding in telling.tell(part, is_later_part=number > 0):
                     # Evidence that is put into words later would hold the part until then.
-                    yield replace(finding, evidence=tuple(finding.evidence))
+                    yield finding._replace(evidence=tuple(finding.evidence))
             else:
                 mask = telling.rule.across(part)
                 kept[telling.rule.id].append(partition_states(part).rows_where(mask))

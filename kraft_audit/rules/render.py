@@ -139,15 +139,16 @@ def _group_lines(group: Sequence[Finding], history: ClusterHistory, in_full: boo
 
 def _others(group: Sequence[Finding], listed: Sequence[Finding]) -> str:
     """The subjects that are not listed, those that last by name as far as a line allows."""
-    others = [finding for finding in group if finding not in listed]
+    shown = {id(finding) for finding in listed}
+    others = [finding for finding in group if id(finding) not in shown]
     names = list(dict.fromkeys(finding.subject for finding in others if not finding.is_over))
     past = sum(finding.is_over for finding in others)
     ended = f"{past} more {'is' if past == 1 else 'are'} over by now"
     if not names:
         return ended
     mark = ", " if any(" " in name for name in names) else " "
-    shown = mark.join(names if len(names) <= NAMES_MAX else [*names[:NAMES_SHOWN], "…"])
-    return f"{len(others) - past} more: {shown}" + (f"; {ended}" if past else "")
+    named = mark.join(names if len(names) <= NAMES_MAX else [*names[:NAMES_SHOWN], "…"])
+    return f"{len(others) - past} more: {named}" + (f"; {ended}" if past else "")
 
 
 def _group_head(group: Sequence[Finding], now: Sequence[Finding], history: ClusterHistory) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from kraft_audit.rules.canonical import log_batches, newest_watermark
@@ -133,7 +132,7 @@ def kv008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 phantoms[voter_id, directory_id] = mine[0]
         for key in [key for key in open_cases if key not in phantoms]:
             case = open_cases.pop(key)
-            yield replace(case, to_ms=_last_ms(taken), is_over=True)
+            yield case._replace(to_ms=_last_ms(taken), is_over=True)
         for (voter_id, directory_id), row in phantoms.items():
             if (voter_id, directory_id) not in open_cases and voter_set is not None:
                 open_cases[voter_id, directory_id] = Case(

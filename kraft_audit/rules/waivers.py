@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -81,9 +81,9 @@ def apply_waivers(
         used.update(mine)
         valid = [waiver for waiver in mine if not is_expired(waiver, now_ms)]
         if valid:
-            finding = replace(finding, waiver=valid[0])
+            finding = finding._replace(waiver=valid[0])
         elif mine:
-            finding = replace(finding, expired_waiver=mine[0])
+            finding = finding._replace(expired_waiver=mine[0])
         marked.append(finding)
     waived = sum(finding.waiver is not None for finding in marked)
     expired = sum(finding.expired_waiver is not None for finding in marked)

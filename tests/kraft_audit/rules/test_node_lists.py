@@ -1,0 +1,53 @@
+"""Lists compared in columns say what the same lists say one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft_audit.rules import node_lists
+from kraft_audit.rules.node_lists import (
+    NodeLists,
+    differs,
+    differs_from_before,
+    exceeds,
+    holders,
+    shares,
+    union_sizes,
+)
+
+NODES = st.lists(st.integers(0, 5), max_size=4, unique=True) | st.none()
+
+
+def columns(rows: list[list[int] | None], cut: int = 0) -> NodeLists:
+    """The lists in two chunks, as they come from a log."""
+    type_ = pa.list_(pa.int32())
+    return NodeLists(pa.chunked_array([pa.array(rows[:cut], type_), pa.array(rows[cut:], type_)], type_))
+
+
+@pytest.mark.parametrize("compared", [0, 64])
+@given(st.lists(st.tuples(NODES, NODES), max_size=12), st.integers(0, 12))
+def test_two_lists_of_a_row(compared: int, rows: list[tuple[list[int] | None, list[int] | None]], cut: int) -> None:
+    told = [(left or [], right or []) for left, right in rows]
+    left, right = columns([left for left, _ in rows], cut), columns([right for _, right in rows], cut // 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_lists, "_COMPARED_ONE_BY_ONE", compared)
+        assert shares(left, right).tolist() == [bool(set(a) & set(b)) for a, b in told]
+        assert exceeds(left, right).tolist() == [bool(set(a) - set(b)) for a, b in told]
+        assert union_sizes(left, right).tolist() == [len(set(a) | set(b)) for a, b in told]
+    assert differs(left, right).tolist() == [a != b for a, b in told]
+    assert holders(left, (1, 3)).tolist() == [bool({1, 3} & set(a)) for a, _ in told]
+    assert [left.of(row) for row in range(len(left))] == [a for a, _ in told]
+
+
+@given(st.lists(st.tuples(NODES, st.booleans()), min_size=1, max_size=12), st.data())
+def test_a_list_and_the_one_before(rows: list[tuple[list[int] | None, bool]], data: st.DataObject) -> None:
+    order = np.array(data.draw(st.permutations(range(len(rows)))), np.int64)
+    is_first = np.array([first for _, first in rows], bool)
+    is_first[0] = True
+    lists = [nodes or [] for nodes, _ in rows]
+    wanted = [not is_first[place] and lists[order[place]] != lists[order[place - 1]] for place in range(len(rows))]
+    assert differs_from_before(columns([nodes for nodes, _ in rows]), order, is_first).tolist() == wanted
