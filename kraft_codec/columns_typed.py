@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import itertools
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ _ARROW_TYPES: Final[dict[Type, pa.DataType]] = {
 }
 """Spark has no unsigned types, and refuses binary of a fixed size."""
 _UUID_BYTES: Final = 16
+_SLOTS: Final = COLUMN_BYTES // 8
 _WIDTHS_BYTES: Final[dict[Type, int]] = {
     type_: _UUID_BYTES if type_ is Type.UUID else max(arrow.bit_width // 8, 1)
     for type_, arrow in _ARROW_TYPES.items()
@@ -90,6 +92,69 @@ def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(made.arrays(schema), schema=schema)
 
 
+class _Piece(NamedTuple):
+    """Room for values of one width: `more` beyond a row each, or beyond as many as all bodies hold of `least_bytes`."""
+
+    width_bytes: int
+    least_bytes: int
+    more: int
+    slot: int
+    """Where its address stands in the kernel's table of columns."""
+
+    def size_bytes(self, row_count: int, body_bytes: int) -> int:
+        values = body_bytes // self.least_bytes if self.least_bytes else row_count
+        return self.width_bytes * (values + self.more)
+
+
+class _Plan:
+    """What memory the columns of one record type need: made once, for any number of rows.
+
+    Piece 0 holds the bits of validity side by side: they must be zero, and are made so at once. Then what stands around
+    the fields, then `pieces`.
+    """
+
+    def __init__(self, compiled: TypedProgram) -> None:
+        self.pieces: list[_Piece] = []
+        self.validity: dict[int, tuple[int, int]] = {}
+        """Of a nullable column: its place among those, and the bytes that one of its values takes at least, or 0."""
+        self.offsets: dict[int, int] = {}
+        self.values: dict[int, int] = {}
+        """Of a column: the number of its piece."""
+        for column in compiled.columns:
+            self._add(column, 0)
+        self.slots = np.array([piece.slot for piece in self.pieces], np.int64)
+        self.validity_slots = np.array([_SLOTS * number + 2 for number in self.validity], np.int64)
+
+    def _add(self, column: Column, least_bytes: int) -> None:
+        number, type_ = column.number, column.field.type
+        is_text = type_ in (Type.STRING, Type.BYTES)
+        if column.is_list or is_text:
+            self.offsets[number] = self._piece(4, least_bytes, 1, _SLOTS * number + 1)
+        if not column.is_list and is_text:
+            self.values[number] = self._piece(1, 1, 0, _SLOTS * number)
+        elif not column.is_list and number >= 0:
+            self.values[number] = self._piece(_WIDTHS_BYTES[type_], least_bytes, 0, _SLOTS * number)
+        if column.is_nullable:
+            self.validity[number] = len(self.validity), least_bytes
+        for child in column.children:
+            self._add(child, child.least_bytes if column.is_list else least_bytes)
+
+    def _piece(self, *piece: int) -> int:
+        self.pieces.append(_Piece(*piece))
+        return len(_AROUND) + len(self.pieces)
+
+
+_PLANS: Final[dict[int, tuple[TypedProgram, _Plan]]] = {}
+"""By identity, as programs are."""
+
+
+def _plan(compiled: TypedProgram) -> _Plan:
+    known = _PLANS.get(id(compiled))
+    if known is None:
+        known = _PLANS[id(compiled)] = (compiled, _Plan(compiled))
+    return known[1]
+
+
 class _Buffers:
     """Memory for every column of one record type, large enough for whatever its records can hold.
 
@@ -99,52 +164,25 @@ class _Buffers:
     def __init__(self, compiled: TypedProgram, row_count: int, body_bytes: int) -> None:
         self._compiled = compiled
         self._row_count = row_count
-        # Validity stands first and side by side: it must be zero, and is made so at once.
-        self._sizes: list[int] = [0]
-        self._validity: dict[int, int] = {}
-        """Of a nullable column: where in the first piece its bits begin."""
-        self._offsets: dict[int, int] = {}
-        self._values: dict[int, int] = {}
-        """Of a column: the number of its piece."""
-        self._envelope = [self._piece(width_bytes * row_count) for _, width_bytes in _AROUND]
-        for column in compiled.columns:
-            self._plan(column, row_count, body_bytes)
-        self._pieces = Pieces(self._sizes)
-        self.table = self._table()
-        self.envelope = self._pieces.table[self._envelope]
+        self._plan = plan = _plan(compiled)
+        bits = [
+            -(-(body_bytes // least_bytes if least_bytes else row_count) // 64) * 8
+            for _, least_bytes in plan.validity.values()
+        ]
+        self._validity_ends = list(itertools.accumulate(bits, initial=0))
+        around = [width_bytes * row_count for _, width_bytes in _AROUND]
+        sizes = [piece.size_bytes(row_count, body_bytes) for piece in plan.pieces]
+        self._pieces = Pieces([self._validity_ends[-1], *around, *sizes])
+        self._pieces.array(0, np.uint8, self._validity_ends[-1])[:] = 0
+        first = 1 + len(_AROUND)
+        self.envelope = self._pieces.table[1:first]
+        self.table = np.zeros((compiled.column_count, _SLOTS), np.int64)
+        self.table.reshape(-1)[plan.slots] = self._pieces.table[first:]
+        self.table.reshape(-1)[plan.validity_slots] = self._pieces.addresses[0] + np.array(self._validity_ends[:-1])
+        for piece in plan.offsets.values():
+            self._pieces.array(piece, np.int32, 1)[0] = 0
         for column in compiled.columns:
             self._put_defaults(column)
-
-    def _piece(self, size_bytes: int) -> int:
-        self._sizes.append(size_bytes)
-        return len(self._sizes) - 1
-
-    def _plan(self, column: Column, room: int, body_bytes: int) -> None:
-        """`room`: the most values that the column can get."""
-        number, type_ = column.number, column.field.type
-        is_text = type_ in (Type.STRING, Type.BYTES)
-        if column.is_list or is_text:
-            self._offsets[number] = self._piece(4 * (room + 1))
-        if not column.is_list and number >= 0:
-            self._values[number] = self._piece(body_bytes if is_text else room * _WIDTHS_BYTES[type_])
-        if column.is_nullable:
-            self._validity[number] = self._sizes[0]
-            self._sizes[0] += -(-room // 64) * 8
-        for child in column.children:
-            self._plan(child, body_bytes // child.least_bytes if column.is_list else room, body_bytes)
-
-    def _table(self) -> npt.NDArray[np.int64]:
-        addresses_ = self._pieces.addresses
-        table = np.zeros((self._compiled.column_count, COLUMN_BYTES // 8), np.int64)
-        for number, piece in self._values.items():
-            table[number, 0] = addresses_[piece]
-        for number, piece in self._offsets.items():
-            table[number, 1] = addresses_[piece]
-            self._pieces.array(piece, np.int32, 1)[0] = 0
-        for number, place in self._validity.items():
-            table[number, 2] = addresses_[0] + place
-        self._pieces.array(0, np.uint8, self._sizes[0])[:] = 0
-        return table
 
     def _put_defaults(self, column: Column) -> None:
         """Fixed-width fields that records may lack have their default from the start."""
@@ -152,8 +190,8 @@ class _Buffers:
         if column.number < 0:
             for child in column.children:
                 self._put_defaults(child)
-        elif column.may_be_missing and column.number in self._values and column.number not in self._offsets:
-            piece = self._values[column.number]
+        elif column.may_be_missing and column.number in self._plan.values and column.number not in self._plan.offsets:
+            piece = self._plan.values[column.number]
             if field.type is Type.UUID:
                 values = self._pieces.array(piece, np.uint8, self._row_count * _UUID_BYTES)
                 values.reshape(-1, _UUID_BYTES)[:] = np.frombuffer(field.default, np.uint8)
@@ -168,7 +206,7 @@ class _Buffers:
         count = self._row_count
         around = [
             pa.Array.from_buffers(arrow, count, [None, self._pieces.buffer(piece, width_bytes * count)])
-            for (arrow, width_bytes), piece in zip(_AROUND, self._envelope, strict=True)
+            for piece, (arrow, width_bytes) in enumerate(_AROUND, 1)
         ]
         columns = self._compiled.columns
         types = schema.types[len(ENVELOPE) : -1]
@@ -189,24 +227,25 @@ class _Buffers:
             ]
             return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
         validity = None
-        if number in self._validity:
-            validity = self._pieces.buffer(0, self._sizes[0]).slice(self._validity[number], -(-length // 8))
+        if number in self._plan.validity:
+            start = self._validity_ends[self._plan.validity[number][0]]
+            validity = self._pieces.buffer(0, self._validity_ends[-1]).slice(start, -(-length // 8))
         buffers = [validity]
         children = []
-        if number in self._offsets:
-            offsets = self._pieces.array(self._offsets[number], np.int32, length + 1)
+        if number in self._plan.offsets:
+            offsets = self._pieces.array(self._plan.offsets[number], np.int32, length + 1)
             if is_top:
                 self._catch_up(column, offsets, length)
             value_count = int(offsets[length])
-            buffers.append(self._pieces.buffer(self._offsets[number], 4 * (length + 1)))
+            buffers.append(self._pieces.buffer(self._plan.offsets[number], 4 * (length + 1)))
             if column.is_list:
                 children = [self._array(column.children[0], arrow.value_type, value_count, is_top=False)]
             else:
-                buffers.append(self._pieces.buffer(self._values[number], value_count))
+                buffers.append(self._pieces.buffer(self._plan.values[number], value_count))
         else:
             if type_ is Type.UUID:
                 buffers.append(_uuid_offsets(length))
-            buffers.append(self._fixed(type_, self._values[number], length))
+            buffers.append(self._fixed(type_, self._plan.values[number], length))
         return pa.Array.from_buffers(arrow, length, buffers, children=children)
 
     def _fixed(self, type_: Type, piece: int, length: int) -> pa.Buffer:
