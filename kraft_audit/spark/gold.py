@@ -14,7 +14,7 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from kraft_audit.spark.gold_tables import CHANGE_FEED
-from kraft_audit.spark.lake import COMMIT_ATTEMPTS, DeltaLake, Lake
+from kraft_audit.spark.lake import COMMIT_ATTEMPTS, DeltaLake, Lake, one_line
 from kraft_audit.spark.ledger import Ledger, contract_schema
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_stage import reason
@@ -119,15 +119,15 @@ class GoldLake:
         for attempt in range(COMMIT_ATTEMPTS):
             # The look and the merge are of one version of the table: whoever commits between them wins.
             known = lake.open(table)
-            if version is not None and (known.transaction_version(application) or 0) >= version:
-                return False
             try:
+                if version is not None and (known.transaction_version(application) or 0) >= version:
+                    return False
                 self._merge_small(known, merge, transactions)
             except CommitFailedError:
                 time.sleep(min(0.05 * 2**attempt, 2.0))  # perhaps the same transaction by another run
-            except DeltaError as problem:
-                told = " ".join(str(problem).split())[:500]
-                raise InputError(lake.table_uri(table), f"cannot be merged into: {told}") from problem
+            except (OSError, DeltaError, pa.ArrowException) as problem:
+                # A full or failing disk comes as any of the three.
+                raise InputError(lake.table_uri(table), f"cannot be merged into: {one_line(problem)}") from problem
             else:
                 return True
         raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")

@@ -1,9 +1,9 @@
 """What a failing file system does to a run and to a reading: at the n-th call, for one n after the other.
 
-`python -m tests.hostile.io_errors lake|input LOGS FOLDER POINTS SEED` is started with `io_faults.c` preloaded (see
-`preloaded`). It counts the calls of an undisturbed run, lets one of them fail, and looks at what came out: the run ends
-by itself or with a typed error, and the run after it gives the same tables; a reading says what it could not read.
-POINTS of each kind of fault are spread over all calls, 0 is every one. Prints one JSON object.
+`python -m tests.hostile.io_errors lake|findings|risk|input LOGS FOLDER POINTS SEED` is started with `io_faults.c`
+preloaded (see `preloaded`). It counts the calls of an undisturbed run, lets one of them fail, and looks at what came
+out: the run ends by itself or with a typed error, and the run after it gives the same tables; a reading says what it
+could not read. POINTS of each kind of fault are spread over all calls, 0 is every one. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ import yaml
 from kraft_audit.analyze import analyze
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.settings import FleetSettings, load_fleet
+from kraft_audit.spark.gold_steps import GoldSteps
+from kraft_audit.spark.gold_tables import GOLD
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import Manifest, manifest_of
-from kraft_audit.spark.run import Run
+from kraft_audit.spark.run import Run, Step
 from kraft_audit.spark.source import StagingReader
 from kraft_audit.spark.spark_stage import StageError
 from kraft_audit.spark.tables import LAKE_TABLES
@@ -44,6 +46,7 @@ from kraft_codec.storage import open_storage
 NAMES, READS, WRITES = 1, 2, 4
 EVERY_KIND: Final = NAMES | READS | WRITES
 WHEN: Final = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
+WHEN_WRITTEN: Final = {"first_seen_ms", "last_seen_ms", "changed_ms", "as_of_ms", *WHEN}
 ROOM_TO_SAY: Final = 12
 
 
@@ -81,7 +84,8 @@ class Outcome:
 
 def main(arguments: list[str]) -> int:
     what, logs, folder, points, seed = arguments
-    work = {"lake": lake_survives, "input": input_is_accounted_for}[what]
+    steps = {"findings": findings_survive, "risk": risk_survives}
+    work = {"lake": lake_survives, "input": input_is_accounted_for, **steps}[what]
     started = time.monotonic()
     outcome = work(Path(logs), Path(folder), int(points), random.Random(int(seed)))  # noqa: S311
     told = {
@@ -118,13 +122,7 @@ def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) 
     def fresh() -> FleetSettings:
         nonlocal number
         number += 1
-        file = folder / f"{number}.yaml"
-        clusters = [{"name": "one", "paths": [str(logs)]}]
-        key = str(folder / "redaction.key")
-        file.write_text(
-            yaml.safe_dump({"lake": str(folder / f"lake-{number}"), "redaction_key_file": key, "clusters": clusters})
-        )
-        return load_fleet(file, environment={})
+        return _fleet(logs, folder, str(number))
 
     undisturbed = fresh()
     run(undisturbed)
@@ -149,6 +147,85 @@ def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) 
                 outcome.say(fault, nth, f"other tables after the next run, {failed}")
             shutil.rmtree(fleet.lake)
     return outcome
+
+
+def _fleet(logs: Path, folder: Path, name: str) -> FleetSettings:
+    """One cluster, and a lake of that name; all lakes have one key."""
+    file = folder / f"{name}.yaml"
+    clusters = [{"name": "one", "paths": [str(logs)]}]
+    key = str(folder / "redaction.key")
+    settings = {"lake": str(folder / f"lake-{name}"), "redaction_key_file": key, "clusters": clusters}
+    file.write_text(yaml.safe_dump(settings))
+    return load_fleet(file, environment={})
+
+
+def findings_survive(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
+    """The step that merges findings, on a lake whose plan is closed; it needs no Spark for so few."""
+    return _gold_survives(logs, folder, points, chance, Step.FINDINGS, _no_session)
+
+
+def risk_survives(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
+    """The step behind it, by one Spark session; of tables so small Python reads the rows and merges what was found."""
+    from kraft_audit.spark.session import spark_session
+
+    session = spark_session("kraft-audit tests", settings={"spark.master": "local[1]"})
+    try:
+        return _gold_survives(logs, folder, points, chance, Step.RISK, lambda: session)
+    finally:
+        session.stop()
+
+
+def _no_session() -> Any:
+    raise AssertionError("Spark was started")
+
+
+def _gold_survives(
+    logs: Path, folder: Path, points: int, chance: random.Random, step: Step, session: Callable[[], Any]
+) -> Outcome:
+    """One gold step on copies of a lake, with one fault each; the next run must bring what an undisturbed one did."""
+    outcome = Outcome()
+    closed = _fleet(logs, folder, "closed")
+    run(closed)
+
+    def gold(fleet: FleetSettings, only: Step) -> None:
+        lake = DeltaLake(fleet.lake)
+        Run(fleet, lake, _nothing_to_stage, lambda _: None, GoldSteps(fleet, lake, session)).one_step(only)
+
+    if step is Step.RISK:
+        gold(closed, Step.FINDINGS)
+
+    def fresh() -> FleetSettings:
+        fleet = closed.model_copy(update={"lake": str(folder / "copy")})
+        shutil.rmtree(fleet.lake, ignore_errors=True)
+        shutil.copytree(closed.lake, fleet.lake)
+        return fleet
+
+    undisturbed = fresh()
+    gold(undisturbed, step)
+    expected = gold_hash(undisturbed.lake)
+    for fault in OF_A_LAKE:
+        counting = fresh()
+        with_fault(Path(counting.lake), 0, fault, lambda fleet=counting: gold(fleet, step))
+        outcome.calls[fault.name] = calls = DISARM()
+        for nth in spread(calls, points, chance):
+            fleet = fresh()
+            problem = with_fault(Path(fleet.lake), nth, fault, lambda fleet=fleet: gold(fleet, step))
+            outcome.faults[fault.name] += 1
+            outcome.ended[type(problem).__name__ if problem else "as if nothing had been"] += 1
+            if problem is not None and not isinstance(problem, InputError):
+                outcome.say(fault, nth, traced(problem))
+            try:
+                gold(fleet, step)
+            except Exception as again:
+                outcome.say(fault, nth, f"the next run: {traced(again)}")
+                continue
+            if gold_hash(fleet.lake) != expected:
+                outcome.say(fault, nth, "other tables after the next run")
+    return outcome
+
+
+def _nothing_to_stage(number: int) -> Manifest:
+    raise AssertionError(f"plan {number} was staged")
 
 
 def input_is_accounted_for(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
@@ -235,6 +312,19 @@ def lake_hash(lake_uri: str) -> dict[str, str]:
         kept = found.select([name for name in contract.column_names if name not in WHEN]).to_pylist()
         lines = sorted(json.dumps(row, default=str) for row in kept)
         hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashes
+
+
+def gold_hash(lake_uri: str) -> dict[str, str]:
+    """The same of the gold tables that are there, without the columns that say when they were written."""
+    lake = DeltaLake(lake_uri)
+    hashes = {}
+    for table, contract in GOLD.items():
+        if lake.exists(table):
+            kept = [name for name in contract.column_names if name not in WHEN_WRITTEN]
+            found = lake.query(f"SELECT {', '.join(kept)} FROM {table}", table)  # noqa: S608  # our own names
+            lines = sorted(json.dumps(row, default=str, sort_keys=True) for row in found.to_pylist())
+            hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return hashes
 
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.ci
 
 
 @pytest.fixture
-def disturbed(samples: Path, tmp_path: Path, project_root: Path) -> Callable[[str, str], dict[str, Any]]:
-    def run(what: str, sample: str) -> dict[str, Any]:
+def disturbed(samples: Path, tmp_path: Path, project_root: Path) -> Callable[..., dict[str, Any]]:
+    def run(what: str, sample: str, points: int = POINTS) -> dict[str, Any]:
         if shutil.which("cc") is None:
             pytest.skip("no C compiler is here to build the library that makes calls fail")
         logs = tmp_path / "logs" / sample
@@ -32,21 +32,36 @@ def disturbed(samples: Path, tmp_path: Path, project_root: Path) -> Callable[[st
                 then = file.stat().st_mtime - AGE_S
                 os.utime(file, (then, then))
         try:
-            return preloaded(what, logs, tmp_path, POINTS, SEED, project_root)
+            return preloaded(what, logs, tmp_path, points, SEED, project_root)
         except subprocess.CalledProcessError as problem:
             pytest.skip(f"the library that makes calls fail cannot be built here: {problem.stderr.decode()[:200]}")
 
     return run
 
 
-def test_a_run_survives_an_error_of_any_call_on_its_lake(disturbed: Callable[[str, str], dict[str, Any]]) -> None:
+def test_a_run_survives_an_error_of_any_call_on_its_lake(disturbed: Callable[..., dict[str, Any]]) -> None:
     done = disturbed("lake", "torn-write")
     assert done["wrong"] == []
     assert done["faults"].keys() == {fault.name for fault in OF_A_LAKE}
     assert done["ended"]["InputError"] + done["ended"].get("StageError", 0) > POINTS, "most faults are met"
 
 
-def test_a_reading_tells_an_error_of_any_call_on_its_input(disturbed: Callable[[str, str], dict[str, Any]]) -> None:
+def test_findings_survive_an_error_of_any_call_on_their_lake(disturbed: Callable[..., dict[str, Any]]) -> None:
+    done = disturbed("findings", "torn-write")
+    assert done["wrong"] == []
+    assert done["faults"].keys() == {fault.name for fault in OF_A_LAKE}
+    assert done["ended"]["InputError"] > POINTS
+
+
+def test_risk_survives_an_error_of_any_call_on_its_lake(disturbed: Callable[..., dict[str, Any]]) -> None:
+    """Fewer points: each takes seconds of Spark."""
+    done = disturbed("risk", "torn-write", -(-POINTS // 3))
+    assert done["wrong"] == []
+    assert done["faults"].keys() == {fault.name for fault in OF_A_LAKE}
+    assert done["ended"]["InputError"]
+
+
+def test_a_reading_tells_an_error_of_any_call_on_its_input(disturbed: Callable[..., dict[str, Any]]) -> None:
     done = disturbed("input", "divergence")
     assert done["wrong"] == []
     assert done["faults"].keys() == {fault.name for fault in OF_AN_INPUT}

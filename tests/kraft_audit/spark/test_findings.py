@@ -24,6 +24,7 @@ from kraft_audit.spark.gold_tables import FINDINGS
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,6 +188,25 @@ def test_the_same_plan_is_merged_once_whoever_comes_first(plans: Plans, monkeypa
     monkeypatch.setattr(DeltaLake, "open", look)
     assert not other.gold.merge("findings", merge, 2)
     assert plans.lake.open("findings").version() == before
+    assert seen(plans.lake) == model(plans.said)
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "\x1b[31mNo space left\nat all"), pa.ArrowInvalid("cut\x1b[0m")])
+def test_a_disk_that_fails_in_a_merge_is_told_in_one_line(
+    plans: Plans, table: FindingsTable, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """Whatever class the library raises, and without the colours of its own stack."""
+    plans.close({"a": [found("a", "t-0")]})
+
+    def fails(*_: object) -> NoReturn:
+        raise problem
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GoldLake, "_merge_small", fails)
+        with pytest.raises(InputError, match="findings: cannot be merged into: ") as told:
+            table.update(NOW_MS)
+    assert not set("\x1b\n") & set(str(told.value))
+    table.update(NOW_MS)
     assert seen(plans.lake) == model(plans.said)
 
 
