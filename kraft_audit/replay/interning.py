@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_audit.replay.kernels.layout import UUID_STRIDE, WORD_BYTES
+from kraft_audit.replay.kernels.layout import SLACK_BYTES, UUID_STRIDE
 from kraft_audit.replay.kernels.native import kernel
 
 UUID_BYTES: Final = 16
@@ -98,13 +98,14 @@ class UuidNumbers:
 class TextTable:
     """Texts by number as a kernel reads them: `places` are pairs of start and length in `characters`, in bytes.
 
-    Behind the characters there is room for a word, so that they may be copied by words.
+    Behind the characters there is room for SLACK_BYTES, so that they may be copied by words.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.count = 0
         self.places = np.zeros((0, 2), np.int64)
-        self.characters = np.zeros(WORD_BYTES, np.uint8)
+        self.characters = np.zeros(SLACK_BYTES, np.uint8)
+        self.longest = 0
         self._used = 0
         for number, text in enumerate(texts):
             self.set(number, text)
@@ -114,12 +115,13 @@ class TextTable:
         self.reach(number + 1)
         octets = text.encode()
         end = self._used + len(octets)
-        if end + WORD_BYTES > len(self.characters):
-            larger = np.zeros(2 * end + WORD_BYTES, np.uint8)
+        if end + SLACK_BYTES > len(self.characters):
+            larger = np.zeros(2 * end + SLACK_BYTES, np.uint8)
             larger[: self._used] = self.characters[: self._used]
             self.characters = larger
         self.characters[self._used : end] = np.frombuffer(octets, np.uint8)
         self.places[number] = self._used, len(octets)
+        self.longest = max(self.longest, len(octets))
         self._used = end
 
     def reach(self, count: int) -> None:

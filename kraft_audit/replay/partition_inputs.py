@@ -54,16 +54,17 @@ class PartitionInputs:
         rows = np.empty((len(self.offsets), layout.INPUT_CELLS), np.int32)
         first = longest = 0
         for part in self.parts:
+            for number, (first_offset, values) in part.values.items():
+                arena[used : used + len(values)] = values
+                part.table[layout.IN_LISTS + 4 * number + 3] = used - first_offset
+                used += len(values)
             found = kernel("fill_inputs")(
                 part.table.ctypes.data,
                 part.row_count,
                 rows.ctypes.data + layout.INPUT_BYTES * first,
-                arena.ctypes.data,
-                used,
             )
             longest = max(longest, found)
             first += part.row_count
-            used += part.value_count
         return rows, longest
 
 
@@ -94,11 +95,15 @@ def _column(batches: list[pa.RecordBatch], name: str, type_: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One record type of a window as the kernel reads it: `table` holds addresses in what `held` keeps alive."""
+    """One record type of a window as the kernel reads it: `table` holds addresses in what `held` keeps alive.
+
+    `values`: of each list column, the first offset and all values, which go into the arena.
+    """
 
     table: Int64s
     row_count: int
     value_count: int
+    values: dict[int, tuple[int, Int32s]]
     held: tuple[Any, ...]
 
 
@@ -114,6 +119,7 @@ def _part(batch: pa.RecordBatch, topics: UuidNumbers, directories: UuidNumbers) 
     table[layout.IN_TOPIC] = topic_numbers.ctypes.data
     held.append(topic_numbers)
     value_count = 0
+    lists: dict[int, tuple[int, Int32s]] = {}
     for number, name in _LISTS.items():
         column = batch.column(name)
         first, end = _bounds(column)
@@ -121,16 +127,14 @@ def _part(batch: pa.RecordBatch, topics: UuidNumbers, directories: UuidNumbers) 
             values = directories.numbers(uuid_values(column.values.slice(first, end - first)))
         else:
             values = column.values.slice(first, end - first).to_numpy(zero_copy_only=False)
-            values = np.ascontiguousarray(values, np.int32)
-        held.append(values)
+        lists[number] = (first, values)
         validity, offsets = column.buffers()[:2]
         at = layout.IN_LISTS + 4 * number
         table[at] = offsets.address + 4 * column.offset
         table[at + 1] = validity.address if validity is not None and column.null_count else 0
         table[at + 2] = column.offset
-        table[at + 3] = values.ctypes.data - 4 * first
         value_count += end - first
-    return _Part(table, batch.num_rows, value_count, tuple(held))
+    return _Part(table, batch.num_rows, value_count, lists, tuple(held))
 
 
 def _bounds(column: pa.ListArray) -> tuple[int, int]:

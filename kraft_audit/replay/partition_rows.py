@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -68,6 +69,7 @@ class PartitionRows:
     def batch(
         self,
         block: Addresses,
+        output: Numbers,
         events: Events,
         topic_names: TextTable,
         topics: UuidNumbers,
@@ -76,9 +78,8 @@ class PartitionRows:
         """The output rows that the control block counts, by the events they are of."""
         count = int(block[layout.OUTPUT_COUNT])
         sources = _sources(events, topic_names, topics, directories)
-        totals = np.zeros(len(layout.OUT_TEXTS) + layout.OUT_LIST_COUNT, np.int64)
-        kernel("measure_output")(block.ctypes.data, sources.ctypes.data, totals.ctypes.data)
-        made = _Buffers(count, totals)
+        topic_bytes = int(topic_names.places[output[:count, layout.TOPIC], 1].sum())
+        made = _Buffers(count, topic_bytes, block[layout.OUTPUT_LENGTHS :].tolist())
         kernel("fill_output")(block.ctypes.data, sources.ctypes.data, made.table.ctypes.data)
         directory_offsets = made.numbers[layout.OUT_LISTS + 2 * layout.DIRECTORIES]
         columns = made.columns()
@@ -98,24 +99,24 @@ class PartitionRows:
 class _Buffers:
     """Room for every column: `numbers` by their place in the table of addresses that the kernel gets."""
 
-    def __init__(self, count: int, totals: Addresses) -> None:
+    def __init__(self, count: int, topic_bytes: int, list_lengths: Sequence[int]) -> None:
         self.count = count
         self.numbers: dict[int, Numbers] = {}
-        sizes = totals.tolist()
         for place, type_ in _NUMBERS.values():
             self.numbers[place] = np.empty(count, type_)
         for place in layout.OUT_FLAGS:
             self.numbers[place] = np.empty(count, np.uint8)
-        uuids = {layout.OUT_TOPIC_ID: count, layout.OUT_DIRECTORY_TEXT: sizes[4 + layout.DIRECTORIES]}
+        uuids = {layout.OUT_TOPIC_ID: count, layout.OUT_DIRECTORY_TEXT: list_lengths[layout.DIRECTORIES]}
         for place, uuid_count in uuids.items():
-            self.numbers[place] = np.empty(UUID_TEXT_CHARACTERS * uuid_count + layout.UUID_STRIDE, np.uint8)
-        for number, place in enumerate(layout.OUT_TEXTS):
+            self.numbers[place] = np.empty(UUID_TEXT_CHARACTERS * uuid_count + layout.SLACK_BYTES, np.uint8)
+        characters = (topic_bytes, *(count * texts.longest for texts in (_CAUSES, _ELECTIONS, _RECOVERY_STATES)))
+        for place, most_bytes in zip(layout.OUT_TEXTS, characters, strict=True):
             self.numbers[place] = np.empty(count + 1, np.int32)
-            self.numbers[place + 1] = np.empty(sizes[number] + layout.WORD_BYTES, np.uint8)
+            self.numbers[place + 1] = np.empty(most_bytes + layout.SLACK_BYTES, np.uint8)
         for number in range(layout.OUT_LIST_COUNT):
             place = layout.OUT_LISTS + 2 * number
             self.numbers[place] = np.empty(count + 1, np.int32)
-            self.numbers[place + 1] = np.empty(sizes[len(layout.OUT_TEXTS) + number], np.int32)
+            self.numbers[place + 1] = np.empty(list_lengths[number] + layout.SLACK_BYTES // 4, np.int32)
         for place in (*layout.OUT_TEXTS, *range(layout.OUT_LISTS, layout.OUT_COLUMNS, 2)):
             self.numbers[place][0] = 0
         self.table = np.zeros(layout.OUT_COLUMNS, np.int64)
@@ -135,7 +136,8 @@ class _Buffers:
             found[name] = _array(_TYPES[name], self.count, buffers)
         for name, number in _LISTS.items():
             place = layout.OUT_LISTS + 2 * number
-            values = _array(pa.int32(), len(self.numbers[place + 1]), [None, self.numbers[place + 1]])
+            value_count = int(self.numbers[place][self.count])
+            values = _array(pa.int32(), value_count, [None, self.numbers[place + 1]])
             found[name] = _array(_TYPES[name], self.count, [self._validity(name), self.numbers[place]], [values])
         return found
 

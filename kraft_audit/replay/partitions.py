@@ -109,11 +109,11 @@ class PartitionReplay:
         self._block[layout.LONGEST_LIST] = max(int(self._block[layout.LONGEST_LIST]), longest)
         contexts = np.empty(event_count * layout.CONTEXT_BYTES // 4, np.int32)
         problems = np.empty((event_count, 2), np.int32)
-        scratch = np.empty(layout.PARTITION_CELLS, np.int32)
-        self._point(rows, events, contexts, problems, scratch)
+        self._point(rows, events, contexts, problems)
         status = -1
         while status != layout.DONE:
             self._block[layout.OUTPUT_COUNT] = self._block[layout.OUTPUT_VALUES] = 0
+            self._block[layout.OUTPUT_LENGTHS :] = 0
             status = kernel("replay_events")(self._block.ctypes.data)
             if self._block[layout.OUTPUT_COUNT]:
                 yield self._batch(events)
@@ -146,6 +146,8 @@ class PartitionReplay:
             output[:, layout.ELECTION] = causes.NO_ELECTION
             output[:, layout.EXPECTED_ELR + 1] = -1
             self._point_output(len(chosen))
+            self._block[layout.OUTPUT_LENGTHS : layout.SLOT_COUNT - 1] = chosen[:, layout.LISTS + 1 :: 2].sum(axis=0)
+            self._block[layout.SLOT_COUNT - 1] = 0
             yield self._batch(events)
 
     def _effective_min_isr(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -215,7 +217,7 @@ class PartitionReplay:
         self._block[layout.OUTPUT_CAPACITY] = MAX_BATCH_ROWS
         self._block[layout.OUTPUT_COUNT] = count
 
-    def _point(self, rows: Any, events: Events, contexts: Any, problems: Any, scratch: Any) -> None:
+    def _point(self, rows: Any, events: Events, contexts: Any, problems: Any) -> None:
         self._point_output(0)
         block = self._block
         block[layout.INPUTS_AT] = rows.ctypes.data
@@ -226,14 +228,15 @@ class PartitionReplay:
         block[layout.SECOND_OPERANDS_AT] = events.second.ctypes.data
         block[layout.CONTEXTS_AT] = contexts.ctypes.data
         block[layout.PROBLEMS_AT] = problems.ctypes.data
-        block[layout.SCRATCH_AT] = scratch.ctypes.data
         block[layout.EVENT_COUNT] = len(events.offsets)
         block[layout.NEXT_EVENT] = block[layout.IS_RESUMED] = block[layout.PROBLEM_COUNT] = 0
 
     def _batch(self, events: Events) -> pa.RecordBatch:
         """The output rows as a batch of the table."""
         self._context.topic_names.reach(self._topics.count)
-        return self._rows.batch(self._block, events, self._context.topic_names, self._topics, self._directories)
+        return self._rows.batch(
+            self._block, self._output, events, self._context.topic_names, self._topics, self._directories
+        )
 
 
 def _larger(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

@@ -5,6 +5,7 @@ Array indexing in numba costs bounds wraparound and descriptors; an unaligned lo
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -24,12 +25,18 @@ _OPTIONS = {"error_model": "numpy", "boundscheck": False, "no_cpython_wrapper": 
 
 def inlined(function: Function) -> Function:
     """A helper that is always inlined into the kernel that calls it."""
-    return cast(Function, njit(forceinline=True, **_OPTIONS)(function))
+    return _of_integers(function, forceinline=True)
 
 
 def shared(function: Function) -> Function:
     """A helper that LLVM may keep as a function of its own: for the rare and the large."""
-    return cast(Function, njit(**_OPTIONS)(function))
+    return _of_integers(function)
+
+
+def _of_integers(function: Function, **options: bool) -> Function:
+    """Compiled once, for int64: left to itself, numba compiles anew for every constant that it is called with."""
+    arguments = (types.int64,) * len(inspect.signature(function).parameters)
+    return cast(Function, njit(arguments, **_OPTIONS, **options)(function))
 
 
 def _declare(name: str, argument_count: int, generate: Callable[..., Any]) -> Callable[..., Any]:

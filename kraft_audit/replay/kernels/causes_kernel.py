@@ -59,12 +59,14 @@ from kraft_audit.replay.kernels.layout import (
     LAST_OFFSET,
     LAST_TIME,
     LEADER,
+    LIST_COUNT,
     LISTS,
     LOG_DIRS_MARKER,
     MARKER_EVENT,
     NO_MARKER,
     OFFSETS_AT,
     OPERATION_GAP_MS,
+    OUTPUT_LENGTHS,
     RECOVERY_STATE,
     REGISTER_MARKER,
     REMOVING_REPLICAS,
@@ -78,10 +80,9 @@ from kraft_audit.replay.kernels.layout import (
 from kraft_audit.replay.kernels.memory_rows import (
     cell,
     element,
-    first_missing,
     is_in,
     length_of_list,
-    missing_count,
+    missing,
     set_cell,
     set_slot,
     slot,
@@ -140,6 +141,19 @@ def link_operations(block: int) -> int:
     return 0
 
 
+@inlined
+def _is_last_known(block: int, old_lists: int, leader: int) -> bool:
+    return length_of_list(old_lists, LAST_KNOWN_ELR) == 1 and is_in(block, old_lists, LAST_KNOWN_ELR, leader)
+
+
+@inlined
+def _unclean_election_of(block: int, old_lists: int, leader: int) -> int:
+    """The last known leader leads where nobody else is in ISR or ELR; itself it may have left them by this record."""
+    others = length_of_list(old_lists, ISR) + length_of_list(old_lists, ELR)
+    others -= is_in(block, old_lists, ISR, leader) + is_in(block, old_lists, ELR, leader)
+    return BY_LAST_KNOWN if others == 0 and _is_last_known(block, old_lists, leader) else UNCLEAN
+
+
 @shared
 def election_of(block: int, old: int, new: int, record: int) -> int:
     """How the leader field of a change came about (PartitionChangeBuilder.electLeader 4.3.0, told backwards)."""
@@ -168,19 +182,6 @@ def election_of(block: int, old: int, new: int, record: int) -> int:
     if not (recovering and is_alone):
         return BY_ISR
     return _unclean_election_of(block, old_lists, leader)
-
-
-@inlined
-def _is_last_known(block: int, old_lists: int, leader: int) -> bool:
-    return length_of_list(old_lists, LAST_KNOWN_ELR) == 1 and is_in(block, old_lists, LAST_KNOWN_ELR, leader)
-
-
-@inlined
-def _unclean_election_of(block: int, old_lists: int, leader: int) -> int:
-    """The last known leader leads where nobody else is in ISR or ELR; itself it may have left them by this record."""
-    others = length_of_list(old_lists, ISR) + length_of_list(old_lists, ELR)
-    others -= is_in(block, old_lists, ISR, leader) + is_in(block, old_lists, ELR, leader)
-    return BY_LAST_KNOWN if others == 0 and _is_last_known(block, old_lists, leader) else UNCLEAN
 
 
 @shared
@@ -215,7 +216,7 @@ def _repeats(block: int, old: int, new: int, record: int) -> bool:
     for number in (ISR, ELR):
         if length_of_list(old + 4 * LISTS, number) != length_of_list(new + 4 * LISTS, number):
             return False
-        if missing_count(block, old + 4 * LISTS, number, new + 4 * LISTS, number) > 0:
+        if missing(block, old + 4 * LISTS, number, new + 4 * LISTS, number)[0] > 0:
             return False
     return True
 
@@ -244,7 +245,7 @@ def _cause_by_marker(block: int, event: int, old: int, new: int, record: int) ->
             return UNCLEAN_SHUTDOWN if slot(block, ELR_LEVEL) > 0 and not in_new_elr else REGISTERED
         was_eligible = is_in(block, old + 4 * LISTS, ELR, broker)
         # A leader that brings somebody into the ISR may empty the ELR just before the broker comes back.
-        joined = cell(record, LEADER) == -2 and missing_count(block, new + 4 * LISTS, ISR, old + 4 * LISTS, ISR) > 0
+        joined = cell(record, LEADER) == -2 and missing(block, new + 4 * LISTS, ISR, old + 4 * LISTS, ISR)[0] > 0
         is_clean_up = not in_new_elr and not joined
         if marker == REGISTER_MARKER and is_clean_up and (was_eligible or _repeats(block, old, new, record)):
             return UNCLEAN_SHUTDOWN
@@ -271,9 +272,9 @@ def _cause_by_reassignment(block: int, old: int, new: int) -> int:
     if not was_moving:
         return REASSIGNMENT_COMPLETED
     if adding > 0:
-        went_back = missing_count(block, old_lists, ADDING_REPLICAS, new_lists, REPLICAS) == adding
+        went_back = missing(block, old_lists, ADDING_REPLICAS, new_lists, REPLICAS)[0] == adding
     else:
-        went_back = missing_count(block, old_lists, REMOVING_REPLICAS, new_lists, REPLICAS) == 0
+        went_back = missing(block, old_lists, REMOVING_REPLICAS, new_lists, REPLICAS)[0] == 0
     return REASSIGNMENT_CANCELLED if went_back else REASSIGNMENT_COMPLETED
 
 
@@ -285,7 +286,7 @@ def _cause_by_leader(election: int) -> int:
         return LEADER_EPOCH_BUMPED
     if election == BY_PREFERENCE:
         return PREFERRED_ELECTION
-    if election in (UNCLEAN, BY_LAST_KNOWN):
+    if election == UNCLEAN or election == BY_LAST_KNOWN:  # noqa: SIM109 (a tuple costs the compiler more)
         return UNCLEAN_ELECTION
     return LEADER_ELECTION
 
@@ -314,12 +315,12 @@ def cause_of(block: int, event: int, old: int, new: int, record: int, election: 
         return DIRECTORY_ASSIGNED
     if cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:
         return _cause_by_leader(election)
-    lost = missing_count(block, old_lists, ISR, new_lists, ISR)
-    gained = missing_count(block, new_lists, ISR, old_lists, ISR)
+    lost, who_left = missing(block, old_lists, ISR, new_lists, ISR)
+    gained, who_came = missing(block, new_lists, ISR, old_lists, ISR)
     if lost == 1 and gained == 0:
-        set_slot(block, FOUND_BROKER, first_missing(block, old_lists, ISR, new_lists, ISR))
+        set_slot(block, FOUND_BROKER, who_left)
     if gained == 1 and lost == 0:
-        set_slot(block, FOUND_BROKER, first_missing(block, new_lists, ISR, old_lists, ISR))
+        set_slot(block, FOUND_BROKER, who_came)
     if lost > 0 or gained > 0:
         if election == UNCLEAN:
             return UNCLEAN_ELECTION
@@ -362,7 +363,8 @@ def expect_elr(block: int, old: int, new: int, election: int, cause: int, target
     in_sync = 0 if election == BY_ELR else length_of_list(new_lists, ISR)
     count = 0
     # An unclean election leaves nobody eligible, a full ISR needs nobody.
-    if election not in (UNCLEAN, BY_LAST_KNOWN) and in_sync < cell(old, EFFECTIVE_MIN_ISR):
+    is_clean = election != UNCLEAN and election != BY_LAST_KNOWN
+    if is_clean and in_sync < cell(old, EFFECTIVE_MIN_ISR):
         unclean = slot(block, FOUND_BROKER) if cause == UNCLEAN_SHUTDOWN else -1
         for number in (ELR, ISR):
             for at in range(length_of_list(old_lists, number)):
@@ -372,3 +374,4 @@ def expect_elr(block: int, old: int, new: int, election: int, cause: int, target
     set_cell(target, 0, start)
     set_cell(target, 1, count)
     set_slot(block, ARENA_USED, start + count)
+    set_slot(block, OUTPUT_LENGTHS + LIST_COUNT, slot(block, OUTPUT_LENGTHS + LIST_COUNT) + count)

@@ -1,7 +1,7 @@
 """Decoded columns into the rows that the partition kernel reads, and its output rows into Arrow's buffers.
 
-Each goes through its rows once and touches every byte once. What is written has room for what `measure_output` counted,
-and texts for a word more: they are copied by words.
+Each goes through its rows once and touches every byte once. What is written has room for what the output's lists and
+texts hold, and for SLACK_BYTES more.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ from kraft_audit.replay.kernels.layout import (
     OUT_HAS_EXPECTED_ELR,
     OUT_LEADER,
     OUT_LEADER_EPOCH,
-    OUT_LIST_COUNT,
     OUT_LISTS,
     OUT_MIN_ISR,
     OUT_PARTITION,
@@ -84,6 +83,8 @@ from kraft_audit.replay.kernels.layout import (
     PLACE_BYTES,
     RARE_BYTES,
     RECOVERY_STATE,
+    SHORT_LIST,
+    SLACK_BYTES,
     TOPIC,
     UUID_STRIDE,
     WORD_BYTES,
@@ -105,16 +106,8 @@ _UUID_CHARACTERS = 22
 
 
 @inlined
-def _copy_values(target: int, source: int, count: int) -> int:
-    """Copies int32 values; lists are so short that a call would cost more than this."""
-    for at in range(count):
-        store_int32(target + 4 * at, load_int32(source + 4 * at))
-    return target
-
-
-@inlined
-def _fill_input_list(columns: int, number: int, record: int, row: int, arena: int, used: int) -> int:
-    """One list of one record, its values into the arena; how many those are, -1 for a null list."""
+def _fill_input_list(columns: int, number: int, record: int, row: int) -> int:
+    """Where in the arena one list of one record stands; its length, -1 for a null list."""
     table = columns + 8 * (IN_LISTS + 4 * number)
     offsets = load_int64(table) + 4 * row
     start = load_int32(offsets)
@@ -122,18 +115,16 @@ def _fill_input_list(columns: int, number: int, record: int, row: int, arena: in
     validity = load_int64(table + 8)
     if validity != 0:
         bit = load_int64(table + 16) + row
-        if not (load_uint8(validity + (bit >> 3)) >> (bit & 7)) & 1:
-            length = -1
-    if length > 0:
-        _copy_values(arena + 4 * used, load_int64(table + 24) + 4 * start, length)
-    set_cell(record, INPUT_LISTS + 2 * number, used)
+        is_valid = (load_uint8(validity + (bit >> 3)) >> (bit & 7)) & 1
+        length = length if is_valid else -1
+    set_cell(record, INPUT_LISTS + 2 * number, start + load_int64(table + 24))
     set_cell(record, INPUT_LISTS + 2 * number + 1, length)
     return length
 
 
 @shared
-def fill_inputs(columns: int, count: int, rows: int, arena: int, used: int) -> int:
-    """The records of one type as input rows, their lists behind the `used` values of the arena.
+def fill_inputs(columns: int, count: int, rows: int) -> int:
+    """The records of one type as input rows; the values of their lists are in the arena already.
 
     Returns the length of the longest list.
     """
@@ -149,9 +140,7 @@ def fill_inputs(columns: int, count: int, rows: int, arena: int, used: int) -> i
         set_cell(record, INPUT_TOPIC, load_int32(slot(columns, IN_TOPIC) + 4 * row))
         set_cell(record, INPUT_PARTITION, load_int32(slot(columns, IN_PARTITION) + 4 * row))
         for number in range(LIST_COUNT):
-            length = _fill_input_list(columns, number, record, row, arena, used)
-            used += max(length, 0)
-            longest = max(longest, length)
+            longest = max(longest, _fill_input_list(columns, number, record, row))
     return longest
 
 
@@ -207,52 +196,25 @@ def merge_events(table: int) -> int:
 
 
 @inlined
-def _text_length(places: int, number: int) -> int:
-    return load_int64(places + PLACE_BYTES * number + 8)
-
-
-@shared
-def measure_output(block: int, sources: int, totals: int) -> int:
-    """Counts what the output rows need: characters of the four texts, then values of the eight lists."""
-    texts = sources + 8 * FROM_TEXTS
-    for number in range(4 + OUT_LIST_COUNT):
-        store_int64(totals + 8 * number, 0)
-    for row in range(slot(block, OUTPUT_COUNT)):
-        output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row
-        for number in range(4):
-            key = _text_key(output, number)
-            total = totals + 8 * number
-            store_int64(total, load_int64(total) + _text_length(load_int64(texts + 16 * number), key))
-        for number in range(LIST_COUNT):
-            total = totals + 8 * (4 + number)
-            store_int64(total, load_int64(total) + max(0, length_of_list(output + 4 * LISTS, number)))
-        total = totals + 8 * (4 + LIST_COUNT)
-        store_int64(total, load_int64(total) + max(0, cell(output, EXPECTED_ELR + 1)))
-    return 0
+def _put_words(target: int, source: int) -> int:
+    """Copies three words: a text, and what the next one overwrites."""
+    store_int64(target, load_int64(source))
+    store_int64(target + 8, load_int64(source + 8))
+    store_int64(target + 16, load_int64(source + 16))
+    return target
 
 
 @inlined
-def _text_key(output: int, number: int) -> int:
-    """Which text a row has, by the order of OUT_TEXTS."""
-    if number == 0:
-        return cell(output, TOPIC)
-    if number == 1:
-        return cell(output, CAUSE)
-    if number == 2:
-        return cell(output, ELECTION)
-    return 1 if cell(output, RECOVERY_STATE) != 0 else 0
-
-
-@inlined
-def _put_text(columns: int, column: int, sources: int, number: int, key: int, row: int) -> int:
-    """Writes one text behind those of the rows before it."""
+def _put_text(columns: int, column: int, texts: int, key: int, row: int) -> int:
+    """Writes one text behind those of the rows before it. `texts`: the addresses of its places and characters."""
     offsets = slot(columns, column) + 4 * row
     start = load_int32(offsets)
-    place = load_int64(sources + 8 * FROM_TEXTS + 16 * number) + PLACE_BYTES * key
+    place = slot(texts, 0) + PLACE_BYTES * key
     length = load_int64(place + 8)
-    source = load_int64(sources + 8 * FROM_TEXTS + 16 * number + 8) + load_int64(place)
+    source = slot(texts, 1) + load_int64(place)
     target = slot(columns, column + 1) + start
-    at = 0
+    _put_words(target, source)
+    at = SLACK_BYTES
     while at < length:
         store_int64(target + at, load_int64(source + at))
         at += WORD_BYTES
@@ -261,24 +223,18 @@ def _put_text(columns: int, column: int, sources: int, number: int, key: int, ro
 
 
 @inlined
-def _put_uuid(target: int, source: int) -> int:
-    store_int64(target, load_int64(source))
-    store_int64(target + 8, load_int64(source + 8))
-    store_int64(target + 16, load_int64(source + 16))
-    return target
-
-
-@inlined
 def _put_list(block: int, columns: int, number: int, row: int, start: int, length: int) -> int:
     """Writes one list behind those of the rows before it; returns where."""
     table = columns + 8 * (OUT_LISTS + 2 * number)
     offsets = load_int64(table) + 4 * row
     before = load_int32(offsets)
-    if length > 0:
-        _copy_values(load_int64(table + 8) + 4 * before, slot(block, ARENA_AT) + 4 * start, length)
-        store_int32(offsets + 4, before + length)
-    else:
-        store_int32(offsets + 4, before)
+    target = load_int64(table + 8) + 4 * before
+    source = slot(block, ARENA_AT) + 4 * start
+    store_int64(target, load_int64(source))
+    store_int64(target + 8, load_int64(source + 8))
+    for at in range(SHORT_LIST, length):
+        store_int32(target + 4 * at, load_int32(source + 4 * at))
+    store_int32(offsets + 4, before + max(0, length))
     return before
 
 
@@ -311,17 +267,18 @@ def _put_numbers(columns: int, sources: int, output: int, row: int) -> int:
 @shared
 def fill_output(block: int, sources: int, columns: int) -> int:
     """Writes the output rows into the columns; the first offset of every text and list is there already."""
+    texts = sources + 8 * FROM_TEXTS
     topic_ids = slot(sources, FROM_TOPIC_IDS)
     directories = slot(sources, FROM_DIRECTORIES)
     for row in range(slot(block, OUTPUT_COUNT)):
         output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row
         _put_numbers(columns, sources, output, row)
         topic = cell(output, TOPIC)
-        _put_uuid(slot(columns, OUT_TOPIC_ID) + _UUID_CHARACTERS * row, topic_ids + UUID_STRIDE * topic)
-        _put_text(columns, OUT_TOPIC, sources, 0, topic, row)
-        _put_text(columns, OUT_CAUSE, sources, 1, cell(output, CAUSE), row)
-        _put_text(columns, OUT_ELECTION, sources, 2, cell(output, ELECTION), row)
-        _put_text(columns, OUT_RECOVERY_STATE, sources, 3, _text_key(output, 3), row)
+        _put_words(slot(columns, OUT_TOPIC_ID) + _UUID_CHARACTERS * row, topic_ids + UUID_STRIDE * topic)
+        _put_text(columns, OUT_TOPIC, texts, topic, row)
+        _put_text(columns, OUT_CAUSE, texts + 16, cell(output, CAUSE), row)
+        _put_text(columns, OUT_ELECTION, texts + 32, cell(output, ELECTION), row)
+        _put_text(columns, OUT_RECOVERY_STATE, texts + 48, 1 if cell(output, RECOVERY_STATE) != 0 else 0, row)
         for number in range(LIST_COUNT):
             start = cell(output, LISTS + 2 * number)
             before = _put_list(block, columns, number, row, start, length_of_list(output + 4 * LISTS, number))
@@ -329,6 +286,6 @@ def fill_output(block: int, sources: int, columns: int) -> int:
                 values = load_int64(columns + 8 * (OUT_LISTS + 2 * number) + 8)
                 for at in range(before, before + max(0, length_of_list(output + 4 * LISTS, number))):
                     text = slot(columns, OUT_DIRECTORY_TEXT) + _UUID_CHARACTERS * at
-                    _put_uuid(text, directories + UUID_STRIDE * load_int32(values + 4 * at))
+                    _put_words(text, directories + UUID_STRIDE * load_int32(values + 4 * at))
         _put_list(block, columns, LIST_COUNT, row, cell(output, EXPECTED_ELR), cell(output, EXPECTED_ELR + 1))
     return 0

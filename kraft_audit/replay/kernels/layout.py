@@ -50,6 +50,7 @@ INPUT_BYTES = 4 * INPUT_CELLS
 FIRST_PARTITION = 0
 PARTITION_0 = 1
 TOPIC_MIN_ISR = 2
+LAST_PARTITION = 3  # the row of the one that was met last
 TOPIC_CELLS = 4
 TOPIC_BYTES = 4 * TOPIC_CELLS
 
@@ -96,7 +97,6 @@ LONG_LIST = 4_096
     FIRST_OPERANDS_AT,
     SECOND_OPERANDS_AT,
     CONTEXTS_AT,
-    SCRATCH_AT,
     PARTITION_COUNT,
     KEY_MASK,
     ARENA_USED,
@@ -119,8 +119,9 @@ LONG_LIST = 4_096
     LAST_MARKER,
     LAST_BROKER,
     OUTPUT_VALUES,
-    SLOT_COUNT,
-) = range(38)
+) = range(36)
+OUTPUT_LENGTHS = 36  # of the output's lists in all, and of the expected ELRs
+SLOT_COUNT = OUTPUT_LENGTHS + LIST_COUNT + 1
 
 OUTPUT_VALUES_MAX = 1 << 24
 """A batch of rows ends early where its lists hold more values than this: a record may repeat an absurd list."""
@@ -166,10 +167,15 @@ FROM_COUNT = 13
 UUID_STRIDE = 24
 """The characters of a uuid, and two zeros: copied as three words, of which the next one's overwrite the zeros."""
 WORD_BYTES = 8
+SLACK_BYTES = 24
+"""Room behind texts and lists, where they are read and where they are written: short ones, which nearly all are, are
+copied as so many bytes whatever their length is."""
+SHORT_LIST = 4
+"""Nearly all lists hold no more values."""
 PLACE_BYTES = 16
 
 # One batch of decoded records, as addresses in one table; a list is offsets, validity (0: all valid), its first bit,
-# values. An address of 0 is a column that the type does not have.
+# and what an offset lies before its values' place in the arena. An address of 0 is a column that the type lacks.
 (
     IN_LEADER,
     IN_RECOVERY_STATE,

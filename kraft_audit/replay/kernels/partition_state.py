@@ -20,13 +20,10 @@ from kraft_audit.replay.kernels.causes_kernel import (
 from kraft_audit.replay.kernels.layout import (
     ARENA_AT,
     ARENA_USED,
-    CAUSE,
     CAUSE_BROKER,
     DEFAULT_MIN_ISR,
     DIRECTORIES,
     DIRECTORY_WIPES_ELR,
-    EFFECTIVE_MIN_ISR,
-    ELECTION,
     ELR_LEVEL,
     EMIT_FROM_OFFSET,
     EVENT,
@@ -39,16 +36,19 @@ from kraft_audit.replay.kernels.layout import (
     INPUT_TOPIC,
     KEY_MASK,
     KEYS_AT,
+    LAST_PARTITION,
     LEADER,
     LEADER_EPOCH,
     LIST_COUNT,
     LISTS,
     LONG_LIST,
+    LONGEST_LIST,
     NEXT_OF_TOPIC,
     OFFSETS_AT,
     OUTPUT_AT,
     OUTPUT_BYTES,
     OUTPUT_COUNT,
+    OUTPUT_LENGTHS,
     OUTPUT_VALUES,
     PARTITION,
     PARTITION_0,
@@ -58,7 +58,6 @@ from kraft_audit.replay.kernels.layout import (
     PARTITIONS_AT,
     RECOVERY_STATE,
     REPLICAS,
-    SCRATCH_AT,
     TOPIC,
     TOPIC_BYTES,
     TOPIC_MIN_ISR,
@@ -69,11 +68,11 @@ from kraft_audit.replay.kernels.memory_rows import (
     cell,
     length_of_list,
     set_cell,
+    set_pair,
     set_slot,
     slot,
 )
 from kraft_codec.kernels.memory import (
-    copy_bytes,
     inlined,
     load_int32,
     load_int64,
@@ -110,7 +109,7 @@ def _find(block: int, key: int) -> int:
     position = _hash_position(key, mask)
     while True:
         found = load_int64(keys + 8 * position)
-        if found in (key, -1):
+        if found == key or found == -1:
             return position
         position = (position + 1) & mask
 
@@ -128,45 +127,63 @@ def rehash(block: int) -> int:
 
 
 @inlined
-def effective_min_isr(block: int, topic: int) -> int:
-    """min.insync.replicas of the topic or the default, capped by the replicas of partition 0."""
+def effective_min_isr(block: int, topic: int, index: int, lists: int) -> int:
+    """min.insync.replicas of the topic or the default, capped by the replicas of partition 0.
+
+    `lists` are those that the partition `index` has or is about to get.
+    """
     row = topic_row(block, topic)
     value = cell(row, TOPIC_MIN_ISR)
     if value < 0:
         value = slot(block, DEFAULT_MIN_ISR)
     first = cell(row, PARTITION_0)
     if first >= 0:
-        count = length_of_list(partition_row(block, first) + 4 * LISTS, REPLICAS)
-        if count < value:
-            return count
+        lists_of_first = lists if first == index else partition_row(block, first) + 4 * LISTS
+        return min(value, length_of_list(lists_of_first, REPLICAS))
     return value
 
 
 @inlined
-def emit(block: int, index: int, event: int, cause: int, broker: int, election: int) -> int:
-    """Writes an output row and returns its address; below EMIT_FROM_OFFSET the next row takes its place."""
-    count = slot(block, OUTPUT_COUNT)
-    output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * count
-    copy_bytes(output, partition_row(block, index), PARTITION_BYTES)
-    set_cell(output, EVENT, event)
-    set_cell(output, CAUSE, cause)
-    set_cell(output, CAUSE_BROKER, broker)
-    set_cell(output, ELECTION, election)
-    set_cell(output, EXPECTED_ELR, 0)
-    set_cell(output, EXPECTED_ELR + 1, -1)
+def copy_state(to: int, source: int) -> None:
+    """By words, as `set_pair` writes them: a wider read would wait until what was just written has left the core."""
+    for word in range(PARTITION_BYTES // 8):
+        store_int64(to + 8 * word, load_int64(source + 8 * word))
+
+
+@inlined
+def next_output(block: int) -> int:
+    """Where the next output row goes."""
+    return slot(block, OUTPUT_AT) + OUTPUT_BYTES * slot(block, OUTPUT_COUNT)
+
+
+@inlined
+def finish_output(block: int, output: int, event: int, cause: int, broker: int, election: int) -> None:
+    """Completes a row whose state stands there; below EMIT_FROM_OFFSET the next row takes its place."""
+    set_pair(output, EVENT, event, cause)
+    set_pair(output, CAUSE_BROKER, broker, election)
+    set_pair(output, EXPECTED_ELR, 0, -1)
     if load_int64(slot(block, OFFSETS_AT) + 8 * event) >= slot(block, EMIT_FROM_OFFSET):
-        set_slot(block, OUTPUT_COUNT, count + 1)
-        values = slot(block, OUTPUT_VALUES)
+        set_slot(block, OUTPUT_COUNT, slot(block, OUTPUT_COUNT) + 1)
+        values = 0
         for number in range(LIST_COUNT):
-            values += length_of_list(output + 4 * LISTS, number)
-        set_slot(block, OUTPUT_VALUES, values)
+            length = length_of_list(output + 4 * LISTS, number)
+            set_slot(block, OUTPUT_LENGTHS + number, slot(block, OUTPUT_LENGTHS + number) + length)
+            values += length
+        set_slot(block, OUTPUT_VALUES, slot(block, OUTPUT_VALUES) + values)
+
+
+@shared
+def emit(block: int, index: int, event: int, cause: int) -> int:
+    """A row of a partition's state as it is, for what has neither a broker nor an election behind it."""
+    output = next_output(block)
+    copy_state(output, partition_row(block, index))
+    finish_output(block, output, event, cause, -1, NO_ELECTION)
     return output
 
 
 @inlined
 def set_list(row: int, number: int, start: int, length: int) -> None:
-    set_cell(row, LISTS + 2 * number, start)
-    set_cell(row, LISTS + 2 * number + 1, length)
+    set_pair(row, LISTS + 2 * number, start, length)
 
 
 @inlined
@@ -201,9 +218,8 @@ def create(block: int, event: int, record: int) -> int:
         store_int64(slot(block, KEYS_AT) + 8 * position, key)
         store_int32(slot(block, VALUES_AT) + 4 * position, index)
         row = partition_row(block, index)
-        set_cell(row, TOPIC, topic)
-        set_cell(row, PARTITION, partition)
-        set_cell(row, NEXT_OF_TOPIC, cell(topic_row(block, topic), FIRST_PARTITION))
+        set_pair(row, TOPIC, topic, partition)
+        set_pair(row, NEXT_OF_TOPIC, cell(topic_row(block, topic), FIRST_PARTITION), 0)
         set_cell(topic_row(block, topic), FIRST_PARTITION, index)
         if partition == 0:
             set_cell(topic_row(block, topic), PARTITION_0, index)
@@ -211,64 +227,93 @@ def create(block: int, event: int, record: int) -> int:
         index = load_int32(slot(block, VALUES_AT) + 4 * position)
         row = partition_row(block, index)
         cause = REPLACED if cell(row, EXISTS) else CREATED
-    for number in (LEADER, RECOVERY_STATE, LEADER_EPOCH, PARTITION_EPOCH):
-        set_cell(row, number, cell(record, number))
-    set_cell(row, EXISTS, 1)
+    set_cell(topic_row(block, topic), LAST_PARTITION, index)
+    set_pair(row, LEADER, cell(record, LEADER), cell(record, RECOVERY_STATE))
+    set_pair(row, LEADER_EPOCH, cell(record, LEADER_EPOCH), cell(record, PARTITION_EPOCH))
     for number in range(LIST_COUNT):
         length = length_of_list(record + 4 * INPUT_LISTS, number)
         set_list(row, number, cell(record, INPUT_LISTS + 2 * number), length if length > 0 else 0)
     _default_to_migrating(block, row)
-    set_cell(row, EFFECTIVE_MIN_ISR, effective_min_isr(block, topic))
-    emit(block, index, event, cause, -1, NO_ELECTION)
+    set_pair(row, EXISTS, 1, effective_min_isr(block, topic, index, row + 4 * LISTS))
+    emit(block, index, event, cause)
     return index
 
 
 @inlined
-def _merge(block: int, row: int, record: int) -> None:
+def _merge(block: int, index: int, old: int, new: int, record: int) -> None:
     """PartitionRegistration.merge: what is null stays, any leader bumps the leader epoch, every change the epoch."""
     for number in range(LIST_COUNT):
-        length = length_of_list(record + 4 * INPUT_LISTS, number)
-        if length >= 0:
-            set_list(row, number, cell(record, INPUT_LISTS + 2 * number), length)
-    _default_to_migrating(block, row)
-    if cell(record, LEADER) != -2:
-        set_cell(row, LEADER, cell(record, LEADER))
-        set_cell(row, LEADER_EPOCH, cell(row, LEADER_EPOCH) + 1)
-    if cell(record, RECOVERY_STATE) != -1:
-        set_cell(row, RECOVERY_STATE, cell(record, RECOVERY_STATE))
-    set_cell(row, PARTITION_EPOCH, cell(row, PARTITION_EPOCH) + 1)
+        # Both cells of a list at once: the length is the upper half, so that of a null list makes the whole negative.
+        given = load_int64(record + 4 * (INPUT_LISTS + 2 * number))
+        kept = load_int64(old + 4 * (LISTS + 2 * number))
+        store_int64(new + 4 * (LISTS + 2 * number), given if given >= 0 else kept)
+    _default_to_migrating(block, new)
+    leader = cell(record, LEADER)
+    is_elected = leader != -2
+    recovery_state = cell(record, RECOVERY_STATE)
+    set_pair(
+        new,
+        LEADER,
+        leader if is_elected else cell(old, LEADER),
+        recovery_state if recovery_state != -1 else cell(old, RECOVERY_STATE),
+    )
+    set_pair(new, LEADER_EPOCH, cell(old, LEADER_EPOCH) + (1 if is_elected else 0), cell(old, PARTITION_EPOCH) + 1)
+    set_pair(new, EXISTS, 1, effective_min_isr(block, cell(old, TOPIC), index, new + 4 * LISTS))
+    set_pair(new, TOPIC, cell(old, TOPIC), cell(old, PARTITION))
+    set_pair(new, NEXT_OF_TOPIC, cell(old, NEXT_OF_TOPIC), 0)
+
+
+@shared
+def _has_long_list(old: int, new: int) -> bool:
+    longest = 0
+    for number in range(LIST_COUNT):
+        longest = max(longest, length_of_list(old + 4 * LISTS, number), length_of_list(new + 4 * LISTS, number))
+    return longest > LONG_LIST
+
+
+@inlined
+def _known(block: int, topic: int, partition: int) -> int:
+    """The partition of that topic and number, -1 where there is none. Most records are of the one met last."""
+    last = cell(topic_row(block, topic), LAST_PARTITION)
+    if last >= 0 and cell(partition_row(block, last), PARTITION) == partition:
+        return last
+    key = (topic << 32) | (partition & 0xFFFFFFFF)
+    position = _find(block, key)
+    if load_int64(slot(block, KEYS_AT) + 8 * position) == -1:
+        return -1
+    index = load_int32(slot(block, VALUES_AT) + 4 * position)
+    set_cell(topic_row(block, topic), LAST_PARTITION, index)
+    return index
+
+
+@inlined
+def _put_cause(block: int, event: int, old: int, new: int, record: int) -> None:
+    """Completes the output row `new` of a change by its cause, its election, and the ELR that the rules give."""
+    set_slot(block, FOUND_BROKER, -1)
+    election = election_of(block, old, new, record)
+    cause = cause_of(block, event, old, new, record, election)
+    election = election_after(block, old, new, election, cause)
+    finish_output(block, new, event, cause, slot(block, FOUND_BROKER), election)
+    if slot(block, ELR_LEVEL) > 0:
+        expect_elr(block, old, new, election, cause, new + 4 * EXPECTED_ELR)
+        record_lists = record + 4 * INPUT_LISTS
+        assigns = length_of_list(record_lists, DIRECTORIES) >= 0 and length_of_list(record_lists, REPLICAS) < 0
+        if assigns and slot(block, DIRECTORY_WIPES_ELR) > 0:
+            set_cell(new, EXPECTED_ELR + 1, 0)
 
 
 @shared
 def change(block: int, event: int, record: int) -> int:
     """PartitionChangeRecord; returns the partition, or -1 where it is not known."""
-    key = (cell(record, INPUT_TOPIC) << 32) | (cell(record, INPUT_PARTITION) & 0xFFFFFFFF)
-    position = _find(block, key)
-    if load_int64(slot(block, KEYS_AT) + 8 * position) == -1:
+    index = _known(block, cell(record, INPUT_TOPIC), cell(record, INPUT_PARTITION))
+    if index < 0 or cell(partition_row(block, index), EXISTS) == 0:
         return -1
-    index = load_int32(slot(block, VALUES_AT) + 4 * position)
-    row = partition_row(block, index)
-    if cell(row, EXISTS) == 0:
-        return -1
-    old = slot(block, SCRATCH_AT)
-    copy_bytes(old, row, PARTITION_BYTES)
-    _merge(block, row, record)
-    set_cell(row, EFFECTIVE_MIN_ISR, effective_min_isr(block, cell(row, TOPIC)))
-    longest = 0
-    for number in range(LIST_COUNT):
-        longest = max(longest, length_of_list(old + 4 * LISTS, number), length_of_list(row + 4 * LISTS, number))
-    if longest > LONG_LIST:
-        emit(block, index, event, OTHER, -1, NO_ELECTION)
-        return index
-    set_slot(block, FOUND_BROKER, -1)
-    election = election_of(block, old, row, record)
-    cause = cause_of(block, event, old, row, record, election)
-    election = election_after(block, old, row, election, cause)
-    output = emit(block, index, event, cause, slot(block, FOUND_BROKER), election)
-    if slot(block, ELR_LEVEL) > 0:
-        expect_elr(block, old, row, election, cause, output + 4 * EXPECTED_ELR)
-        record_lists = record + 4 * INPUT_LISTS
-        assigns = length_of_list(record_lists, DIRECTORIES) >= 0 and length_of_list(record_lists, REPLICAS) < 0
-        if assigns and slot(block, DIRECTORY_WIPES_ELR) > 0:
-            set_cell(output, EXPECTED_ELR + 1, 0)
+    old = partition_row(block, index)
+    new = next_output(block)
+    _merge(block, index, old, new, record)
+    if slot(block, LONGEST_LIST) > LONG_LIST and _has_long_list(old, new):
+        finish_output(block, new, event, OTHER, -1, NO_ELECTION)
+    else:
+        _put_cause(block, event, old, new, record)
+    copy_state(old, new)
     return index

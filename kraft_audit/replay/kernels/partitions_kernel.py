@@ -8,7 +8,6 @@ from __future__ import annotations
 from kraft_audit.replay.causes import (
     ELR_CLEARED,
     MIN_ISR_EDITED,
-    NO_ELECTION,
     REPLICAS_OF_PARTITION_0,
     TOPIC_REMOVED,
     UNKNOWN_PARTITION,
@@ -102,10 +101,10 @@ def _refresh(block: int, index: int, event: int, cause: int) -> None:
     """Emits a partition whose effective min ISR is another now."""
     row = partition_row(block, index)
     if cell(row, EXISTS):
-        effective = effective_min_isr(block, cell(row, TOPIC))
+        effective = effective_min_isr(block, cell(row, TOPIC), index, row + 4 * LISTS)
         if effective != cell(row, EFFECTIVE_MIN_ISR):
             set_cell(row, EFFECTIVE_MIN_ISR, effective)
-            emit(block, index, event, cause, -1, NO_ELECTION)
+            emit(block, index, event, cause)
 
 
 @inlined
@@ -115,14 +114,14 @@ def _touch(block: int, index: int, event: int, kind: int, cause: int) -> None:
     if kind == TOPIC_REMOVED_EVENT:
         if cell(row, EXISTS):
             set_cell(row, EXISTS, 0)
-            emit(block, index, event, cause, -1, NO_ELECTION)
+            emit(block, index, event, cause)
     elif kind == CLEAR_ELR_EVENT:
         lists = row + 4 * LISTS
         if cell(row, EXISTS) and (length_of_list(lists, ELR) > 0 or length_of_list(lists, LAST_KNOWN_ELR) > 0):
             set_list(row, ELR, 0, 0)
             set_list(row, LAST_KNOWN_ELR, 0, 0)
             set_cell(row, PARTITION_EPOCH, cell(row, PARTITION_EPOCH) + 1)
-            emit(block, index, event, cause, -1, NO_ELECTION)
+            emit(block, index, event, cause)
     else:
         _refresh(block, index, event, cause)
 
@@ -220,7 +219,7 @@ def replay_events(block: int) -> int:
         event = slot(block, NEXT_EVENT)
         kind = load_int32(slot(block, KINDS_AT) + 4 * event)
         first = load_int32(slot(block, FIRST_OPERANDS_AT) + 4 * event)
-        if kind in (PARTITION_EVENT, CHANGE_EVENT):
+        if kind == PARTITION_EVENT or kind == CHANGE_EVENT:  # noqa: SIM109 (a tuple costs the compiler more)
             status = _apply_record(block, event, kind, slot(block, INPUTS_AT) + INPUT_BYTES * first)
         else:
             second = load_int32(slot(block, SECOND_OPERANDS_AT) + 4 * event)
