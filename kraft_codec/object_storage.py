@@ -34,6 +34,8 @@ from kraft_codec.random_access import (
 
 SCHEMES: Final = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
 
+GCS_RETRY_SECONDS: Final = 30
+"""pyarrow asks Google's services again for a quarter of an hour: too long for a person who mistyped a bucket."""
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)(.*)", re.IGNORECASE | re.DOTALL)
 _ERRORS: Final = (OSError, ValueError, pa.ArrowException)
 
@@ -92,6 +94,8 @@ class ObjectStorage(Storage):
         super().__init__(location, limits=limits or Limits())
         self._store = store
         self._base = root.rstrip("/")
+        # Google's store knows folders by marker objects alone, and what was uploaded file by file has none.
+        self._has_folders = store.type_name != "gcs"
         self._archives = ArchiveMounts(self.limits, self._is_dir, self._open_archive)
 
     def list_dir(self, path: str) -> Listing:
@@ -100,7 +104,10 @@ class ObjectStorage(Storage):
         if archive is not None:
             return archive.list_dir(inner)
         with _as_codec_error():
-            found = self._store.get_file_info(fs.FileSelector(self._place(path), recursive=False))
+            place = self._place(path)
+            found = self._store.get_file_info(fs.FileSelector(place, recursive=not self._has_folders))
+            if not self._has_folders:
+                found = _folded(found, place)
         damages = DamageList(self.limits.damage_count)
         entries: list[DirEntry] = []
         if len(found) > self.limits.entry_count:
@@ -150,7 +157,7 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
         raise InputError(printable(address), "not an address of the form scheme://bucket/path")
     scheme, authority, rest = match.groups()
     userinfo, at, host = authority.rpartition("@")
-    if at and (":" in userinfo or scheme.lower() not in ("abfs", "abfss")):
+    if at and _is_login(scheme.lower(), userinfo):
         shown = printable(f"{scheme}://…@{host}{rest.partition('?')[0]}")
         raise InputError(shown, "an address that holds credentials is refused: leave them to the environment")
     shown = printable(address.partition("?")[0])
@@ -159,7 +166,7 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
     if not authority:
         raise InputError(shown, "an address without a bucket")
     try:
-        store, root = fs.FileSystem.from_uri(address)
+        store, root = fs.FileSystem.from_uri(_with_retry_limit(scheme.lower(), address))
         info = store.get_file_info(root)
         if info.type == fs.FileType.File:
             with store.open_input_file(root) as file:
@@ -169,6 +176,31 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
     if info.type == fs.FileType.NotFound:
         raise InputError(shown, "no such object or prefix")
     return ObjectStorage(store, root, shown, limits=limits)
+
+
+def _folded(infos: Sequence[Any], place: str) -> list[Any]:
+    """The names directly in a folder, out of all that lies below it."""
+    found: dict[str, Any] = {}
+    for info in infos:
+        name, slash, _ = info.path[len(place) :].lstrip("/").partition("/")
+        if slash:
+            found[name] = fs.FileInfo(f"{place}/{name}", fs.FileType.Directory)
+        elif name:
+            found.setdefault(name, info)
+    return list(found.values())
+
+
+def _is_login(scheme: str, userinfo: str) -> bool:
+    """Whether what stands before the host of an address is somebody's; a container of Azure and nobody are not."""
+    if ":" in userinfo:
+        return True
+    return scheme not in ("abfs", "abfss") and not (scheme in ("gs", "gcs") and userinfo == "anonymous")
+
+
+def _with_retry_limit(scheme: str, address: str) -> str:
+    if scheme not in ("gs", "gcs") or "retry_limit_seconds=" in address:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}retry_limit_seconds={GCS_RETRY_SECONDS}"
 
 
 @contextmanager

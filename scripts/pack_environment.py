@@ -31,11 +31,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=Path, nargs="?", default=ROOT / "dist" / "kraft_audit-environment.tar.gz")
     target = parser.parse_args(arguments).target
+    if not target.name.endswith((".tar.gz", ".tgz")):
+        parser.error(f"{target.name}: Spark unpacks only .tar.gz and .tgz with links and permissions (SPARK-38632)")
     target.parent.mkdir(parents=True, exist_ok=True)
     packages = needed()
     # Compressing is most of the time, and libraries shrink little beyond the first level.
-    is_packed = target.name.endswith("gz")
-    with tarfile.open(target, "w:gz", compresslevel=1) if is_packed else tarfile.open(target, "w") as archive:
+    with tarfile.open(target, "w:gz", compresslevel=1) as archive:
         pack(archive, packages)
     print(f"{len(packages)} packages, {target.stat().st_size / 1e6:.0f} MB in {target}")
     return 0

@@ -72,6 +72,8 @@ class DeltaLake:
     """A lake that Python reaches: a local folder or an object store, with credentials from the store's usual places."""
 
     def __init__(self, uri: str) -> None:
+        if uri.lower().startswith("gcs://"):
+            raise InputError(uri, "a lake in Google Cloud Storage is addressed as gs://…")
         self.uri = uri.rstrip("/")
         self.data_uri = self.uri
 

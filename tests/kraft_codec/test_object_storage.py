@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,6 +151,56 @@ def test_an_address_of_nothing_is_one_line(address: str) -> None:
         open_storage(address)
     assert "\n" not in str(caught.value)
     assert "s3" in str(caught.value) or "abfs" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "root"),
+    [
+        ("gs://incidents/orders/now", "gcs", "incidents/orders/now"),
+        ("gcs://anonymous@incidents/orders", "gcs", "incidents/orders"),
+        ("abfs://incidents@account.dfs.core.windows.net/orders/now", "abfs", "incidents/orders/now"),
+        ("abfss://incidents@account.dfs.core.windows.net/orders", "abfs", "incidents/orders"),
+    ],
+)
+def test_an_address_goes_to_its_store_without_a_word_of_credentials(
+    address: str, kind: str, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as no network is needed: pyarrow makes the store, whose own SDK looks for credentials when it is asked."""
+    asked: list[tuple[str, str]] = []
+    from_uri = fs.FileSystem.from_uri
+
+    def opened(uri: str) -> tuple[fs.FileSystem, str]:
+        store, place = from_uri(uri)
+        asked.append((store.type_name, place))
+        raise OSError("nobody is asked here\nsecond line")
+
+    monkeypatch.setattr(fs, "FileSystem", type("Stores", (), {"from_uri": staticmethod(opened)}))
+    with pytest.raises(InputError, match=r"nobody is asked here$"):
+        open_storage(address)
+    assert asked == [(kind, root)]
+
+
+@pytest.fixture
+def gcs(tree: Path) -> Iterator[str]:
+    """The address of `tree` on a server of its own process: pyarrow keeps the interpreter while it asks for a size."""
+    command = [sys.executable, str(Path(__file__).with_name("google_objects.py")), str(tree), BUCKET]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        try:
+            yield f"gs://anonymous@{BUCKET}/tree?scheme=http&endpoint_override=127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+def test_google_cloud_storage(gcs: str, tree: Path) -> None:
+    with open_storage(gcs) as storage:
+        assert len(assert_same(storage, tree).replicas) == 4
+        assert storage.medium("now") == "object_store"
+    missing = gcs.replace("/tree?", "/nothing?")
+    with pytest.raises(InputError, match="no such object or prefix") as caught:
+        open_storage(missing)
+    assert "endpoint_override" not in str(caught.value)
 
 
 @pytest.fixture

@@ -92,3 +92,8 @@ def test_quotes_in_text_stay_text(lake: DeltaLake) -> None:
     hostile = sql_text("a' OR '1' = '1")
     found = lake.query(f"SELECT count(*) AS n FROM things WHERE text = {hostile}", "things")  # noqa: S608
     assert found.column("n").to_pylist() == [0]
+
+
+def test_an_address_that_deltalake_does_not_know_is_told_with_the_one_that_it_does() -> None:
+    with pytest.raises(InputError, match=r"gcs://bucket/lake: .* gs://"):
+        DeltaLake("gcs://bucket/lake")
