@@ -67,14 +67,18 @@ def report(
 
         site = write_site(told, out)
         lines.text(
-            f"{site.index}: {site.clusters} clusters, {site.open_findings} open findings, "
+            f"{site.index}: {_clusters(site.clusters)}, {site.open_findings} open findings, "
             f"{site.files} files, {site.size_bytes:,} bytes"
         )
         return 0
     from kraft_audit.report.publish import write_file
 
-    lines.text(f"{out}: {write_file(told, format_.value, out)} clusters")
+    lines.text(f"{out}: {_clusters(write_file(told, format_.value, out))}")
     return 0
+
+
+def _clusters(count: int) -> str:
+    return "1 cluster" if count == 1 else f"{count} clusters"
 
 
 def _source(

@@ -114,8 +114,12 @@ def _controllers(history: ClusterHistory) -> Iterator[Event]:
 
 
 def _features(history: ClusterHistory) -> Iterator[Event]:
+    from kraft_audit.rules.render import METADATA_VERSIONS
+
     for row in history.rows("feature_changes"):
-        yield _event(row, "feature", f"{row['name']} level {row['feature_level']}")
+        level = row["feature_level"]
+        release = METADATA_VERSIONS.get(level) if row["name"] == "metadata.version" else None
+        yield _event(row, "feature", f"{row['name']} level {level}" + (f" ({release})" if release else ""))
 
 
 def _topics(history: ClusterHistory) -> Iterator[Event]:
