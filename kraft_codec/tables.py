@@ -314,11 +314,6 @@ def build_rows(table: Table | str, rows: Sequence[Mapping[str, Any]]) -> pa.Reco
     return build_batch(contract, {name: [row[name] for row in rows] for name in contract.column_names}, len(rows))
 
 
-def empty_batch(table: Table | str) -> pa.RecordBatch:
-    """A batch of no rows."""
-    return build_rows(table, [])
-
-
 def slices(batch: pa.RecordBatch, max_rows: int = MAX_BATCH_ROWS) -> Iterable[pa.RecordBatch]:
     """Cuts a batch, without copying, into batches of at most `max_rows` rows."""
     for start in range(0, batch.num_rows, max_rows):

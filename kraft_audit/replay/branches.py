@@ -72,22 +72,6 @@ class BranchTree:
         self._end_of: list[tuple[int, int]] = [(0, -1)] * replica_count
         self._is_at: list[int | None] = [None] * replica_count
 
-    def start_at(self, replica: int, end_offset: int, last_epoch: int, crc: int) -> None:
-        """A replica whose log below `end_offset` is not read again: it stands on a branch that an earlier plan saw."""
-        number = next(
-            (
-                branch.number
-                for branch in self.branches
-                if (branch.to_offset, branch.last_epoch, branch.last_crc) == (end_offset, last_epoch, crc)
-            ),
-            None,
-        )
-        if number is None:
-            number = self._new_branch(None, end_offset, end_offset, last_epoch, crc)
-        self._branch_of[replica] = number
-        self._end_of[replica] = (end_offset, last_epoch)
-        self._is_at[replica] = end_offset
-
     def grow(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
         """Adds a window and returns the branch of each of its batches.
 
@@ -103,14 +87,6 @@ class BranchTree:
             self._is_at[replica] = int(batches.last_offset[last]) + 1
         self._extend(batches, label)
         return label
-
-    def path(self, number: int | None) -> list[int]:
-        """The branches from the first one to `number`, each the parent of the next."""
-        path: list[int] = []
-        while number is not None and number not in path:
-            path.append(number)
-            number = self.branches[number].parent
-        return path[::-1]
 
     def ends(self) -> list[LogEnd]:
         """Where each replica's log ends."""

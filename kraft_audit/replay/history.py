@@ -7,7 +7,7 @@ columns of its table, and every record yields the state after it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -59,16 +59,6 @@ class History(ABC):
                     rows.append(self._row(change, row["offset"], row["leader_epoch"], row["timestamp_ms"]))
         if rows:
             yield silver_batch(self.table, self.cluster_id, self.plan, rows)
-
-    def load_snapshot(
-        self, windows: Iterable[RecordColumns], *, end_offset: int, epoch: int, timestamp_ms: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Replaces all state by a snapshot's, and gives it as rows at `end_offset` - 1 if those are to be emitted."""
-        self.reset()
-        for records in windows:
-            self.absorb(records)
-        if end_offset - 1 >= self.emit_from_offset:
-            yield from self.rows(end_offset - 1, epoch, timestamp_ms)
 
     def absorb(self, records: RecordColumns) -> None:
         """Applies records without telling of them."""

@@ -6,7 +6,7 @@ Python object per record: windows of typed columns go in, batches of the table `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,16 +84,6 @@ class PartitionReplay:
     def partition_count(self) -> int:
         """How many partitions were ever seen, removed ones included."""
         return int(self._block[layout.PARTITION_COUNT])
-
-    def load_snapshot(
-        self, windows: Iterable[RecordColumns], *, end_offset: int, epoch: int, timestamp_ms: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Replaces all state by a snapshot's, and gives it as rows at `end_offset` - 1 if those are to be emitted."""
-        self.reset()
-        for records in windows:
-            self.absorb(records)
-        if end_offset - 1 >= self._emit_from_offset:
-            yield from self.state(end_offset - 1, epoch, timestamp_ms)
 
     def replay(self, records: RecordColumns) -> Iterator[pa.RecordBatch]:
         """Applies the records of one window; batches of `partition_changes`, in log order."""

@@ -73,11 +73,6 @@ class ClusterReplay:
         return self._settler.settled_offset
 
     @property
-    def open_transaction_offset(self) -> int | None:
-        """The offset of a Begin without End or Abort at the end of what was fed."""
-        return self._settler.open_transaction_offset
-
-    @property
     def problems(self) -> list[ReplayProblem]:
         """Records that contradict the log before them, by offset."""
         found = [] if self.partitions is None else list(self.partitions.problems)

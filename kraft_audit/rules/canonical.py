@@ -59,14 +59,6 @@ class LogBatches:
         mine: npt.NDArray[np.bool_] = self.replica == self.identities.index(identity)
         return mine & (self.since <= moment) & (moment < self.until)
 
-    def ever_held_by(self, capture: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-        """The batches that a captured replica held then or before."""
-        identity = identity_of(capture)
-        if identity not in self.identities:
-            return np.zeros(len(self.replica), bool)
-        mine: npt.NDArray[np.bool_] = self.replica == self.identities.index(identity)
-        return mine & (self.since <= moment_number(capture))
-
 
 def identity_of(row: Mapping[str, Any]) -> Identity:
     """Which replica a row of `captures` or `batches` is about."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -143,25 +143,3 @@ class ClusterHistory:
     def seen_ms(self) -> int | None:
         """When the newest capture had been read."""
         return max((row["read_to_ms"] for row in self.rows("captures")), default=None)
-
-
-def cluster_history(
-    cluster_id: str,
-    batches: Iterable[tuple[str, pa.RecordBatch]],
-    *,
-    tables: Iterable[str] = INPUTS,
-    dialect: Dialect = Dialect.KIP853,
-    defaults: Mapping[str, str] | None = None,
-    contradictions: tuple[Contradiction, ...] | None = None,
-    snapshot_checks: tuple[SnapshotCheck, ...] | None = None,
-    is_complete: bool = True,
-) -> ClusterHistory:
-    """Collects what `analyze` gives: (table, RecordBatch), one cluster. `tables` were asked for: absent means empty."""
-    collected: dict[str, list[pa.RecordBatch]] = {name: [] for name in tables}
-    for name, batch in batches:
-        if name in collected:
-            collected[name].append(batch)
-    whole = {name: pa.Table.from_batches(parts, CONTRACTS[name].schema) for name, parts in collected.items()}
-    return ClusterHistory(
-        cluster_id, whole, dialect, dict(defaults or {}), contradictions, snapshot_checks, is_complete
-    )

@@ -24,7 +24,7 @@ from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import CONTROL_TYPE_BY_NAME, Dialect
 from kraft_codec.storage import open_storage
 from kraft_codec.tables import TABLES as CONTRACTS
-from kraft_codec.tables import empty_batch
+from kraft_codec.tables import build_rows
 from kraft_codec.uuids import uuid_text
 
 KEY = b"k" * 32
@@ -245,4 +245,4 @@ def headers() -> Callable[[bytes], list[Any]]:
 
 @pytest.fixture(scope="session")
 def empty() -> Callable[[str], pa.RecordBatch]:
-    return lambda name: empty_batch(CONTRACTS[name])
+    return lambda name: build_rows(CONTRACTS[name], [])

@@ -58,7 +58,9 @@ def replayed(oracle: Any, log_dir: str, to_columns: Any, window: int = 1_000) ->
     if (snapshot := start_of(oracle, log_dir)) is not None:
         end_offset, epoch, path = snapshot
         windows = [to_columns(oracle.records(path))]
-        batches += replay.load_snapshot(windows, end_offset=end_offset, epoch=epoch, timestamp_ms=0)
+        for records in windows:
+            replay.absorb(records)
+        batches += replay.state(end_offset - 1, epoch, 0)
         lines = [line for line in lines if line["offset"] >= end_offset]
     for start in range(0, len(lines), window):
         batches += replay.replay(to_columns(lines[start : start + window]))

@@ -1,0 +1,183 @@
+"""A few records a case: what each kind of change is told as, by the controller's own code (4.3.0) of that operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.partitions import PartitionReplay
+from kraft_codec.record import default_fields
+from kraft_codec.schemas import METADATA_BY_NAME
+from kraft_codec.uuids import uuid_text
+
+TOPIC = uuid_text(bytes(range(1, 17)))
+OTHER_TOPIC = uuid_text(bytes(range(17, 33)))
+NOWHERE = uuid_text(bytes(16))
+Record = tuple[str, dict[str, Any]]
+
+
+def lines_of(records: list[Record]) -> list[dict[str, Any]]:
+    """As the oracle tells records: those of one operation have one time, what comes before each its own."""
+    lines = []
+    for offset, (name, data) in enumerate(records):
+        message = METADATA_BY_NAME[name]
+        envelope = {
+            "offset": offset,
+            "partitionLeaderEpoch": 3,
+            "timestamp": 1_000 * min(offset, len(BEFORE) + 1),
+            "isControl": False,
+        }
+        lines.append({**envelope, "apiKey": message.number, "data": {**default_fields(message.fields), **data}})
+    return lines
+
+
+def broker(number: int) -> Record:
+    return "RegisterBrokerRecord", {"brokerId": number, "brokerEpoch": 10 + number, "fenced": False}
+
+
+def created(**fields: Any) -> Record:
+    """Partition 0 of three replicas, all in sync, led by the first."""
+    lists = {"replicas": [1, 2, 3], "isr": [1, 2, 3], "removingReplicas": [], "addingReplicas": []}
+    return "PartitionRecord", {"topicId": TOPIC, "partitionId": 0, "leader": 1, **lists, **fields}
+
+
+def changed(**fields: Any) -> Record:
+    return "PartitionChangeRecord", {"topicId": TOPIC, "partitionId": 0, **fields}
+
+
+ELR = ("FeatureLevelRecord", {"name": "eligible.leader.replicas.version", "featureLevel": 1})
+BEFORE = [ELR, *map(broker, (1, 2, 3)), ("TopicRecord", {"name": "t", "topicId": TOPIC})]
+FENCE: Record = ("FenceBrokerRecord", {"id": 3, "epoch": 13})
+UNFENCE: Record = ("UnfenceBrokerRecord", {"id": 3, "epoch": 13})
+UNREGISTER: Record = ("UnregisterBrokerRecord", {"brokerId": 3, "brokerEpoch": 13})
+MOVING = {"removingReplicas": [3]}
+
+
+def rows_of(records: list[Record], to_columns: Any) -> list[dict[str, Any]]:
+    replay = PartitionReplay(cluster_id="c")
+    lines = lines_of(records)
+    return [row for batch in replay.replay(to_columns(lines)) for row in batch.to_pylist()]
+
+
+CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = {
+    "nobody leads": ({}, [changed(leader=-1)], ("leader_lost", "none")),
+    "the leader again": ({}, [changed(leader=1)], ("leader_epoch_bumped", "same")),
+    "another of the ISR": ({}, [changed(leader=2)], ("leader_election", "isr")),
+    "the preferred one": ({"leader": 2}, [changed(leader=1)], ("preferred_election", "preferred")),
+    "one out of sync": (
+        {"isr": [1, 2]},
+        [changed(leader=3, isr=[3], leaderRecoveryState=1)],
+        ("unclean_election", "unclean"),
+    ),
+    "one out of sync, of none that led": (
+        {"isr": [1], "leader": -1},
+        [changed(leader=3, isr=[3], leaderRecoveryState=1)],
+        ("unclean_election", "unclean"),
+    ),
+    "one of the ISR, of none that led": (
+        {"isr": [1, 2], "leader": -1},
+        [changed(leader=2)],
+        ("leader_election", "isr"),
+    ),
+    "recovered": ({"isr": [1], "leaderRecoveryState": 1}, [changed(leaderRecoveryState=0)], ("recovered", None)),
+    "an ELR alone": ({"isr": [1]}, [changed(eligibleLeaderReplicas=[2])], ("elr_changed", None)),
+    "a last known ELR alone": ({"isr": [1]}, [changed(lastKnownElr=[2])], ("elr_changed", None)),
+    "nothing at all": ({}, [changed()], ("other", None)),
+    "shrunk": ({}, [changed(isr=[1, 2])], ("isr_shrunk", None)),
+    "expanded": ({"isr": [1]}, [changed(isr=[1, 3])], ("isr_expanded", None)),
+    "shrunk and expanded": ({"isr": [1, 2]}, [changed(isr=[1, 3])], ("isr_changed", None)),
+    "a removal that is taken back": (MOVING, [changed(removingReplicas=[])], ("reassignment_cancelled", None)),
+    "a removal that is done": (
+        MOVING,
+        [changed(replicas=[1, 2], isr=[1, 2], removingReplicas=[])],
+        ("reassignment_completed", None),
+    ),
+    "an addition that is taken back": (
+        {"replicas": [1, 2, 4], "isr": [1, 2], "addingReplicas": [4]},
+        [changed(replicas=[1, 2], addingReplicas=[])],
+        ("reassignment_cancelled", None),
+    ),
+    "replicas in another order, at once": ({}, [changed(replicas=[2, 1, 3])], ("reassignment_completed", None)),
+    "fenced, as early releases wrote it": ({}, [changed(isr=[1, 2]), FENCE], ("fenced", None)),
+    "unregistered": ({}, [changed(isr=[1, 2]), UNREGISTER], ("unregistered", None)),
+    "unfenced, as early releases wrote it": (
+        {"isr": [3], "leader": -1},
+        [UNFENCE, changed(leader=3)],
+        ("unfenced", "isr"),
+    ),
+    "registered anew, and still eligible": (
+        {},
+        [changed(isr=[1, 2], eligibleLeaderReplicas=[3]), broker(3)],
+        ("registered", None),
+    ),
+    "registered anew after an unclean end": ({}, [changed(isr=[1, 2]), broker(3)], ("unclean_shutdown", None)),
+    "shrunk before somebody was registered": (
+        {"isr": [1, 2]},
+        [changed(isr=[1]), broker(3)],
+        ("isr_shrunk", None),
+    ),
+    "the last known leader, as the last other comes back uncleanly": (
+        {"isr": [], "leader": -1, "eligibleLeaderReplicas": [3], "lastKnownElr": [1]},
+        [changed(isr=[1], leader=1, leaderRecoveryState=1, eligibleLeaderReplicas=[], lastKnownElr=[]), broker(3)],
+        ("unclean_shutdown", "last_known"),
+    ),
+    "somebody else, as the last other comes back uncleanly": (
+        {"isr": [], "leader": -1, "eligibleLeaderReplicas": [3], "lastKnownElr": [2]},
+        [changed(isr=[1], leader=1, leaderRecoveryState=1, eligibleLeaderReplicas=[], lastKnownElr=[]), broker(3)],
+        ("unclean_shutdown", "unclean"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_change_is_told_by_its_cause_and_election(to_columns: Any, case: str) -> None:
+    fields, records, expected = CASES[case]
+    rows = rows_of([*BEFORE, created(**fields), *records], to_columns)
+    (row,) = [row for row in rows if row["from_offset"] > len(BEFORE)]
+    assert (row["cause"], row["election"]) == expected
+
+
+def test_a_partition_that_is_written_again_replaces_itself(to_columns: Any) -> None:
+    """The image takes a second PartitionRecord as it is; of a deleted topic that has the same id it is a new one."""
+    again = created(isr=[2], leader=2, leaderEpoch=9)
+    gone: Record = ("RemoveTopicRecord", {"topicId": TOPIC})
+    rows = rows_of([*BEFORE, created(), again, gone, BEFORE[-1], created()], to_columns)
+    told = [(row["cause"], row["exists"], row["isr"]) for row in rows]
+    assert told == [
+        ("created", True, [1, 2, 3]),
+        ("replaced", True, [2]),
+        ("topic_removed", False, [2]),
+        ("created", True, [1, 2, 3]),
+    ]
+
+
+def test_records_of_what_nobody_knows_change_nothing_and_are_told(to_columns: Any) -> None:
+    replay = PartitionReplay(cluster_id="c")
+    records: list[Record] = [
+        *BEFORE,
+        ("PartitionChangeRecord", {"topicId": OTHER_TOPIC, "partitionId": 0, "leader": 1}),
+        changed(leader=1),
+        ("RemoveTopicRecord", {"topicId": OTHER_TOPIC}),
+        ("ClearElrRecord", {"topicName": "nowhere"}),
+        ("RemoveTopicRecord", {"topicId": TOPIC}),
+        changed(leader=1),
+    ]
+    assert [row for batch in replay.replay(to_columns(lines_of(records))) for row in batch.to_pylist()] == []
+    assert sorted(problem.offset - len(BEFORE) for problem in replay.problems) == [0, 1, 2, 3, 5]
+
+
+def test_min_isr_of_a_node_comes_and_goes(to_columns: Any) -> None:
+    """A controller's own static value counts while it leads (LeaderChange), the cluster's dynamic one before it."""
+
+    def config(resource: str, value: str | None, kind: int = 4) -> Record:
+        fields = {"resourceType": kind, "resourceName": resource, "name": "min.insync.replicas", "value": value}
+        return "ConfigRecord", fields
+
+    records = [*BEFORE, created(), config("", "2"), config("1", "3"), config("1", None), config("t", "x", 2)]
+    records += [config("", None), ("ConfigRecord", {**config("t", "3", 2)[1]}), config("other", "1", 2)]
+    rows = rows_of(records, to_columns)
+    told = [row["effective_min_isr"] for row in rows]
+    assert told[0] == 1
+    assert 2 in told
+    assert told[-1] == 3
