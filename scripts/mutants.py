@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -40,8 +41,10 @@ IMPORT_TESTS = {
 }
 """For lines that run as modules are imported, before any test: quick tests of the folder; the first match counts."""
 SECONDS_MORE = 30
-SECONDS_FACTOR = 4
+SECONDS_FACTOR = 3
 COMPILE_SECONDS = 60
+ASKED_SECONDS = 45.0
+"""Of the tests that run a line, the quickest are asked, as many as take so long together."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -163,7 +166,9 @@ class Workshop:
             measured = self.measured[kind]
             if tests := measured.tests_of(mutant.file, mutant.line):
                 is_any = True
-                yield kind, tests, sum(measured.seconds.get(test, 0.0) for test in tests)
+                until = accumulate(measured.seconds.get(test, 0.0) for test in tests)
+                asked = [test for test, seconds in zip(tests, until, strict=True) if seconds <= ASKED_SECONDS]
+                yield kind, asked or tests[:1], ASKED_SECONDS
         if not is_any:
             folders = next(tests for folder, tests in IMPORT_TESTS.items() if mutant.file.startswith(folder))
             yield COMPILED, ["-m", "unit", *folders], 120.0

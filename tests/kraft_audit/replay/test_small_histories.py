@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from kraft_audit.replay import partitions
+from kraft_audit.replay.interning import TextTable, uuid_values
 from kraft_audit.replay.partitions import PartitionReplay
+from kraft_audit.replay.replay import ClusterReplay
 from kraft_codec.record import default_fields
 from kraft_codec.schemas import METADATA_BY_NAME
 from kraft_codec.uuids import uuid_text
@@ -181,3 +185,81 @@ def test_min_isr_of_a_node_comes_and_goes(to_columns: Any) -> None:
     assert told[0] == 1
     assert 2 in told
     assert told[-1] == 3
+
+
+@pytest.mark.parametrize("scenario", ["elr", "divergence"])
+def test_little_room_changes_no_row(
+    sample_lines: Any, to_columns: Any, monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    """Buffers that are full after three rows, an arena that is compacted at every window: the same rows."""
+    lines = sample_lines(scenario)
+
+    def told(window: int) -> list[dict[str, Any]]:
+        replay = PartitionReplay(cluster_id="c")
+        parts = [lines[start : start + window] for start in range(0, len(lines), window)]
+        rows = [row for part in parts for batch in replay.replay(to_columns(part)) for row in batch.to_pylist()]
+        return rows + [row for batch in replay.state(10**6, 1, 0) for row in batch.to_pylist()]
+
+    # Operations are not cut here: causes look at what stands beside a change.
+    expected = told(len(lines))
+    monkeypatch.setattr(partitions, "_ARENA_SLACK", 4)
+    monkeypatch.setattr(partitions, "MAX_BATCH_ROWS", 3)
+    assert told(len(lines)) == expected
+    lists = ("from_offset", "isr", "replicas", "elr")
+    assert [[row[name] for name in lists] for row in told(40)] == [[row[name] for name in lists] for row in expected]
+
+
+def test_partitions_of_many_topics_are_told_apart(to_columns: Any) -> None:
+    """More ids than the first table of ids holds."""
+    count = 1_500
+    ids = [uuid_text(bytes([1]) + number.to_bytes(15, "big")) for number in range(count)]
+    records: list[Record] = []
+    for number, topic_id in enumerate(ids):
+        records.append(("TopicRecord", {"name": f"t{number}", "topicId": topic_id}))
+        fields = {"topicId": topic_id, "partitionId": 0, "leader": 1, "replicas": [1], "isr": [1]}
+        records.append(("PartitionRecord", {**fields, "removingReplicas": [], "addingReplicas": []}))
+    replay = PartitionReplay(cluster_id="c")
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(records), 500):
+        lines = lines_of(records)[start : start + 500]
+        rows += [row for batch in replay.replay(to_columns(lines)) for row in batch.to_pylist()]
+    assert [(row["topic"], row["topic_id"]) for row in rows] == [(f"t{n}", one) for n, one in enumerate(ids)]
+
+
+PROBLEMS: list[tuple[Record, str | None]] = [
+    (FENCE, None),
+    (UNFENCE, None),
+    (("FenceBrokerRecord", {"id": 3, "epoch": 99}), "broker_epoch_mismatch"),
+    (("FenceBrokerRecord", {"id": 9, "epoch": 1}), "unknown_broker"),
+    (("UnregisterBrokerRecord", {"brokerId": 2, "brokerEpoch": 99}), "broker_epoch_mismatch"),
+    (("UnregisterBrokerRecord", {"brokerId": 2, "brokerEpoch": 12}), "unknown_broker"),
+    (("UnregisterControllerRecord", {"controllerId": 5}), "unknown_controller"),
+    (("RemoveUserScramCredentialRecord", {"name": "nobody", "mechanism": 1}), "unknown_scram"),
+    (("ClientQuotaRecord", {"entity": [], "key": "k", "value": 0.0, "remove": True}), None),
+    (("FeatureLevelRecord", {"name": "kraft.version", "featureLevel": 1}), None),
+]
+
+
+def test_records_that_contradict_the_log_are_told_where_they_stand(to_columns: Any) -> None:
+    """BrokerRegistration, ControllerRegistration and ScramImage refuse these; quotas and kraft.version are silent."""
+    replay = ClusterReplay(cluster_id="c")
+    lines = lines_of([*BEFORE, *(record for record, _ in PROBLEMS)])
+    rows = list(replay.replay(to_columns(lines), len(lines)))
+    rows += replay.finish(at_end=False)
+    rows += replay.finish(at_end=True)
+    told = {problem.offset - len(BEFORE): problem.problem for problem in replay.problems}
+    assert told == {number: problem for number, (_, problem) in enumerate(PROBLEMS) if problem is not None}
+    brokers = [row for name, batch in rows if name == "broker_changes" for row in batch.to_pylist()]
+    assert [(row["broker_id"], row["cause"]) for row in brokers][3:] == [
+        (3, "fenced"), (3, "unfenced"), (2, "unregistered"),
+    ]  # fmt: skip
+    features = [row["name"] for name, batch in rows if name == "feature_changes" for row in batch.to_pylist()]
+    assert "kraft.version" not in features, "its level is told by a control record alone"
+
+
+def test_a_uuid_column_of_other_lengths_is_refused() -> None:
+    with pytest.raises(ValueError, match="not 16 bytes"):
+        uuid_values(pa.array([bytes(16), bytes(15)]))
+    assert uuid_values(pa.array([bytes(range(16))] * 3)[1:]).shape == (2, 2)
+    assert TextTable(["a", "é"]).text(1) == "é"
+    assert TextTable(["a"]).text(7) == ""
