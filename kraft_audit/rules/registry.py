@@ -6,6 +6,7 @@ Everything that people read about a rule (`rules`, `explain RULE`, its page, con
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -200,14 +201,14 @@ def _check_by_part(
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """Worst first, then what still lasts, then by rule and offset."""
-    return sorted(
-        findings,
-        key=lambda f: (
-            f.status is not Status.RAISED,
-            -f.severity.rank,
-            f.rule,
-            f.is_over,
-            -1 if f.from_offset is None else f.from_offset,
-            f.subject,
-        ),
-    )
+    groups: dict[tuple[bool, Severity, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        groups[finding.status is not Status.RAISED, finding.severity, finding.rule].append(finding)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][0], -group[0][1].rank, group[0][2]))
+    return [finding for _, group in ordered for finding in sorted(group, key=_age)]
+
+
+def _age(finding: Finding) -> tuple[bool, int, str]:
+    """What lasts comes first, then the oldest."""
+    offset = finding.from_offset
+    return finding.is_over, -1 if offset is None else offset, finding.subject

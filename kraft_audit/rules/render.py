@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -217,12 +218,12 @@ def _undecided_lines(findings: Sequence[Finding], in_full: bool) -> Iterator[Lin
 def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | None = None) -> str:
     """How many of each severity, how many undecided, and what to run next."""
     raised = [f for f in findings if f.status is Status.RAISED and f.waiver is None]
+    of_each = Counter((finding.severity, finding.is_over) for finding in raised)
     counts = []
     for severity in sorted(Severity, key=lambda s: -s.rank):
-        of_it = [f for f in raised if f.severity is severity]
-        if of_it:
-            past = sum(f.is_over for f in of_it)
-            counts.append(f"{len(of_it)} {severity.value}" + (f" ({past} over)" if past else ""))
+        past = of_each[severity, True]
+        if count := of_each[severity, False] + past:
+            counts.append(f"{count} {severity.value}" + (f" ({past} over)" if past else ""))
     counts.append(f"{sum(f.status is Status.UNDECIDED for f in findings)} undecided")
     if waivers is not None and (waivers.waived or waivers.expired):
         counts.append(f"{waivers.waived} waived, {waivers.expired} waivers expired")
