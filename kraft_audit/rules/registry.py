@@ -33,6 +33,7 @@ from kraft_audit.rules.model import (
     finding_of,
 )
 from kraft_audit.rules.partition_states import partition_states
+from kraft_audit.rules.parts import SCHEMA
 from kraft_codec.schemas import Dialect
 
 FAMILIES: Final = (
@@ -194,7 +195,7 @@ def _check_by_part(
                 kept[telling.rule.id].append(partition_states(part).rows_where(mask))
     for telling in tellings:
         if telling.rule.across is not None:
-            rows = pa.concat_tables([PARTITION_CHANGES.schema.empty_table(), *kept[telling.rule.id]])
+            rows = pa.concat_tables([SCHEMA.empty_table(), *kept[telling.rule.id]])
             yield from telling.tell(history.with_partitions(rows))
         yield from telling.end(history)
 

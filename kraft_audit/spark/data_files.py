@@ -20,7 +20,7 @@ from kraft_audit.spark.statistics import file_statistics
 
 # One row group is buffered a table and writer; all tables of a task together stay under the second figure.
 ROW_GROUP_BYTES: Final = 32 << 20
-BUFFERED_BYTES: Final = 96 << 20
+BUFFERED_BYTES: Final = 48 << 20
 # A larger file is not more efficient to scan, and a reader's smallest unit of work.
 FILE_BYTES: Final = 512 << 20
 # Text that seldom repeats: a dictionary of it costs time and is thrown away, its bounds prune nothing.

@@ -23,6 +23,7 @@ from kraft_audit.spark.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.ledger_state import ClusterOutcome, StateChange, to_json
 from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.spark.worker_memory import keep_little
 from kraft_codec.errors import CodecError, InputError
 
 # Rows of a cluster wait in memory until the cluster has been read to its end; one that has more gets files of its own.
@@ -116,6 +117,7 @@ def stage_clusters(
     lake_uri: str, clusters: Sequence[tuple[int, str]], read_cluster: ReadCluster, label: str
 ) -> Iterator[pa.RecordBatch]:
     """Read each (number, plan as JSON) and yield manifest batches: one row a cluster, at the end one a data file."""
+    keep_little()
     shared = WriterSet(lake_uri, label)
     for number, text in clusters:
         plan = from_json(text)
