@@ -188,23 +188,27 @@ class Output:
 
     def batches(
         self, batches: Iterable[pa.RecordBatch], columns: Sequence[Column], json_columns: frozenset[str] = frozenset()
-    ) -> None:
+    ) -> int:
         """Prints Arrow batches as they come, as `rows` does; `json_columns` hold JSON text."""
+        count = 0
         slices = (
             batch.slice(start, SLICED_ROWS) for batch in batches for start in range(0, batch.num_rows, SLICED_ROWS)
         )
         if self.format is Format.JSONL:
             for part in slices:
+                count += part.num_rows
                 self.stream.writelines(f"{text}\n" for text in json_objects(part, json_columns))
         elif self.format is Format.JSON:
             separator = "[\n"
             for part in slices:
+                count += part.num_rows
                 for text in json_objects(part, json_columns):
                     self.stream.write(separator + text)
                     separator = ",\n"
             self.stream.write("[]\n" if separator == "[\n" else "\n]\n")
         else:
-            self.rows((row for part in slices for row in part.to_pylist()), columns)
+            count = self.rows((row for part in slices for row in part.to_pylist()), columns)
+        return count
 
     def document(self, document: Any) -> None:
         """Prints one JSON document; pretty on a terminal, one line elsewhere."""

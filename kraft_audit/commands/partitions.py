@@ -72,11 +72,15 @@ def partitions(
             for moment in moments:
                 for line in _description(moment, where, topic):
                     out.line(line)
+        elif out.format is Format.TABLE:
+            for number, moment in enumerate(moments):
+                if number:
+                    out.line("")
+                named = moment.plan.cluster_id or "(no cluster id)"
+                out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
+                if out.batches(_ledger(moment, topic), COLUMNS) == 0:
+                    out.text("no partition" if topic is None else f"no partition of a topic {topic!r}")
         else:
-            if out.format is Format.TABLE:
-                for moment in moments:
-                    named = moment.plan.cluster_id or "(no cluster id)"
-                    out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
             out.batches((batch for moment in moments for batch in _ledger(moment, topic)), COLUMNS)
 
 

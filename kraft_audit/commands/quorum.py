@@ -199,7 +199,8 @@ def _print(out: Output, cluster: dict[str, Any]) -> None:
     out.title(cluster["cluster_id"] or "(no cluster id)")
     others = cluster["other_captures"]
     if others:
-        out.text(f"capture {cluster['capture']} of {len(others) + 1}; --capture shows {', '.join(others)}")
+        names = ", ".join(name or "''" for name in others)
+        out.text(f"capture {cluster['capture']} of {len(others) + 1}; --capture shows {names}")
     low, high = cluster["committed_low"], cluster["committed_high"]
     if low is not None:
         upper = "unknown" if high is None else str(high)
