@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of separate processes: a master, two workers, the job submitted with a zip of it."""
+"""A Spark standalone cluster of separate processes: a master, two workers, every job sent with zip and environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -19,14 +19,21 @@ import pyspark
 import pytest
 
 from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.session import jar_settings, use_java
 
-pytestmark = [pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(1200)]
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 PACKAGES = ("kraft_codec", "kraft_audit", "pyspark_kraft")
+# All that does not say when a lake was written, or when its captures were read.
+COMPARED = {
+    FINDINGS.name: ("finding_id", "rule", "severity", "status", "subject", "summary", "state", "first_plan"),
+    PARTITION_RISK.name: [name for name in PARTITION_RISK.column_names if name != "as_of_ms"],
+    CLUSTER_COMPLIANCE.name: [name for name in CLUSTER_COMPLIANCE.column_names if name != "as_of_ms"],
+}
 SPARK_HOME = Path(pyspark.__file__).parent
 SECONDS_TO_START = 90
 
@@ -103,39 +110,93 @@ def project_zip(project_root: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return file
 
 
+@pytest.fixture(scope="module")
+def packed(project_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment that executors unpack."""
+    file = tmp_path_factory.mktemp("packed") / "environment.tar.gz"
+    command = [sys.executable, str(project_root / "scripts" / "pack_environment.py"), str(file)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert made.returncode == 0, made.stderr
+    return file
+
+
+@pytest.fixture
 def submit(
-    master: str, environment: dict[str, str], project_root: Path, project_zip: Path, fleet_file: Path, *more: str
-) -> subprocess.CompletedProcess[str]:
+    master: str, environment: dict[str, str], project_root: Path, project_zip: Path, packed: Path, tmp_path: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Sends jobs/NAME.py to the cluster, as conf/spark/standalone.conf says; workers have the packed Python alone.
+
+    Each executor unpacks it, so one core, and that is one executor, is enough where no cluster is read.
+    """
     jars = jar_settings()
     where = ["--jars", jars["spark.jars"]] if "spark.jars" in jars else ["--packages", jars["spark.jars.packages"]]
-    command = [
-        str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *where, "--py-files", str(project_zip),
-        "--properties-file", str(project_root / "conf" / "spark" / "standalone.conf"),
-        "--conf", "spark.executor.memory=600m", "--conf", "spark.driver.memory=600m",
-        "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1",
-        str(project_root / "jobs" / "analyze.py"), str(fleet_file), "--output", "json", *more,
-    ]  # fmt: skip
-    # From another folder, so that the package is not found by chance in the working directory.
-    return subprocess.run(
-        command, env=environment, cwd=fleet_file.parent, capture_output=True, text=True, check=False, timeout=300
-    )
+    # In client mode the driver asks for the same relative place.
+    (tmp_path / "environment").symlink_to(sys.prefix)
+
+    def send(job: str, *arguments: str, cores: int = 1, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *where, "--py-files", str(project_zip),
+            "--archives", f"{packed}#environment", "--total-executor-cores", str(cores),
+            "--properties-file", str(project_root / "conf" / "spark" / "standalone.conf"),
+            "--conf", "spark.pyspark.python=./environment/bin/python",
+            "--conf", f"spark.pyspark.driver.python={sys.executable}",
+            "--conf", "spark.executor.memory=600m", "--conf", "spark.driver.memory=600m",
+            "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1",
+            str(project_root / "jobs" / f"{job}.py"), *arguments,
+        ]  # fmt: skip
+        own = {name: value for name, value in environment.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+        # From another folder, so that the package is not found by chance in the working directory.
+        return subprocess.run(
+            command, env=own | variables, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
+
+    return send
 
 
-def test_the_job_on_a_cluster_of_processes(
-    master: str, environment: dict[str, str], project_root: Path, project_zip: Path, samples: Path, tmp_path: Path,
+def test_every_job_on_a_cluster_of_processes(
+    submit: Callable[..., subprocess.CompletedProcess[str]], samples: Path, tmp_path: Path, project_root: Path,
     make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
-    """Killed once between its steps, then run to the end: the tables are those of one process."""
+    """Killed once between its steps, then run to the end, tables before the gate and gold after it, as a DAG does.
+
+    Bronze and silver are those of one process without Spark; gold is that of local mode.
+    """
     clusters = {name: [samples / name] for name in CLUSTERS}
-    alone = make_fleet(clusters, lake="alone")
+    alone = make_fleet(clusters, lake="alone", file="alone.yaml")
     without_spark.run(alone)
     fleet = make_fleet(clusters, lake="cluster", file="cluster.yaml")
-    file = tmp_path / "cluster.yaml"
-    killed = submit(master, environment | {"KRAFT_AUDIT_FAILPOINT": "after-stage"}, project_root, project_zip, file)
+    file = str(tmp_path / "cluster.yaml")
+    killed = submit("analyze", file, "--tables-only", cores=2, KRAFT_AUDIT_FAILPOINT="after-stage")
     assert killed.returncode != 0
     assert Ledger(DeltaLake(fleet.lake)).status().open_number == 1, killed.stderr[-2000:]
-    done = submit(master, environment, project_root, project_zip, file)
+    done = submit("analyze", file, "--tables-only", "--output", "json")
     assert done.returncode == 0, done.stderr[-4000:]
     # spark-submit joins a program's two outputs: the summary is the last line of both.
     assert json.loads(done.stdout.splitlines()[-1])["plans"] == [1]
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
+
+    for job, *arguments in (("quality", fleet.lake), ("risk", file)):
+        ended = submit(job, *arguments)
+        assert ended.returncode == 0, (job, ended.stderr[-4000:])
+    program = [sys.executable, "-c", "from kraft_audit.cli import main; main()", "run", str(tmp_path / "alone.yaml")]
+    local = subprocess.run(
+        program, env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=300
+    )
+    assert local.returncode == 0, local.stderr[-4000:]
+    for table, columns in COMPARED.items():
+        assert gold_rows(fleet.lake, table, columns) == gold_rows(alone.lake, table, columns), table
+        assert gold_rows(fleet.lake, table, columns)
+
+    site = str(tmp_path / "pages")
+    for job, *arguments in (
+        ("publish", fleet.lake, "--out", site), ("maintain", fleet.lake, "--dry-run"), ("reaudit", "--lake", fleet.lake)
+    ):  # fmt: skip
+        ended = submit(job, *arguments)
+        assert ended.returncode == 0, (job, ended.stderr[-4000:])
+    assert (tmp_path / "pages" / "index.html").is_file()
+    assert Ledger(DeltaLake(fleet.lake)).status().closed == 2, "the archive was read again"
+
+
+def gold_rows(lake: str, table: str, columns: Sequence[str]) -> list[str]:
+    rows = DeltaLake(lake).query(f"SELECT {', '.join(columns)} FROM {table}", table).to_pylist()  # noqa: S608
+    return sorted(json.dumps(row, default=str) for row in rows)
