@@ -1,0 +1,106 @@
+"""A history that is put to disk and read back by parts is the same rows, of which the rules say the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from kraft_audit.replay.tables import PARTITION_CHANGES
+from kraft_audit.rules import parts
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.model import DeferredEvidence, Evidence, Finding, Status
+from kraft_audit.rules.parts import PartitionParts
+from kraft_audit.rules.registry import check
+from tests.kraft_audit.rules.conftest import HistoryBuilder
+
+
+def large(build: HistoryBuilder) -> HistoryBuilder:
+    """Partitions of many topics in every kind of trouble."""
+    build.three_nodes().brokers(11, 12, 13)
+    for number in range(40):
+        name, topic_id = f"t{number % 20}-{number // 20}", f"id-{number % 20}"
+        unclean = {"isr": [13], "leader": 13, "election": "unclean", "leader_recovery_state": "RECOVERING"}
+        build.partition(name, 10 + number, "created", topic_id=topic_id)
+        build.partition(name, 60 + number, isr=[11], elr=[12] if number % 3 else [], topic_id=topic_id)
+        if number % 4 == 0:
+            build.partition(name, 110 + number, "unclean_election", **unclean, topic_id=topic_id)
+        elif number % 4 == 1:
+            build.partition(name, 110 + number, "fenced", isr=[], leader=-1, elr=[11], topic_id=topic_id)
+    return build
+
+
+def by_parts(history: ClusterHistory, rows_a_batch: int) -> ClusterHistory:
+    table = history.table(PARTITION_CHANGES.name)
+    kept = PartitionParts()
+    for batch in table.to_batches(max_chunksize=rows_a_batch):
+        kept.add(batch)
+    empty = {PARTITION_CHANGES.name: PARTITION_CHANGES.schema.empty_table()}
+    return replace(history, tables={**history.tables, **empty}, parts=kept, _known={})
+
+
+def in_order(history: ClusterHistory) -> ClusterHistory:
+    """With the partitions' rows as the replay gives them, by offset."""
+    table = history.table(PARTITION_CHANGES.name).sort_by("from_offset")
+    return replace(history, tables={**history.tables, PARTITION_CHANGES.name: table}, _known={})
+
+
+def told(findings: list[Finding]) -> Counter[str]:
+    return Counter(
+        f"{one.rule} {one.status} {one.subject} {one.from_offset} {one.to_offset} {one.summary} {tuple(one.evidence)}"
+        for one in findings
+        if one.status is not Status.CLEAR
+    )
+
+
+@pytest.mark.parametrize("rows_a_batch", [1, 7, 1000])
+def test_parts_say_what_the_whole_says(
+    build: HistoryBuilder, rows_a_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PENDING_BYTES_MAX", 2_000)
+    history = in_order(large(build).history())
+    expected = told(list(check(history)))
+    assert len({text.split()[0] for text in expected if text.startswith("KP")}) > 3
+    assert told(list(check(by_parts(history, rows_a_batch)))) == expected
+
+
+def test_every_row_is_in_one_part_and_a_topic_in_one(build: HistoryBuilder) -> None:
+    history = in_order(large(build).history())
+    whole = history.table(PARTITION_CHANGES.name)
+    kept = by_parts(history, 3).parts
+    assert kept is not None
+    found = list(kept.tables())
+    assert [one.num_rows for one in kept.tables()] == [one.num_rows for one in found], "it can be read twice"
+    topics = [set(one.column("topic_id").to_pylist()) for one in found]
+    assert sum(map(len, topics)) == len(set().union(*topics)) == 20
+    for one in found:
+        offsets = one.column("from_offset").to_pylist()
+        assert offsets == sorted(offsets)
+    key = "from_offset"
+    assert pa.concat_tables(found).sort_by(key).to_pylist() == whole.sort_by(key).to_pylist()
+
+
+def test_a_history_of_no_partition_has_no_part(build: HistoryBuilder) -> None:
+    parted = by_parts(build.three_nodes().history(), 5)
+    assert parted.parts is not None
+    assert list(parted.parts.tables()) == []
+    assert told(list(check(parted))) == told(list(check(build.history())))
+
+
+def test_evidence_that_is_told_late_is_evidence() -> None:
+    calls: list[int] = []
+
+    def make(number: int) -> tuple[Evidence, ...]:
+        calls.append(number)
+        return (Evidence("a"), Evidence("b"))
+
+    late = DeferredEvidence(make, 7)
+    assert calls == []
+    assert (len(late), late[0], late[1:]) == (2, Evidence("a"), (Evidence("b"),))
+    assert late == (Evidence("a"), Evidence("b"))
+    assert late != (Evidence("a"),)
+    assert late != 3
+    assert hash(late) == hash(tuple(late))
+    assert calls == [7], "once"
