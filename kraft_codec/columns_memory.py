@@ -26,7 +26,8 @@ class Pieces:
         place = 0
         for size_bytes in sizes_bytes:
             self._places.append(place)
-            place += -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+            # One line more: pieces that all began at the same place of a page would share few lines of the cache.
+            place += (-(-size_bytes // _ALIGNMENT_BYTES) + 1) * _ALIGNMENT_BYTES
         self._whole = pa.allocate_buffer(place)
         start: int = self._whole.address
         self.addresses = [start + place for place in self._places]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kraft_audit.replay.interning import UuidNumbers, uuid_values
 from kraft_audit.replay.kernels import layout
 from kraft_audit.replay.kernels.native import kernel
-from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.records import RecordColumns, batches_of
 
 PARTITION_RECORD: Final = "PartitionRecord"
 CHANGE_RECORD: Final = "PartitionChangeRecord"
@@ -49,9 +49,11 @@ class PartitionInputs:
     leader_epochs: Int32s
     times_ms: Int64s
 
-    def rows(self, arena: Int32s, used: int) -> tuple[Int32s, int]:
-        """The records as rows of INPUT_CELLS, their lists behind the `used` values of `arena`; the longest list."""
-        rows = np.empty((len(self.offsets), layout.INPUT_CELLS), np.int32)
+    def fill(self, rows: Int32s, arena: Int32s, used: int) -> int:
+        """Writes the records as rows of INPUT_CELLS, their lists behind the `used` values of `arena`.
+
+        Returns the length of the longest list.
+        """
         first = longest = 0
         for part in self.parts:
             for number, (first_offset, values) in part.values.items():
@@ -65,27 +67,22 @@ class PartitionInputs:
             )
             longest = max(longest, found)
             first += part.row_count
-        return rows, longest
+        return longest
 
 
 def partition_inputs(records: RecordColumns, topics: UuidNumbers, directories: UuidNumbers) -> PartitionInputs:
     """Reads both record types of a window; unknown topics and directories get new numbers."""
-    batches = [batch for name in (PARTITION_RECORD, CHANGE_RECORD) if (batch := _filled(records, name)) is not None]
-    created = _filled(records, PARTITION_RECORD)
+    created = batches_of(records, PARTITION_RECORD)
+    batches = created + batches_of(records, CHANGE_RECORD)
     parts = tuple(_part(batch, topics, directories) for batch in batches)
     return PartitionInputs(
         parts,
-        0 if created is None else created.num_rows,
+        sum(batch.num_rows for batch in created),
         sum(part.value_count for part in parts),
         _column(batches, "offset", np.int64),
         _column(batches, "leader_epoch", np.int32),
         _column(batches, "timestamp_ms", np.int64),
     )
-
-
-def _filled(records: RecordColumns, name: str) -> pa.RecordBatch | None:
-    batch = records.get(name)
-    return batch if batch is not None and batch.num_rows else None
 
 
 def _column(batches: list[pa.RecordBatch], name: str, type_: Any) -> Any:

@@ -15,6 +15,7 @@ from kraft_audit.replay.kernels import layout
 from kraft_audit.replay.kernels.native import kernel
 from kraft_audit.replay.partition_events import Events
 from kraft_audit.replay.tables import PARTITION_CHANGES
+from kraft_codec.columns_memory import Pieces
 from kraft_codec.tables import MAX_BATCH_ROWS, build_batch
 from kraft_codec.uuids import UUID_TEXT_CHARACTERS
 
@@ -52,6 +53,8 @@ _LISTS: Final = {
     "removing_replicas": layout.REMOVING_REPLICAS,
     "expected_elr": layout.LIST_COUNT,
 }
+_LIST_PLACES: Final = range(layout.OUT_LISTS, layout.OUT_COLUMNS, 2)
+"""Where each list's offsets stand; its values follow."""
 _TYPES: Final = {name: PARTITION_CHANGES.schema.field(name).type for name in PARTITION_CHANGES.column_names}
 
 Addresses = npt.NDArray[np.int64]
@@ -69,7 +72,6 @@ class PartitionRows:
     def batch(
         self,
         block: Addresses,
-        output: Numbers,
         events: Events,
         topic_names: TextTable,
         topics: UuidNumbers,
@@ -78,77 +80,93 @@ class PartitionRows:
         """The output rows that the control block counts, by the events they are of."""
         count = int(block[layout.OUTPUT_COUNT])
         sources = _sources(events, topic_names, topics, directories)
-        topic_bytes = int(topic_names.places[output[:count, layout.TOPIC], 1].sum())
-        made = _Buffers(count, topic_bytes, block[layout.OUTPUT_LENGTHS :].tolist())
+        made = _Buffers(count, count * topic_names.longest, block[layout.OUTPUT_LENGTHS :].tolist())
         kernel("fill_output")(block.ctypes.data, sources.ctypes.data, made.table.ctypes.data)
-        directory_offsets = made.numbers[layout.OUT_LISTS + 2 * layout.DIRECTORIES]
         columns = made.columns()
         columns["cluster_id"] = self._cluster_ids.slice(0, count)
         columns["plan"] = self._plans.slice(0, count)
-        columns["topic_id"] = self._uuids(made.numbers[layout.OUT_TOPIC_ID], count)
-        texts = self._uuids(made.numbers[layout.OUT_DIRECTORY_TEXT], int(directory_offsets[count]))
-        columns["directories"] = _array(_TYPES["directories"], count, [None, directory_offsets], [texts])
+        columns["topic_id"] = self._uuids(made, layout.OUT_TOPIC_ID, count)
+        directory_count = made.end_of_list(layout.DIRECTORIES)
+        texts = self._uuids(made, layout.OUT_DIRECTORY_TEXT, directory_count)
+        columns["directories"] = made.list_array("directories", layout.DIRECTORIES, texts)
         return build_batch(PARTITION_CHANGES, columns, count)
 
-    def _uuids(self, characters: Numbers, count: int) -> pa.Array:
+    def _uuids(self, made: _Buffers, place: int, count: int) -> pa.Array:
         if count >= len(self._uuid_offsets):
             self._uuid_offsets = _uuid_offsets(2 * count)
-        return _array(pa.string(), count, [None, self._uuid_offsets, characters])
+        characters = made.pieces.buffer(place, UUID_TEXT_CHARACTERS * count)
+        return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(self._uuid_offsets), characters])
 
 
 class _Buffers:
-    """Room for every column: `numbers` by their place in the table of addresses that the kernel gets."""
+    """Room for every column, in one piece of memory each; `table` is what the kernel gets.
+
+    `list_lengths`: the most values that each list column gets.
+    """
 
     def __init__(self, count: int, topic_bytes: int, list_lengths: Sequence[int]) -> None:
         self.count = count
-        self.numbers: dict[int, Numbers] = {}
+        sizes = [0] * layout.OUT_COLUMNS
         for place, type_ in _NUMBERS.values():
-            self.numbers[place] = np.empty(count, type_)
+            sizes[place] = np.dtype(type_).itemsize * count
         for place in layout.OUT_FLAGS:
-            self.numbers[place] = np.empty(count, np.uint8)
-        uuids = {layout.OUT_TOPIC_ID: count, layout.OUT_DIRECTORY_TEXT: list_lengths[layout.DIRECTORIES]}
-        for place, uuid_count in uuids.items():
-            self.numbers[place] = np.empty(UUID_TEXT_CHARACTERS * uuid_count + layout.SLACK_BYTES, np.uint8)
-        characters = (topic_bytes, *(count * texts.longest for texts in (_CAUSES, _ELECTIONS, _RECOVERY_STATES)))
-        for place, most_bytes in zip(layout.OUT_TEXTS, characters, strict=True):
-            self.numbers[place] = np.empty(count + 1, np.int32)
-            self.numbers[place + 1] = np.empty(most_bytes + layout.SLACK_BYTES, np.uint8)
-        for number in range(layout.OUT_LIST_COUNT):
-            place = layout.OUT_LISTS + 2 * number
-            self.numbers[place] = np.empty(count + 1, np.int32)
-            self.numbers[place + 1] = np.empty(list_lengths[number] + layout.SLACK_BYTES // 4, np.int32)
-        for place in (*layout.OUT_TEXTS, *range(layout.OUT_LISTS, layout.OUT_COLUMNS, 2)):
-            self.numbers[place][0] = 0
-        self.table = np.zeros(layout.OUT_COLUMNS, np.int64)
-        for place, array in self.numbers.items():
-            self.table[place] = array.ctypes.data
+            sizes[place] = count
+        sizes[layout.OUT_TOPIC_ID] = UUID_TEXT_CHARACTERS * count + layout.SLACK_BYTES
+        directory_bytes = UUID_TEXT_CHARACTERS * list_lengths[layout.DIRECTORIES]
+        sizes[layout.OUT_DIRECTORY_TEXT] = directory_bytes + layout.SLACK_BYTES
+        text_bytes = [topic_bytes, *(count * texts.longest for texts in (_CAUSES, _ELECTIONS, _RECOVERY_STATES))]
+        for place, most_bytes in zip(layout.OUT_TEXTS, text_bytes, strict=True):
+            sizes[place], sizes[place + 1] = 4 * (count + 1), most_bytes + layout.SLACK_BYTES
+        for place, length in zip(_LIST_PLACES, list_lengths, strict=True):
+            sizes[place], sizes[place + 1] = 4 * (count + 1), 4 * length + layout.SLACK_BYTES
+        self.pieces = Pieces(sizes)
+        self.table = self.pieces.table
+        for place in (*layout.OUT_TEXTS, *_LIST_PLACES):
+            self.pieces.array(place, np.int32, 1)[0] = 0
 
     def columns(self) -> dict[str, Any]:
         """The columns by name, but for uuids and what is the same in all rows."""
         found: dict[str, Any] = {
-            "exists": self._bits(layout.OUT_EXISTS, pa.bool_()),
-            "high_watermark_can_advance": self._bits(layout.OUT_CAN_ADVANCE, pa.bool_()),
+            "exists": self._bits(layout.OUT_EXISTS),
+            "high_watermark_can_advance": self._bits(layout.OUT_CAN_ADVANCE),
         }
-        for name, (place, _) in _NUMBERS.items():
-            found[name] = _array(_TYPES[name], self.count, [self._validity(name), self.numbers[place]])
+        for name, (place, type_) in _NUMBERS.items():
+            values = self.pieces.buffer(place, np.dtype(type_).itemsize * self.count)
+            found[name] = pa.Array.from_buffers(_TYPES[name], self.count, [self._validity(name), values])
         for name, place in _TEXTS.items():
-            buffers = [self._validity(name), self.numbers[place], self.numbers[place + 1]]
-            found[name] = _array(_TYPES[name], self.count, buffers)
+            characters = self.pieces.buffer(place + 1, self._end(place))
+            buffers = [self._validity(name), self._offsets(place), characters]
+            found[name] = pa.Array.from_buffers(_TYPES[name], self.count, buffers)
         for name, number in _LISTS.items():
-            place = layout.OUT_LISTS + 2 * number
-            value_count = int(self.numbers[place][self.count])
-            values = _array(pa.int32(), value_count, [None, self.numbers[place + 1]])
-            found[name] = _array(_TYPES[name], self.count, [self._validity(name), self.numbers[place]], [values])
+            count = self.end_of_list(number)
+            values = self.pieces.buffer(_LIST_PLACES[number] + 1, 4 * count)
+            found[name] = self.list_array(name, number, pa.Array.from_buffers(pa.int32(), count, [None, values]))
         return found
 
-    def _validity(self, name: str) -> Numbers | None:
+    def list_array(self, name: str, number: int, values: pa.Array) -> pa.Array:
+        """A column of lists whose values are there."""
+        buffers = [self._validity(name), self._offsets(_LIST_PLACES[number])]
+        return pa.Array.from_buffers(_TYPES[name], self.count, buffers, children=[values])
+
+    def end_of_list(self, number: int) -> int:
+        """How many values all lists of a column hold."""
+        return self._end(_LIST_PLACES[number])
+
+    def _offsets(self, place: int) -> pa.Buffer:
+        return self.pieces.buffer(place, 4 * (self.count + 1))
+
+    def _end(self, place: int) -> int:
+        return int(self.pieces.array(place, np.int32, self.count + 1)[-1])
+
+    def _validity(self, name: str) -> pa.Buffer | None:
         if name not in _NULLABLE:
             return None
-        flags = self.numbers[_NULLABLE[name]]
-        return None if flags.all() else np.packbits(flags, bitorder="little")
+        flags = self.pieces.array(_NULLABLE[name], np.uint8, self.count)
+        return None if flags.all() else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
-    def _bits(self, place: int, type_: pa.DataType) -> pa.Array:
-        return _array(type_, self.count, [None, np.packbits(self.numbers[place], bitorder="little")])
+    def _bits(self, place: int) -> pa.Array:
+        bits = np.packbits(self.pieces.array(place, np.uint8, self.count), bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), self.count, [None, pa.py_buffer(bits)])
 
 
 def _sources(events: Events, topic_names: TextTable, topics: UuidNumbers, directories: UuidNumbers) -> Addresses:
@@ -167,10 +185,3 @@ def _sources(events: Events, topic_names: TextTable, topics: UuidNumbers, direct
 
 def _uuid_offsets(count: int) -> Numbers:
     return np.arange(0, UUID_TEXT_CHARACTERS * count + 1, UUID_TEXT_CHARACTERS, dtype=np.int32)
-
-
-def _array(
-    type_: pa.DataType, length: int, buffers: list[Numbers | None], children: list[pa.Array] | None = None
-) -> pa.Array:
-    held = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
-    return pa.Array.from_buffers(type_, length, held, children=children or [])

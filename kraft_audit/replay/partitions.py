@@ -27,6 +27,8 @@ from kraft_codec.uuids import uuid_bytes
 
 MIGRATING: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
 _ARENA_SLACK: Final = 1 << 20
+_GROWTH: Final = 4
+"""How many times larger a table becomes that is full. Rows that nobody has touched yet take no memory."""
 PROBLEMS_REMEMBERED: Final = 10_000
 """A log that contradicts itself more often than this is told by the first ones."""
 
@@ -72,10 +74,12 @@ class PartitionReplay:
         self._block = np.zeros(layout.SLOT_COUNT, np.int64)
         self._partitions = np.zeros((0, layout.PARTITION_CELLS), np.int32)
         self._topic_rows = np.zeros((0, layout.TOPIC_CELLS), np.int32)
+        self._topic_count = 0
         self._keys = np.full(1, -1, np.int64)
         self._values = np.zeros(1, np.int32)
         self._arena = np.zeros(0, np.int32)
         self._compacted_size = 0
+        self._rooms: dict[str, npt.NDArray[np.int32]] = {}
         self._output = np.zeros((MAX_BATCH_ROWS + 1, layout.OUTPUT_CELLS), np.int32)
         self._block[layout.DEFAULT_MIN_ISR] = self._default_min_isr
         self._block[layout.EMIT_FROM_OFFSET] = self._emit_from_offset
@@ -94,11 +98,12 @@ class PartitionReplay:
             return
         self._make_room(inputs.created_count, inputs.value_count)
         used = int(self._block[layout.ARENA_USED])
-        rows, longest = inputs.rows(self._arena, used)
+        rows = self._room("rows", event_count * layout.INPUT_CELLS)
+        longest = inputs.fill(rows, self._arena, used)
         self._block[layout.ARENA_USED] = used + inputs.value_count
         self._block[layout.LONGEST_LIST] = max(int(self._block[layout.LONGEST_LIST]), longest)
-        contexts = np.empty(event_count * layout.CONTEXT_BYTES // 4, np.int32)
-        problems = np.empty((event_count, 2), np.int32)
+        contexts = self._room("contexts", event_count * layout.CONTEXT_BYTES // 4)
+        problems = self._room("problems", event_count * 2)
         self._point(rows, events, contexts, problems)
         status = -1
         while status != layout.DONE:
@@ -109,7 +114,7 @@ class PartitionReplay:
                 yield self._batch(events)
             if status == layout.ARENA_FULL:
                 self._grow_arena(2 * len(self._arena))
-        self._note_problems(problems, events)
+        self._note_problems(problems.reshape(-1, 2), events)
 
     def state(self, offset: int, epoch: int, timestamp_ms: int) -> Iterator[pa.RecordBatch]:
         """The partitions that exist now as rows at `offset`, with cause "snapshot"."""
@@ -157,15 +162,24 @@ class PartitionReplay:
         self.problems.extend(ReplayProblem(offset, problem) for offset, problem in context)
         self._context.problems.clear()
 
+    def _room(self, use: str, count: int) -> npt.NDArray[np.int32]:
+        """Memory for one window's use, that of the windows before where it is large enough: fresh pages cost more."""
+        known = self._rooms.get(use)
+        if known is None or len(known) < count:
+            known = self._rooms[use] = np.empty(2 * count, np.int32)
+        return known[:count]
+
     def _make_room(self, created_count: int, value_count: int) -> None:
         """Sees to it that the window's partitions, topics and lists fit; throws unused list values away."""
         count = self.partition_count
         if count + created_count > len(self._partitions):
-            self._partitions = _larger(self._partitions, max(2 * len(self._partitions), count + created_count))
+            room = max(_GROWTH * len(self._partitions), count + created_count)
+            self._partitions = _larger(self._partitions, room, count)
         if self._topics.count > len(self._topic_rows):
-            known = len(self._topic_rows)
-            self._topic_rows = _larger(self._topic_rows, max(2 * known, self._topics.count))
-            self._topic_rows[known:] = -1
+            room = max(_GROWTH * len(self._topic_rows), self._topics.count)
+            self._topic_rows = _larger(self._topic_rows, room, self._topic_count)
+        self._topic_rows[self._topic_count : self._topics.count] = -1
+        self._topic_count = self._topics.count
         if 2 * (count + created_count) > len(self._keys):
             slots = 1 << (4 * (count + created_count) - 1).bit_length()
             self._keys = np.full(slots, -1, np.int64)
@@ -173,7 +187,7 @@ class PartitionReplay:
             self._point_tables()
             kernel("rehash")(self._block.ctypes.data)
         used = int(self._block[layout.ARENA_USED])
-        if used > 2 * self._compacted_size + 4 * _ARENA_SLACK:
+        if used > 2 * self._compacted_size + _ARENA_SLACK:
             self._compact()
             used = self._compacted_size
         longest = int(self._block[layout.LONGEST_LIST])
@@ -181,14 +195,16 @@ class PartitionReplay:
 
     def _grow_arena(self, size: int) -> None:
         if size > len(self._arena):
-            self._arena = _larger(self._arena, max(size, 3 * len(self._arena) // 2))
+            used = int(self._block[layout.ARENA_USED])
+            self._arena = _larger(self._arena, max(size, 2 * len(self._arena)), used)
         self._point_tables()
 
     def _compact(self) -> None:
-        target = np.empty(len(self._arena), np.int32)
+        target = np.empty(int(self._block[layout.ARENA_USED]), np.int32)
         self._point_tables()
         self._compacted_size = kernel("compact_arena")(self._block.ctypes.data, target.ctypes.data)
-        self._arena = target
+        # Back to where they were: the pages of another arena would all have to be touched for the first time.
+        self._arena[: self._compacted_size] = target[: self._compacted_size]
         self._block[layout.ARENA_USED] = self._compacted_size
 
     def _point_tables(self) -> None:
@@ -224,12 +240,10 @@ class PartitionReplay:
     def _batch(self, events: Events) -> pa.RecordBatch:
         """The output rows as a batch of the table."""
         self._context.topic_names.reach(self._topics.count)
-        return self._rows.batch(
-            self._block, self._output, events, self._context.topic_names, self._topics, self._directories
-        )
+        return self._rows.batch(self._block, events, self._context.topic_names, self._topics, self._directories)
 
 
-def _larger(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+def _larger(array: npt.NDArray[Any], rows: int, used: int) -> npt.NDArray[Any]:
     larger = np.zeros((rows, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
+    larger[:used] = array[:used]
     return larger

@@ -13,9 +13,19 @@ from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
 RecordColumns = Mapping[str, pa.RecordBatch]
 """Message name → typed columns of its records in one window: `offset`, `leader_epoch`, `timestamp_ms` and the fields by
-their column names, ascending by offset. A type without records may be absent."""
+their column names, ascending by offset. A type without records may be absent. Partition records, which are many, may be
+a pa.Table instead: some batches behind each other that nobody had to copy."""
 
 ENVELOPE: Final = ("offset", "leader_epoch", "timestamp_ms")
+
+
+def batches_of(records: RecordColumns, name: str) -> list[pa.RecordBatch]:
+    """The batches with records of one type, ascending."""
+    found = records.get(name)
+    if found is None:
+        return []
+    batches = [found] if isinstance(found, pa.RecordBatch) else found.to_batches()
+    return [batch for batch in batches if batch.num_rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.replay.kernels.layout import OPERATION_GAP_MS
-from kraft_audit.replay.records import RecordColumns, between
+from kraft_audit.replay.records import RecordColumns, batches_of, between
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
 CHANGE_RECORD: Final = "PartitionChangeRecord"
+PARTITION_RECORDS: Final = frozenset({"PartitionRecord", CHANGE_RECORD})
 MAX_WAITING_CHANGES: Final = 100_000
 """No operation writes more changes at once; a longer run is no longer held back."""
 _CONTROL_MESSAGES: Final = frozenset(
@@ -126,11 +127,15 @@ def _end(batch: pa.RecordBatch) -> int:
 def _joined(parts: list[RecordColumns]) -> RecordColumns:
     if len(parts) == 1:
         return parts[0]
-    batches: dict[str, list[pa.RecordBatch]] = {}
-    for part in parts:
-        for name, batch in part.items():
-            batches.setdefault(name, []).append(batch)
-    return {name: some[0] if len(some) == 1 else pa.concat_batches(some) for name, some in batches.items()}
+    names = dict.fromkeys(name for part in parts for name in part)
+    found = {name: [batch for part in parts for batch in batches_of(part, name)] for name in names}
+    return {name: _behind_each_other(name, batches) for name, batches in found.items() if batches}
+
+
+def _behind_each_other(name: str, batches: list[pa.RecordBatch]) -> pa.RecordBatch | pa.Table:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches) if name in PARTITION_RECORDS else pa.concat_batches(batches)
 
 
 def _without(records: RecordColumns, begin: int, end: int) -> RecordColumns:

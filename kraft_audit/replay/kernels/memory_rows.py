@@ -61,35 +61,23 @@ def _value_within(start: int, at: int, length: int) -> int:
     return value if at < length else NO_VALUE
 
 
-@shared
-def _is_among(start: int, length: int, value: int) -> bool:
-    for at in range(length):  # noqa: SIM110 (no generator in a kernel)
+@inlined
+def is_in(block: int, lists: int, number: int, value: int) -> bool:
+    """Whether a list holds a value."""
+    start = start_of_list(block, lists, number)
+    for at in range(length_of_list(lists, number)):  # noqa: SIM110 (no generator in a kernel)
         if load_int32(start + 4 * at) == value:
             return True
     return False
 
 
-@inlined
-def is_in(block: int, lists: int, number: int, value: int) -> bool:
-    """Whether a list holds a value.
-
-    Nearly all lists are of a few brokers: to compare with four costs less than a loop whose end is guessed wrongly.
-    """
-    start = start_of_list(block, lists, number)
-    length = length_of_list(lists, number)
-    if length > SHORT_LIST:
-        return _is_among(start, length, value)
-    found = (_value_within(start, 0, length) == value) | (_value_within(start, 1, length) == value)
-    return found | (_value_within(start, 2, length) == value) | (_value_within(start, 3, length) == value)
-
-
 @shared
-def _missing_of_many(start: int, length: int, other_start: int, other_length: int) -> tuple[int, int]:
+def _missing_of_many(block: int, lists: int, number: int, other_lists: int, other_number: int) -> tuple[int, int]:
     count = 0
     first = -1
-    for at in range(length):
-        value = load_int32(start + 4 * at)
-        if not _is_among(other_start, other_length, value):
+    for at in range(length_of_list(lists, number)):
+        value = element(block, lists, number, at)
+        if not is_in(block, other_lists, other_number, value):
             first = value if count == 0 else first
             count += 1
     return count, first
@@ -102,13 +90,16 @@ def _is_none_of(value: int, first: int, second: int, third: int, fourth: int) ->
 
 @inlined
 def missing(block: int, lists: int, number: int, other_lists: int, other_number: int) -> tuple[int, int]:
-    """How many elements of the first list the other one lacks, and the first of them (-1 where it lacks none)."""
+    """How many elements of the first list the other one lacks, and the first of them (-1 where it lacks none).
+
+    Nearly all lists are of a few brokers: to compare with four costs less than loops whose ends are guessed wrongly.
+    """
     start = start_of_list(block, lists, number)
     length = length_of_list(lists, number)
     other = start_of_list(block, other_lists, other_number)
     other_length = length_of_list(other_lists, other_number)
     if length > SHORT_LIST or other_length > SHORT_LIST:
-        return _missing_of_many(start, length, other, other_length)
+        return _missing_of_many(block, lists, number, other_lists, other_number)
     first = _value_within(other, 0, other_length)
     second = _value_within(other, 1, other_length)
     third = _value_within(other, 2, other_length)
