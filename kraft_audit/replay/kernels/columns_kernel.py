@@ -87,10 +87,10 @@ from kraft_audit.replay.kernels.layout import (
     SLACK_BYTES,
     TOPIC,
     UUID_STRIDE,
-    WORD_BYTES,
 )
 from kraft_audit.replay.kernels.memory_rows import cell, length_of_list, set_cell, slot
 from kraft_codec.kernels.memory import (
+    copy_bytes,
     inlined,
     load_int8,
     load_int32,
@@ -103,6 +103,7 @@ from kraft_codec.kernels.memory import (
 )
 
 _UUID_CHARACTERS = 22
+_ROWS_AT_ONCE = 192
 
 
 @inlined
@@ -205,37 +206,61 @@ def _put_words(target: int, source: int) -> int:
 
 
 @inlined
-def _put_text(columns: int, column: int, texts: int, key: int, row: int) -> int:
-    """Writes one text behind those of the rows before it. `texts`: the addresses of its places and characters."""
-    offsets = slot(columns, column) + 4 * row
-    start = load_int32(offsets)
-    place = slot(texts, 0) + PLACE_BYTES * key
-    length = load_int64(place + 8)
-    source = slot(texts, 1) + load_int64(place)
-    target = slot(columns, column + 1) + start
-    _put_words(target, source)
-    at = SLACK_BYTES
-    while at < length:
-        store_int64(target + at, load_int64(source + at))
-        at += WORD_BYTES
-    store_int32(offsets + 4, start + length)
-    return start
+def _put_texts(output: int, row: int, end: int, number: int, columns: int, column: int, texts: int) -> None:
+    """Writes the texts of some rows behind those of the rows before; a cell says which of `texts` (places, characters).
+
+    `output`: the first of the rows.
+    """
+    offsets = slot(columns, column)
+    characters = slot(columns, column + 1)
+    places = slot(texts, 0)
+    sources = slot(texts, 1)
+    written = load_int32(offsets + 4 * row)
+    while row < end:
+        key = cell(output, number)
+        if number == RECOVERY_STATE:
+            key = 1 if key != 0 else 0
+        place = places + PLACE_BYTES * key
+        length = load_int64(place + 8)
+        source = sources + load_int64(place)
+        _put_words(characters + written, source)
+        if length > SLACK_BYTES:
+            copy_bytes(characters + written, source, length)
+        written += length
+        row += 1
+        store_int32(offsets + 4 * row, written)
+        output += OUTPUT_BYTES
 
 
 @inlined
-def _put_list(block: int, columns: int, number: int, row: int, start: int, length: int) -> int:
-    """Writes one list behind those of the rows before it; returns where."""
-    table = columns + 8 * (OUT_LISTS + 2 * number)
-    offsets = load_int64(table) + 4 * row
-    before = load_int32(offsets)
-    target = load_int64(table + 8) + 4 * before
-    source = slot(block, ARENA_AT) + 4 * start
-    store_int64(target, load_int64(source))
-    store_int64(target + 8, load_int64(source + 8))
-    for at in range(SHORT_LIST, length):
-        store_int32(target + 4 * at, load_int32(source + 4 * at))
-    store_int32(offsets + 4, before + max(0, length))
-    return before
+def _put_lists(arena: int, output: int, row: int, end: int, number: int, columns: int, column: int) -> None:
+    """Writes the lists of some rows behind those of the rows before; they are a cell's and the next one's."""
+    offsets = slot(columns, column)
+    values = slot(columns, column + 1)
+    written = load_int32(offsets + 4 * row)
+    while row < end:
+        length = cell(output, number + 1)
+        if length > 0:
+            target = values + 4 * written
+            source = arena + 4 * cell(output, number)
+            store_int64(target, load_int64(source))
+            store_int64(target + 8, load_int64(source + 8))
+            if length > SHORT_LIST:
+                copy_bytes(target, source, 4 * length)
+            written += length
+        row += 1
+        store_int32(offsets + 4 * row, written)
+        output += OUTPUT_BYTES
+
+
+@inlined
+def _put_directories(columns: int, row: int, end: int, directories: int) -> None:
+    """Writes the texts of the directories of some rows, whose numbers stand in the column of that list."""
+    column = OUT_LISTS + 2 * DIRECTORIES
+    values = slot(columns, column + 1)
+    texts = slot(columns, OUT_DIRECTORY_TEXT)
+    for at in range(load_int32(slot(columns, column) + 4 * row), load_int32(slot(columns, column) + 4 * end)):
+        _put_words(texts + _UUID_CHARACTERS * at, directories + UUID_STRIDE * load_int32(values + 4 * at))
 
 
 @inlined
@@ -265,27 +290,37 @@ def _put_numbers(columns: int, sources: int, output: int, row: int) -> int:
 
 
 @shared
-def fill_output(block: int, sources: int, columns: int) -> int:
-    """Writes the output rows into the columns; the first offset of every text and list is there already."""
-    texts = sources + 8 * FROM_TEXTS
+def _fill_rows(block: int, sources: int, columns: int, row: int, end: int) -> None:
+    """Numbers row by row, whatever varies in length column by column: so its end stays in a register."""
+    output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row
     topic_ids = slot(sources, FROM_TOPIC_IDS)
-    directories = slot(sources, FROM_DIRECTORIES)
-    for row in range(slot(block, OUTPUT_COUNT)):
-        output = slot(block, OUTPUT_AT) + OUTPUT_BYTES * row
-        _put_numbers(columns, sources, output, row)
-        topic = cell(output, TOPIC)
-        _put_words(slot(columns, OUT_TOPIC_ID) + _UUID_CHARACTERS * row, topic_ids + UUID_STRIDE * topic)
-        _put_text(columns, OUT_TOPIC, texts, topic, row)
-        _put_text(columns, OUT_CAUSE, texts + 16, cell(output, CAUSE), row)
-        _put_text(columns, OUT_ELECTION, texts + 32, cell(output, ELECTION), row)
-        _put_text(columns, OUT_RECOVERY_STATE, texts + 48, 1 if cell(output, RECOVERY_STATE) != 0 else 0, row)
-        for number in range(LIST_COUNT):
-            start = cell(output, LISTS + 2 * number)
-            before = _put_list(block, columns, number, row, start, length_of_list(output + 4 * LISTS, number))
-            if number == DIRECTORIES:
-                values = load_int64(columns + 8 * (OUT_LISTS + 2 * number) + 8)
-                for at in range(before, before + max(0, length_of_list(output + 4 * LISTS, number))):
-                    text = slot(columns, OUT_DIRECTORY_TEXT) + _UUID_CHARACTERS * at
-                    _put_words(text, directories + UUID_STRIDE * load_int32(values + 4 * at))
-        _put_list(block, columns, LIST_COUNT, row, cell(output, EXPECTED_ELR), cell(output, EXPECTED_ELR + 1))
-    return 0
+    for at in range(row, end):
+        source = output + OUTPUT_BYTES * (at - row)
+        _put_numbers(columns, sources, source, at)
+        topic_id = topic_ids + UUID_STRIDE * cell(source, TOPIC)
+        _put_words(slot(columns, OUT_TOPIC_ID) + _UUID_CHARACTERS * at, topic_id)
+    texts = sources + 8 * FROM_TEXTS
+    _put_texts(output, row, end, TOPIC, columns, OUT_TOPIC, texts)
+    _put_texts(output, row, end, CAUSE, columns, OUT_CAUSE, texts + 16)
+    _put_texts(output, row, end, ELECTION, columns, OUT_ELECTION, texts + 32)
+    _put_texts(output, row, end, RECOVERY_STATE, columns, OUT_RECOVERY_STATE, texts + 48)
+    arena = slot(block, ARENA_AT)
+    for number in range(LIST_COUNT):
+        _put_lists(arena, output, row, end, LISTS + 2 * number, columns, OUT_LISTS + 2 * number)
+    _put_lists(arena, output, row, end, EXPECTED_ELR, columns, OUT_LISTS + 2 * LIST_COUNT)
+    _put_directories(columns, row, end, slot(sources, FROM_DIRECTORIES))
+
+
+@shared
+def fill_output(block: int, sources: int, columns: int) -> int:
+    """Writes the output rows into the columns; the first offset of every text and list is there already.
+
+    As many rows at a time as stay in the nearest cache.
+    """
+    count = slot(block, OUTPUT_COUNT)
+    row = 0
+    while row < count:
+        end = min(count, row + _ROWS_AT_ONCE)
+        _fill_rows(block, sources, columns, row, end)
+        row = end
+    return count
