@@ -28,10 +28,14 @@ OPTIONS = ("-q", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 TESTS = {
     COMPILED: (
         *("tests/kraft_codec", "tests/fuzz", "tests/witness"),
-        *(f"tests/kraft_audit/{folder}" for folder in ("replay", "analyze", "rules", "commands")),
+        *(f"tests/kraft_audit/{folder}" for folder in ("replay", "analyze", "rules")),
     ),
     PLAIN: (
-        *("tests/kraft_codec/columns", "tests/kraft_audit/replay"),
+        *("tests/kraft_codec/columns", "tests/fuzz/test_decoder.py"),
+        *(
+            f"tests/kraft_audit/replay/test_{name}.py"
+            for name in ("small_histories", "partitions", "causes", "min_isr")
+        ),
         "--ignore=tests/kraft_codec/columns/test_kernel_cache.py",
         "--ignore=tests/kraft_codec/columns/test_columns_guard.py",
     ),
@@ -39,8 +43,11 @@ TESTS = {
 SECONDS_MAX = 1800
 
 
+FAILED_SHARE = 0.02
+
+
 class TestsFailError(Exception):
-    """The tests fail where nothing is changed: every change would look noticed. Holds what pytest said."""
+    """Many tests fail where nothing is changed: every change would look noticed. Holds what pytest said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Measured:
 
     def tests_of(self, file: str, line: int) -> list[str]:
         """The tests that run the line, the quickest first; a line that only an import runs has none."""
-        found = {test for test in self.data.contexts_by_lineno(str(ROOT / file)).get(line, ()) if test}
+        found = {test for test in self.data.contexts_by_lineno(str(ROOT / file)).get(line, ()) if test in self.seconds}
         return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
 
 
@@ -90,7 +97,9 @@ def _run(kind: str, folder: Path) -> None:
     ended = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
-    if ended.returncode:
+    told = _seconds(folder, kind)
+    # A few may fail for other reasons, such as a busy machine: those are asked nothing.
+    if ended.returncode not in (0, 1) or list(told.values()).count(None) > FAILED_SHARE * len(told):
         shutil.rmtree(folder)
         raise TestsFailError(f"kernels {kind}: {(ended.stdout + ended.stderr)[-3000:]}")
 
@@ -98,4 +107,10 @@ def _run(kind: str, folder: Path) -> None:
 def _kept(kind: str, folder: Path) -> Measured:
     data = coverage.CoverageData(str(folder / kind))
     data.read()
-    return Measured(data, json.loads((folder / f"{kind}.json").read_text(encoding="utf-8")))
+    return Measured(data, {test: took for test, took in _seconds(folder, kind).items() if took is not None})
+
+
+def _seconds(folder: Path, kind: str) -> dict[str, float | None]:
+    file = folder / f"{kind}.json"
+    told: dict[str, float | None] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return told

@@ -1,7 +1,7 @@
 """`coverage run -m pytest -p tests.which_tests`: notes with each line the tests that ran it, and how
 long each test took.
 
-KRAFT_AUDIT_TEST_SECONDS names the file for the seconds: a JSON object of test to seconds.
+KRAFT_AUDIT_TEST_SECONDS names the file for that: a JSON object of test to seconds, null where the test failed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 import coverage
 import pytest
 
-SECONDS: dict[str, float] = {}
+SECONDS: dict[str, float | None] = {}
+FAILED: set[str] = set()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -31,5 +32,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         measured.switch_context("")
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        FAILED.add(report.nodeid)
+
+
 def pytest_sessionfinish() -> None:
+    SECONDS.update(dict.fromkeys(FAILED))
     Path(os.environ["KRAFT_AUDIT_TEST_SECONDS"]).write_text(json.dumps(SECONDS), encoding="utf-8")
