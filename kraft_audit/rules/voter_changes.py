@@ -113,7 +113,7 @@ def _judged_by_epoch(history: ClusterHistory, change: Change, start: int) -> Ite
     fact = Evidence(f"LeaderChange of epoch {change.row['from_epoch']} at offset {start}", offset=start)
     if change.offset < start:
         yield _case(change, "the change stands before the LeaderChange of its epoch", fact)
-    elif _in_one_batch(history, start, change.offset):
+    elif _in_one_batch(history, change.row["from_epoch"], start, change.offset):
         yield _case(change, "the change stands in the batch of its epoch's LeaderChange", fact)
     elif metadata_between(history, change.row["from_epoch"], start, change.offset):
         return
@@ -130,9 +130,11 @@ def _judged_by_epoch(history: ClusterHistory, change: Change, start: int) -> Ite
             )
 
 
-def _in_one_batch(history: ClusterHistory, first: int, second: int) -> bool:
+def _in_one_batch(history: ClusterHistory, epoch: int, first: int, second: int) -> bool:
+    """Another branch may hold one batch of another epoch at both offsets."""
     batches = log_batches(history)
-    return bool(((batches.base_offset <= first) & (batches.last_offset >= second)).any())
+    covers = (batches.base_offset <= first) & (batches.last_offset >= second) & (batches.leader_epoch == epoch)
+    return bool(covers.any())
 
 
 @rule("KV004", "overlapping-changes", Severity.CRITICAL, Scope.VOTERS, needs=("voter_sets", "watermarks"))
