@@ -47,8 +47,8 @@ class NodeLists:
         return self._once("rows", lambda: np.repeat(np.arange(len(self)), self.lengths))
 
     def of(self, row: int) -> list[int]:
-        start = self.starts[row]
-        found: list[int] = self.values[start : start + self.lengths[row]].tolist()
+        offsets = self._once("offsets", lambda: np.append(0, np.cumsum(self.lengths, dtype=np.int64)))
+        found: list[int] = self.values[offsets[row] : offsets[row + 1]].tolist()
         return found
 
     def keys(self, places: Rows) -> Rows:

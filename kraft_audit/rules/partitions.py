@@ -72,15 +72,15 @@ def partition_cases(
 def _partition_evidence(
     states: PartitionStates, start: int, end: int | None, facts: tuple[Evidence, ...]
 ) -> tuple[Evidence, ...]:
-    before = states.previous(start)
+    before, told = states.previous(start), states.describe(start)
     evidence = [
         Evidence(
-            states.describe(start),
+            told,
             offset=int(states.from_offset[start]),
             epoch=int(states.leader_epoch[start]),
             timestamp_ms=int(states.timestamp_ms[start]),
             before=None if before is None else states.describe(before),
-            after=f"{states.describe(start)} ({states.cause(start)})",
+            after=f"{told} ({states.cause(start)})",
         ),
         *facts,
     ]

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from kraft_audit.replay.tables import PARTITION_CHANGES
 
-PART_COUNT: Final = 256
+PART_COUNT: Final = 64
+"""Of 2 GiB of log a part is 90 MB; more parts would be mostly framing, and every rule looks at each."""
 PENDING_BYTES_MAX: Final = 8 << 20
 """So much is gathered before it is sorted into parts: smaller pieces would be mostly framing."""
 UNREAD: Final = frozenset(
@@ -57,9 +58,11 @@ class PartitionParts:
             self._sort_pending()
             self._writer.close()
             self._is_complete = True
+        if not self._pieces:
+            return
+        # The file is read again by the next who asks, so that no reader may close it.
+        reader = pa.ipc.open_file(pa.PythonFile(_Unclosed(self._file), "r"))
         for part in sorted(self._pieces):
-            # The file object is shared by every reader of it, so none may close it.
-            reader = pa.ipc.open_file(pa.PythonFile(_Unclosed(self._file), "r"))
             batches = [reader.get_batch(number) for number in self._pieces[part]]
             yield pa.Table.from_batches(batches, SCHEMA)
 

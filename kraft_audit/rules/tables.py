@@ -27,6 +27,7 @@ EVIDENCE: Final = list_of(
         ]
     )
 )
+_FACT: Final = tuple(field.name for field in EVIDENCE.value_type)
 WAIVER: Final = pa.struct([pa.field(name, pa.string(), nullable=False) for name in ("who", "why", "until")])
 
 
@@ -77,7 +78,7 @@ def findings_batch(findings: Sequence[Finding], *, seen_ms: int | None = None, p
 
 
 def evidence_row(evidence: Evidence) -> dict[str, Any]:
-    return {field.name: getattr(evidence, field.name) for field in EVIDENCE.value_type}
+    return {name: getattr(evidence, name) for name in _FACT}
 
 
 def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
