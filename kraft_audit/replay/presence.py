@@ -176,7 +176,7 @@ class Presence:
         start, end = self._fetched_range
         if self._fetched is None or from_offset < start or to_offset > end:
             start, end = from_offset, max(to_offset, from_offset + KNOWN_OFFSETS)
-            if self._known is None:
+            if self._known is None:  # pragma: no cover - without known batches nothing is known
                 raise ValueError("nothing is known")
             self._fetched = self._known.batches(self._cluster_id, start, end)
             self._fetched_range = (start, end)

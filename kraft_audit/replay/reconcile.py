@@ -107,7 +107,7 @@ class _Cursor:
 
     @property
     def _columns(self) -> Chunk:
-        if self.chunk is None:
+        if self.chunk is None:  # pragma: no cover - a caller that reads before it is fed
             raise ValueError("no chunk is at hand")
         return self.chunk
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import google_crc32c
 import numpy as np
 import pytest
 
 from kraft_codec.kernels.tables import byte_tables, has_crc32_instruction, lane_tables
 
+# As plain Python, where coverage looks at kernels, nothing is compiled.
+pytestmark = [] if "NUMBA_DISABLE_JIT" in os.environ else pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_both_ways_to_compute_a_crc_agree() -> None:
     """The tables serve processors without the instruction: both are run, through numba or as plain Python."""
     from numba import njit
