@@ -64,14 +64,15 @@ def simulate(
       kraft-audit simulate last-replica-standing --seed 7 --out incident
     """
     from kraft_audit.output import Output
-    from kraft_engine import scenario_names
+    from kraft_engine import scenario_names, summaries
     from kraft_engine import simulate as play
     from kraft_engine.fleet import simulate_fleet
 
     lines = Output()
     if scenario == "list":
-        for name in [*scenario_names(), "fleet"]:
-            lines.text(name)
+        width = max(map(len, summaries()))
+        for name, summary in summaries().items():
+            lines.text(f"{name:<{width}}  {summary}")
         return
     if scenario not in (*scenario_names(), "fleet"):
         near = get_close_matches(scenario, scenario_names(), n=1)

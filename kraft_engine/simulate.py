@@ -41,6 +41,12 @@ def scenario_names() -> list[str]:
     return sorted([*load(), *RANDOM_KINDS])
 
 
+def summaries() -> dict[str, str]:
+    """What `simulate` takes, fleets too, each with a sentence of what happens."""
+    told = {name: one.summary for name, one in load().items()} | RANDOM_SUMMARIES
+    return {**{name: told[name] for name in scenario_names()}, "fleet": "Many clusters of many partitions, for speed."}
+
+
 def simulate(scenario: str, seed: int, out: Path) -> Simulation:
     """Plays a scenario and writes its captures, truth and timeline below `out`, which must be empty or new.
 
@@ -117,6 +123,17 @@ def _raft_run(seed: int, dialect: Dialect, *, beyond: bool) -> RandomRun:
     return RandomRun(seed, beyond_model=beyond) if dialect is Dialect.KIP853 else draft_run(seed, dialect)
 
 
+RANDOM_SUMMARIES = {
+    "random": "A whole cluster, whatever happens within Raft's model.",
+    "random-beyond": "A whole cluster whose disks lie.",
+    "random-wide": "A whole cluster of which everything is asked.",
+    "random-raft": "A quorum whose voters change.",
+    "random-raft-beyond": "A quorum whose disks lie.",
+    "random-storm": "A quorum of many elections.",
+    "random-upgrade": "A quorum that becomes dynamic.",
+    "random-kip856": "A quorum that changes its voters as KIP-856 describes.",
+    "random-kip642": "A quorum that changes its voters as KIP-642 describes.",
+}
 RANDOM_KINDS: dict[str, tuple[str, bool, Dialect]] = {
     "random": ("kafka", False, Dialect.KIP853),
     "random-beyond": ("kafka", True, Dialect.KIP853),

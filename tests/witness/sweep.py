@@ -22,9 +22,12 @@ from tests.witness.runs import RunResult, compare_and_judge, told
 
 SHARES = {
     "random": 3,
-    "random-raft": 5,
-    "random-kip856": 5,
-    "random-kip642": 5,
+    "random-raft": 4,
+    "random-upgrade": 1,
+    "random-kip856": 4,
+    "random-storm": 1,
+    "random-kip642": 4,
+    "random-wide": 1,
     "random-beyond": 1,
     "random-raft-beyond": 1,
 }

@@ -26,7 +26,9 @@ def test_a_fleet(kraft_audit, tmp_path: Path) -> None:
 
 
 def test_wrong_usage(kraft_audit, tmp_path: Path) -> None:
-    assert "last-replica-standing" in kraft_audit("simulate", "list").out.splitlines()
+    told = dict(line.split(maxsplit=1) for line in kraft_audit("simulate", "list").out.splitlines())
+    assert told["last-replica-standing"].endswith(".")
+    assert {"random", "random-storm", "fleet"} <= told.keys()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     for arguments, word in (
