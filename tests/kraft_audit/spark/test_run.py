@@ -71,6 +71,17 @@ def test_tables_hold_what_analyze_gives(fleet: FleetSettings, without_spark: Mod
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tasks", [1, 2, 16])
+def test_any_number_of_tasks_gives_the_same_tables(
+    tasks: int, fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes
+) -> None:
+    without_spark.run(fleet)
+    other = fleet.model_copy(update={"lake": f"{fleet.lake}-{tasks}"})
+    assert without_spark.run(other, stage=without_spark.stager(other, tasks)).failed == {}
+    assert lake_hash(other.lake) == lake_hash(fleet.lake)
+
+
+@pytest.mark.slow
 def test_an_unchanged_fleet_makes_no_plan(
     fleet: FleetSettings, without_spark: ModuleType, table_versions: Callable[[str], dict[str, int]]
 ) -> None:
