@@ -126,7 +126,7 @@ def _secret_configs(buffer: memoryview, spans: SecretSpans) -> npt.NDArray[np.in
 
 
 def _value(buffer: memoryview, field: Field, position: int, length: int) -> Any:
-    if length == _NULL:
+    if length == _NULL:  # pragma: no cover - no record with a secret has a nullable field that names its subject
         return None
     content = bytes(buffer[position : position + length])
     if field.type is Type.STRING:

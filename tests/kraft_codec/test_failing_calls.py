@@ -100,6 +100,7 @@ def read_all(root: Path, told: list[Reason]) -> dict[str, bytes]:
                         file.next_data(0)
                         found[path] = bytes(file.read_at(0, file.size_bytes))
                         file.change()
+                    file.close()
                 except CodecError as error:
                     told.append(error.reason)
     return found

@@ -13,7 +13,7 @@ from kraft_codec import columns, columns_text
 from kraft_codec.batch import write_batch
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.record import write_metadata_value
-from kraft_codec.schemas import CONTROL_TYPES
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY
 from tests.fuzz.decoder import TELLING, guarded
 
 CHANGES = 12
@@ -109,3 +109,15 @@ def test_a_record_type_of_another_dialect_has_no_rows(every_type: bytes) -> None
     others = [one.message for types in CONTROL_TYPES.values() for one in types.values() if id(one.message) not in here]
     assert others
     assert all(not len(records.rows_of(message)) for message in others)
+
+
+def test_a_type_is_known_by_its_dialect(every_type: bytes) -> None:
+    """AddVoter is KIP-642's and KIP-856's alone; a number that nobody gave has no schema."""
+    batches = columns.index_batches(every_type)
+    for dialect, types in CONTROL_TYPES.items():
+        records = columns.index_records(every_type, batches, dialect=dialect)
+        for number in range(12):
+            expected = types[number].message if number in types else None
+            assert records.message(is_control=True, api_key=number) is expected
+        assert records.message(is_control=False, api_key=2) is METADATA_BY_API_KEY[2]
+        assert records.message(is_control=False, api_key=200) is None
