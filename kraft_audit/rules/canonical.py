@@ -152,21 +152,20 @@ def canonical_log(history: ClusterHistory) -> CanonicalLog:
 
 
 def _log_batches(history: ClusterHistory) -> LogBatches:
-    table = history.table("batches")
+    table = history.as_told("batches")
     in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"])
     is_present = pc.equal(table["status"], "present")
     rows = np.flatnonzero(_numpy(pc.and_(in_log, is_present)))
     gone = np.flatnonzero(_numpy(pc.and_(in_log, pc.invert(is_present))))
     everything = np.concatenate([rows, gone])
-    table = table.take(pa.array(everything))
     columns = {
-        name: _numpy(table[name]).astype(np.int64)
+        name: _numpy(table[name])[everything].astype(np.int64)
         for name in (
             *("base_offset", "last_offset", "leader_epoch", "crc"),
             *("max_timestamp_ms", "size_bytes", "position", "captured_at_ms", "capture_number"),
         )
     }
-    replica, identities = _replicas(table)
+    replica, identities = _replicas(table, everything)
     moment = (columns["captured_at_ms"] << 20) + columns["capture_number"]
     until = _until(replica, columns, moment, len(rows))
     kept = {name: values[: len(rows)] for name, values in columns.items()}
@@ -180,7 +179,7 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
         kept["leader_epoch"],
         kept["crc"],
         kept["max_timestamp_ms"],
-        _numpy(table["is_control"])[: len(rows)].astype(bool),
+        _numpy(table["is_control"])[rows].astype(bool),
         is_canonical,
         kept["size_bytes"],
         kept["position"],
@@ -189,22 +188,33 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     )
 
 
-def _replicas(table: pa.Table) -> tuple[Rows, tuple[Identity, ...]]:
-    """Numbers the replicas in order of appearance."""
+def _replicas(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[Identity, ...]]:
+    """Numbers the replicas of some rows in order of appearance."""
     names = ("node_id", "directory_id", "root", "path")
-    texts = [pc.fill_null(table[name].cast("string"), "") for name in names[:2]]
-    unknown = pc.is_null(table["node_id"])
-    where = pc.binary_join_element_wise(table["root"], table["path"], "\x00")
-    joined = pc.if_else(unknown, where, pc.binary_join_element_wise(*texts, "\x00"))
-    if isinstance(joined, pa.ChunkedArray):
-        joined = joined.combine_chunks()
-    encoded = joined.dictionary_encode()
+    columns = table.select(names)
+    node, directory, root, path = (_codes(columns[name])[rows] for name in names)
+    # A replica is known by its ids, and only without them by where it was read.
+    is_unknown = node < 0
+    key = np.zeros(len(rows), np.int64)
+    for codes, counts in ((node, ~is_unknown), (directory, ~is_unknown), (root, is_unknown), (path, is_unknown)):
+        key = key * (int(codes.max(initial=0)) + 2) + np.where(counts, codes, -1) + 1
+    encoded = pa.array(key).dictionary_encode()
     numbers = _numpy(encoded.indices).astype(np.int64)
     if not len(numbers):
         return numbers, ()
     first = np.unique(numbers, return_index=True)[1]
-    firsts = table.select(names).take(pa.array(first)).to_pylist()
+    firsts = columns.take(pa.array(rows[first])).to_pylist()
     return numbers, tuple(identity_of(row) for row in firsts)
+
+
+def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+    """The values of a column as numbers; -1 for null, and for the empty text."""
+    told = column.combine_chunks()
+    encoded = told if pa.types.is_dictionary(told.type) else told.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    number = np.array([*(-1 if text == "" else place for place, text in enumerate(texts)), -1], np.int32)
+    codes: npt.NDArray[np.int32] = number[_numpy(pc.fill_null(encoded.indices, -1))]
+    return codes
 
 
 def _until(replica: Rows, columns: Mapping[str, Rows], moment: Rows, count: int) -> Rows:
@@ -280,7 +290,7 @@ def _canonical_log(history: ClusterHistory) -> CanonicalLog:
     chosen = np.flatnonzero(batches.is_canonical)
     _, first = np.unique(batches.base_offset[chosen], return_index=True)
     rows = chosen[first]
-    count = _numpy(history.table("batches")["record_count"].take(pa.array(batches.row[rows]))).astype(np.int64)
+    count = _numpy(history.as_told("batches")["record_count"].take(pa.array(batches.row[rows]))).astype(np.int64)
     return CanonicalLog(
         batches.base_offset[rows],
         batches.last_offset[rows],

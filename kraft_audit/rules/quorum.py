@@ -125,7 +125,7 @@ def _batch_text(batches: LogBatches | CanonicalLog, row: int) -> str:
 
 
 def _places(history: ClusterHistory, batches: LogBatches, rows: list[int]) -> Iterator[Evidence]:
-    table = history.table("batches")
+    table = history.as_told("batches")
     for row in rows[:5]:
         told = table.slice(int(batches.row[row]), 1).to_pylist()[0]
         yield Evidence(

@@ -11,7 +11,9 @@ from kraft_audit import analyze as module
 from kraft_audit.analyze import analyze
 from kraft_audit.replay.planning import plan_cluster
 from kraft_audit.rules import parts
-from kraft_audit.rules.registry import rules
+from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.tables import finding_rows
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
 
@@ -39,6 +41,20 @@ def test_partitions_judged_from_disk_by_parts_are_judged_alike(
         row["finding_id"]: without_times(row) for row in held
     }
     assert len(by_part) == len(held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["divergence", "torn-write"])
+def test_a_task_that_holds_the_columns_of_batches_that_rules_read_judges_as_check_does(
+    name: str, samples: Path
+) -> None:
+    """No rule reads a column of `batches` that a task lets go, and texts kept once are read alike."""
+    plan = plan_cluster([str(samples / name)], open_storage=open_storage, captured_at_ms=0, name=name)
+    history = read_history(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
+    told = finding_rows(check(history))
+    assert {(row["finding_id"], row["summary"], str(row["evidence"])) for row in findings(samples, name)} == {
+        (row["finding_id"], row["summary"], str(row["evidence"])) for row in told
+    }
 
 
 def without_times(row: dict[str, Any]) -> dict[str, Any]:
