@@ -43,14 +43,22 @@ class DecodedBatches:
 class Records:
     """The records of some batches of one chunk, secrets overwritten.
 
-    `leader_epoch` and `batch_crc` are those of each record's batch, `is_redacted` tells which records held a secret.
+    `is_redacted` tells which records held a secret.
     """
 
     index: RecordIndex
     chunk: Chunk
-    leader_epoch: Rows
-    batch_crc: Rows
     is_redacted: npt.NDArray[np.bool_]
+
+    @property
+    def leader_epoch(self) -> Rows:
+        """That of each record's batch."""
+        return self.chunk.index.leader_epoch[self.index.batch_row].astype(np.int64)
+
+    @property
+    def batch_crc(self) -> Rows:
+        """That of each record's batch."""
+        return self.chunk.index.crc[self.index.batch_row].astype(np.int64)
 
     def file_position(self, row: int) -> int:
         """Where an undecodable record's error stands in its file."""
@@ -98,13 +106,7 @@ class Decoder:
         """The records of a chunk's batches at `rows`; each batch may be asked for once, as its bytes change."""
         index = index_records(chunk.buffer, chunk.index, rows, self.dialect)
         is_redacted = np.zeros(len(index), bool) if self.redactor is None else redact(index, self.redactor)
-        return Records(
-            index,
-            chunk,
-            chunk.index.leader_epoch[index.batch_row].astype(np.int64),
-            chunk.index.crc[index.batch_row].astype(np.int64),
-            is_redacted,
-        )
+        return Records(index, chunk, is_redacted)
 
 
 def judge(decoded: DecodedBatches, numbers: Rows, records: Records) -> None:

@@ -103,6 +103,7 @@ class PartitionReplay:
         self._block[layout.ARENA_USED] = used + inputs.value_count
         self._block[layout.LONGEST_LIST] = max(int(self._block[layout.LONGEST_LIST]), longest)
         contexts = self._room("contexts", event_count * layout.CONTEXT_BYTES // 4)
+        contexts.fill(layout.NO_MARKER)
         problems = self._room("problems", event_count * 2)
         self._point(rows, events, contexts, problems)
         status = -1

@@ -101,41 +101,42 @@ def _is_next(block: int, event: int) -> bool:
 
 
 @shared
-def link_operations(block: int) -> int:
-    """Gives every change the broker markers around it, across changes only; one before may be carried over."""
-    count = slot(block, EVENT_COUNT)
+def _mark(block: int, event: int, step: int, place: int, marker: int, broker: int) -> int:
+    """Gives a broker marker to the changes from `event` on, forward or (step -1) backward, while the operation lasts.
+
+    `place` is where in their contexts. Returns the first event that does not get it.
+    """
     kinds = slot(block, KINDS_AT)
-    markers = slot(block, FIRST_OPERANDS_AT)
-    brokers = slot(block, SECOND_OPERANDS_AT)
-    contexts = slot(block, CONTEXTS_AT)
-    marker = slot(block, LAST_MARKER)
-    broker = slot(block, LAST_BROKER)
-    for event in range(count):
-        if not _is_next(block, event):
-            marker = NO_MARKER
-        kind = load_int32(kinds + 4 * event)
-        if kind == MARKER_EVENT:
-            marker = load_int32(markers + 4 * event)
-            broker = load_int32(brokers + 4 * event)
-        elif kind != CHANGE_EVENT:
-            marker = NO_MARKER
+    contexts = slot(block, CONTEXTS_AT) + place
+    later = 0 if step > 0 else 1
+    while 0 <= event < slot(block, EVENT_COUNT):
+        if load_int32(kinds + 4 * event) != CHANGE_EVENT or not _is_next(block, event + later):
+            break
         store_int32(contexts + CONTEXT_BYTES * event, marker)
         store_int32(contexts + CONTEXT_BYTES * event + 4, broker)
+        event += step
+    return event
+
+
+@shared
+def link_operations(block: int) -> int:
+    """Gives every change the broker markers around it, across changes only; one before may be carried over.
+
+    The contexts hold NO_MARKER everywhere before.
+    """
+    count = slot(block, EVENT_COUNT)
+    marker = slot(block, LAST_MARKER)
+    if marker != NO_MARKER and _mark(block, 0, 1, 0, marker, slot(block, LAST_BROKER)) < count:
+        marker = NO_MARKER
+    for event in range(count):
+        if load_int32(slot(block, KINDS_AT) + 4 * event) == MARKER_EVENT:
+            marker = load_int32(slot(block, FIRST_OPERANDS_AT) + 4 * event)
+            broker = load_int32(slot(block, SECOND_OPERANDS_AT) + 4 * event)
+            _mark(block, event - 1, -1, 8, marker, broker)
+            if _mark(block, event + 1, 1, 0, marker, broker) < count:
+                marker = NO_MARKER
+            set_slot(block, LAST_BROKER, broker)
     set_slot(block, LAST_MARKER, marker)
-    set_slot(block, LAST_BROKER, broker)
-    marker = NO_MARKER
-    for back in range(count):
-        event = count - 1 - back
-        if event + 1 < count and not _is_next(block, event + 1):
-            marker = NO_MARKER
-        store_int32(contexts + CONTEXT_BYTES * event + 8, marker)
-        store_int32(contexts + CONTEXT_BYTES * event + 12, broker)
-        kind = load_int32(kinds + 4 * event)
-        if kind == MARKER_EVENT:
-            marker = load_int32(markers + 4 * event)
-            broker = load_int32(brokers + 4 * event)
-        elif kind != CHANGE_EVENT:
-            marker = NO_MARKER
     set_slot(block, LAST_OFFSET, load_int64(slot(block, OFFSETS_AT) + 8 * (count - 1)))
     set_slot(block, LAST_TIME, load_int64(slot(block, TIMES_AT) + 8 * (count - 1)))
     return 0
@@ -317,14 +318,13 @@ def cause_of(block: int, event: int, old: int, new: int, record: int, election: 
         return _cause_by_leader(election)
     lost, who_left = missing(block, old_lists, ISR, new_lists, ISR)
     gained, who_came = missing(block, new_lists, ISR, old_lists, ISR)
-    if lost == 1 and gained == 0:
-        set_slot(block, FOUND_BROKER, who_left)
-    if gained == 1 and lost == 0:
-        set_slot(block, FOUND_BROKER, who_came)
-    if lost > 0 or gained > 0:
+    # Which of these it is nobody can guess, so they are chosen from and not branched to.
+    broker = who_left if (lost == 1) & (gained == 0) else -1
+    set_slot(block, FOUND_BROKER, who_came if (gained == 1) & (lost == 0) else broker)
+    if lost + gained > 0:
         if election == UNCLEAN:
             return UNCLEAN_ELECTION
-        return ISR_CHANGED if lost > 0 and gained > 0 else (ISR_SHRUNK if lost > 0 else ISR_EXPANDED)
+        return ISR_CHANGED if (lost > 0) & (gained > 0) else (ISR_SHRUNK if lost > 0 else ISR_EXPANDED)
     if election != NO_ELECTION:
         return _cause_by_leader(election)
     if cell(old, RECOVERY_STATE) == 1 and cell(new, RECOVERY_STATE) == 0:
