@@ -75,8 +75,7 @@ class PartitionReplay:
         self._partitions = np.zeros((0, layout.PARTITION_CELLS), np.int32)
         self._topic_rows = np.zeros((0, layout.TOPIC_CELLS), np.int32)
         self._topic_count = 0
-        self._keys = np.full(1, -1, np.int64)
-        self._values = np.zeros(1, np.int32)
+        self._slots = np.full(1, -1, np.int32)
         self._arena = np.zeros(0, np.int32)
         self._compacted_size = 0
         self._rooms: dict[str, npt.NDArray[np.int32]] = {}
@@ -181,10 +180,9 @@ class PartitionReplay:
             self._topic_rows = _larger(self._topic_rows, room, self._topic_count)
         self._topic_rows[self._topic_count : self._topics.count] = -1
         self._topic_count = self._topics.count
-        if 2 * (count + created_count) > len(self._keys):
+        if 2 * (count + created_count) > len(self._slots):
             slots = 1 << (4 * (count + created_count) - 1).bit_length()
-            self._keys = np.full(slots, -1, np.int64)
-            self._values = np.zeros(slots, np.int32)
+            self._slots = np.full(slots, -1, np.int32)
             self._point_tables()
             kernel("rehash")(self._block.ctypes.data)
         used = int(self._block[layout.ARENA_USED])
@@ -212,9 +210,8 @@ class PartitionReplay:
         block = self._block
         block[layout.PARTITIONS_AT] = self._partitions.ctypes.data
         block[layout.TOPICS_AT] = self._topic_rows.ctypes.data
-        block[layout.KEYS_AT] = self._keys.ctypes.data
-        block[layout.VALUES_AT] = self._values.ctypes.data
-        block[layout.KEY_MASK] = len(self._keys) - 1
+        block[layout.SLOTS_AT] = self._slots.ctypes.data
+        block[layout.SLOT_MASK] = len(self._slots) - 1
         block[layout.ARENA_AT] = self._arena.ctypes.data
         block[layout.ARENA_CAPACITY] = len(self._arena)
 

@@ -85,8 +85,7 @@ LONG_LIST = 4_096
 (
     PARTITIONS_AT,
     TOPICS_AT,
-    KEYS_AT,
-    VALUES_AT,
+    SLOTS_AT,
     ARENA_AT,
     INPUTS_AT,
     OUTPUT_AT,
@@ -98,7 +97,7 @@ LONG_LIST = 4_096
     SECOND_OPERANDS_AT,
     CONTEXTS_AT,
     PARTITION_COUNT,
-    KEY_MASK,
+    SLOT_MASK,
     ARENA_USED,
     ARENA_CAPACITY,
     OUTPUT_COUNT,
@@ -119,8 +118,8 @@ LONG_LIST = 4_096
     LAST_MARKER,
     LAST_BROKER,
     OUTPUT_VALUES,
-) = range(36)
-OUTPUT_LENGTHS = 36  # of the output's lists in all, and of the expected ELRs
+) = range(35)
+OUTPUT_LENGTHS = 35  # of the output's lists in all, and of the expected ELRs
 SLOT_COUNT = OUTPUT_LENGTHS + LIST_COUNT + 1
 
 OUTPUT_VALUES_MAX = 1 << 24

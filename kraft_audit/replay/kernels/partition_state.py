@@ -34,8 +34,6 @@ from kraft_audit.replay.kernels.layout import (
     INPUT_LISTS,
     INPUT_PARTITION,
     INPUT_TOPIC,
-    KEY_MASK,
-    KEYS_AT,
     LAST_PARTITION,
     LEADER,
     LEADER_EPOCH,
@@ -58,11 +56,12 @@ from kraft_audit.replay.kernels.layout import (
     PARTITIONS_AT,
     RECOVERY_STATE,
     REPLICAS,
+    SLOT_MASK,
+    SLOTS_AT,
     TOPIC,
     TOPIC_BYTES,
     TOPIC_MIN_ISR,
     TOPICS_AT,
-    VALUES_AT,
 )
 from kraft_audit.replay.kernels.memory_rows import (
     cell,
@@ -96,21 +95,19 @@ def topic_row(block: int, topic: int) -> int:
 
 
 @inlined
-def _hash_position(key: int, mask: int) -> int:
-    mixed = key * _HASH_FACTOR
-    return (mixed ^ (mixed >> 29)) & mask
-
-
-@inlined
-def _find(block: int, key: int) -> int:
-    """Where a key stands in the hash table, or the free place where it belongs."""
-    keys = slot(block, KEYS_AT)
-    mask = slot(block, KEY_MASK)
-    position = _hash_position(key, mask)
+def _place_of(block: int, topic: int, partition: int) -> int:
+    """Where the hash table holds a partition's index, or the free place (-1) where it belongs."""
+    slots = slot(block, SLOTS_AT)
+    mask = slot(block, SLOT_MASK)
+    mixed = ((topic << 32) | (partition & 0xFFFFFFFF)) * _HASH_FACTOR
+    position = (mixed ^ (mixed >> 29)) & mask
     while True:
-        found = load_int64(keys + 8 * position)
-        if found == key or found == -1:
-            return position
+        index = load_int32(slots + 4 * position)
+        if index < 0:
+            return slots + 4 * position
+        row = partition_row(block, index)
+        if cell(row, TOPIC) == topic and cell(row, PARTITION) == partition:
+            return slots + 4 * position
         position = (position + 1) & mask
 
 
@@ -119,10 +116,7 @@ def rehash(block: int) -> int:
     """Files every partition in the (larger, empty) hash table of the block."""
     for index in range(slot(block, PARTITION_COUNT)):
         row = partition_row(block, index)
-        key = (cell(row, TOPIC) << 32) | (cell(row, PARTITION) & 0xFFFFFFFF)
-        position = _find(block, key)
-        store_int64(slot(block, KEYS_AT) + 8 * position, key)
-        store_int32(slot(block, VALUES_AT) + 4 * position, index)
+        store_int32(_place_of(block, cell(row, TOPIC), cell(row, PARTITION)), index)
     return 0
 
 
@@ -209,14 +203,13 @@ def create(block: int, event: int, record: int) -> int:
     """PartitionRecord; returns the partition."""
     topic = cell(record, INPUT_TOPIC)
     partition = cell(record, INPUT_PARTITION)
-    key = (topic << 32) | (partition & 0xFFFFFFFF)
-    position = _find(block, key)
+    place = _place_of(block, topic, partition)
+    index = load_int32(place)
     cause = CREATED
-    if load_int64(slot(block, KEYS_AT) + 8 * position) == -1:
+    if index < 0:
         index = slot(block, PARTITION_COUNT)
         set_slot(block, PARTITION_COUNT, index + 1)
-        store_int64(slot(block, KEYS_AT) + 8 * position, key)
-        store_int32(slot(block, VALUES_AT) + 4 * position, index)
+        store_int32(place, index)
         row = partition_row(block, index)
         set_pair(row, TOPIC, topic, partition)
         set_pair(row, NEXT_OF_TOPIC, cell(topic_row(block, topic), FIRST_PARTITION), 0)
@@ -224,7 +217,6 @@ def create(block: int, event: int, record: int) -> int:
         if partition == 0:
             set_cell(topic_row(block, topic), PARTITION_0, index)
     else:
-        index = load_int32(slot(block, VALUES_AT) + 4 * position)
         row = partition_row(block, index)
         cause = REPLACED if cell(row, EXISTS) else CREATED
     set_cell(topic_row(block, topic), LAST_PARTITION, index)
@@ -277,12 +269,9 @@ def _known(block: int, topic: int, partition: int) -> int:
     last = cell(topic_row(block, topic), LAST_PARTITION)
     if last >= 0 and cell(partition_row(block, last), PARTITION) == partition:
         return last
-    key = (topic << 32) | (partition & 0xFFFFFFFF)
-    position = _find(block, key)
-    if load_int64(slot(block, KEYS_AT) + 8 * position) == -1:
-        return -1
-    index = load_int32(slot(block, VALUES_AT) + 4 * position)
-    set_cell(topic_row(block, topic), LAST_PARTITION, index)
+    index = load_int32(_place_of(block, topic, partition))
+    if index >= 0:
+        set_cell(topic_row(block, topic), LAST_PARTITION, index)
     return index
 
 
