@@ -9,6 +9,7 @@ import pytest
 
 from kraft_audit.replay import partitions
 from kraft_audit.replay.interning import TextTable, uuid_values
+from kraft_audit.replay.kernels.layout import LONG_LIST
 from kraft_audit.replay.partitions import PartitionReplay
 from kraft_audit.replay.replay import ClusterReplay
 from kraft_codec.record import default_fields
@@ -120,6 +121,21 @@ CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = 
         {"isr": [1, 2]},
         [changed(isr=[1]), broker(3)],
         ("isr_shrunk", None),
+    ),
+    "unclean again, before it recovered": (
+        {"isr": [2], "leader": -1, "leaderRecoveryState": 1},
+        [changed(leader=3, isr=[3], leaderRecoveryState=1)],
+        ("unclean_election", "unclean"),
+    ),
+    "an ELR that grew before somebody was registered": (
+        {"isr": [1]},
+        [changed(eligibleLeaderReplicas=[2]), broker(3)],
+        ("elr_changed", None),
+    ),
+    "another ELR before somebody was registered": (
+        {"isr": [1], "eligibleLeaderReplicas": [1]},
+        [changed(eligibleLeaderReplicas=[2]), broker(3)],
+        ("elr_changed", None),
     ),
     "the last known leader, as the last other comes back uncleanly": (
         {"isr": [], "leader": -1, "eligibleLeaderReplicas": [3], "lastKnownElr": [1]},
@@ -263,3 +279,34 @@ def test_a_uuid_column_of_other_lengths_is_refused() -> None:
     assert uuid_values(pa.array([bytes(range(16))] * 3)[1:]).shape == (2, 2)
     assert TextTable(["a", "é"]).text(1) == "é"
     assert TextTable(["a"]).text(7) == ""
+
+
+def test_many_replicas_are_compared_as_few_are(to_columns: Any) -> None:
+    """Lists beyond those that fit a word at a time, and beyond those whose change anybody looks into."""
+    many, huge = list(range(1, 41)), list(range(LONG_LIST + 2))
+    for replicas, cause in ((many, "isr_shrunk"), (huge, "other")):
+        records = [*BEFORE, created(replicas=replicas, isr=replicas), changed(isr=replicas[:-2])]
+        rows = rows_of(records, to_columns)
+        assert [row["cause"] for row in rows] == ["created", cause]
+        assert rows[-1]["isr"] == replicas[:-2]
+
+
+def test_a_long_name_is_whole(to_columns: Any) -> None:
+    """249 characters are Kafka's most; no log is bound by that."""
+    for length in (249, 5_000):
+        topic: Record = ("TopicRecord", {"name": "n" * length, "topicId": TOPIC})
+        (row,) = rows_of([*BEFORE[:-1], topic, created()], to_columns)
+        assert row["topic"] == "n" * length
+
+
+def test_a_partition_without_its_first_sibling_has_the_topics_min_isr(to_columns: Any) -> None:
+    """The number of replicas of partition 0 bounds it, where there is one."""
+    fields = {"resourceType": 2, "resourceName": "t", "name": "min.insync.replicas", "value": "3"}
+    records: list[Record] = [*BEFORE, ("ConfigRecord", fields), created(partitionId=1, replicas=[1, 2], isr=[1, 2])]
+    assert [row["effective_min_isr"] for row in rows_of(records, to_columns)] == [3]
+
+
+def test_a_topic_that_is_removed_twice_goes_once(to_columns: Any) -> None:
+    gone: Record = ("RemoveTopicRecord", {"topicId": TOPIC})
+    rows = rows_of([*BEFORE, created(), gone, gone], to_columns)
+    assert [row["cause"] for row in rows] == ["created", "topic_removed"]
