@@ -94,15 +94,41 @@ def test_killed_after_findings_and_run_again(
         shutil.copytree(capture, tmp_path / "live")
         without_spark.run(undisturbed)
         findings_step(undisturbed, without_spark)
-        killed = subprocess.run(
-            [sys.executable, script, "--gold", tmp_path / "disturbed.yaml"],
-            env={**os.environ, "KRAFT_AUDIT_FAILPOINT": f"after-findings:{plan}"}, capture_output=True, text=True,
-            timeout=120, check=False,
-        )  # fmt: skip
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        run_and_kill(script, tmp_path / "disturbed.yaml", f"after-findings:{plan}")
         findings_step(disturbed, without_spark)
-        assert finding_rows(disturbed.lake) == finding_rows(undisturbed.lake)
-    assert any('"state": "closed"' in row for row in finding_rows(disturbed.lake))
+        assert gold_rows(disturbed.lake, "findings") == gold_rows(undisturbed.lake, "findings")
+    assert any('"state": "closed"' in row for row in gold_rows(disturbed.lake, "findings"))
+
+
+@pytest.mark.spark
+def test_killed_after_risk_and_run_again(
+    make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, script: Path, spark: SparkSession
+) -> None:
+    """Killed between the two tables of the step, with a Spark session at work: the next run makes the rest."""
+    clusters: dict[str, list[Path | str]] = {name: [samples / name] for name in ("elr", "mini-4.4.0")}
+    undisturbed = make_fleet(clusters, lake="undisturbed")
+    without_spark.run(undisturbed)
+    # The same reading under both: what ended at an unknown time closes when it was read.
+    disturbed = make_fleet(clusters, lake="disturbed", file="disturbed.yaml")
+    shutil.copytree(undisturbed.lake, disturbed.lake)
+    shutil.copy(str(undisturbed.redaction_key_file), str(disturbed.redaction_key_file))
+    run(undisturbed, without_spark, lambda: spark)
+    run_and_kill(script, tmp_path / "disturbed.yaml", "after-risk")
+    lake = DeltaLake(disturbed.lake)
+    assert lake.exists("partition_risk")
+    assert not lake.exists("cluster_compliance")
+    run(disturbed, without_spark, lambda: spark)
+    for table in GOLD:
+        assert gold_rows(disturbed.lake, table) == gold_rows(undisturbed.lake, table), table
+        assert gold_rows(disturbed.lake, table)
+
+
+def run_and_kill(script: Path, fleet_file: Path, failpoint: str) -> None:
+    killed = subprocess.run(
+        [sys.executable, script, "--gold", fleet_file], env={**os.environ, "KRAFT_AUDIT_FAILPOINT": failpoint},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
 def findings_step(fleet: FleetSettings, without_spark: ModuleType) -> None:
@@ -111,10 +137,10 @@ def findings_step(fleet: FleetSettings, without_spark: ModuleType) -> None:
     steps.one_step(Step.FINDINGS)
 
 
-def finding_rows(lake: str) -> list[str]:
-    """The findings as text, without the columns that say when this lake was written."""
-    kept = [column for column in GOLD["findings"].column_names if column not in WHEN_WRITTEN]
-    rows = DeltaLake(lake).query(f"SELECT {', '.join(kept)} FROM findings", "findings").to_pylist()  # noqa: S608
+def gold_rows(lake: str, table: str) -> list[str]:
+    """A gold table's rows as text, without the columns that say when this lake was written."""
+    kept = [column for column in GOLD[table].column_names if column not in WHEN_WRITTEN]
+    rows = DeltaLake(lake).query(f"SELECT {', '.join(kept)} FROM {table}", table).to_pylist()  # noqa: S608
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
