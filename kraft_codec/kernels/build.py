@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import binding
-from numba import njit, types
+from numba import config, njit, types
 
 Kernel = Callable[..., int]
+
+# numba would optimise every helper by itself, and again in each that calls it; here all is optimised once, at the end.
+config.OPT = type(config.OPT)(0)
+_SPEED_LEVEL = 3
 
 
 def compile_kernels(kernels: Mapping[str, Kernel], prefix: str) -> bytes:
@@ -18,11 +22,13 @@ def compile_kernels(kernels: Mapping[str, Kernel], prefix: str) -> bytes:
 
     numba's own calling convention is kept: the int32 is 0 unless the function raised, which no kernel does.
     """
-    modules = [_optimised_module(function, prefix + name) for name, function in kernels.items()]
+    modules = [_module(function, prefix + name) for name, function in kernels.items()]
     module = modules[0]
     for other in modules[1:]:
         module.link_in(other)
-    code: bytes = _target_machine().emit_object(module)
+    machine = _target_machine()
+    _optimise(module, machine, prefix)
+    code: bytes = machine.emit_object(module)
     return code
 
 
@@ -30,7 +36,7 @@ def arity(kernel: Kernel) -> int:
     return len(inspect.signature(kernel).parameters)
 
 
-def _optimised_module(function: Kernel, exported_name: str) -> Any:
+def _module(function: Kernel, exported_name: str) -> Any:
     signature = types.int64(*[types.int64] * arity(function))
     compiled = njit(
         signature,
@@ -46,13 +52,23 @@ def _optimised_module(function: Kernel, exported_name: str) -> Any:
     return binding.parse_assembly(text)
 
 
+def _optimise(module: Any, machine: Any, prefix: str) -> None:
+    """Inlines helpers into the kernels, leaves none that nobody calls, and optimises what is there then."""
+    for function in module.functions:
+        if not function.is_declaration and not function.name.startswith(prefix):
+            function.linkage = "internal"
+    options = binding.create_pipeline_tuning_options(speed_level=_SPEED_LEVEL)
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+
+
 def _target_machine() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(),
         features=binding.get_host_cpu_features().flatten(),
-        opt=3,
+        opt=_SPEED_LEVEL,
         reloc="pic",
         jit=True,
     )
