@@ -212,6 +212,12 @@ def test_kv003_raised_in_the_batch_of_the_leader_change(build: HistoryBuilder) -
     assert [finding.from_offset for finding in build.raised("KV003")] == [2]
 
 
+def test_kv003_another_branch_has_one_batch_at_both_offsets(build: HistoryBuilder) -> None:
+    _kv003(True)(build)
+    build.batch(3, 20, 22, 1)
+    assert build.raised("KV003") == []
+
+
 def test_kv004_by_captures_that_show_both_uncommitted(build: HistoryBuilder) -> None:
     build.voters(1, 2, 3).voters(1, 2, 3, 4, at=20).voters(1, 2, 3, 4, 5, at=21)
     build.capture(1, 30).watermark(15, 20, end=30)
