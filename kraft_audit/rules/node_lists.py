@@ -47,8 +47,8 @@ class NodeLists:
         return self._once("rows", lambda: np.repeat(np.arange(len(self)), self.lengths))
 
     def of(self, row: int) -> list[int]:
-        offsets = self._once("offsets", lambda: np.append(0, np.cumsum(self.lengths, dtype=np.int64)))
-        found: list[int] = self.values[offsets[row] : offsets[row + 1]].tolist()
+        values, ends = self._once("one by one", lambda: (self.values, np.append(0, self.starts + self.lengths)))
+        found: list[int] = values[ends[row] : ends[row + 1]].tolist()
         return found
 
     def keys(self, places: Rows) -> Rows:
