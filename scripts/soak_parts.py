@@ -112,8 +112,8 @@ def _killed(seed: int, _: float) -> Done:
 def _io_errors(seed: int, _: float) -> Done:
     settings = {"KRAFT_AUDIT_IO_ERRORS": str(IO_ERRORS), "KRAFT_AUDIT_IO_ERRORS_SEED": str(seed)}
     _tests(["tests/hostile/test_io_errors.py"], settings)
-    # Four kinds of faults on a lake, in a run and in each gold step (there a third, rounded up), three on an input.
-    return Done(11 * IO_ERRORS + 4 * -(-IO_ERRORS // 3))
+    # Four kinds of faults on a lake, in a run and in each gold step (of `risk` a sixth), three on an input.
+    return Done(11 * IO_ERRORS + 4 * -(-IO_ERRORS // 6))
 
 
 def _mutants(seed: int, _: float) -> Done:
