@@ -18,6 +18,7 @@ from kraft_codec.errors import CodecError, Reason
 BLOCK_BYTES: Final = 512
 _MAX_EXTENSION_BYTES: Final = 1 << 20
 _MAX_SPARSE_RUNS: Final = 100_000
+_MAX_PAX_LENGTH_DIGITS: Final = 20  # as many as CPython's tarfile (3.13) takes
 _MAX_SIZE: Final = 1 << 60
 _USTAR_MAGIC: Final = b"ustar\0"
 _CHECKSUM: Final = slice(148, 156)
@@ -187,7 +188,7 @@ def _read_pax(extension: _Extension, data: bytes, source: ByteSource) -> None:
     position = 0
     offsets: list[int] = []
     while position < len(data):
-        space = data.find(b" ", position, position + 20)
+        space = data.find(b" ", position, position + _MAX_PAX_LENGTH_DIGITS + 1)
         digits = data[position:space] if space > 0 else b""
         end = position + int(digits) if digits.isdigit() else 0
         if not space < end <= len(data) or data[end - 1 : end] != b"\n":

@@ -19,7 +19,7 @@ class ConfigHistory(History):
     table: ClassVar[Table] = CONFIG_CHANGES
     messages: ClassVar[tuple[str, ...]] = ("ConfigRecord", "TopicRecord", "RemoveTopicRecord")
 
-    def __init__(self, *, cluster_id: str, plan: int = 0, emit_from_offset: int = 0) -> None:
+    def __init__(self, *, cluster_id: str, plan: int, emit_from_offset: int) -> None:
         super().__init__(cluster_id=cluster_id, plan=plan, emit_from_offset=emit_from_offset)
         self._topic_names: dict[bytes, str] = {}
         self._keys_of_topic: dict[str, set[str]] = {}

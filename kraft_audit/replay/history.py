@@ -34,7 +34,7 @@ class History(ABC):
     table: ClassVar[Table]
     messages: ClassVar[tuple[str, ...]]
 
-    def __init__(self, *, cluster_id: str, plan: int = 0, emit_from_offset: int = 0) -> None:
+    def __init__(self, *, cluster_id: str, plan: int, emit_from_offset: int) -> None:
         self.cluster_id = cluster_id
         self.plan = plan
         self.emit_from_offset = emit_from_offset

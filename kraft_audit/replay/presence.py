@@ -118,7 +118,6 @@ class Presence:
     def news(self, window: Window | None, known: KnownWindow | None) -> Iterator[News]:
         """What is to be written of each replica, captures of one replica in time."""
         parts = {part.replica.number: part for part in window.slices} if window is not None else {}
-        count = len(window.batches) if window is not None else 0
         base_offset = window.batches.base_offset if window is not None else np.zeros(0, np.int64)
         for identity in sorted(self._captures):
             captures = self._captures[identity]
@@ -128,17 +127,17 @@ class Presence:
                 if part is not None:
                     yield News(captures[0], part, np.arange(len(part.numbers)), [], None)
                 continue
-            yield from self._captured(captures, parts, count, base_offset, known, known_rows)
+            yield from self._captured(captures, parts, base_offset, known, known_rows)
 
     def _captured(
         self,
         captures: list[Replica],
         parts: dict[int, Slice],
-        count: int,
         base_offset: Rows,
         known: KnownWindow | None,
         known_rows: Rows,
     ) -> Iterator[News]:
+        count = len(base_offset)
         present = np.zeros(count, bool)
         known_row_of = np.full(count, -1, np.int64)
         nowhere: Rows = np.zeros(0, np.int64)

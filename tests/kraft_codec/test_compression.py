@@ -136,6 +136,26 @@ def test_cut_foreign_and_trailing_bytes_are_refused(codec: Codec) -> None:
     assert reason_of(codec, b"\xff\xfe\xfd\xfc" * 9, 10_000) in (Reason.BAD_COMPRESSION, Reason.DECOMP_LIMIT)
 
 
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_refusal_says_what_the_library_said(codec: Codec) -> None:
+    foreign = b"\xff\xfe\xfd\xfc" * 9
+    with pytest.raises(OSError, match=r"\w") as said:
+        pa.CompressedInputStream(pa.BufferReader(foreign), codec.name.lower()).read()
+    with pytest.raises(CodecError) as refused:
+        decompress(codec, foreign, 10_000)
+    assert refused.value.detail == f"{codec.name.lower()}: {str(said.value).splitlines()[0]}"
+
+
+def test_a_refusal_without_words_names_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytearray:
+        raise EOFError
+
+    monkeypatch.setattr("kraft_codec.compression._read_stream", fail)
+    with pytest.raises(CodecError) as refused:
+        decompress(Codec.GZIP, b"bytes")
+    assert refused.value.detail == "gzip: EOFError"
+
+
 @pytest.mark.parametrize("codec", COMPRESSED)
 @given(seed=st.integers(0, 2**32))
 def test_mutated_payloads_raise_nothing_but_codec_errors(codec: Codec, seed: int) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import struct
+import tarfile
 import zipfile
 import zlib
 
@@ -92,6 +93,21 @@ TAR_FORMS = {
 def test_rare_tar_members(good: dict[str, bytes], form: str) -> None:
     blocks, expected = TAR_FORMS[form]
     assert_damages(assert_good(open_archive(good_tar(good) + blocks + END), good), expected)
+
+
+def test_a_pax_length_of_twenty_digits_is_the_longest(good: dict[str, bytes]) -> None:
+    """Padded with zeros, which Python's tarfile reads as we do; newer ones refuse more digits than that."""
+    text = b" path=" + OTHER.encode() + b"\n"
+    padded_length = b"%020d" % (len(text) + 20)
+    archive = good_tar(good) + pax(raw=padded_length + text) + member("short", b"content") + END
+    with tarfile.open(fileobj=io.BytesIO(archive)) as reader:
+        assert reader.extractfile(OTHER).read() == b"content"  # type: ignore[union-attr]
+    storage = open_archive(archive)
+    file = storage.open(OTHER)
+    assert bytes(file.read_at(0, file.size_bytes).data) == b"content"
+
+    longer = pax(raw=b"%021d" % (len(text) + 21) + text) + member(OTHER)
+    assert_damages(discover(open_archive(good_tar(good) + longer + END)), {OTHER: Reason.BAD_FILE})
 
 
 def test_a_sparse_file_of_too_many_pieces(good: dict[str, bytes]) -> None:

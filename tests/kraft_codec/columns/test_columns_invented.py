@@ -75,6 +75,11 @@ INVENTED = (
     message(100, "EveryFieldRecord", "0-1", *everywhere("Top")),
     message(101, "EveryListRecord", "0-1", *lists()),
 )
+LATER = message(102, "LaterRecord", "1-2", int32("Number"), string("Text", "2+"))
+TAGGED_LAST = message(
+    103, "TaggedRecord", "0", *(scalar(f"Of{kind.value}", kind, tag=n) for n, kind in enumerate(SCALARS))
+)
+EVERY = (*INVENTED, LATER, TAGGED_LAST)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,8 +88,8 @@ def known() -> Iterator[None]:
     caches = (programs.walk_programs, text_programs.text_programs, columns_secrets._mark_programs)
     with pytest.MonkeyPatch.context() as patched:
         for module in (programs, text_programs, columns_secrets):
-            patched.setattr(module, "METADATA_RECORDS", (*METADATA_RECORDS, *INVENTED))
-        for one in INVENTED:
+            patched.setattr(module, "METADATA_RECORDS", (*METADATA_RECORDS, *EVERY))
+        for one in EVERY:
             patched.setitem(METADATA_BY_API_KEY, one.number, one)
             patched.setitem(METADATA_BY_NAME, one.name, one)
         for cache in caches:
@@ -113,6 +118,29 @@ def test_drawn_values(agree, invented: Message, version: int, data: st.DataObjec
     drawn = data.draw(st.lists(structs(invented.fields, version), min_size=1, max_size=3))
     seen = agree(one_batch([write_metadata_value(invented.name, version, fields) for fields in drawn]))
     assert (seen.records, seen.undecodable, seen.quarantined) == (len(drawn), 0, ())
+
+
+def test_versions_that_do_not_begin_with_0(agree) -> None:
+    """No release has such a record: Kafka's start at 0, and may drop their first version as its requests have."""
+    values = [
+        write_metadata_value(LATER.name, 1, {"number": 7}),
+        write_metadata_value(LATER.name, 2, {"text": "later"}),
+    ]
+    seen = agree(one_batch(values))
+    assert (seen.records, seen.undecodable, seen.quarantined) == (2, 0, ())
+    outside = agree(
+        one_batch([value[:2] + bytes([version]) + value[3:] for value, version in zip(values, (0, 3), strict=True)])
+    )
+    assert (outside.records, outside.undecodable) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", SCALARS)
+def test_a_tagged_value_may_be_the_last_of_a_record(agree, kind: Type) -> None:
+    """As the recovery state of a partition change that says nothing else: no count of tagged fields follows it."""
+    name = f"of{kind.value}"
+    (field,) = (one for one in TAGGED_LAST.fields if one.json_name == name)
+    seen = agree(one_batch([write_metadata_value(TAGGED_LAST.name, 0, {name: _other(field, 0)})]))
+    assert (seen.records, seen.undecodable, seen.quarantined) == (1, 0, ())
 
 
 @pytest.mark.parametrize("invented", INVENTED, ids=lambda one: one.name)
@@ -183,7 +211,7 @@ UNSUPPORTED = {
 @pytest.mark.parametrize("fields", UNSUPPORTED.values(), ids=UNSUPPORTED)
 def test_a_schema_that_no_program_can_be_made_of_is_refused(fields: tuple[Field, ...]) -> None:
     """When a release brings such a schema, the programs are not made: nothing is decoded wrongly."""
-    asked = message(102, "OddRecord", "0-1", *fields)
+    asked = message(104, "OddRecord", "0-1", *fields)
     refusals = []
     for work in (
         lambda: text_programs.TextAssembler(programs.WalkAssembler()).message(asked, 0),
