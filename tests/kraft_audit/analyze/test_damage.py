@@ -177,6 +177,19 @@ def test_zeros_in_the_middle(tmp_path: Path, reading: Any, node: Any, usual_log:
     assert capture["bytes_unread"] == end - start
 
 
+def test_the_last_batch_alone_behind_zeros(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    """It ends where the file does; one byte less, and it is no batch any more."""
+    sizes = [len(batch) for batch in usual_log.batches]
+    start, end = sum(sizes[:3]), sum(sizes[:-1])
+    content = usual_log.content[:start] + bytes(end - start) + usual_log.batches[-1]
+    whole = reading.of(node(tmp_path / "whole", 1, content))
+    assert [(row["position"], row["length_bytes"]) for row in whole["decode_errors"]] == [(start, end - start)]
+    assert whole["captures"][0]["log_end_offset"] == usual_log.next_offset
+    cut = reading.of(node(tmp_path / "cut", 1, content[:-1]))
+    assert cut["captures"][0]["batch_count"] == 3
+    assert cut["captures"][0]["log_end_offset"] == 3
+
+
 def test_a_gap_is_told_once_and_reading_goes_on(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     del usual_log.batches[4]
     tables = reading.of(node(tmp_path, 1, usual_log.content))

@@ -143,6 +143,33 @@ def test_an_appended_batch_alone_is_read(tmp_path: Path, reading: Any, node: Any
     assert capture["bytes_decoded"] == capture["bytes_seen"]
 
 
+def test_a_gap_behind_what_was_read_is_told(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    """Where the earlier plan read to the end, nothing explains a hole there: it is told as if all were read at once."""
+    node(tmp_path, 1, b"".join(usual_log.batches[:4]))
+    lake = Lake(reading)
+    assert lake.run(tmp_path)["decode_errors"] == []
+    del usual_log.batches[4]
+    node(tmp_path, 1, usual_log.content)
+    (told,) = lake.run(tmp_path)["decode_errors"]
+    (at_once,) = reading.of(tmp_path)["decode_errors"]
+    assert told["reason"] == "GAP"
+    names = ("file_name", "position", "length_bytes", "base_offset", "reason", "detail", "kafka_verdict")
+    assert [told[name] for name in names] == [at_once[name] for name in names]
+
+
+def test_a_hole_behind_damage_that_was_told_is_explained(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    broken = bytearray(b"".join(usual_log.batches[:5]))
+    broken[-1] ^= 1
+    node(tmp_path, 1, bytes(broken))
+    lake = Lake(reading)
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["BAD_CRC"]
+    node(tmp_path, 1, bytes(broken) + b"".join(usual_log.batches[5:]))
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == []
+    assert [row["reason"] for row in reading.of(tmp_path)["decode_errors"]] == ["BAD_CRC"]
+
+
 def test_a_torn_tail_that_is_completed(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     content = usual_log.content
     node(tmp_path, 1, content[:-10])

@@ -7,7 +7,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -60,6 +62,23 @@ def test_replicas_that_part(tmp_path: Path, reading: Any, node: Any, usual_log: 
     ]
     assert [record.fields["leader_id"] for record in seen.controls_to(2)] == [1, 2, 3]
     assert [record.fields["leader_id"] for record in seen.controls_to(1)] == [1, 2]
+
+
+def test_logs_that_agree_are_not_sorted(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nearly all logs do costs no more than a comparison; a log that parted is sorted among the others."""
+    for number, (start, end) in enumerate(((0, None), (3, -2), (5, None)), 1):
+        node(tmp_path, number, {start: b"".join(usual_log.batches[start:end])}, files={})
+    sort = Mock(side_effect=np.lexsort)
+    monkeypatch.setattr(np, "lexsort", sort)
+    assert len(reading_of(reading.plan(tmp_path)).branches) == 1
+    sort.assert_not_called()
+    usual_log.topic("other", base_offset=usual_log.next_offset - 1)
+    del usual_log.batches[-2]
+    node(tmp_path, 4, usual_log.content)
+    assert len(reading_of(reading.plan(tmp_path)).branches) == 3
+    sort.assert_called()
 
 
 def test_the_records_of_one_branch(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
@@ -282,6 +301,24 @@ def test_the_records_of_one_snapshot(tmp_path: Path, reading: Any, node: Any, us
     )
     (window,) = snapshot_windows(plan, found.source, open_storage=open_storage, redactor=Redactor(KEY))
     assert window.records["TopicRecord"].column("name").to_pylist() == [f"kept-{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("node_ids", [None, (1,), (3,)])
+def test_only_the_tables_and_replicas_that_were_asked_for(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, node_ids: tuple[int, ...] | None
+) -> None:
+    """Each node has a snapshot of its own, whose batches belong to it alone."""
+    for number in (1, 2):
+        files = {snapshot_name(12 + number, 1): snapshot_of(type(usual_log), 1, 4)}
+        node(tmp_path, number, usual_log.content, files=files)
+    plan = reading.plan(tmp_path)
+    records = reading.rows(plan, {"records"}, selection=Selection(node_ids=node_ids))
+    assert {name for name, _ in records} == {"records"}
+    batches = reading.rows(plan, {"batches"}, selection=Selection(node_ids=node_ids))
+    held_by = {(one["node_id"], one["source"]) for _, batch in batches for one in batch.to_pylist()}
+    snapshots = {number: snapshot_name(12 + number, 1).removesuffix(".checkpoint") for number in (1, 2)}
+    asked = {1, 2} if node_ids is None else {1, 2} & set(node_ids)
+    assert held_by == {(number, source) for number in asked for source in ("log", snapshots[number])}
 
 
 def test_segments_in_the_wrong_names(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kraft_audit.replay.rounds import (
     RoundInterval,
     _is_earlier,
     _proves_first,
+    _tips,
     branch_voters,
     committed_intervals,
     quorum_rows,
@@ -165,6 +167,19 @@ def test_what_lies_below_the_canonical_log_came_before_it(
     assert _is_earlier(found, found.ends[0], [1]) == is_earlier
     assert not _is_earlier(found, found.ends[0], [0])
     assert not _is_earlier(found, found.ends[0], [])
+
+
+def test_the_canonical_log_is_told_first_though_another_goes_on_from_it() -> None:
+    """Branches that others continue are told with those; the canonical one is told itself, as its end is its own."""
+    parents = (None, 0, 1, 0, 3)  # 2 goes on from the canonical branch 1, 4 from 3
+    branches = [Branch(n, parent, 10 * n, n, 10 * n + 10, 1, n) for n, parent in enumerate(parents)]
+    ends = [LogEnd(0, 3, 35, 1), LogEnd(1, 4, 50, 1), LogEnd(2, 2, 30, 1), LogEnd(3, 1, 15, 1), LogEnd(4, 1, 20, 1)]
+    accepted: Any = [SimpleNamespace(is_accepted=number != 1) for number in range(6)]
+    ends.append(LogEnd(5, 4, 45, 1))
+    found = Survey(accepted, branches, ends)
+    assert [(end.branch, end.end_offset) for end in _tips(found, [0, 1])] == [(1, 20), (2, 30), (4, 45)]
+    assert [end.branch for end in _tips(found, [0, 1, 2])] == [2, 4]
+    assert [end.branch for end in _tips(found, [])] == [2, 4]
 
 
 def kip856_change(name: str, offset: int, voter_id: int, disk: int) -> ControlRecord:

@@ -306,6 +306,20 @@ def test_a_partition_without_its_first_sibling_has_the_topics_min_isr(to_columns
     assert [row["effective_min_isr"] for row in rows_of(records, to_columns)] == [3]
 
 
+@pytest.mark.parametrize(
+    ("isr", "elr", "left", "expected"),
+    [([5, 3, 1, 4, 2], [], [4], [1, 2, 3, 5]), ([2], [5, 1], [], [1, 2, 5]), ([4, 1], [3, 1], [1], [3, 4])],
+)
+def test_the_expected_elr_ascends(
+    to_columns: Any, isr: list[int], elr: list[int], left: list[int], expected: list[int]
+) -> None:
+    """PartitionChangeBuilder 4.3.0 `maybeUpdateRecordElr`: ELR and ISR of before, less the ISR of now, as a set."""
+    lists = {"replicas": [1, 2, 3, 4, 5], "isr": isr, "eligibleLeaderReplicas": elr, "leader": isr[0]}
+    fields = {"resourceType": 2, "resourceName": "t", "name": "min.insync.replicas", "value": "5"}
+    rows = rows_of([*BEFORE, ("ConfigRecord", fields), created(**lists), changed(isr=left)], to_columns)
+    assert rows[-1]["expected_elr"] == expected
+
+
 def test_a_topic_that_is_removed_twice_goes_once(to_columns: Any) -> None:
     gone: Record = ("RemoveTopicRecord", {"topicId": TOPIC})
     rows = rows_of([*BEFORE, created(), gone, gone], to_columns)

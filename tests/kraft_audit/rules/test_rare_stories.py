@@ -121,6 +121,21 @@ def test_an_unclean_election_is_over_once_enough_are_in_sync(build: HistoryBuild
     assert [one.is_over for one in build.raised("KP003")] == [True]
 
 
+@pytest.mark.parametrize(
+    ("ends", "to_offset"),
+    [({"isr": [11, 12]}, 50), ({"exists": False}, 50), ({"isr": [12], "leader": 12}, None)],
+    ids=["enough are in sync", "the topic is gone", "still too few"],
+)
+def test_an_elr_is_missed_until_it_is_not_needed(
+    build: HistoryBuilder, ends: dict[str, Any], to_offset: int | None
+) -> None:
+    build.three_nodes(60).brokers(11, 12, 13).partition("t-0", 10, "created").partition("t-0", 20, isr=[11], elr=[12])
+    build.partition("t-0", 30, "elr_cleared", elr=[]).partition("t-0", 40, last_known_elr=[13])
+    build.partition("t-0", 50, **ends)
+    (found,) = build.raised("KP007")
+    assert (found.from_offset, found.to_offset, found.is_over) == (30, to_offset, to_offset is not None)
+
+
 def test_epochs_without_votes_raise_nothing(build: HistoryBuilder) -> None:
     election(build)
     for rule in ("KQ003", "KQ006"):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kraft_audit.rules.model import Severity, Status
+from kraft_audit.rules.voter_view import was_uncommitted
 from kraft_codec.schemas import Dialect
 from tests.kraft_audit.rules.conftest import HistoryBuilder, directory
 
@@ -269,3 +270,17 @@ def test_draft_rules_do_not_apply_to_the_shipped_dialect(build: HistoryBuilder) 
     build.three_nodes().voters(1, 2, 4, at=20)
     for rule_id in ("KV601", "KV602", "KV801", "KV802", "KV803"):
         assert [finding.status for finding in build.findings(rule_id)] == [Status.CLEAR]
+
+
+@pytest.mark.parametrize(
+    ("low", "end", "told"),
+    [(21, 30, False), (20, 30, None), (21, 31, None), (21, None, None)],
+    ids=["committed before", "not proven", "the second is there already", "no canonical log"],
+)
+def test_what_was_committed_before_another_record_was_there(
+    build: HistoryBuilder, low: int, end: int | None, told: bool | None
+) -> None:
+    """The records at 20 and 30; a round proves all below `low` committed, where the log ends at `end`."""
+    build.watermark(low, None, end=end or 0)
+    build.rows["watermarks"][0]["canonical_end_offset"] = end
+    assert was_uncommitted(build.history(), 20, 30, 1) is told
