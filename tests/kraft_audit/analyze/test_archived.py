@@ -22,6 +22,7 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
 from kraft_engine import simulate
 from tests.kraft_audit.analyze.archives import MemoryTables
+from tests.kraft_audit.analyze.test_archive import snapshot
 
 KEY = b"k" * 32
 WHEN = {"read_from_ms", "read_to_ms", "capture_number"}
@@ -121,6 +122,26 @@ def test_secrets_and_unknown_records_tell_the_same(tmp_path: Path, reading: Any,
     values = [json.loads(row)["value"] for row in told["config_changes"]]
     assert len(values) == 5
     assert len(set(values)) == 3, "equal secrets have equal forms, in the archive as in the log"
+
+
+def test_the_snapshot_that_a_log_goes_on_from_is_there_again(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    """And a log without a batch is there at its place: on node 2, which loaded the snapshot and fetched nothing yet."""
+    log.lead(1, epoch=1)
+    for number in range(9):
+        log.topic(f"topic-{number}")
+    files = snapshot(5, 1) | snapshot(8, 1)
+    node(tmp_path, 1, {4: b"".join(log.batches[4:])}, files=files)
+    node(tmp_path, 2, {5: b""}, files=snapshot(5, 1))
+    plan = reading.plan(tmp_path)
+    cluster = archived(plan, Redactor(KEY))
+    held = {one.node_id: {f.name.rpartition("/")[2]: f.size_bytes for f in one.files} for one in cluster.plan.replicas}
+    (kept,) = snapshot(5, 1)
+    (other,) = snapshot(8, 1)
+    assert kept in held[1]
+    assert kept in held[2]
+    assert other not in held[1], "the log itself says what it contains"
+    assert held[1]["00000000000000000004.log"] == sum(map(len, log.batches[4:]))
+    assert held[2]["00000000000000000005.log"] == 0
 
 
 @pytest.mark.slow

@@ -166,6 +166,7 @@ def test_a_foreign_replica_is_refused(tmp_path: Path, reading: Any, node: Any, u
     usual_log.topic("foreign")
     node(tmp_path, 3, usual_log.content, cluster_id=OTHER_CLUSTER)
     plan = plan_cluster([str(tmp_path)], open_storage=open_storage, captured_at_ms=5, name="payments")
+    assert plan.number == reading.plans(tmp_path)[0].number == 0, "a number is given by a lake alone"
     tables = reading.tables(plan)
     (damage,) = tables["decode_errors"]
     assert (damage["reason"], damage["node_id"]) == ("CLUSTER_MISMATCH", 3)

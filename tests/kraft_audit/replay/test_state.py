@@ -16,8 +16,11 @@ from kraft_audit.replay.rounds import committed_intervals
 from kraft_audit.replay.snapshot_checks import snapshot_comparisons
 from kraft_audit.replay.state import ClusterState, Sources, replay_branch, state_at
 from kraft_audit.replay.survey import survey
+from kraft_codec.file_names import snapshot_name
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
+from kraft_codec.uuids import uuid_text
+from tests.kraft_audit.analyze.conftest import Log, write_node
 
 
 def sources_of(folder: Path, capture: str | None = None) -> Sources:
@@ -137,6 +140,30 @@ def test_every_snapshot_is_the_replay_up_to_it(oracles: list[Any]) -> None:
             assert comparison.differences == (), (oracle.folder.name, comparison.source)
             compared += 1
     assert compared >= 2
+
+
+@pytest.mark.parametrize(("lost", "told"), [(None, 0), (6, 1)])
+def test_a_log_that_begins_with_a_snapshot_is_compared_from_there(tmp_path: Path, lost: int | None, told: int) -> None:
+    """What was cleaned away the first snapshot tells; a topic that the next one lacks is told as a difference."""
+
+    def snapshot(end_offset: int, without: int | None = None) -> dict[str, bytes]:
+        content = Log()
+        content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
+        for number in range(1, end_offset):
+            if number != without:
+                content.topic(f"topic-{number}")
+        content.control("SNAPSHOT_FOOTER", {"version": 0})
+        return {snapshot_name(end_offset, 1): content.content}
+
+    log = Log()
+    log.lead(1, epoch=1)
+    for number in range(1, 12):
+        log.topic(f"topic-{number}")
+    write_node(tmp_path, 1, {4: b"".join(log.batches[4:])}, files=snapshot(4) | snapshot(9, lost))
+    (compared,) = snapshot_comparisons(replace(sources_of(tmp_path), branch=0))
+    assert (compared.end_offset, len(compared.differences)) == (9, told)
+    topic_id = uuid_text(f"topic-{lost}".encode().ljust(16, b"."))
+    assert all(topic_id in line for line in compared.differences)
 
 
 def test_another_state_in_a_snapshot_is_told(elr: Sources) -> None:
