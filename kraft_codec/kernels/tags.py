@@ -27,7 +27,7 @@ def find_tags(
     frames: int,
     marks: int,
 ) -> int:
-    """Fills the struct's slots (0 is absent) and returns the position behind its tagged fields, -1 if they are broken.
+    """Fills the struct's slots (below 0 is absent); returns the position behind its tagged fields, -1 if broken.
 
     Arguments of the op: first slot, slot count, table size, distance of the table.
     """
