@@ -27,6 +27,8 @@ Bytes = npt.NDArray[np.uint8]
 TELLING = np.array([0, 1, 2, 0x7F, 0x80, 0xFF, 0xC0, 0xED, 0x0F, 0x3F], np.uint8)
 MUTATE_FROM = 57
 """Of a batch's header only the record count is changed: the rest decides where batches stand, not what is in them."""
+PART_BYTES = 16 << 20
+"""What is decoded at a time: the copies' numbers and places take some thirty times as much."""
 COMPARED_COLUMNS = ("offset", "timestamp_ms", "status", "api_key", "version", "key_length", "value_length", "kind")
 
 
@@ -155,8 +157,9 @@ def fuzz(batches: Sequence[bytes], seed: int, *, executions: int, compared: int)
     """At least `executions` decodings of mutated copies over all batches in turn; the reference reads `compared`."""
     chance = np.random.default_rng(seed)
     done = [
-        fuzz_batch(batch, batches[(number + 1) % len(batches)], count, share, chance)
-        for number, (batch, count, share) in enumerate(_shares(batches, executions, compared))
+        fuzz_batch(batch, other, count, share, chance)
+        for batch, other, copies, references in _shares(batches, executions, compared)
+        for count, share in _parts(copies, references, len(batch) + len(other))
     ]
     return Fuzzed(
         sum(one.executions for one in done),
@@ -166,7 +169,17 @@ def fuzz(batches: Sequence[bytes], seed: int, *, executions: int, compared: int)
     )
 
 
-def _shares(batches: Sequence[bytes], executions: int, compared: int) -> Iterator[tuple[bytes, int, int]]:
+def _shares(batches: Sequence[bytes], executions: int, compared: int) -> Iterator[tuple[bytes, bytes, int, int]]:
+    """Of each batch: what stands between its copies, how many those are, how many the reference reads."""
     fitting = [batch for batch in batches if len(batch) > HEADER_BYTES]
-    for batch in fitting:
-        yield batch, -(-executions // (2 * len(fitting))), -(-compared // len(fitting))
+    for number, batch in enumerate(fitting):
+        other = batches[(number + 1) % len(batches)]
+        yield batch, other, -(-executions // (2 * len(fitting))), -(-compared // len(fitting))
+
+
+def _parts(copies: int, references: int, copy_bytes: int) -> Iterator[tuple[int, int]]:
+    """So many copies at a time that they take little memory, whatever the size of one."""
+    most = max(1, PART_BYTES // copy_bytes)
+    for start in range(0, copies, most):
+        end = min(start + most, copies)
+        yield end - start, references * end // copies - references * start // copies
