@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -234,7 +235,8 @@ def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> N
         assert (ended.code, len(examples)) == (0, 2), name
         for example in examples:
             arguments = shlex.split(example)
-            arguments = [str(tmp_path / one) if one in ("divergence.zip", "incident") else one for one in arguments]
+            written = {after for option, after in pairwise(arguments) if option in ("-o", "--out")} | {"divergence.zip"}
+            arguments = [str(tmp_path / one) if one in written else one for one in arguments]
             found = kraft_audit(*arguments)
             assert (found.code, found.err) in ((0, ""), (1, "")), example
             assert found.out, example
