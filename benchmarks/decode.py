@@ -28,10 +28,11 @@ from benchmarks.decode_peers import (
 )
 from benchmarks.figures import Figure, Skipped, paired, print_figures, processor_seconds, rate
 from benchmarks.synthetic_log import synthetic_log
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX
 from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
 from kraft_engine.simulate import simulate
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = CHUNK_BYTES_MAX
 """As much as the pipeline decodes at once."""
 SLOW_PEER_BYTES = 10_000_000
 """What peers that read a few MB a second are given."""

@@ -18,7 +18,7 @@ class Pieces:
     """Uninitialised pieces of the given sizes in bytes, side by side in one buffer of Arrow's memory pool.
 
     A page that nobody touches costs nothing, so a piece may be as large as the worst case. Every array and buffer that
-    is handed out keeps the whole alive.
+    is handed out keeps the whole alive. `table` is where each piece begins, as kernels take it.
     """
 
     def __init__(self, sizes_bytes: Sequence[int]) -> None:
@@ -30,8 +30,7 @@ class Pieces:
             place += (-(-size_bytes // _ALIGNMENT_BYTES) + 1) * _ALIGNMENT_BYTES
         self._whole = pa.allocate_buffer(place)
         start: int = self._whole.address
-        self.addresses = [start + place for place in self._places]
-        self.table = np.array(self.addresses, np.int64)
+        self.table = np.array(self._places, np.int64) + start
 
     def array(self, number: int, kind: type[Number], count: int) -> npt.NDArray[Number]:
         """The first `count` values of a piece, writable, without a copy."""

@@ -178,7 +178,7 @@ class _Buffers:
         self.envelope = self._pieces.table[1:first]
         self.table = np.zeros((compiled.column_count, _SLOTS), np.int64)
         self.table.reshape(-1)[plan.slots] = self._pieces.table[first:]
-        self.table.reshape(-1)[plan.validity_slots] = self._pieces.addresses[0] + np.array(self._validity_ends[:-1])
+        self.table.reshape(-1)[plan.validity_slots] = self._pieces.table[0] + np.array(self._validity_ends[:-1])
         for piece in plan.offsets.values():
             self._pieces.array(piece, np.int32, 1)[0] = 0
         for column in compiled.columns:

@@ -54,8 +54,7 @@ class GuardedNumpy:
 class GuardedPieces:
     def __init__(self, sizes_bytes):
         self._pieces = [guarded(size_bytes) for size_bytes in sizes_bytes]
-        self.addresses = [piece.__array_interface__["data"][0] for piece in self._pieces]
-        self.table = np.array(self.addresses, np.int64)
+        self.table = np.array([piece.__array_interface__["data"][0] for piece in self._pieces], np.int64)
 
     def array(self, number, kind, count):
         return self._pieces[number][: count * np.dtype(kind).itemsize].view(kind)
