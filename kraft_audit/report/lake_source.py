@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError
+from deltalake import DeltaTable
 
 from kraft_audit.report.exposure import DAY_MS
 from kraft_audit.report.source import AsOf, ClusterInput, Row, TableVersion, rules_version
@@ -53,13 +52,12 @@ class LakeSource:
         self._tables: dict[str, DeltaTable] = {
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
         }
-        self._builder = QueryBuilder()
-        for name, table in self._tables.items():
-            self._builder.register(name, table)
+        self._query = self._lake.over(self._tables)
 
     def as_of(self) -> AsOf:
         versions = tuple(
-            TableVersion(name, table.version(), _committed_ms(table)) for name, table in sorted(self._tables.items())
+            TableVersion(name, table.version(), self._committed_ms(name))
+            for name, table in sorted(self._tables.items())
         )
         uri = self._lake.uri
         return AsOf(uri, "the lake", self._now_ms, version("kraft-audit"), rules_version(), self._plan, versions)
@@ -136,17 +134,15 @@ class LakeSource:
             found[row["cluster_id"]][row["day"].toordinal() * DAY_MS - _EPOCH_MS] = row["minutes"]
         return found
 
+    def _committed_ms(self, name: str) -> int | None:
+        with self._lake.reading(name):
+            history = self._tables[name].history(1)
+        stamp = history[0].get("timestamp") if history else None
+        return stamp if isinstance(stamp, int) else None
+
     def _view(self, name: str) -> str:
         """Closed plans only, and of what changes only what holds."""
         return query_of(name, lambda table: table)
-
-    def _query(self, sql: str) -> pa.Table:
-        try:
-            told = pa.table(self._builder.execute(sql).read_all())
-        except DeltaError as problem:
-            reason = " ".join(str(problem).split())[:300]
-            raise InputError(self._lake.uri, f"cannot be read: {reason}") from None
-        return told.cast(pa.schema([field.with_type(_plain(field.type)) for field in told.schema]))
 
 
 _EPOCH_MS: Final = 719_163 * DAY_MS
@@ -158,23 +154,6 @@ def is_lake(source: str) -> bool:
     if "://" not in source:
         return (Path(source) / PLANS.name / "_delta_log").is_dir()
     return DeltaLake(source).exists(PLANS.name)
-
-
-def _committed_ms(table: DeltaTable) -> int | None:
-    history = table.history(1)
-    stamp = history[0].get("timestamp") if history else None
-    return stamp if isinstance(stamp, int) else None
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    """DataFusion answers with views of texts, which Arrow cannot sort yet."""
-    if pa.types.is_string_view(type_) or pa.types.is_large_string(type_):
-        return pa.string()
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_list_view(type_):
-        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_plain(field.type)) for field in type_])
-    return type_
 
 
 def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:

@@ -25,6 +25,7 @@ from kraft_codec.errors import InputError
 
 # Others append at the same time and each round re-reads the log: a few rounds are plenty, a thousand mean a fault.
 COMMIT_ATTEMPTS: Final = 20
+_OF_READING: Final = (OSError, DeltaError, pa.ArrowException)
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
@@ -111,27 +112,38 @@ class DeltaLake:
 
     def table_id(self, table: str) -> str:
         found = self.open(table)
-        with self._reading(table):
+        with self.reading(table):
             return str(found.metadata().id)
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
         found = self.open(table)
-        with self._reading(table):
+        with self.reading(table):
             return [found.transaction_version(application) or 0 for application in applications]
+
+    def file_sizes(self, table: str) -> list[int]:
+        """Bytes of each of the table's files."""
+        found = self.open(table)
+        with self.reading(table):
+            sizes: list[int] = found.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+        return sizes
 
     def query(self, sql: str, *tables: str) -> pa.Table:
         return self.at_once(*tables)(sql)
 
     def at_once(self, *tables: str) -> Callable[[str], pa.Table]:
         """Several queries over the tables as they are now, opened once."""
+        return self.over({table: self.open(table) for table in tables})
+
+    def over(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
+        """Queries over these tables, each under its name and at the version that it was opened at."""
         builder = QueryBuilder()
-        for table in tables:
-            found = self.open(table)
-            with self._reading(table):
-                builder.register(table, found)
+        for name, table in opened.items():
+            with self.reading(name):
+                builder.register(name, table)
+        only = next(iter(opened)) if len(opened) == 1 else ""
 
         def query(sql: str) -> pa.Table:
-            with self._reading(tables[0] if len(tables) == 1 else ""):
+            with self.reading(only):
                 return plain_table(pa.table(builder.execute(sql).read_all()))
 
         return query
@@ -183,16 +195,19 @@ class DeltaLake:
             raise InputError(self.table_uri(table), f"cannot be written: {one_line(problem)}") from problem
 
     @contextlib.contextmanager
-    def _reading(self, table: str) -> Iterator[None]:
+    def reading(self, table: str) -> Iterator[None]:
         """A disk that fails or a store that is gone is told in one line too. "" where several tables are read."""
         try:
             yield
-        except (OSError, DeltaError, pa.ArrowException) as problem:
+        except Exception as problem:
+            # Rows that come late, such as of a file that cannot be opened, fail with an `Exception` of no kind.
+            if not isinstance(problem, _OF_READING) and type(problem) is not Exception:
+                raise
             where = self.table_uri(table) if table else self.uri
             raise InputError(where, f"cannot be read: {one_line(problem)}") from problem
 
     def _is_done(self, found: DeltaTable, table: str, application: str, version: int) -> bool:
-        with self._reading(table):
+        with self.reading(table):
             return (found.transaction_version(application) or 0) >= version
 
 

@@ -68,7 +68,7 @@ class DeltaMaintainer:
         self.target_file_bytes = target_file_bytes
 
     def size(self, table: str) -> tuple[int, int, int]:
-        sizes = self.lake.open(table).get_add_actions(flatten=True).column("size_bytes").to_pylist()
+        sizes = self.lake.file_sizes(table)
         return len(sizes), sum(sizes), sum(2 * size < self.target_file_bytes for size in sizes)
 
     def rows(self, table: str, condition: str) -> int:

@@ -47,8 +47,7 @@ def _contents(lake: DeltaLake, table: str, closed: int, sample_rows: int) -> Tab
         f"SELECT * FROM {table} WHERE plan <= {closed} ORDER BY {_order(table)} LIMIT {sample_rows}",  # noqa: S608
         table,
     )
-    files = lake.open(table).get_add_actions(flatten=True)
-    sizes = files.column("size_bytes").to_pylist()
+    sizes = lake.file_sizes(table)
     return TableContents(
         table,
         counted.column("n")[0].as_py(),

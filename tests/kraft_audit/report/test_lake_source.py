@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from kraft_audit.cli import run_command
+from kraft_audit.commands.ending import EXIT_UNREADABLE
 from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.exposure import DAY_MS
 from kraft_audit.report.fleet import Fleet, fleet_view
@@ -80,8 +82,6 @@ def test_the_versions_are_told(lake: Path, tmp_path: Path) -> None:
 
 def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
     """Where the gold tables are, states, waivers and exposure are theirs."""
-    import shutil
-
     from deltalake import write_deltalake
 
     copied = tmp_path / "lake"
@@ -127,6 +127,19 @@ def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
     with (tmp_path / "site" / "findings.csv").open(newline="") as file:
         states = {row["finding_id"]: row["state"] for row in csv.DictReader(file)}
     assert {row["finding_id"]: row["state"] for row in rows}.items() <= states.items()
+
+
+def test_a_data_file_that_is_gone_is_told_in_one_line(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "lake"
+    shutil.copytree(lake, copied)
+    for file in (copied / "captures").rglob("*.parquet"):
+        file.unlink()
+    assert run_command(["report", str(copied), "-o", str(tmp_path / "site")]) == EXIT_UNREADABLE
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cannot be read" in line
+    assert "captures/" in line
 
 
 def test_options_of_judging_are_refused_for_a_lake(

@@ -87,6 +87,20 @@ def test_a_table_that_is_none(tmp_path: Path) -> None:
         lake.open("things")
 
 
+@pytest.mark.parametrize("how", ["gone", "cut", "overwritten"])
+def test_a_data_file_that_cannot_be_read_is_told_with_its_table(lake: DeltaLake, how: str) -> None:
+    commit_one(lake.uri, 1, 10)
+    [file] = Path(lake.table_uri("things")).rglob("*.parquet")
+    written = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(written[:-20] if how == "cut" else bytes(len(written) - 8) + written[-8:])
+    with pytest.raises(InputError, match=r"lake/things: cannot be read: .*\.parquet") as told:
+        numbers(lake)
+    assert "\n" not in str(told.value)
+
+
 def test_quotes_in_text_stay_text(lake: DeltaLake) -> None:
     commit_one(lake.uri, 1, 10)
     hostile = sql_text("a' OR '1' = '1")
