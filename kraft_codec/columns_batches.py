@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns_memory import Pieces
+from kraft_codec.columns_memory import Pieces, address
 from kraft_codec.errors import Reason
 from kraft_codec.kernels import native
 from kraft_codec.kernels.codes import BATCH_HEADER_BYTES, NEED_MORE, OK, REASONS
@@ -39,11 +39,6 @@ def crc_tables() -> npt.NDArray[np.uint32]:
 def byte_array(buffer: Readable) -> Bytes:
     """The buffer's bytes without a copy."""
     return np.frombuffer(buffer, np.uint8) if len(memoryview(buffer)) else np.zeros(0, np.uint8)
-
-
-def address(array: npt.NDArray[Any]) -> int:
-    """Where an array's first element stands in memory."""
-    return int(array.__array_interface__["data"][0])
 
 
 def addresses(columns: list[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,11 @@ _ALIGNMENT_BYTES: Final = 64
 Number = TypeVar("Number", bound=np.generic)
 
 
+def address(array: npt.NDArray[Any]) -> int:
+    """Where an array's first element stands in memory."""
+    return int(array.__array_interface__["data"][0])
+
+
 class Pieces:
     """Uninitialised pieces of the given sizes in bytes, side by side in one buffer of Arrow's memory pool.
 
@@ -22,15 +28,11 @@ class Pieces:
     """
 
     def __init__(self, sizes_bytes: Sequence[int]) -> None:
-        self._places = []
-        place = 0
-        for size_bytes in sizes_bytes:
-            self._places.append(place)
-            # One line more: pieces that all began at the same place of a page would share few lines of the cache.
-            place += (-(-size_bytes // _ALIGNMENT_BYTES) + 1) * _ALIGNMENT_BYTES
-        self._whole = pa.allocate_buffer(place)
-        start: int = self._whole.address
-        self.table = np.array(self._places, np.int64) + start
+        # One line more: pieces that all began at the same place of a page would share few lines of the cache.
+        rooms = (-(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES + _ALIGNMENT_BYTES for size_bytes in sizes_bytes)
+        *self._places, end = itertools.accumulate(rooms, initial=0)
+        self._whole = pa.allocate_buffer(end)
+        self.table = np.array(self._places, np.int64) + self._whole.address
 
     def array(self, number: int, kind: type[Number], count: int) -> npt.NDArray[Number]:
         """The first `count` values of a piece, writable, without a copy."""

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, address, addresses, byte_array, kernels
-from kraft_codec.columns_memory import Pieces
+from kraft_codec.columns_batches import BatchIndex, Bytes, Readable, addresses, byte_array, kernels
+from kraft_codec.columns_memory import Pieces, address
 from kraft_codec.columns_unpack import Unpacked, unpack
 from kraft_codec.compression import Codec
 from kraft_codec.errors import Reason

@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns_batches import address, addresses, kernels
+from kraft_codec.columns_batches import addresses, kernels
+from kraft_codec.columns_memory import address
 from kraft_codec.columns_records import RecordIndex
 from kraft_codec.config_allow_list import is_public_config
 from kraft_codec.kernels.codes import OK, SCRATCH_BYTES
@@ -43,14 +44,17 @@ class SecretSpans:
     fields: dict[str, FieldSpans]
 
 
+_WITH_SECRETS: Final = tuple(message for message in METADATA_RECORDS if any(field.secret for field in message.fields))
+
+
 def secret_spans(records: RecordIndex) -> Iterator[SecretSpans]:
     """All bytes that may be secret: fields so marked, and the unknown tagged fields of data records.
 
     Config values are among them whatever the config's name is: `kraft_codec.redaction.is_secret` tells the public ones.
     """
-    for message in METADATA_RECORDS:
-        if any(field.secret for field in message.fields):
-            rows = records.rows_of(message)
+    for message in _WITH_SECRETS:
+        rows = records.rows_of(message)
+        if len(rows):
             for version in np.unique(records.version[rows]).tolist():
                 yield _marked(records, message, version, rows[records.version[rows] == version])
     with_unknown = np.flatnonzero((records.unknown_tag_count > 0) & ~records.is_control & (records.status == OK))

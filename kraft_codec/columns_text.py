@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_codec.columns_batches import Bytes, address, addresses, kernels
+from kraft_codec.columns_batches import Bytes, addresses, kernels
+from kraft_codec.columns_memory import address
 from kraft_codec.columns_records import RecordIndex
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.json_text import double_text

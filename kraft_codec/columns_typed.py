@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_codec.columns_batches import address, kernels
-from kraft_codec.columns_memory import Pieces
+from kraft_codec.columns_batches import kernels
+from kraft_codec.columns_memory import Pieces, address
 from kraft_codec.columns_records import RecordIndex
 from kraft_codec.kernels.codes import COLUMN_BYTES, SCRATCH_BYTES
 from kraft_codec.kernels.typed_programs import Column, TypedProgram, typed_program

@@ -45,6 +45,10 @@ def _copy(to: int, source: int, size_bytes: int) -> int:
     return to
 
 
+def _prefetch(address: int) -> int:
+    return address
+
+
 def _crc(size: int) -> Function:
     def extend(crc: int, value: int) -> int:
         data = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
@@ -74,6 +78,7 @@ for bits in (8, 16, 32, 64):
         setattr(memory, f"load_{prefix}{bits}_big", _load(bits // 8, "big", signed=is_signed))
     setattr(memory, f"store_int{bits}", _store(bits // 8))
 memory.copy_bytes = _copy
+memory.prefetch = _prefetch
 memory.crc32_eight_bytes = _crc(8)
 memory.crc32_one_byte = _crc(1)
 memory.inlined = memory.shared = _plain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,13 @@ def uuid_values(array: pa.Array) -> npt.NDArray[np.int64]:
         start = int(offsets[0]) if len(array) else 0
     chosen = np.ascontiguousarray(data[start : start + len(array) * UUID_BYTES])
     return chosen.view(np.int64).reshape(-1, 2) if len(array) else np.zeros((0, 2), np.int64)
+
+
+def larger(array: npt.NDArray[Any], rows: int, used: int) -> npt.NDArray[Any]:
+    """An array of `rows` rows, zeros but for the first `used`, which are those of `array`."""
+    grown = np.zeros((rows, *array.shape[1:]), array.dtype)
+    grown[:used] = array[:used]
+    return grown
 
 
 class UuidNumbers:
@@ -68,9 +75,7 @@ class UuidNumbers:
     def texts(self) -> npt.NDArray[np.uint8]:
         """The text of every uuid by its number: rows of UUID_STRIDE characters, of which the last two are zeros."""
         if self.count > len(self._texts):
-            larger = np.zeros((max(2 * len(self._texts), self.count), UUID_STRIDE), np.uint8)
-            larger[: self._text_count] = self._texts[: self._text_count]
-            self._texts = larger
+            self._texts = larger(self._texts, max(2 * len(self._texts), self.count), self._text_count)
         if self._text_count < self.count:
             self._text_count = kernel("uuid_texts")(
                 self._ids.ctypes.data,
@@ -83,9 +88,7 @@ class UuidNumbers:
 
     def _make_room(self, count: int) -> None:
         if self.count + count > len(self._ids):
-            larger = np.zeros((max(2 * len(self._ids), self.count + count), 2), np.int64)
-            larger[: self.count] = self._ids[: self.count]
-            self._ids = larger
+            self._ids = larger(self._ids, max(2 * len(self._ids), self.count + count), self.count)
         # At most half of the slots are taken, even if all of these are new.
         if 2 * (self.count + count) > len(self._slots):
             self._rehash(2 * (self.count + count))
@@ -116,9 +119,7 @@ class TextTable:
         octets = text.encode()
         end = self._used + len(octets)
         if end + SLACK_BYTES > len(self.characters):
-            larger = np.zeros(2 * end + SLACK_BYTES, np.uint8)
-            larger[: self._used] = self.characters[: self._used]
-            self.characters = larger
+            self.characters = larger(self.characters, 2 * end + SLACK_BYTES, self._used)
         self.characters[self._used : end] = np.frombuffer(octets, np.uint8)
         self.places[number] = self._used, len(octets)
         self.longest = max(self.longest, len(octets))
@@ -127,9 +128,7 @@ class TextTable:
     def reach(self, count: int) -> None:
         """Sees to it that all numbers below `count` have a text, the empty one where none was given."""
         if count > len(self.places):
-            larger = np.zeros((max(2 * len(self.places), count), 2), np.int64)
-            larger[: self.count] = self.places[: self.count]
-            self.places = larger
+            self.places = larger(self.places, max(2 * len(self.places), count), self.count)
         self.count = max(self.count, count)
 
     def text(self, number: int) -> str:

@@ -13,6 +13,7 @@ from kraft_audit.replay.interning import UuidNumbers, uuid_values
 from kraft_audit.replay.kernels import layout
 from kraft_audit.replay.kernels.native import kernel
 from kraft_audit.replay.records import RecordColumns, batches_of
+from kraft_codec.columns_memory import address
 
 PARTITION_RECORD: Final = "PartitionRecord"
 CHANGE_RECORD: Final = "PartitionChangeRecord"
@@ -26,16 +27,17 @@ _LISTS: Final = {
     layout.DIRECTORIES: "directories",
 }
 _NUMBERS: Final = {
-    layout.IN_LEADER: ("leader", np.int32),
-    layout.IN_RECOVERY_STATE: ("leader_recovery_state", np.int8),
-    layout.IN_LEADER_EPOCH: ("record_leader_epoch", np.int32),
-    layout.IN_PARTITION_EPOCH: ("partition_epoch", np.int32),
-    layout.IN_PARTITION: ("partition_id", np.int32),
+    layout.IN_LEADER: ("leader", pa.int32(), 4),
+    layout.IN_RECOVERY_STATE: ("leader_recovery_state", pa.int8(), 1),
+    layout.IN_LEADER_EPOCH: ("record_leader_epoch", pa.int32(), 4),
+    layout.IN_PARTITION_EPOCH: ("partition_epoch", pa.int32(), 4),
+    layout.IN_PARTITION: ("partition_id", pa.int32(), 4),
 }
-"""A change names no epoch: what it does to them follows from the state."""
+"""Name, type and bytes of a value. A change names no epoch: what it does to them follows from the state."""
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+_NO_VALUES: Final = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,9 @@ class PartitionInputs:
                 part.table[layout.IN_LISTS + 4 * number + 3] = used - first_offset
                 used += len(values)
             found = kernel("fill_inputs")(
-                part.table.ctypes.data,
+                address(part.table),
                 part.row_count,
-                rows.ctypes.data + layout.INPUT_BYTES * first,
+                address(rows) + layout.INPUT_BYTES * first,
             )
             longest = max(longest, found)
             first += part.row_count
@@ -105,36 +107,47 @@ class _Part:
 
 
 def _part(batch: pa.RecordBatch, topics: UuidNumbers, directories: UuidNumbers) -> _Part:
-    table = np.zeros(layout.IN_COLUMNS, np.int64)
-    held: list[Any] = [batch]
-    for cell, (name, type_) in _NUMBERS.items():
-        if name in batch.schema.names:
-            numbers = np.ascontiguousarray(batch.column(name).to_numpy(zero_copy_only=False), type_)
-            table[cell] = numbers.ctypes.data
-            held.append(numbers)
+    table = [0] * layout.IN_COLUMNS
     topic_numbers = topics.numbers(uuid_values(batch.column("topic_id")))
-    table[layout.IN_TOPIC] = topic_numbers.ctypes.data
-    held.append(topic_numbers)
+    table[layout.IN_TOPIC] = address(topic_numbers)
+    held: list[Any] = [batch, topic_numbers]
+    names = set(batch.schema.names)
+    for cell, (name, type_, width_bytes) in _NUMBERS.items():
+        if name in names:
+            column = _of_type(batch.column(name), type_)
+            held.append(column)
+            table[cell] = column.buffers()[1].address + width_bytes * column.offset
     value_count = 0
     lists: dict[int, tuple[int, Int32s]] = {}
     for number, name in _LISTS.items():
         column = batch.column(name)
-        first, end = _bounds(column)
+        validity, offsets, *content = column.buffers()
+        first, end = _bounds(column, offsets)
         if number == layout.DIRECTORIES:
             values = directories.numbers(uuid_values(column.values.slice(first, end - first)))
         else:
-            values = column.values.slice(first, end - first).to_numpy(zero_copy_only=False)
+            values = _int32s(column.values, content[-1], first, end)
         lists[number] = (first, values)
-        validity, offsets = column.buffers()[:2]
         at = layout.IN_LISTS + 4 * number
         table[at] = offsets.address + 4 * column.offset
         table[at + 1] = validity.address if validity is not None and column.null_count else 0
         table[at + 2] = column.offset
         value_count += end - first
-    return _Part(table, batch.num_rows, value_count, lists, tuple(held))
+    return _Part(np.array(table, np.int64), batch.num_rows, value_count, lists, tuple(held))
 
 
-def _bounds(column: pa.ListArray) -> tuple[int, int]:
+def _of_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    return column if column.type == type_ else column.cast(type_)
+
+
+def _bounds(column: pa.ListArray, offsets: pa.Buffer) -> tuple[int, int]:
     """Where the values of a list column start and end among those that its array holds."""
-    offsets = column.offsets
-    return int(offsets[0].as_py()), int(offsets[-1].as_py())
+    found = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
+    return int(found[0]), int(found[-1])
+
+
+def _int32s(values: pa.Array, content: pa.Buffer | None, first: int, end: int) -> Int32s:
+    """Some values of an array of int32, whose last buffer is `content`, without a copy."""
+    if first == end or content is None:
+        return _NO_VALUES
+    return np.frombuffer(content, np.int32, end - first, 4 * (values.offset + first))

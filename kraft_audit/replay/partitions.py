@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.replay import causes
-from kraft_audit.replay.interning import UuidNumbers
+from kraft_audit.replay.interning import UuidNumbers, larger
 from kraft_audit.replay.kernels import layout
 from kraft_audit.replay.kernels.native import kernel
 from kraft_audit.replay.partition_events import Events, PartitionContext, merged, rare_events
@@ -27,8 +27,9 @@ from kraft_codec.uuids import uuid_bytes
 
 MIGRATING: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
 _ARENA_SLACK: Final = 1 << 20
-_GROWTH: Final = 4
-"""How many times larger a table becomes that is full. Rows that nobody has touched yet take no memory."""
+_GROWTH: Final = 8
+"""How many times larger a table becomes that is full. Rows that nobody has touched yet take no memory, and each time
+that a table grows its rows are copied to pages that all have to be touched for the first time."""
 PROBLEMS_REMEMBERED: Final = 10_000
 """A log that contradicts itself more often than this is told by the first ones."""
 
@@ -174,10 +175,10 @@ class PartitionReplay:
         count = self.partition_count
         if count + created_count > len(self._partitions):
             room = max(_GROWTH * len(self._partitions), count + created_count)
-            self._partitions = _larger(self._partitions, room, count)
+            self._partitions = larger(self._partitions, room, count)
         if self._topics.count > len(self._topic_rows):
             room = max(_GROWTH * len(self._topic_rows), self._topics.count)
-            self._topic_rows = _larger(self._topic_rows, room, self._topic_count)
+            self._topic_rows = larger(self._topic_rows, room, self._topic_count)
         self._topic_rows[self._topic_count : self._topics.count] = -1
         self._topic_count = self._topics.count
         if 2 * (count + created_count) > len(self._slots):
@@ -195,7 +196,7 @@ class PartitionReplay:
     def _grow_arena(self, size: int) -> None:
         if size > len(self._arena):
             used = int(self._block[layout.ARENA_USED])
-            self._arena = _larger(self._arena, max(size, 2 * len(self._arena)), used)
+            self._arena = larger(self._arena, max(size, _GROWTH * len(self._arena)), used)
         self._point_tables()
 
     def _compact(self) -> None:
@@ -239,9 +240,3 @@ class PartitionReplay:
         """The output rows as a batch of the table."""
         self._context.topic_names.reach(self._topics.count)
         return self._rows.batch(self._block, events, self._context.topic_names, self._topics, self._directories)
-
-
-def _larger(array: npt.NDArray[Any], rows: int, used: int) -> npt.NDArray[Any]:
-    larger = np.zeros((rows, *array.shape[1:]), array.dtype)
-    larger[:used] = array[:used]
-    return larger

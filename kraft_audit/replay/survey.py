@@ -366,7 +366,10 @@ def _typed(from_offset: int, to_offset: int, parts: Sequence[Records], decoded: 
 def _columns(parts: Sequence[Records], messages: Sequence[Message]) -> RecordColumns:
     """Typed columns of the types that occur."""
     columns: dict[str, pa.RecordBatch] = {}
+    present = {message.name for part in parts for message in part.index.messages()}
     for message in messages:
+        if message.name not in present:
+            continue
         batches = [typed_columns(part.index, message) for part in parts if len(part.index.rows_of(message))]
         if batches:
             columns[message.name] = batches[0] if len(batches) == 1 else pa.concat_batches(batches)

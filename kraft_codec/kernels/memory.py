@@ -102,6 +102,19 @@ copy_bytes = _declare("copy_bytes", 3, _generate_copy)
 """copy_bytes(to_address, from_address, size_bytes): the ranges must not overlap."""
 
 
+def _generate_prefetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+    instruction = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+    is_write, locality, is_data = ir.Constant(flag, 0), ir.Constant(flag, 3), ir.Constant(flag, 1)
+    builder.call(instruction, [builder.inttoptr(arguments[0], pointer), is_write, locality, is_data])
+    return arguments[0]
+
+
+prefetch = _declare("prefetch", 1, _generate_prefetch)
+"""prefetch(address): asks for the cache line, without waiting for it. No address is wrong."""
+
+
 def _generate_crc32(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     kind = ir.FunctionType(_INT64, [_INT64, _INT64])
     return builder.call(builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=kind), arguments)

@@ -268,14 +268,14 @@ def _cause_by_reassignment(block: int, old: int, new: int) -> int:
     new_lists = new + 4 * LISTS
     adding = length_of_list(old_lists, ADDING_REPLICAS)
     was_moving = _is_moving(old_lists)
-    if length_of_list(new_lists, ADDING_REPLICAS) + length_of_list(new_lists, REMOVING_REPLICAS) > 0:
+    if _is_moving(new_lists):
         return REASSIGNMENT_CHANGED if was_moving else REASSIGNMENT_STARTED
     if not was_moving:
         return REASSIGNMENT_COMPLETED
-    if adding > 0:
-        went_back = missing(block, old_lists, ADDING_REPLICAS, new_lists, REPLICAS)[0] == adding
-    else:
-        went_back = missing(block, old_lists, REMOVING_REPLICAS, new_lists, REPLICAS)[0] == 0
+    # Back to the replicas as they were before; with any others a further reassignment took its place, and is done.
+    as_many = length_of_list(new_lists, REPLICAS) == length_of_list(old_lists, REPLICAS) - adding
+    none_added = missing(block, old_lists, ADDING_REPLICAS, new_lists, REPLICAS)[0] == adding
+    went_back = as_many and none_added and missing(block, new_lists, REPLICAS, old_lists, REPLICAS)[0] == 0
     return REASSIGNMENT_CANCELLED if went_back else REASSIGNMENT_COMPLETED
 
 
@@ -303,15 +303,14 @@ def cause_of(block: int, event: int, old: int, new: int, record: int, election: 
         or length_of_list(record_lists, ADDING_REPLICAS) >= 0
         or length_of_list(record_lists, REMOVING_REPLICAS) >= 0
     )
-    if sets_replicas and not _is_moving(old_lists):
-        # A broker's operation may complete a reassignment on its way, but only a reassignment begins one.
+    if sets_replicas:
+        # Never on the way of a broker's operation: a reassignment is completed once enough replicas are in sync
+        # (PartitionReassignmentReplicas.maybeCompleteReassignment), and to lose one makes that no truer.
         set_slot(block, FOUND_BROKER, -1)
         return _cause_by_reassignment(block, old, new)
     cause = _cause_by_marker(block, event, old, new, record)
     if cause >= 0:
         return cause
-    if sets_replicas:
-        return _cause_by_reassignment(block, old, new)
     if length_of_list(record_lists, DIRECTORIES) >= 0:
         return DIRECTORY_ASSIGNED
     if cell(old, LEADER) == -1 and cell(new, LEADER) >= 0:

@@ -77,6 +77,7 @@ from kraft_audit.replay.kernels.layout import (
     OUTPUT_AT,
     OUTPUT_BYTES,
     OUTPUT_COUNT,
+    OUTPUT_LENGTHS,
     PARTITION,
     PARTITION_EPOCH,
     PARTITION_EVENT,
@@ -254,6 +255,14 @@ def _put_lists(arena: int, output: int, row: int, end: int, number: int, columns
 
 
 @inlined
+def _put_no_lists(row: int, end: int, columns: int, column: int) -> None:
+    """Ends the lists of some rows where they begin, in a column that has no value at all."""
+    offsets = slot(columns, column)
+    for at in range(row, end):
+        store_int32(offsets + 4 * (at + 1), 0)
+
+
+@inlined
 def _put_directories(columns: int, row: int, end: int, directories: int) -> None:
     """Writes the texts of the directories of some rows, whose numbers stand in the column of that list."""
     column = OUT_LISTS + 2 * DIRECTORIES
@@ -305,9 +314,12 @@ def _fill_rows(block: int, sources: int, columns: int, row: int, end: int) -> No
     _put_texts(output, row, end, ELECTION, columns, OUT_ELECTION, texts + 32)
     _put_texts(output, row, end, RECOVERY_STATE, columns, OUT_RECOVERY_STATE, texts + 48)
     arena = slot(block, ARENA_AT)
-    for number in range(LIST_COUNT):
-        _put_lists(arena, output, row, end, LISTS + 2 * number, columns, OUT_LISTS + 2 * number)
-    _put_lists(arena, output, row, end, EXPECTED_ELR, columns, OUT_LISTS + 2 * LIST_COUNT)
+    for number in range(LIST_COUNT + 1):
+        if slot(block, OUTPUT_LENGTHS + number) == 0:
+            _put_no_lists(row, end, columns, OUT_LISTS + 2 * number)
+        else:
+            place = LISTS + 2 * number if number < LIST_COUNT else EXPECTED_ELR
+            _put_lists(arena, output, row, end, place, columns, OUT_LISTS + 2 * number)
     _put_directories(columns, row, end, slot(sources, FROM_DIRECTORIES))
 
 

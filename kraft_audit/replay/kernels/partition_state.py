@@ -75,6 +75,7 @@ from kraft_codec.kernels.memory import (
     inlined,
     load_int32,
     load_int64,
+    prefetch,
     shared,
     store_int32,
     store_int64,
@@ -95,12 +96,34 @@ def topic_row(block: int, topic: int) -> int:
 
 
 @inlined
+def _first_place_of(block: int, topic: int, partition: int) -> int:
+    mixed = ((topic << 32) | (partition & 0xFFFFFFFF)) * _HASH_FACTOR
+    return (mixed ^ (mixed >> 29)) & slot(block, SLOT_MASK)
+
+
+@inlined
+def expect_place(block: int, record: int) -> None:
+    """Asks for where the hash table holds the partition of a record to come, and for its topic's row."""
+    topic = cell(record, INPUT_TOPIC)
+    prefetch(slot(block, SLOTS_AT) + 4 * _first_place_of(block, topic, cell(record, INPUT_PARTITION)))
+    prefetch(topic_row(block, topic))
+
+
+@inlined
+def expect_state(block: int, record: int) -> None:
+    """Asks for the state that a record to come will change, where it is of the partition that its topic met last."""
+    last = cell(topic_row(block, cell(record, INPUT_TOPIC)), LAST_PARTITION)
+    row = partition_row(block, max(last, 0))
+    prefetch(row)
+    prefetch(row + PARTITION_BYTES - 4)
+
+
+@inlined
 def _place_of(block: int, topic: int, partition: int) -> int:
     """Where the hash table holds a partition's index, or the free place (-1) where it belongs."""
     slots = slot(block, SLOTS_AT)
     mask = slot(block, SLOT_MASK)
-    mixed = ((topic << 32) | (partition & 0xFFFFFFFF)) * _HASH_FACTOR
-    position = (mixed ^ (mixed >> 29)) & mask
+    position = _first_place_of(block, topic, partition)
     while True:
         index = load_int32(slots + 4 * position)
         if index < 0:

@@ -78,6 +78,8 @@ from kraft_audit.replay.kernels.partition_state import (
     create,
     effective_min_isr,
     emit,
+    expect_place,
+    expect_state,
     partition_row,
     set_list,
     topic_row,
@@ -89,6 +91,9 @@ from kraft_codec.kernels.memory import (
     shared,
     store_int32,
 )
+
+_AHEAD = 8
+"""Records that come so many events later are looked at already."""
 
 
 @inlined
@@ -210,6 +215,24 @@ def _apply_rare(block: int, event: int, kind: int, first: int, second: int) -> i
     return DONE
 
 
+@inlined
+def _record_of(block: int, event: int) -> int:
+    """The input row of a partition's own record."""
+    return slot(block, INPUTS_AT) + INPUT_BYTES * load_int32(slot(block, FIRST_OPERANDS_AT) + 4 * event)
+
+
+@inlined
+def _expect(block: int, event: int) -> None:
+    """Asks for what the events to come will read: it lies anywhere in tables that no near cache holds."""
+    last = slot(block, EVENT_COUNT) - 1
+    later = min(event + _AHEAD, last)
+    if load_int32(slot(block, KINDS_AT) + 4 * later) <= CHANGE_EVENT:
+        expect_place(block, _record_of(block, later))
+    soon = min(event + _AHEAD // 2, last)
+    if load_int32(slot(block, KINDS_AT) + 4 * soon) == CHANGE_EVENT:
+        expect_state(block, _record_of(block, soon))
+
+
 @shared
 def replay_events(block: int) -> int:
     """Applies the events from NEXT_EVENT on. DONE, or why it stopped: call again once there is room."""
@@ -217,11 +240,12 @@ def replay_events(block: int) -> int:
         link_operations(block)
     while slot(block, NEXT_EVENT) < slot(block, EVENT_COUNT):
         event = slot(block, NEXT_EVENT)
+        _expect(block, event)
         kind = load_int32(slot(block, KINDS_AT) + 4 * event)
-        first = load_int32(slot(block, FIRST_OPERANDS_AT) + 4 * event)
         if kind == PARTITION_EVENT or kind == CHANGE_EVENT:  # noqa: SIM109 (a tuple costs the compiler more)
-            status = _apply_record(block, event, kind, slot(block, INPUTS_AT) + INPUT_BYTES * first)
+            status = _apply_record(block, event, kind, _record_of(block, event))
         else:
+            first = load_int32(slot(block, FIRST_OPERANDS_AT) + 4 * event)
             second = load_int32(slot(block, SECOND_OPERANDS_AT) + 4 * event)
             status = _apply_rare(block, event, kind, first, second)
         if status != DONE:
