@@ -255,6 +255,7 @@ def _is_canonical(
             replica, columns["last_offset"], from_holders | np.isin(number, chosen)
         )
     rows = np.flatnonzero(from_holders)[np.unique(number[from_holders], return_index=True)[1]]
+    rows = rows[_is_of_its_epoch(history, columns["base_offset"][rows], columns["leader_epoch"][rows])]
     return np.isin(number, number[_written_last(rows, columns)])
 
 
@@ -266,11 +267,27 @@ def _is_below_common(replica: Rows, last_offset: Rows, is_common: npt.NDArray[np
     return below
 
 
-def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
-    """Distinct batches without those that a batch of a later epoch overlaps.
+def _is_of_its_epoch(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> npt.NDArray[np.bool_]:
+    """Whether no other epoch is told to have written the canonical log there.
 
-    A disk that began anew at a snapshot may have held others there, which nothing says were cut off.
+    A disk that began anew at a snapshot may have held others below it, which nothing says were cut off.
     """
+    runs = []
+    for row in history.rows("leader_epochs"):
+        end = FOR_EVER if row["to_offset"] is None else row["to_offset"]
+        if row["canonical"] and row["from_offset"] is not None and row["from_offset"] < end:
+            runs.append((row["from_offset"], end, row["epoch"]))
+    if not runs:
+        return np.ones(len(base_offset), bool)
+    starts, ends, epochs = np.array(sorted(runs), np.int64).T
+    place = np.searchsorted(starts, base_offset, side="right") - 1
+    is_told = (place >= 0) & (base_offset < ends[place])
+    is_another: npt.NDArray[np.bool_] = is_told & (leader_epoch != epochs[place])
+    return ~is_another
+
+
+def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Distinct batches without those that a batch of a later epoch overlaps, where no epoch is told."""
     base, last, epoch = (columns[name] for name in ("base_offset", "last_offset", "leader_epoch"))
     ordered = rows[np.lexsort((-epoch[rows], base[rows]))]
     reach = np.maximum.accumulate(last[ordered]) if len(ordered) else ordered

@@ -258,7 +258,7 @@ def partitions(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator
 
 
 def _partition_rows(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
-    reached = min(audited.canonical_end, truth.committed_offset)
+    reached = min(audited.canonical_end, agreed_end(truth, audited))
     state: dict[Subject, dict[str, Any]] = {}
     told: set[tuple[Subject, int]] = set()
     start = -1

@@ -76,13 +76,10 @@ def _of_change(names: Names, state: ClusterState, subject: Subject, before: Part
 
 
 def _is_completed(before: PartitionState, now: PartitionState) -> bool:
-    """A reassignment that ends with the replicas that it wanted."""
+    """A reassignment that ends with other replicas than there were before it: not under way, not taken back."""
     if now["adding_replicas"] or now["removing_replicas"]:
         return False
-    adding, removing = set(before["adding_replicas"]), set(before["removing_replicas"])
-    if not adding and not removing:
-        return set(before["replicas"]) != set(now["replicas"])
-    return adding <= set(now["replicas"]) and not removing & set(now["replicas"])
+    return set(now["replicas"]) != set(before["replicas"]) - set(before["adding_replicas"])
 
 
 def _of_config(names: Names, state: ClusterState) -> None:

@@ -103,7 +103,17 @@ CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = 
         [changed(replicas=[1, 2], addingReplicas=[])],
         ("reassignment_cancelled", None),
     ),
+    "another reassignment in its place, done at once": (
+        MOVING,
+        [changed(replicas=[3], isr=[3], leader=3, removingReplicas=[])],
+        ("reassignment_completed", "isr"),
+    ),
     "replicas in another order, at once": ({}, [changed(replicas=[2, 1, 3])], ("reassignment_completed", None)),
+    "a removal that is done just before somebody else is fenced": (
+        MOVING,
+        [changed(replicas=[1, 2], isr=[1, 2], removingReplicas=[]), FENCE],
+        ("reassignment_completed", None),
+    ),
     "fenced, as early releases wrote it": ({}, [changed(isr=[1, 2]), FENCE], ("fenced", None)),
     "unregistered": ({}, [changed(isr=[1, 2]), UNREGISTER], ("unregistered", None)),
     "unfenced, as early releases wrote it": (
