@@ -20,6 +20,8 @@ from kraft_audit.replay.tables import PARTITION_CHANGES
 
 PART_COUNT: Final = 64
 """Of 2 GiB of log a part is 90 MB; more parts would be mostly framing, and every rule looks at each."""
+SHARE_BYTES_MAX: Final = 8 << 20
+"""A larger part is judged by shares of its topics: while rules look at rows, they take ten times the room."""
 PENDING_BYTES_MAX: Final = 8 << 20
 """So much is gathered before it is sorted into parts: smaller pieces would be mostly framing."""
 UNREAD: Final = frozenset(
@@ -64,14 +66,17 @@ class PartitionParts:
         reader = pa.ipc.open_file(pa.PythonFile(_Unclosed(self._file), "r"))
         for part in sorted(self._pieces):
             batches = [reader.get_batch(number) for number in self._pieces[part]]
-            yield pa.Table.from_batches(batches, SCHEMA)
+            for share in _shares(pa.Table.from_batches(batches, SCHEMA)):
+                yield share
+                # What the rules took for it lies about in small pieces, which the C library would keep for itself.
+                pa.default_memory_pool().release_unused()
 
     def _sort_pending(self) -> None:
         if not self._pending:
             return
         table = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self._pending_bytes = [], 0
-        part = _part_of(table.column("topic_id").combine_chunks())
+        part = _number_of(table.column("topic_id").combine_chunks()) % PART_COUNT
         table = table.take(pa.array(np.argsort(part, kind="stable"))).combine_chunks()
         ends = np.cumsum(np.bincount(part, minlength=PART_COUNT))
         start = 0
@@ -98,10 +103,21 @@ class _Unclosed:
         """Nothing."""
 
 
-def _part_of(topic_ids: pa.StringArray) -> npt.NDArray[np.int64]:
-    """The part of each row: the same for all rows of a topic."""
+def _shares(table: pa.Table) -> Iterator[pa.Table]:
+    """A part that is large, again by topics: some at a time."""
+    count = -(-table.nbytes // SHARE_BYTES_MAX)
+    if count < 2:
+        yield table
+        return
+    # Topics of one part agree in the remainder: what is left of their number tells them apart.
+    share = _number_of(table.column("topic_id").combine_chunks()) // PART_COUNT % count
+    for number in np.unique(share).tolist():
+        yield table.take(pa.array(np.flatnonzero(share == number)))
+
+
+def _number_of(topic_ids: pa.StringArray) -> npt.NDArray[np.int64]:
+    """A number for each row, the same for all rows of a topic."""
     distinct = topic_ids.dictionary_encode()
-    texts = distinct.dictionary.to_pylist()
-    parts = np.array([zlib.crc32(text.encode()) % PART_COUNT for text in texts], np.int64)
-    found: npt.NDArray[np.int64] = parts[distinct.indices.to_numpy(zero_copy_only=False)]
+    numbers = np.array([zlib.crc32(text.encode()) for text in distinct.dictionary.to_pylist()], np.int64)
+    found: npt.NDArray[np.int64] = numbers[distinct.indices.to_numpy(zero_copy_only=False)]
     return found

@@ -47,6 +47,7 @@ INPUTS: Final = {
 }
 
 # `changed`: the clusters to compute again. An exposure ends with the next change of its partition, or at the log's end.
+# Every change is sorted by its partition, without the lists, from which all that is asked of them was told before.
 RISK: Final = """
 WITH log_end AS (
     SELECT captures.cluster_id, least(max(last_timestamp_ms), max(read_to_ms)) AS end_ms, max(changed.plan) AS plan
@@ -63,21 +64,27 @@ racks AS (
 ),
 states AS (
     SELECT
-        change.cluster_id, log_end.plan, topic_id, partition, topic, exists, timestamp_ms AS from_ms, end_ms,
-        coalesce(
-            lead(timestamp_ms) OVER (PARTITION BY change.cluster_id, topic_id, partition ORDER BY from_offset), end_ms
-        ) AS to_ms,
+        cluster_id, topic_id, partition, topic, from_offset, timestamp_ms AS from_ms,
         CASE WHEN leader >= 0 THEN leader ELSE coalesce(try_element_at(isr, 1), try_element_at(elr, 1)) END AS keeper,
-        size(array_union(isr, elr)) = 1 AND size(replicas) > 1 AS is_last_replica,
-        leader = -1 AS is_offline,
-        size(isr) < effective_min_isr AS is_under_min_isr
-    FROM partition_changes AS change
-    JOIN log_end ON change.cluster_id = log_end.cluster_id
+        exists AND size(array_union(isr, elr)) = 1 AND size(replicas) > 1 AS is_last_replica,
+        exists AND leader = -1 AS is_offline,
+        exists AND size(isr) < effective_min_isr AS is_under_min_isr
+    FROM partition_changes
+    WHERE cluster_id IN (SELECT cluster_id FROM changed)
+),
+lasting AS (
+    SELECT
+        *,
+        lead(from_ms) OVER (PARTITION BY cluster_id, topic_id, partition ORDER BY from_offset) AS next_ms
+    FROM states
 ),
 exposed AS (
-    SELECT *, greatest(from_ms, end_ms - {days_back} * {day_ms}) AS first_ms, least(to_ms, end_ms) AS last_ms
-    FROM states
-    WHERE exists AND (is_last_replica OR is_offline OR is_under_min_isr)
+    SELECT
+        lasting.*, plan, greatest(from_ms, end_ms - {days_back} * {day_ms}) AS first_ms,
+        least(coalesce(next_ms, end_ms), end_ms) AS last_ms
+    FROM lasting
+    JOIN log_end ON lasting.cluster_id = log_end.cluster_id
+    WHERE is_last_replica OR is_offline OR is_under_min_isr
 ),
 days AS (
     SELECT *, explode(sequence(floor(first_ms / {day_ms}), floor((last_ms - 1) / {day_ms}))) AS day_number

@@ -55,11 +55,12 @@ def told(findings: list[Finding]) -> Counter[str]:
     )
 
 
-@pytest.mark.parametrize("rows_a_batch", [1, 7, 1000])
+@pytest.mark.parametrize(("rows_a_batch", "share_bytes"), [(1, 1 << 20), (7, 1 << 20), (1000, 1 << 20), (1000, 300)])
 def test_parts_say_what_the_whole_says(
-    build: HistoryBuilder, rows_a_batch: int, monkeypatch: pytest.MonkeyPatch
+    build: HistoryBuilder, rows_a_batch: int, share_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "PENDING_BYTES_MAX", 2_000)
+    monkeypatch.setattr(parts, "SHARE_BYTES_MAX", share_bytes)
     history = in_order(large(build).history())
     expected = told(list(check(history)))
     assert len({text.split()[0] for text in expected if text.startswith("KP")}) > 3
@@ -81,6 +82,20 @@ def test_every_row_is_in_one_part_and_a_topic_in_one(build: HistoryBuilder) -> N
     key = "from_offset"
     read = whole.select(parts.SCHEMA.names)
     assert pa.concat_tables(found).sort_by(key).to_pylist() == read.sort_by(key).to_pylist(), "columns that rules read"
+
+
+def test_a_large_part_is_read_by_shares(build: HistoryBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART_COUNT", 1)
+    history = in_order(large(build).history())
+    one = by_parts(history, 3).parts
+    assert one is not None
+    assert len(list(one.tables())) == 1
+    monkeypatch.setattr(parts, "SHARE_BYTES_MAX", 500)
+    shares = list(one.tables())
+    assert len(shares) > 1
+    topics = [set(share.column("topic_id").to_pylist()) for share in shares]
+    assert sum(map(len, topics)) == len(set().union(*topics)) == 20
+    assert sum(share.num_rows for share in shares) == history.table(PARTITION_CHANGES.name).num_rows
 
 
 def test_a_history_of_no_partition_has_no_part(build: HistoryBuilder) -> None:

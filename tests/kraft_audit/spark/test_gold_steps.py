@@ -100,6 +100,7 @@ def test_killed_after_findings_and_run_again(
     assert any('"state": "closed"' in row for row in gold_rows(disturbed.lake, "findings"))
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_killed_after_risk_and_run_again(
     make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, script: Path, spark: SparkSession
