@@ -194,7 +194,7 @@ class RaftNode:
             self.become_unattached(self.log.last_epoch)
         elif state.leader_id == self.id and self.is_voter:
             self.enter(RESIGNED, self.random_election_timeout_us())
-        elif state.voted is not None and state.voted[0] == self.id and self.is_voter and state.leader_id < 0:
+        elif self._voted_for_itself(state) and self.is_voter and state.leader_id < 0:
             self.granted, self.rejected = {self.key: True}, {}
             self.enter(CANDIDATE, self.random_election_timeout_us())
         elif state.leader_id >= 0 and state.leader_id != self.id:
@@ -207,6 +207,12 @@ class RaftNode:
         if self.role == UNATTACHED and self.is_voter and self.voters is not None and len(self.voters) == 1:
             self.become_prospective()
         self._poll()
+
+    def _voted_for_itself(self, state: QuorumState) -> bool:
+        """A vote for its id on another disk is no vote for itself (ElectionState.isVotedCandidate)."""
+        if state.voted is None or state.voted[0] != self.id:
+            return False
+        return state.version == 0 or state.voted[1] in (NO_DIRECTORY, self.key[1])
 
     def load_history(self, *, with_log: bool = True) -> None:
         """Reads the voter history anew: newest snapshot, then every control record of the log above it."""

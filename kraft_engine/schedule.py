@@ -14,7 +14,7 @@ from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.protocols import Membership
 from kraft_engine.raft import LEADER, RaftNode, Settings
 from kraft_engine.switches import ALL_ON, Switches
-from kraft_engine.voters import ReplicaKey
+from kraft_engine.voters import ReplicaKey, VoterSet
 from kraft_engine.world import MS, World
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -131,6 +131,9 @@ class RandomRun:
 
     # Membership
 
+    def _replace_disk(self, voters: VoterSet) -> None:
+        self.faults.replace_disk(voters.keys)
+
     def _change_voters(self) -> None:
         chance, cluster = self.world.chance, self.cluster
         node = self._some_leader()
@@ -138,7 +141,7 @@ class RandomRun:
         if node is None or voters is None:
             return
         if chance.happens(0.15):
-            self.faults.replace_disk(voters.keys)
+            self._replace_disk(voters)
             return
         outside = [
             process

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft_engine.cluster import Process
 from kraft_engine.leader_state import LeaderState
 from kraft_engine.membership import Kip853
 from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.raft import RaftNode
 from kraft_engine.schedule import CLUSTER_ID, RandomRun
 from kraft_engine.switches import ALL_ON, Switches
-from kraft_engine.voters import NO_DIRECTORY, Voter
+from kraft_engine.voters import NO_DIRECTORY, Voter, VoterSet
 from kraft_engine.world import MS
 
 
@@ -71,6 +72,21 @@ class UpgradeRun(RandomRun):
         else:
             super()._change_voters()
 
+    def _replace_disk(self, voters: VoterSet) -> None:
+        """Once the upgrade is committed for all: who counts voters by their ids takes a new, empty disk for the old.
+
+        It is formatted with --no-initial-controllers, which needs controller.quorum.voters to be empty: else its node
+        would take the static voters for a quorum that is still to begin, and lead it alone if it was the only one.
+        """
+        configured = [process for process in self.cluster.processes if process.static_voters is not None]
+        if not all(_knows_directories(process) for process in configured if process.can_become_voter):
+            return
+        before = [process.disk.directory for process in configured]
+        super()._replace_disk(voters)
+        for process, directory in zip(configured, before, strict=True):
+            if process.disk.directory != directory:
+                process.static_voters = None
+
     def _ask_too_soon(self, node: RaftNode) -> None:
         cluster, voters = self.cluster, node.voters
         if voters is None:
@@ -83,3 +99,10 @@ class UpgradeRun(RandomRun):
             cluster.ask(node.slot, AddRaftVoterRequest(CLUSTER_ID, voter))
         else:
             cluster.ask(node.slot, RemoveRaftVoterRequest(CLUSTER_ID, self.world.chance.choose(voters.keys)))
+
+
+def _knows_directories(process: Process) -> bool:
+    """Whether the voter set that a running node knows to be committed names directories."""
+    node = process.node
+    known = None if node is None else node.history.at(node.high_watermark - 1)
+    return known is not None and known.keys[0][1] != NO_DIRECTORY
