@@ -72,5 +72,6 @@ def _decode_data(record: RawRecord, dialect: Dialect, text_errors: str) -> Decod
     try:
         decoded = read_metadata_value(record.value, record.value_position, text_errors=text_errors)
     except UnknownRecordError as error:
-        return DecodedRecord(record, error.api_key, error.version, None, None, error)
+        # Kept as a value, without the frames that it went through: they would hold the whole batch.
+        return DecodedRecord(record, error.api_key, error.version, None, None, error.with_traceback(None))
     return DecodedRecord(record, decoded.api_key, decoded.version, decoded.message, decoded.fields, None)

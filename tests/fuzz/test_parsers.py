@@ -42,6 +42,7 @@ def test_a_day_that_no_calendar_has_is_a_refusal(name: str) -> None:
     assert not PARSERS[name].feed(FOUND[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["waivers.yaml", "rules.yaml", "fleet.yaml"])
 def test_endless_nesting_is_a_refusal(name: str) -> None:
     assert not PARSERS[name].feed(b"[" * 4000)
