@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kraft_audit.replay.cluster import OpenStorage
+from kraft_audit.replay.cluster import Clock, OpenStorage, wall_clock_ms
 from kraft_audit.replay.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.replay.rounds import committed_intervals
 from kraft_audit.replay.survey import Survey, survey
@@ -24,7 +24,9 @@ class ProvenPlan:
     shape: Survey | None
 
 
-def in_proven_order(plan: ClusterPlan, *, open_storage: OpenStorage, redactor: Redactor) -> ProvenPlan:
+def in_proven_order(
+    plan: ClusterPlan, *, open_storage: OpenStorage, redactor: Redactor, clock_ms: Clock = wall_clock_ms
+) -> ProvenPlan:
     """The plan with its captures numbered in time, as far as the captures prove it; else as they were numbered.
 
     One capture needs no reading. Raises InputError where a storage can no longer be opened.
@@ -32,7 +34,7 @@ def in_proven_order(plan: ClusterPlan, *, open_storage: OpenStorage, redactor: R
     whole = plan.whole()
     if len({replica.capture_number for replica in whole.replicas}) < 2:
         return ProvenPlan(plan, None)
-    shape = survey(whole, open_storage=open_storage, redactor=redactor)
+    shape = survey(whole, open_storage=open_storage, redactor=redactor, clock_ms=clock_ms)
     order = [one.round.number for one in committed_intervals(shape, whole)]
     if order == sorted(order):
         return ProvenPlan(plan, shape)

@@ -35,6 +35,7 @@ class Audited:
     """One plan over an engine's captures, read as often as is asked."""
 
     plan: ClusterPlan
+    shape: Survey | None = None
     _evidence: dict[int, ClusterEvidence] = field(default_factory=dict)
 
     @classmethod
@@ -60,7 +61,8 @@ class Audited:
 
     @classmethod
     def _in_order(cls, plan: ClusterPlan) -> Audited:
-        return cls(in_proven_order(plan, open_storage=open_storage, redactor=Redactor(KEY)).plan)
+        proven = in_proven_order(plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: READ_MS)
+        return cls(proven.plan, proven.shape)
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""
@@ -68,6 +70,8 @@ class Audited:
 
     @cached_property
     def survey(self) -> Survey:
+        if self.shape is not None:
+            return self.shape
         return survey(self.plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: READ_MS)
 
     @cached_property

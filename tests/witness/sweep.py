@@ -1,5 +1,7 @@
 """Many seeds of every kind of run, on all processors: `python -m tests.witness.sweep [SEEDS [FIRST_SEED [KIND…]]]`.
 
+With `--journal FILE` what each seed gave is kept, and a sweep that was interrupted goes on where it was.
+
 Each seed is one run of at least 5,000 events with every invariant on, captured at one moment and at several, replayed
 and judged, both compared with the truth; runs beyond Raft's model have their damage told. Prints what was done, and by
 rule how many subjects were raised rightly or falsely, or missed.
@@ -7,6 +9,8 @@ rule how many subjects were raised rightly or falsely, or missed.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 import time
@@ -15,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.witness.beyond import compare_beyond
 from tests.witness.confusion import Confusion, add_up, confusion_table
@@ -52,6 +57,7 @@ class Sweep:
     """What was done by kind of run, what the rules said beside the truth, and every disagreement."""
 
     rows: dict[str, Row] = field(default_factory=dict)
+    played: list[tuple[str, int]] = field(default_factory=list)
     findings: dict[str, Counter[str]] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
 
@@ -72,24 +78,80 @@ def play(job: tuple[str, int]) -> RunResult:
         return RunResult(scenario, seed, Counter(), (traceback.format_exc(limit=-3),), 0.0)
 
 
-def sweep(seeds: int, first_seed: int, say: Callable[[str], None], only: Sequence[str] = ()) -> Sweep:
-    """Plays the seeds; says every disagreement as it is found."""
+def sweep(
+    seeds: int,
+    first_seed: int,
+    say: Callable[[str], None],
+    only: Sequence[str] = (),
+    journal: Path | None = None,
+    seconds: float | None = None,
+) -> Sweep:
+    """Plays the seeds that the journal does not hold; says every disagreement as it is found.
+
+    After so many `seconds` it ends with those that were played.
+    """
     done = Sweep({name: Row() for name in only or SHARES})
     judged: list[Confusion] = []
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for result in pool.map(play, kinds(seeds, first_seed, only), chunksize=JOBS_AT_A_TIME):
-            row = done.rows[result.scenario]
-            row.seeds += 1
-            row.seconds += result.seconds
-            row.counts += result.counts
-            row.events += result.counts["events"]
-            row.compared += sum(result.counts.values()) - result.counts["events"]
-            judged.append(result.findings)
-            for text in told([result]):
-                done.disagreements.append(text)
-                say(text)
+    for result in _results(list(kinds(seeds, first_seed, only)), journal, seconds):
+        row = done.rows[result.scenario]
+        done.played.append((result.scenario, result.seed))
+        row.seeds += 1
+        row.seconds += result.seconds
+        row.counts += result.counts
+        row.events += result.counts["events"]
+        row.compared += sum(result.counts.values()) - result.counts["events"]
+        judged.append(result.findings)
+        for text in told([result]):
+            done.disagreements.append(text)
+            say(text)
     done.findings = add_up(judged)
     return done
+
+
+def _results(wanted: list[tuple[str, int]], journal: Path | None, seconds: float | None) -> Iterator[RunResult]:
+    """What was played before and is wanted, then what is played now, each written down before it is given."""
+    found, started = {}, time.monotonic()
+    if journal is not None and journal.exists():
+        # A line that an interruption cut short is played again.
+        lines = [line for line in journal.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        journal.write_text("".join(lines), encoding="utf-8")
+        found = {(one.scenario, one.seed): one for one in map(_read, lines)}
+    yield from (found[job] for job in wanted if job in found)
+    kept_in = journal or Path(os.devnull)
+    with ProcessPoolExecutor(os.cpu_count()) as pool, kept_in.open("a", encoding="utf-8") as kept:
+        for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
+            kept.write(f"{_written(result)}\n")
+            kept.flush()
+            yield result
+            if seconds is not None and time.monotonic() - started > seconds:
+                pool.shutdown(cancel_futures=True)
+                return
+
+
+def _written(result: RunResult) -> str:
+    return json.dumps(
+        {
+            "scenario": result.scenario,
+            "seed": result.seed,
+            "counts": result.counts,
+            "disagreements": result.disagreements,
+            "seconds": result.seconds,
+            "findings": {"counts": result.findings.counts, "disagreements": result.findings.disagreements},
+        }
+    )
+
+
+def _read(line: str) -> RunResult:
+    told_before = json.loads(line)
+    counts = {rule: Counter(numbers) for rule, numbers in told_before["findings"]["counts"].items()}
+    return RunResult(
+        told_before["scenario"],
+        told_before["seed"],
+        Counter(told_before["counts"]),
+        tuple(told_before["disagreements"]),
+        told_before["seconds"],
+        Confusion(counts, told_before["findings"]["disagreements"]),
+    )
 
 
 def table(rows: dict[str, Row]) -> str:
@@ -114,12 +176,24 @@ def _line(name: str, row: Row, columns: tuple[str, ...]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    seeds = int(arguments[0]) if arguments else 2_000
-    first_seed = int(arguments[1]) if len(arguments) > 1 else 1
-    started = time.monotonic()
-    done = sweep(seeds, first_seed, lambda text: print(text, file=sys.stderr, flush=True), arguments[2:])  # noqa: T201
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.witness.sweep", description="Random runs against their truth."
+    )
+    parser.add_argument("seeds", type=int, nargs="?", default=2_000)
+    parser.add_argument("first_seed", type=int, nargs="?", default=1)
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(SHARES)}; all unless told")
+    parser.add_argument("--journal", type=Path, help="a file that keeps what each seed gave; of one state of the code")
+    given = parser.parse_args(arguments)
+    done = sweep(
+        given.seeds,
+        given.first_seed,
+        lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+        given.kinds,
+        given.journal,
+    )
+    seconds = sum(row.seconds for row in done.rows.values())
     print(f"{table(done.rows)}\n\n{confusion_table(done.findings)}")  # noqa: T201
-    print(f"{len(done.disagreements)} disagreements, {time.monotonic() - started:.0f} s")  # noqa: T201
+    print(f"{len(done.disagreements)} disagreements, {seconds:.0f} s of one processor")  # noqa: T201
     return int(bool(done.disagreements))
 
 
