@@ -50,7 +50,8 @@ demo: setup ## read samples/ into Delta tables on local Spark, then make the pag
 
 .PHONY: test
 test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
-	@$(PYTEST) --numprocesses 2 --dist loadgroup -m "not ci"
+	@$(PYTEST) --numprocesses 2 --dist loadfile -m "not ci and not spark"
+	@$(PYTEST) -m "spark and not ci"  # one Spark session in one process: it takes both processors by itself
 
 .PHONY: check
 check: setup ## style, types, import contracts, unit tests: a minute, before every commit
@@ -70,7 +71,7 @@ chromium:
 	  else echo "chromium is not here: the tests of the pages skip"; fi; }
 
 .PHONY: ci
-ci: setup airflow-setup chromium s3a-jars ## tests that start another real part: a Spark cluster, an object store, a controller
+ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
 	@$(PYTEST) --numprocesses 2 --dist loadfile -m ci || test $$? -eq 5
 
 .PHONY: dist

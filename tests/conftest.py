@@ -38,13 +38,11 @@ settings.load_profile(os.environ.get("KRAFT_AUDIT_HYPOTHESIS_PROFILE", "quick"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs nothing as `unit`; keep the tests of one Spark session in one process, as two JVMs do not fit."""
+    """Mark what needs nothing as `unit`."""
     for item in items:
         carried = {marker.name for marker in item.iter_markers()}
         if not carried & MARKERS_THAT_NEED_MORE:
             item.add_marker(pytest.mark.unit)
-        if "spark" in carried:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_every_dump_of_the_samples_is_the_tools(
         print(f"\nsamples: {files} dumps, {lines} lines as the tool's, {undecoded} of a type newer than it")  # noqa: T201
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_every_dump_of_all_captures_is_the_tools(
     corpus: Path, scenarios: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,11 @@ from kraft_codec.indexes import (
 MOST_FILES = 60  # an index is mostly ten megabytes of zeros: the smallest ones of each kind will do
 
 
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1 << 16)
+
+
 def _files(scenarios: list[Path], pattern: str) -> list[Path]:
     paths = [path for scenario in scenarios for path in scenario.glob(f"*/node-*/__cluster_metadata-0/{pattern}")]
     return sorted(paths, key=lambda path: (path.stat().st_size, path))[:MOST_FILES]
@@ -63,10 +68,13 @@ def test_what_kafka_wrote_is_written_back(
 def test_every_index_of_every_capture_is_written_back(
     scenarios: list[Path], pattern: str, parse: Callable[[bytes], Any], format_: Callable[[Any], bytes]
 ) -> None:
-    for scenario in scenarios:
-        for path in scenario.glob(f"*/node-*/__cluster_metadata-0/{pattern}"):
-            data = path.read_bytes()
-            assert format_(parse(data)) == data, path
+    paths = (path for scenario in scenarios for path in scenario.glob(f"*/node-*/__cluster_metadata-0/{pattern}"))
+    # Most captures of one scenario hold the same entries, with zeros behind them as far as Kafka reserves.
+    distinct = {(path.stat().st_size, _first_bytes(path)): path for path in paths}
+    assert len(distinct) > 10
+    for path in distinct.values():
+        data = path.read_bytes()
+        assert format_(parse(data)) == data, path
 
 
 def test_entries_point_at_batches(scenarios: list[Path]) -> None:

@@ -179,7 +179,7 @@ def test_every_batch_and_record_of_the_samples_is_kafkas_and_is_written_back_byt
         print(f"\nsamples, as Kafka reads them: {dict(counts)}")  # noqa: T201
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_every_batch_and_record_of_all_captures_is_kafkas_and_is_written_back_byte_for_byte(
     corpus: Path, scenarios: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

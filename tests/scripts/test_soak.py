@@ -23,7 +23,7 @@ def test_parts_run_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> No
     few = {"quick": Part(1, "cases", quick), "once": Part(1, "cases", quick, jobs_max=1), "no": Part(9, "", missing)}
     monkeypatch.setattr(soak, "PARTS", few)
     said: list[str] = []
-    rows = soak.soak(0.5, 4, said.append)
+    rows = soak.soak(2, 4, said.append)
     assert rows["quick"].seeds > 1
     assert rows["quick"].cases == 10 * rows["quick"].seeds
     assert (rows["once"].seeds, rows["no"].skipped) == (1, "what it needs is not here")

@@ -82,7 +82,7 @@ def test_samples_tell_the_same_from_the_archive(name: str, samples: Path, readin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*SCENARIOS, "crash", "volume"])
+@pytest.mark.parametrize("name", [*SCENARIOS, "crash", pytest.param("volume", marks=pytest.mark.ci)])
 def test_captures_tell_the_same_from_the_archive(name: str, corpus: Path, reading: Any) -> None:
     for plan in reading.plans(corpus / name):
         told, again = both(plan)

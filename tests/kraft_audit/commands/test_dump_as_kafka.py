@@ -68,9 +68,10 @@ def test_every_dump_of_the_samples(samples: Path, kraft_audit) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_dump_of_all_captures(corpus: Path, kraft_audit) -> None:
+def test_every_dump_of_the_captures(corpus: Path, kraft_audit) -> None:
+    # Of the one with most lines each is compared where the text is made: tests/kraft_codec/test_dump_text.py.
     found = sorted(index.parents[1] for index in corpus.glob("*/oracle-files/index.json"))
-    assert sum(compare(scenario, kraft_audit) for scenario in found) >= 400
+    assert sum(compare(scenario, kraft_audit) for scenario in found if scenario.name != "volume") >= 400
 
 
 LOG = "node-2/__cluster_metadata-0/00000000000000000000.log"

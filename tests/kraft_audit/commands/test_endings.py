@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import termios
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -153,6 +155,17 @@ def test_a_reader_that_leaves_is_no_error(project_root: Path) -> None:
             assert process.wait(timeout=60) == 141
 
 
+def wait_until_full(pipe: int) -> None:
+    """Returns when nothing was added to what waits in a pipe for a while."""
+    before, waiting = -1, 0
+    for _ in range(120):
+        time.sleep(0.5)
+        before, waiting = waiting, int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if before == waiting > 0:
+            return
+    raise AssertionError(f"{waiting} bytes wait, and still more are written")
+
+
 def test_an_interrupt_is_130(project_root: Path) -> None:
     # It waits for its output to be taken, and is interrupted there.
     with subprocess.Popen(
@@ -160,11 +173,13 @@ def test_an_interrupt_is_130(project_root: Path) -> None:
         cwd=project_root,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Whoever was started in the background of a shell ignores interrupts, and so do its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(1)
-        time.sleep(0.2)
+        wait_until_full(process.stdout.fileno())
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
         assert process.stderr.read() == b""

@@ -96,27 +96,32 @@ def copy_aged() -> Callable[[Path, Path], None]:
     return copy
 
 
+def _rows(lake: DeltaLake, table: str, closed: int, but: frozenset[str]) -> list[str]:
+    found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+    kept = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]
+    return sorted(json.dumps(row, default=str) for row in found.select(kept).to_pylist())
+
+
 @pytest.fixture
 def rows_of() -> Callable[..., list[str]]:
     """A table's rows of closed plans as sorted JSON lines, without the columns that say when, and those in `but`."""
 
     def rows(lake_uri: str, table: str, but: frozenset[str] = frozenset()) -> list[str]:
         lake = DeltaLake(lake_uri)
-        closed = Ledger(lake).status().closed
-        found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
-        kept = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]
-        return sorted(json.dumps(row, default=str) for row in found.select(kept).to_pylist())
+        return _rows(lake, table, Ledger(lake).status().closed, but)
 
     return rows
 
 
 @pytest.fixture
-def lake_hash(rows_of: Callable[..., list[str]]) -> Callable[..., dict[str, str]]:
+def lake_hash() -> Callable[..., dict[str, str]]:
     """One hash a table over its sorted rows: equal hashes are equal tables."""
 
     def hashes(lake_uri: str, but: frozenset[str] = frozenset()) -> dict[str, str]:
+        lake = DeltaLake(lake_uri)
+        closed = Ledger(lake).status().closed
         return {
-            table: hashlib.sha256("\n".join(rows_of(lake_uri, table, but)).encode()).hexdigest()
+            table: hashlib.sha256("\n".join(_rows(lake, table, closed, but)).encode()).hexdigest()
             for table in LAKE_TABLES
             if table != PLANS.name
         }

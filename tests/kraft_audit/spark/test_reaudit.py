@@ -154,8 +154,8 @@ def test_kafkas_own_tool_reads_an_export(lake: str, samples: Path, tmp_path: Pat
     }
 
 
+@pytest.mark.ci
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_the_command_by_spark(lake: str, project_root: Path) -> None:
     job = [sys.executable, str(project_root / "jobs" / "reaudit.py"), "--lake", lake, "--output", "json"]

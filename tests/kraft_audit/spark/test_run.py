@@ -117,7 +117,7 @@ def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, la
     assert stepped == lake_hash(whole.lake)
 
 
-@pytest.fixture(params=["samples", pytest.param("corpus", marks=pytest.mark.slow)])
+@pytest.fixture(params=["samples", pytest.param("corpus", marks=pytest.mark.ci)])
 def sequence(request: pytest.FixtureRequest) -> Callable[[str], list[Path]]:
     """The captures of a scenario in the order in which they were taken: a few, and all where they are at hand."""
     scenarios: Path = request.getfixturevalue(request.param)
@@ -253,7 +253,7 @@ def program(script: Path, fleet_file: Path, failpoint: str | None = None) -> sub
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_killed_at_every_boundary_and_run_again(
     logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
 ) -> None:
@@ -344,7 +344,7 @@ def test_another_run_overtakes_while_this_one_plans(
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_no_room_at_any_write(
     logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
 ) -> None:

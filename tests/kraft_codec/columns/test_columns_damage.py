@@ -124,7 +124,7 @@ def test_all_frames_types_and_versions(agree) -> None:
     assert agree(one_batch(*odd)).undecodable == 4
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_every_two_byte_varint_as_a_count_a_length_and_a_tag(agree) -> None:
     """All 65,536 prefixes as the length of a text, the count of a list, the number of tagged fields."""
     rest = b"\x01" * 40

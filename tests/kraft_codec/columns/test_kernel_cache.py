@@ -159,7 +159,7 @@ def test_the_folder_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.folder_path() == Path("/home/someone/.cache/kraft-audit")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_sixteen_processes_with_an_empty_cache_compile_once(folder: Path, project_root: Path) -> None:
     started = [
         subprocess.Popen(
@@ -174,7 +174,7 @@ def test_sixteen_processes_with_an_empty_cache_compile_once(folder: Path, projec
     assert len(list(folder.glob("*.o"))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_processor_without_the_instruction(small_log: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole decoder, compiled with tables in the place of the instruction."""
     from kraft_codec import columns_batches
