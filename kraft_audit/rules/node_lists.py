@@ -36,29 +36,44 @@ class NodeLists:
 
     @property
     def lengths(self) -> Numbers:
-        return self._once("lengths", self._lengths)
+        return self._once("lengths", lambda: np.diff(self._bounds).astype(np.int32))
 
     @property
     def starts(self) -> Rows:
-        return self._once("starts", lambda: np.cumsum(self.lengths, dtype=np.int64) - self.lengths)
+        return self._bounds[:-1]
 
     @property
     def row_of_value(self) -> Rows:
         return self._once("rows", lambda: np.repeat(np.arange(len(self)), self.lengths))
 
     def of(self, row: int) -> list[int]:
-        values, ends = self._once("one by one", lambda: (self.values, np.append(0, self.starts + self.lengths)))
-        found: list[int] = values[ends[row] : ends[row + 1]].tolist()
+        found: list[int] = self.values[self._bounds[row] : self._bounds[row + 1]].tolist()
         return found
 
     def keys(self, places: Rows) -> Rows:
         """(row, node) of the values at some places as one number: equal numbers are the same node in the same row."""
         return self.row_of_value[places] * SPREAD + (self.values[places].astype(np.int64) & (SPREAD - 1))
 
-    def _lengths(self) -> Numbers:
+    @property
+    def _bounds(self) -> Rows:
+        """Where each list begins among the values, and where the last one ends."""
+        return self._once("bounds", self._make_bounds)
+
+    def _make_bounds(self) -> Rows:
         if not len(self.values):
-            return np.zeros(len(self), np.int32)
-        return _numbers(pc.fill_null(pc.list_value_length(self.column), 0))
+            return np.zeros(len(self) + 1, np.int64)
+        bounds, end = np.empty(len(self) + 1, np.int64), 0
+        bounds[0], row = 0, 0
+        for chunk in self.column.chunks:
+            # Arrow's own offsets, which count from the beginning of the whole array that a chunk may be a part of.
+            offsets = chunk.offsets.to_numpy()
+            np.add(offsets[1:], end - int(offsets[0]), out=bounds[row + 1 : row + 1 + len(chunk)])
+            row, end = row + len(chunk), int(bounds[row + len(chunk)])
+        if end == len(self.values):
+            return bounds
+        # A null may cover values that are no list's.
+        np.cumsum(pc.fill_null(pc.list_value_length(self.column), 0).to_numpy(), out=bounds[1:])
+        return bounds
 
     def _once(self, name: str, make: Callable[[], _Value]) -> _Value:
         if name not in self._known:

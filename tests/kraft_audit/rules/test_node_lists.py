@@ -43,6 +43,23 @@ def test_two_lists_of_a_row(compared: int, rows: list[tuple[list[int] | None, li
     assert [left.of(row) for row in range(len(left))] == [a for a, _ in told]
 
 
+@given(st.lists(st.tuples(NODES.filter(bool), st.booleans()), max_size=12), st.integers(0, 12), st.integers(0, 12))
+def test_a_part_of_an_array_whose_nulls_cover_values(
+    rows: list[tuple[list[int], bool]], start: int, count: int
+) -> None:
+    bounds = np.cumsum([0, *(len(nodes) for nodes, _ in rows)])
+    whole = pa.ListArray.from_arrays(
+        pa.array(bounds, pa.int32()),
+        pa.array([node for nodes, _ in rows for node in nodes], pa.int32()),
+        mask=pa.array([is_null for _, is_null in rows], pa.bool_()),
+    )
+    lists = NodeLists(pa.chunked_array([whole.slice(start, count), whole]))
+    told = [[] if is_null else nodes for nodes, is_null in [*rows[start : start + count], *rows]]
+    assert [lists.of(row) for row in range(len(lists))] == told
+    assert lists.lengths.tolist() == [len(nodes) for nodes in told]
+    assert lists.values.tolist() == [node for nodes in told for node in nodes]
+
+
 @given(st.lists(st.tuples(NODES, st.booleans()), min_size=1, max_size=12), st.data())
 def test_a_list_and_the_one_before(rows: list[tuple[list[int] | None, bool]], data: st.DataObject) -> None:
     order = np.array(data.draw(st.permutations(range(len(rows)))), np.int64)
