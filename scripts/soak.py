@@ -40,6 +40,7 @@ class Row:
     under_way: int = 0
     skipped: str = ""
     failures: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def share_used(self) -> float:
@@ -92,8 +93,9 @@ def soak(seconds: float, first_seed: int, say: Callable[[str], None]) -> dict[st
                 row.seconds += took
                 row.skipped = done.skipped
                 row.failures += [f"{name}, seed {seed}: {failure}" for failure in done.failures]
-                for failure in done.failures:
-                    say(f"{name}, seed {seed}: {failure}")
+                row.remarks += done.remarks
+                for told in (*done.failures, *done.remarks):
+                    say(f"{name}, seed {seed}: {told}")
     return rows
 
 
@@ -102,6 +104,8 @@ def table(rows: dict[str, Row]) -> str:
     lines = ["| part | jobs | done | seconds | failures |", "| --- | ---: | ---: | ---: | ---: |"]
     for name, row in rows.items():
         done = f"not run: {row.skipped}" if row.skipped else f"{row.cases:,} {row.part.unit}"
+        if row.remarks:
+            done += f", {len(row.remarks):,} to look at"
         lines.append(f"| {name} | {row.seeds:,} | {done} | {row.seconds:,.0f} | {len(row.failures)} |")
     return "\n".join(lines)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from scripts import soak
+from scripts import soak, soak_parts
 from scripts.mutants import changes, files, mutant
 from scripts.soak_parts import PARTS, Done, Part, SkippedError
 
@@ -29,6 +30,23 @@ def test_parts_run_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> No
     assert (rows["once"].seeds, rows["no"].skipped) == (1, "what it needs is not here")
     assert said[:1] == ["quick, seed 5: 5 is odd"]
     assert "not run: what it needs is not here" in soak.table(rows)
+
+
+def test_a_mutant_that_lives_is_told_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    said_by_mutants = "killed   a.py:1: a  →  b\nSURVIVED a.py:2: c  →  d\n1 of 2 mutants killed (0 …), seed 7\n"
+    monkeypatch.setattr(
+        soak_parts.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, said_by_mutants, "")
+    )
+    mutants = PARTS["mutants of decoder, replay, rules"]
+    assert mutants.work(7, 1.0) == Done(2, remarks=("a.py:2: c  →  d",))
+    rows = {"mutants": soak.Row(mutants, 1, 2, 1.0, remarks=["a.py:2: c  →  d"])}
+    assert "| 2 mutants, 1 to look at | 1 | 0 |" in soak.table(rows)
+
+
+def test_mutants_whose_tests_fail_without_a_change_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "the tests fail where nothing is changed, tests/x.py\n"
+    monkeypatch.setattr(soak_parts.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 2, said, ""))
+    assert PARTS["mutants of decoder, replay, rules"].work(7, 1.0) == Done(0, (said,))
 
 
 def test_the_page_keeps_the_last_figures(project_root: Path) -> None:
