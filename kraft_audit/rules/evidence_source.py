@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import pyarrow as pa
+
 from kraft_audit.replay.analyze import analyze
 from kraft_audit.replay.cluster import OpenStorage
+from kraft_audit.replay.emit import TableRows
 from kraft_audit.replay.plan import ClusterPlan
+from kraft_audit.replay.scanner import ChangedError
+from kraft_audit.replay.survey import UNREAD
 from kraft_audit.rules.evidence import HEADER_BYTES, ClusterEvidence, header_rows, records_behind, wanted_offsets
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Finding
-from kraft_codec.errors import CodecError, InputError
+from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.random_access import Storage, join
 from kraft_codec.redaction import Redactor
+from kraft_codec.tables import DECODE_ERRORS, RECORDS
 
 
 def gather(
@@ -25,14 +31,36 @@ def gather(
     open_storage: OpenStorage,
     redactor: Redactor,
 ) -> ClusterEvidence:
-    """What a pack holds of one cluster. A header that cannot be read any more has its reason instead of bytes."""
+    """What a pack holds of one cluster. A header that cannot be read any more has its reason instead of bytes.
+
+    Raises ChangedError where records cannot be read any more that the findings stand on.
+    """
     offsets = wanted_offsets(findings)
     records: list[dict[str, Any]] = []
     if offsets:
-        rows = analyze(plan, frozenset({"records"}), open_storage=open_storage, redactor=redactor)
-        records = list(records_behind((batch for _, batch in rows), offsets))
+        tables = frozenset({RECORDS.name, DECODE_ERRORS.name})
+        rows = analyze(plan, tables, open_storage=open_storage, redactor=redactor)
+        records = list(records_behind(_records(rows, history), offsets))
     headers = list(_headers(header_rows(history, offsets), open_storage))
     return ClusterEvidence(history, findings, records, headers)
+
+
+def _records(rows: Iterable[TableRows], history: ClusterHistory) -> Iterator[pa.RecordBatch]:
+    """The records; raises ChangedError where a file was read for the history and is not for them."""
+    unread = {_file_of(row) for row in history.rows(DECODE_ERRORS.name) if row["reason"] in UNREAD}
+    for name, batch in rows:
+        if name == RECORDS.name:
+            yield batch
+            continue
+        for row in batch.to_pylist():
+            if row["reason"] in UNREAD and _file_of(row) not in unread:
+                where = "/".join(part for part in _file_of(row) if part)
+                why = f"{where} could be read a moment ago, and now not: {row['detail']}"
+                raise ChangedError(Reason(row["reason"]), row["position"] or 0, why)
+
+
+def _file_of(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["root"], row["path"], row["file_name"]
 
 
 def _headers(rows: Sequence[Mapping[str, Any]], open_storage: OpenStorage) -> Iterator[dict[str, Any]]:

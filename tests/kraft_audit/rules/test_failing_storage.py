@@ -1,0 +1,106 @@
+"""A storage that fails at its n-th call, for every n: what is missing then is told, or the reading ends with a reason.
+
+What `tests/hostile/test_io_errors.py` does with the system's calls, here with those of a storage, and all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.rules import registry
+from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.evidence_source import gather
+from kraft_codec.errors import CodecError, InputError, Reason
+from kraft_codec.random_access import Buffer, Listing, RandomAccess, Storage
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+
+pytestmark = pytest.mark.slow
+LATER_MS = 1_900_000_000_000
+WHEN = ("read_from_ms", "read_to_ms")
+Told = dict[str, Counter[str]]
+
+
+class FailingStorages:
+    """Opens storages of which call number `nth` fails, and every one behind it where that `lasts`; 0 is none."""
+
+    def __init__(self, nth: int, *, lasts: bool = False) -> None:
+        self.nth = nth
+        self.lasts = lasts
+        self.calls = 0
+
+    def __call__(self, root: str | os.PathLike[str]) -> Storage:
+        storage = open_storage(root)
+        opened, listed = storage.open, storage.list_dir
+
+        def list_dir(path: str) -> Listing:
+            self.meet()
+            return listed(path)
+
+        def open_file(path: str, planned_size_bytes: int | None = None) -> RandomAccess:
+            self.meet()
+            file = opened(path, planned_size_bytes)
+            read = file.read_into
+
+            def read_into(position: int, buffer: Buffer) -> None:
+                self.meet()
+                read(position, buffer)
+
+            file.read_into = read_into  # type: ignore[method-assign]
+            return file
+
+        storage.open = open_file  # type: ignore[method-assign]
+        storage.list_dir = list_dir  # type: ignore[method-assign]
+        return storage
+
+    def meet(self) -> None:
+        self.calls += 1
+        if self.calls == self.nth or (self.lasts and 0 < self.nth < self.calls):
+            raise CodecError(Reason.UNREADABLE, 0, "input/output error")
+
+
+def told_of(path: Path, storages: FailingStorages) -> Told:
+    """Rows of the history, and what an evidence pack holds of its findings."""
+    plan, *_ = plan_path(str(path), open_storage=storages, captured_at_ms=LATER_MS)
+    redactor = Redactor(bytes(32))
+    history = read_history(plan, open_storage=storages, redactor=redactor)
+    findings = list(registry.check(history, {}))
+    tables = ("captures", "batches", "decode_errors", "partition_changes", "leader_epochs", "voter_sets")
+    told = {name: Counter(str(without(row)) for row in history.rows(name)) for name in tables}
+    evidence = gather(plan, history, findings, open_storage=storages, redactor=redactor)
+    told["evidence"] = Counter(str(row) for row in [*evidence.records, *evidence.headers])
+    return told
+
+
+def without(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in WHEN}
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+@pytest.mark.parametrize("path", ["crafted/all-records-all-versions", "jbod/01-one-dir-failed"])
+def test_every_call_may_fail(samples: Path, path: str, lasts: bool) -> None:
+    undisturbed = FailingStorages(0)
+    expected = told_of(samples / path, undisturbed)
+    silent, ended = [], Counter[str]()
+    for nth in range(1, undisturbed.calls + 1):
+        found: Told = {}
+        try:
+            found = told_of(samples / path, FailingStorages(nth, lasts=lasts))
+        except (CodecError, InputError) as problem:
+            ended[type(problem).__name__] += 1
+            continue
+        lost = {name: rows - found[name] for name, rows in expected.items() if rows - found[name]}
+        told = found["decode_errors"] - expected["decode_errors"]
+        unread = [text for text in found["evidence"] if "input/output error" in text]
+        ended["told" if told or unread else "as if nothing had been"] += 1
+        if lost and not told and not unread:
+            silent.append(f"call {nth}: {({name: sum(rows.values()) for name, rows in lost.items()})}")
+    assert silent == []
+    assert ended["told"] > 0
+    assert ended.total() == undisturbed.calls
