@@ -195,7 +195,7 @@ def agreed_end(truth: Truth, audited: Audited) -> int:
 
 def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
     """The set in effect at every committed change of it; every set on another branch was appended there."""
-    reached = min(audited.canonical_end, truth.committed_offset)
+    reached = min(audited.canonical_end, agreed_end(truth, audited))
     rows = audited.quorum["voter_sets"]
     told = sorted((row["from_offset"], row_voters(row)) for row in rows if row["canonical"])
     happened = truth.committed_voters()

@@ -68,6 +68,11 @@ class Truth:
     def damage(self) -> list[dict[str, Any]]:
         return self.lines["damage"]
 
+    def damage_before(self, capture: str) -> list[dict[str, Any]]:
+        """What was damaged before the last node of a capture was read."""
+        read_ms = max(line["time_ms"] for line in self.lines["capture"] if line["capture"] == capture)
+        return [damage for damage in self.damage if damage["time_ms"] <= read_ms]
+
     @cached_property
     def captures(self) -> dict[str, CaptureTruth]:
         found: dict[str, CaptureTruth] = {}
@@ -77,6 +82,16 @@ class Truth:
             start = committed if first is None else first.committed_at_start
             found[name] = CaptureTruth(name, start, committed, 1 if first is None else first.moments + 1)
         return found
+
+    def log_ends(self, capture: str) -> dict[int, int]:
+        """Where each node's log ended when it was captured."""
+        return {
+            node["node_id"]: node["log_end_offset"]
+            for line in self.lines["capture"]
+            if line["capture"] == capture
+            for node in line["nodes"]
+            if node["node_id"] in line["captured"]
+        }
 
     def committed_epoch(self, offset: int) -> int | None:
         """The epoch of a committed record; None where nothing is committed at that offset."""
