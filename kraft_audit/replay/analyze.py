@@ -77,8 +77,7 @@ def analyze(
         )
         reading = _Reading(plan, replicas, settings, tables, redactor, known, selection, clock_ms, to_rows)
         for name, batch in reading.rows():
-            if name in tables:
-                yield from ((name, part) for part in slices(batch))
+            yield from ((name, part) for part in slices(batch))
 
 
 def analyze_record_type(
@@ -102,9 +101,8 @@ def analyze_record_type(
         replicas, settings = open_replicas(plan, stack, open_storage, redactor.keyed_hash, wall_clock_ms)
         tables = frozenset({RECORDS.name})
         reading = _Reading(plan, replicas, settings, tables, redactor, None, selection, wall_clock_ms, to_rows)
-        for name, batch in reading.rows():
-            if name == RECORDS.name:
-                yield from slices(batch)
+        for _, batch in reading.rows():
+            yield from slices(batch)
 
 
 class _Reading:
@@ -139,6 +137,7 @@ class _Reading:
         self.decoder = Decoder(Dialect(plan.dialect), redactor if is_kept else None)
 
     def rows(self) -> Iterator[TableRows]:
+        """Rows of the wanted tables, and of no other."""
         yield from self.emitter.planned_damages()
         yield from self.emitter.damages()
         yield from self._logs_and_snapshots()

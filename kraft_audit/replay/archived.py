@@ -84,7 +84,9 @@ class ArchivedStorage(Storage):
         """The lake is not held open."""
 
     def medium(self, path: str) -> str:
-        return next((medium for folder, medium in self._mediums.items() if path.startswith(folder)), "directory")
+        return next(
+            (medium for folder, medium in self._mediums.items() if f"{path}/".startswith(f"{folder}/")), "directory"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,6 @@ class _Holdings:
             self.snapshots[identity].append((stamp, source, file))
         log = table.filter(pa.array(is_log))
         self._rows: dict[Identity, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
-        if not log.num_rows:
-            return
         numbers = batches.numbers_of(log)
         events, event_of = _events(log)
         is_present = np.array([status == PRESENT for status in log.column("status").to_pylist()], bool)

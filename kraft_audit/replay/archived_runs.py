@@ -63,9 +63,6 @@ class ArchivedRuns:
         self._divide()
         self._held: OrderedDict[int, dict[int, Bytes]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     @property
     def sources(self) -> list[str]:
         """`log` and the ids of the snapshots that are kept."""

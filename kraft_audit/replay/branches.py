@@ -75,10 +75,9 @@ class BranchTree:
     def grow(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
         """Adds a window and returns the branch of each of its batches.
 
-        `holdings` are, for each replica that has any, the numbers of its batches, ascending.
+        A window has at least one batch. `holdings` are, for each replica that has any, the numbers of its batches,
+        ascending.
         """
-        if not len(batches):
-            return np.zeros(0, np.int64)
         label = self._labels(batches, holdings)
         for replica, numbers in holdings.items():
             last = int(numbers[-1])
@@ -105,9 +104,10 @@ class BranchTree:
             label[number] = self._start(batches, number, int(parent[number]), parted)
         self._inherit(label, parent)
         for number in np.flatnonzero(starts & (parent >= 0)).tolist():
-            branch = self.branches[int(label[number])]
-            branch.parent = int(label[int(parent[number])])
-            self._has_children.add(branch.parent)
+            branch, continued = self.branches[int(label[number])], int(label[int(parent[number])])
+            if branch.parent is None and continued != branch.number:  # else too many: the last branch has its parent
+                branch.parent = continued
+                self._has_children.add(continued)
         return label
 
     def _start(self, batches: DistinctBatches, number: int, parent: int, parted: set[int]) -> int:

@@ -56,10 +56,11 @@ class Branch:
         return None
 
     def sets_in_epoch(self, epoch: int) -> list[tuple[VoterSet, int | None]]:
-        """The sets that the leader of an epoch had in effect, each with the offset of its successor in that epoch."""
-        run = self.run_of_epoch.get(epoch)
-        if run is None:
-            return []
+        """The sets that the leader of an epoch had in effect, each with the offset of its successor in that epoch.
+
+        Raises KeyError where the branch holds nothing of the epoch.
+        """
+        run = self.run_of_epoch[epoch]
         first = in_effect(self.voter_sets, run.from_offset - 1)
         sets = [] if first is None else [first]
         sets += [s for s in self.voter_sets if s.from_epoch == epoch and s.from_offset >= run.from_offset]

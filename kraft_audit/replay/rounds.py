@@ -238,10 +238,16 @@ def _replica(survey: Survey, replica: ReadReplica, end: LogEnd, branch: Branch |
 
 
 def _conflicting_epochs(survey: Survey, chosen: Sequence[tuple[ReadReplica, LogEnd]]) -> frozenset[int]:
-    """Epochs of which two of these logs hold different records at one offset: two leaders wrote in them."""
+    """Epochs of which two of these logs hold different records at one offset: two leaders wrote in them.
+
+    A last branch that stands for several counts as if they did: which records are whose is not known there.
+    """
     paths = {end.branch: set(survey.path(end.branch)) for _, end in chosen if end.branch is not None}
     reach = {end.branch: end.end_offset for _, end in sorted(chosen, key=lambda one: one[1].end_offset)}
     conflicting: set[int] = set()
+    if survey.is_overflowing:
+        last = len(survey.branches) - 1
+        conflicting.update(one.epoch for one in survey.epochs if one.branch == last)
     for first, first_path in paths.items():
         for second, second_path in paths.items():
             mine = [one for one in survey.epochs if one.branch in first_path - second_path]

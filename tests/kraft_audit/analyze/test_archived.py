@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kraft_audit.replay.analyze import analyze
@@ -16,7 +18,9 @@ from kraft_audit.replay.export import Exported, canonical_log, exported_files
 from kraft_audit.replay.plan import ClusterPlan, SilverPosition
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.silver import SILVER_TABLES, silver
-from kraft_codec.errors import InputError
+from kraft_codec.errors import CodecError, InputError
+from kraft_codec.file_names import FileKind
+from kraft_codec.random_access import join
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
@@ -181,6 +185,57 @@ def test_blocks_are_fetched_as_they_are_needed(
         assert file.read_at(1234, 4321).tobytes() == log.content[1234 : 1234 + 4321]
 
 
+def test_an_archive_is_looked_through_like_log_dirs(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    node(tmp_path, 1, usual_log.content)
+    node(tmp_path, 2, {4: b"".join(usual_log.batches[4:])}, files=snapshot(5, 1))
+    plan = reading.plan(tmp_path)
+    from_archive = replace(plan.replicas[1], medium="archive")
+    cluster = archived(replace(plan, replicas=(plan.replicas[0], from_archive)), Redactor(KEY))
+    (found,) = plan_path("archive", open_storage=cluster.open_storage, captured_at_ms=0)
+    assert [one.medium for one in found.replicas] == ["directory", "archive"]
+    for looked, planned in zip(found.replicas, cluster.plan.replicas, strict=True):
+        assert (looked.identity, looked.path, looked.medium) == (planned.identity, planned.path, planned.medium)
+        assert looked.files == planned.files
+    with pytest.raises(CodecError, match="no such file"):
+        cluster.storage.open("000000/0000/another-file")
+    path = join(found.replicas[0].path, "meta.properties")
+    with cluster.storage.open(path) as file, pytest.raises(CodecError, match="were planned"):
+        cluster.storage.open(path, file.size_bytes + 1)
+
+
+def test_the_newest_of_every_node_is_read_together(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    """The later capture has node 1 alone: what the nodes hold now is told by it and by the earlier one of node 2."""
+    older = b"".join(usual_log.batches[:-2])
+    for number in (1, 2):
+        node(tmp_path / "01", number, older)
+    node(tmp_path / "02", 1, usual_log.content)
+    replicas = archived(reading.plan(tmp_path), Redactor(KEY)).plan.replicas
+    sizes = [
+        (one.capture_number, one.node_id, file.size_bytes)
+        for one in replicas
+        for file in one.files
+        if file.kind is FileKind.SEGMENT
+    ]
+    late, early = len(usual_log.content), len(older)
+    assert sorted(sizes) == [(0, 1, early), (0, 2, early), (1, 1, late), (2, 1, late), (2, 2, early)]
+
+
+def test_a_node_dir_without_meta_properties_is_there_again(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    node(tmp_path, 1, usual_log.content)
+    node(tmp_path, 2, b"".join(usual_log.batches[:-1]), cluster_id=None)
+    cluster = archived(reading.plan(tmp_path), Redactor(KEY))
+    sizes = {
+        one.node_id: {file.name.rpartition("/")[2]: file.size_bytes for file in one.files}
+        for one in cluster.plan.replicas
+    }
+    assert set(sizes) == {1, None}
+    assert "meta.properties" in sizes[1]
+    assert "meta.properties" not in sizes[None]
+    assert sizes[None]["00000000000000000000.log"] == len(usual_log.content) - len(usual_log.batches[-1])
+
+
 def exported(cluster: ArchivedCluster, from_offset: int, to_offset: int) -> tuple[dict[str, bytes], Exported]:
     redactor, done = ArchivedRedactor(KEY), Exported()
     files: dict[str, bytes] = {}
@@ -208,6 +263,63 @@ def test_an_export_is_the_canonical_log(samples: Path, reading: Any, headers: An
     assert part[name] == kafkas[inside[0].position : inside[-1].position + inside[-1].size_bytes]
     with pytest.raises(InputError, match="nothing between 5000 and 6000: the archive has offsets 0 to"):
         exported(cluster, 5000, 6000)
+
+
+def test_nothing_is_exported_where_two_histories_claim_an_epoch(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    other = usual_log.copy()
+    for leader_id, log in ((1, usual_log), (2, other)):
+        log.lead(leader_id, epoch=3)
+        node(tmp_path, leader_id, log.content)
+    cluster = archived(reading.plan(tmp_path), Redactor(KEY))
+    with pytest.raises(InputError, match=r"no canonical log to export: .*two histories claim epoch 3"):
+        exported(cluster, 0, 1 << 40)
+
+
+class WithoutContents(MemoryTables):
+    """Every run is told, none can be read any more."""
+
+    def contents(self, source: str, from_offset: int, to_offset: int) -> pa.Table:
+        return super().contents(source, from_offset, to_offset).slice(0, 0)
+
+
+class WithLaterRuns(MemoryTables):
+    """Other runs came after the list of runs was read."""
+
+    def contents(self, source: str, from_offset: int, to_offset: int) -> pa.Table:
+        runs = super().contents(source, from_offset, to_offset)
+        place = runs.schema.get_field_index("leader_epoch")
+        later = runs.set_column(place, runs.schema.field(place), pc.add(runs["leader_epoch"], 1).cast(pa.int32()))
+        return pa.concat_tables([later, runs, later])
+
+
+class WithoutHoldings(MemoryTables):
+    """The rows of `batches` are gone."""
+
+    def holdings(self) -> pa.Table:
+        return super().holdings().slice(0, 0)
+
+
+def segments_of(tables: MemoryTables, cluster_id: str) -> list[bytes]:
+    cluster = archived_cluster(tables, location="archive", cluster_id=cluster_id)
+    paths = [
+        join(one.path, file.name)
+        for one in cluster.plan.replicas
+        for file in one.files
+        if file.kind is FileKind.SEGMENT
+    ]
+    return [cluster.storage.read_small(path) for path in paths]
+
+
+def test_a_lake_that_changes_meanwhile(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    """What came since is left alone; what is gone is missed aloud, or was held by nobody."""
+    plan = reading.plan(node(tmp_path, 1, usual_log.content))
+    rows = list(analyze(plan, open_storage=open_storage, redactor=Redactor(KEY)))
+    assert segments_of(WithLaterRuns(rows), plan.cluster_id) == [usual_log.content]
+    assert segments_of(WithoutHoldings(rows), plan.cluster_id) == [b""]
+    with pytest.raises(InputError, match="run 0 is gone: is the lake being vacuumed"):
+        segments_of(WithoutContents(rows), plan.cluster_id)
 
 
 def test_an_archive_that_was_tampered_with_is_refused(samples: Path, reading: Any) -> None:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kraft_audit.replay import emit
 from kraft_codec.batch import write_batch
 from kraft_codec.errors import Reason
+from kraft_codec.file_names import snapshot_name
 
 LAST, MIDDLE = 170_448, 82_165
 LAST_END = 171_340
@@ -207,6 +209,26 @@ def test_a_repeated_run_is_one_finding(tmp_path: Path, reading: Any, node: Any, 
     assert sum(not row["valid"] for row in tables["batches"]) == 6
 
 
+@pytest.mark.parametrize(("remembered", "told"), [(100, 6), (4, 6 + 2)])
+def test_refused_batches_are_told_once_a_replica(
+    tmp_path: Path,
+    reading: Any,
+    node: Any,
+    usual_log: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    remembered: int,
+    told: int,
+) -> None:
+    """Not once a capture; beyond what may be remembered, twice rather than never."""
+    monkeypatch.setattr(emit, "REFUSED_REMEMBERED", remembered)
+    content = usual_log.content + b"".join(usual_log.batches[3:9])
+    for capture in ("01", "02"):
+        node(tmp_path / capture, 1, content)
+    refused = [row for row in reading.of(tmp_path)["batches"] if not row["valid"]]
+    assert len(refused) == told
+    assert {row["base_offset"] for row in refused} == set(range(3, 9))
+
+
 def test_a_tail_of_another_epoch_is_kept_and_told(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     usual_log.topic("later", epoch=1)
     usual_log.topic("and-later", epoch=1)
@@ -236,6 +258,26 @@ def test_right_crc_and_wrong_content(tmp_path: Path, reading: Any, node: Any, lo
     for row in tables["captures"]:
         assert row["bytes_quarantined"] == len(bad)
         assert row["batch_count"] == 2
+
+
+def test_right_crc_and_wrong_content_in_a_snapshot(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
+    whole = log.copy()
+    log.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
+    log.topic("kept")
+    bad = log.append(b"\x01\x02\x00\xff\xff\xff\xff\x7f broken topic")
+    log.control("SNAPSHOT_FOOTER", {"version": 0})
+    for number in range(9):
+        whole.topic(f"topic-{number}")
+    name = snapshot_name(5, 1)
+    tables = reading.of(node(tmp_path, 1, whole.content, files={name: log.content}))
+    (damage,) = tables["decode_errors"]
+    start = sum(map(len, log.batches[:2]))
+    assert (damage["position"], damage["length_bytes"], damage["base_offset"]) == (start, len(bad), 2)
+    assert "the CRC is right" in damage["detail"]
+    (file,) = [row for row in tables["files"] if row["kind"] == "snapshot"]
+    assert (file["bytes_quarantined"], file["bytes_decoded"]) == (len(bad), len(log.content) - len(bad))
+    of_snapshot = [row for row in tables["batches"] if row["source"] == name.removesuffix(".checkpoint")]
+    assert [(row["base_offset"], row["valid"]) for row in of_snapshot] == [(0, True), (1, True), (2, False), (3, True)]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kraft_audit.replay import presence
 from kraft_audit.replay.plan import BatchKey, ClusterPlan, FilePlan, FileScan, ReplicaPlan
 from kraft_audit.replay.scanner import ChangedError
 from kraft_codec.redaction import Redactor
@@ -265,6 +266,23 @@ def test_a_deleted_last_segment_is_a_cut_a_deleted_first_one_is_not(
     assert [row["file_name"] for row in third["files"] if not row["present"]] == [
         "__cluster_metadata-0/00000000000000000000.log"
     ]
+
+
+def test_a_hole_of_any_size_between_known_batches(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checksum covers an offset: what a damaged one claims must not become as many questions to the lake."""
+    monkeypatch.setattr(presence, "KNOWN_OFFSETS", 5)
+    kept = usual_log.content
+    far = [usual_log.topic(name, base_offset=offset) for name, offset in (("far", 1 << 40), ("farther", 1 << 62))]
+    node(tmp_path, 1, kept + b"".join(far))
+    lake = Lake(reading)
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["GAP", "GAP"]
+    node(tmp_path, 1, kept)
+    again = lake.run(tmp_path)
+    told = [(row["base_offset"], row["status"]) for row in again["batches"]]
+    assert told == [(1 << 40, "truncated"), (1 << 62, "truncated")]
+    assert len(lake.asked) < 200
 
 
 def test_a_rolled_segment(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:

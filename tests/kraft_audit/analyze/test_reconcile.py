@@ -383,6 +383,8 @@ def test_a_plan_survives_json(samples: Path, reading: Any) -> None:
 def test_a_path_without_a_log(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     with pytest.raises(InputError, match="no metadata log"):
         reading.plans(tmp_path)
+    with pytest.raises(InputError, match="no metadata log"):
+        plan_cluster([str(tmp_path)], open_storage=open_storage, captured_at_ms=5, name="payments")
     node(tmp_path / "05", 1, usual_log.content)
     node(tmp_path / "10", 1, usual_log.content)
     with pytest.raises(InputError, match="no capture '7': there are 05, 10"):

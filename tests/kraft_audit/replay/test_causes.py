@@ -9,6 +9,9 @@ import pytest
 
 from kraft_audit.replay.partitions import PartitionReplay
 from kraft_audit.replay.transactions import Settler
+from tests.kraft_audit.replay.test_min_isr import CHANGE, OTHER_ID, TOPIC_ID, Log
+
+FEATURE_LEVEL, REGISTER_CONTROLLER = 12, 27
 
 COLUMNS = (
     "from_offset",
@@ -122,3 +125,36 @@ def test_unclean_kinds_of_election_are_told_apart(sample_lines: Any, to_columns:
             by_election.setdefault(row["election"], set()).add(row["leader_recovery_state"])
     assert by_election == {"elr": {"RECOVERED"}, "last_known": {"RECOVERING"}, "unclean": {"RECOVERING"}}
     assert {row["topic"] for row in rows if row["election"] == "unclean"} == {"elr-u"}
+
+
+def log_with_elr(to_columns: Any) -> Log:
+    log = Log(to_columns, default_min_isr=2)
+    log.controller(7)
+    log.write(FEATURE_LEVEL, name="eligible.leader.replicas.version", featureLevel=1)
+    log.topic("t", TOPIC_ID, [2])
+    return log
+
+
+@pytest.mark.parametrize(("metadata_version", "elr"), [(22, [2]), (23, []), (29, []), (30, [2])])
+def test_some_releases_wipe_the_elr_where_a_directory_is_assigned(
+    to_columns: Any, metadata_version: int, elr: list[int]
+) -> None:
+    """KAFKA-19840: the active controllers of 4.0.0 (metadata.version 23, 4.0-IV1) to 4.2.0, not of 4.3 (30)."""
+    log = log_with_elr(to_columns)
+    supported = {"name": "metadata.version", "minSupportedVersion": 7, "maxSupportedVersion": metadata_version}
+    log.write(
+        REGISTER_CONTROLLER, controllerId=7, incarnationId=TOPIC_ID, zkMigrationReady=False, endPoints=[],
+        features=[supported],
+    )  # fmt: skip
+    (shrunk,) = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, isr=[1], eligibleLeaderReplicas=[2])
+    assert (shrunk["cause"], shrunk["expected_elr"]) == ("isr_shrunk", [2])
+    (assigned,) = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, directories=[TOPIC_ID, OTHER_ID])
+    assert (assigned["cause"], assigned["expected_elr"]) == ("directory_assigned", elr)
+
+
+def test_a_replica_is_expected_in_the_elr_once(to_columns: Any) -> None:
+    """PartitionChangeBuilder.populateTargetElr 4.3.0 joins the old ELR and the old ISR as a set."""
+    log = log_with_elr(to_columns)
+    log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, isr=[1, 2], eligibleLeaderReplicas=[2])
+    (row,) = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, isr=[1], eligibleLeaderReplicas=[2])
+    assert row["expected_elr"] == [2]

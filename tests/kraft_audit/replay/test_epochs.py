@@ -97,6 +97,10 @@ def test_divergent_epoch_is_truncated() -> None:
     assert [(row["canonical"], row["ended_by"]) for row in rows] == [(True, "truncated"), (False, "truncated")]
 
 
+def test_a_log_without_a_record_that_nobody_voted_on_has_no_epochs() -> None:
+    assert leader_epoch_rows([], []) == []
+
+
 def test_damaged_epoch_number_makes_no_flood() -> None:
     rows = leader_epoch_rows([EpochRun(1, 0, 5), EpochRun(2**31 - 1, 5, 6)], [])
     assert len(rows) == MAX_BURNT_EPOCHS + 2

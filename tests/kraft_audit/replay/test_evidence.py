@@ -362,3 +362,10 @@ def test_a_disk_without_a_directory_is_none_of_two_of_its_id() -> None:
     evidence = ClusterEvidence.of([nameless])
     assert evidence.captured(TWO_DISKS) == []
     assert evidence.captured(THREE) == [nameless]
+
+
+@pytest.mark.parametrize(("directories", "low"), [(True, 0), (False, 9)])
+def test_a_leader_of_whose_set_nothing_is_known_is_known_by_its_id_alone(directories: bool, low: int) -> None:
+    """The first set that is known came after the election: which disk of node 3 led, its id does not tell."""
+    later = voters(6, 1, 1, 2, 3, static=not directories)
+    assert interval(disk(1, ((1, 0, 9),), {1: 3}, (1, 3), later)).low == low

@@ -71,6 +71,16 @@ def test_topic_then_controllers_node_then_cluster_then_static(to_columns: Any) -
     assert log.config(4, "", None) == []  # the static default happens to be the same
 
 
+def test_a_node_whose_name_is_no_number_says_nothing(to_columns: Any) -> None:
+    """No Kafka writes such a record: ConfigResource names a broker by its id."""
+    log = Log(to_columns, default_min_isr=2)
+    log.controller(7)
+    assert log.topic("t", TOPIC_ID, [5]) == [2]
+    assert log.config(4, "node-7", "4") == []
+    assert log.config(4, "node-7", None) == []
+    assert log.config(4, "7", "3") == [("t", 0, 3)]
+
+
 def test_replicas_of_partition_0_cap_all_partitions(to_columns: Any) -> None:
     log = Log(to_columns, default_min_isr=3)
     assert log.topic("t", TOPIC_ID, [2, 4]) == [2, 2]

@@ -183,3 +183,16 @@ def test_keys_are_unique(elr_rows: Any) -> None:
     for name, rows in elr_rows[1].items():
         keys = [tuple(row[column] for column in SILVER[name].key) for row in rows]
         assert len(keys) == len(set(keys)), name
+
+
+def test_a_snapshot_fills_the_tables_that_are_wanted_and_no_other(to_columns: Any) -> None:
+    envelope = {"offset": 0, "partitionLeaderEpoch": 1, "timestamp": 0, "isControl": False}
+    topic_id = "AAAAAAAAAAAAAAAAAAAABQ"
+    created = {"partitionId": 0, "topicId": topic_id, "replicas": [1], "isr": [1], "leader": 1}
+    lines = [envelope | {"apiKey": 2, "data": {"name": "t", "topicId": topic_id}}]
+    lines.append(envelope | {"offset": 1, "apiKey": 3, "data": created})
+    replay = ClusterReplay(cluster_id="c", tables=frozenset({"topic_changes"}))
+    batches = list(replay.load_snapshot([to_columns(lines)], end_offset=7, epoch=1, timestamp_ms=0))
+    assert {name for name, _ in batches} == {"topic_changes"}
+    rows = [row for _, batch in batches for row in batch.to_pylist()]
+    assert [(row["topic"], row["from_offset"], row["cause"]) for row in rows] == [("t", 6, "snapshot")]

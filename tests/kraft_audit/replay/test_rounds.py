@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.replay import branches
 from kraft_audit.replay.branches import Branch, LogEnd
 from kraft_audit.replay.epochs import EpochRun
 from kraft_audit.replay.evidence import LeaderStart, leader_high_watermark
@@ -30,6 +31,7 @@ from kraft_audit.replay.tables import SILVER, silver_batch
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
+from tests.kraft_audit.analyze.conftest import Log, write_node
 
 WIDE = {
     "00-formatted-not-started": "no upper bound: no record was captured",
@@ -70,6 +72,27 @@ def test_interval_holds_what_kafka_reported(oracles: list[Any]) -> None:
     assert compared >= 5
     captured = {path.name for oracle in oracles for path in oracle.folder.iterdir()}
     assert wide == {name: reason for name, reason in WIDE.items() if name in captured}
+
+
+def test_logs_that_part_too_often_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Kafka writes logs that part, agree and part again: what is not followed any more is not decided either."""
+    monkeypatch.setattr(branches, "BRANCHES_MAX", 5)
+    one = Log()
+    one.lead(1, epoch=1)
+    other = one.copy()
+    for number in range(6):
+        one.topic(f"one-{number}")
+        other.topic(f"other-{number}")
+        other.batches.append(one.topic(f"both-{number}"))
+        other.next_offset = one.next_offset
+    for number, log in enumerate((one, other), 1):
+        write_node(tmp_path, number, log.content)
+    plan, found = surveyed(tmp_path)
+    assert found.is_overflowing
+    assert [found.path(branch.number)[0] for branch in found.branches] == [0] * 5, "all of them grow out of the first"
+    (told,) = committed_intervals(found, plan)
+    assert told.interval.canonical is None
+    assert told.interval.undecided == "no upper bound: two histories claim epoch 1"
 
 
 def test_every_high_watermark_that_kafka_logged_is_recomputed(oracles: list[Any]) -> None:
