@@ -66,6 +66,8 @@ def test_only_what_lies_above_the_leader_change_counts() -> None:
     leads = {1: 1, 2: 2}
     older = ((1, 0, 9),)
     newer = ((1, 0, 9), (2, 9, 10))
+    of_three = interval(disk(2, newer, leads, (2, 2)), disk(3, older, leads, (2, 2)))
+    assert (of_three.low, of_three.low_epoch) == (9, 1)  # nodes 1 and 2 had it in epoch 1: of 2 node 3 has nothing yet
     both = interval(disk(2, newer, leads, (2, 2)), disk(3, newer, leads, (2, 2)))
     assert (both.low, both.low_epoch) == (10, 2)
     of_five = interval(disk(2, newer, leads, (2, 2), FIVE), disk(3, older, leads, (2, 2), FIVE))
@@ -362,3 +364,16 @@ def test_a_disk_without_a_directory_is_none_of_two_of_its_id() -> None:
     evidence = ClusterEvidence.of([nameless])
     assert evidence.captured(TWO_DISKS) == []
     assert evidence.captured(THREE) == [nameless]
+
+
+def test_where_no_voter_set_is_known_nothing_is_excluded() -> None:
+    """The first set that the log tells is on one of three disks; who voted on the records below it nobody knows."""
+    first_set = voters(5, 1, 1, 2, 3)
+    leads = {1: 1}
+    ahead = disk(1, ((1, 0, 9),), leads, (1, 1), first_set)
+    behind = [disk(number, ((1, 0, 3),), leads, (1, 1), first_set) for number in (2, 3)]
+    found = interval(ahead, *behind)
+    assert found.high == 5
+    assert "too few voters hold the voter set at 5" in found.high_evidence
+    known = [replace(one, branch=replace(one.branch, voter_sets=(THREE, first_set))) for one in (ahead, *behind)]
+    assert interval(*known).high == 3
