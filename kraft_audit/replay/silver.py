@@ -197,8 +197,8 @@ def newest_canonical(intervals: Sequence[RoundInterval]) -> RoundInterval | None
 
 
 def first_snapshot(shape: Survey, log_start: int, *, has_log: bool) -> SurveyedSnapshot | None:
-    """The snapshot that the log goes on from; without a log the newest one there is."""
-    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0]
+    """The snapshot that the log goes on from; without a log the newest one there is. A part of a state is no state."""
+    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
     if not has_log:
         return max(real, key=lambda one: (one.end_offset, one.epoch), default=None)
     if log_start == 0:
