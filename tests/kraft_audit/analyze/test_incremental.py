@@ -233,6 +233,21 @@ def test_an_earlier_segment_that_grew_is_told_as_if_all_were_read_at_once(
     assert [again["captures"][0][name] for name in names] == [at_once["captures"][0][name] for name in names]
 
 
+def test_a_segment_that_comes_late_is_read_with_all_behind_it(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    """A copy that was not finished when it was first read."""
+    parts = {0: b"".join(usual_log.batches[:5]), 5: b"".join(usual_log.batches[5:])}
+    node(tmp_path, 1, {5: parts[5]})
+    lake = Lake(reading)
+    assert lake.run(tmp_path)["captures"][0]["log_start_offset"] == 5
+    node(tmp_path, 1, parts)
+    again = lake.run(tmp_path)
+    assert [(row["base_offset"], row["status"]) for row in again["batches"]] == [(at, "present") for at in range(5)]
+    assert again["captures"][0]["log_start_offset"] == 0
+    assert again["decode_errors"] == []
+
+
 @pytest.mark.parametrize("length", [None, 50])
 def test_a_known_segment_that_goes_before_its_news_is_read(
     tmp_path: Path, reading: Any, node: Any, usual_log: Any, length: int | None

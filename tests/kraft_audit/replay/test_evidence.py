@@ -74,6 +74,20 @@ def test_only_what_lies_above_the_leader_change_counts() -> None:
     assert of_five.low == 0  # figure 8: what epoch 1 wrote is on three of five, of whom node 3 may have it in epoch 2
 
 
+@pytest.mark.parametrize(("follower_end", "low"), [(10, (9, 1)), (11, (9, 1)), (12, (12, 2))])
+def test_data_ahead_of_the_leader_change_is_proven_with_it(follower_end: int, low: tuple[int, int]) -> None:
+    """Kafka 3.5.2 wrote data at 9 and 10, the LeaderChange of epoch 2 at 11: who lacks that proves nothing of epoch 2."""
+
+    def follower(node_id: int, end: int) -> Replica:
+        found = disk(node_id, ((1, 0, 9), (2, 9, end)), {1: 1, 2: 2}, (2, 2))
+        assert found.branch is not None
+        leaders = {**found.branch.leaders, 2: LeaderStart(2, 11, 2)}
+        return replace(found, branch=replace(found.branch, leaders=leaders))
+
+    found = interval(follower(2, 13), follower(3, follower_end))
+    assert (found.low, found.low_epoch) == low
+
+
 def test_rule_b_counts_a_leader_that_was_not_captured_for_all_that_anyone_holds() -> None:
     leads = {1: 3}
     found = interval(disk(1, ((1, 0, 7),), leads, (1, 3)))
