@@ -76,7 +76,7 @@ def test_only_what_lies_above_the_leader_change_counts() -> None:
 
 @pytest.mark.parametrize(("follower_end", "low"), [(10, (9, 1)), (11, (9, 1)), (12, (12, 2))])
 def test_data_ahead_of_the_leader_change_is_proven_with_it(follower_end: int, low: tuple[int, int]) -> None:
-    """Kafka 3.5.2 wrote data at 9 and 10, the LeaderChange of epoch 2 at 11: who lacks that proves nothing of epoch 2."""
+    """Kafka 3.5.2 wrote data at 9 and 10, the LeaderChange of epoch 2 at 11: without it nothing of epoch 2 counts."""
 
     def follower(node_id: int, end: int) -> Replica:
         found = disk(node_id, ((1, 0, 9), (2, 9, end)), {1: 1, 2: 2}, (2, 2))
