@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from kraft_audit.static_configs import expected_of
 from kraft_audit.yaml_text import YamlError, parse_yaml
 from kraft_codec.schemas import Dialect
 
@@ -81,6 +82,13 @@ def _config_value(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _static_configs(configs: dict[str, str]) -> dict[str, str]:
+    for name, value in configs.items():
+        if (expected := expected_of(name, value)) is not None:
+            raise _ExpectedError(f"{name} to be {expected}")
+    return configs
+
+
 PathText = Annotated[str, AfterValidator(_path)]
 
 
@@ -101,8 +109,11 @@ class ClusterSettings(_Strict):
     dialect: Annotated[Dialect, BeforeValidator(lambda value: _dialect(value))] = Field(
         default=Dialect.KIP853, description="the membership protocol that wrote the log"
     )
-    defaults: dict[str, Annotated[str, BeforeValidator(_config_value)]] = Field(
-        default_factory=dict, description="static broker configs that the log cannot know, such as min.insync.replicas"
+    defaults: Annotated[dict[str, Annotated[str, BeforeValidator(_config_value)]], AfterValidator(_static_configs)] = (
+        Field(
+            default_factory=dict,
+            description="static broker configs that the log cannot know, such as min.insync.replicas",
+        )
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.static_configs import expected_of
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
 
@@ -76,8 +77,8 @@ def static_defaults(given: list[str] | None) -> tuple[tuple[str, str], ...]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"--default: {text!r}: expected NAME=VALUE")
-        if name == "min.insync.replicas" and not (value.isdecimal() and int(value) > 0):
-            raise UsageError(f"--default: {text!r}: expected a number of replicas, 1 or more")
+        if (expected := expected_of(name, value)) is not None:
+            raise UsageError(f"--default: {text!r}: expected {expected}")
         pairs[name] = value
     return tuple(sorted(pairs.items()))
 

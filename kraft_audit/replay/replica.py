@@ -29,9 +29,9 @@ class SnapshotEnd:
     count: int = 0
 
     def add(self, end_offset: int, epoch: int) -> None:
+        """The next one: `find_snapshots` gives them in ascending order."""
         self.count += 1
-        if self.end_offset is None or (end_offset, epoch) > (self.end_offset, self.epoch or 0):
-            self.end_offset, self.epoch = end_offset, epoch
+        self.end_offset, self.epoch = end_offset, epoch
 
 
 class Replica:
@@ -157,7 +157,7 @@ class Replica:
         log = self.log
         if log is None or log.end_offset is None or not self.leader_epochs or file is None:
             return
-        if not log.epoch_starts or self._has_changed():
+        if not log.epoch_starts or self._has_changed(log):
             return
         told = [
             (entry.epoch, entry.start_offset) for entry in self.leader_epochs if entry.start_offset < log.end_offset
@@ -168,11 +168,9 @@ class Replica:
             detail = f"this file and the log differ from offset {start} on, where epoch {epoch} begins in one of them"
             self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, detail)
 
-    def _has_changed(self) -> bool:
-        """Whether the newest segment is no longer what was planned: Kafka is running."""
-        if self.log is None or not self.log.segments:
-            return False
-        plan = self.log.segments[-1].tally.plan
+    def _has_changed(self, log: LogReader) -> bool:
+        """Whether the newest segment of a log that has one is no longer what was planned: Kafka is running."""
+        plan = log.segments[-1].tally.plan
         try:
             with self.storage.open(join(self.plan.path, plan.name)) as file:
                 return (file.size_bytes, file.mtime_ms) != (plan.size_bytes, plan.mtime_ms)

@@ -116,13 +116,12 @@ def resume_of(plan: ClusterPlan, shape: Survey, newest: RoundInterval | None) ->
 
 def _without_canonical(shape: Survey, before: SilverPosition | None) -> Resume:
     known = before or NOTHING
-    ends = [snapshot.end_offset for snapshot in shape.snapshots if snapshot.end_offset > 0]
-    if not shape.branches and ends and max(ends) > known.settled_offset:
+    low = max(((one.end_offset, one.epoch) for one in shape.snapshots if one.replicas), default=(0, -1))
+    if not shape.branches and low[0] > known.settled_offset:
         # Snapshots alone: what they contain is committed.
-        newest = max((one for one in shape.snapshots), key=lambda one: (one.end_offset, one.epoch))
-        low = (newest.end_offset, newest.epoch)
-        return Resume(before, known.settled_offset, newest.end_offset, *low, False, (), None, None)
-    why = "nothing was captured" if not shape.branches else "the logs that were captured contradict each other"
+        return Resume(before, known.settled_offset, low[0], *low, False, (), None, None)
+    nothing = "neither a log nor a complete snapshot behind what was told was captured"
+    why = nothing if not shape.branches else "the logs that were captured contradict each other"
     return Resume(before, known.to_offset, None, known.low, known.low_epoch, False, known.epochs, None, why)
 
 

@@ -77,35 +77,40 @@ def _base_offset(segments: list[Segment]) -> int | None:
 
 def _resumed(plan: ReplicaPlan, storage: Storage, segments: list[Segment]) -> Start | None:
     """None where the log is not what the ledger left, and has to be read whole again."""
-    known = [number for number, segment in enumerate(segments) if segment.tally.last_batch is not None]
-    if not known or any(segment.tally.plan.earlier is None for segment in segments[: known[-1]]):
+    known = [
+        (number, segment, key)
+        for number, segment in enumerate(segments)
+        if (key := segment.tally.last_batch) is not None
+    ]
+    if not known:
+        return None
+    *earlier, (number, last, key) = known
+    if any(segment.tally.plan.earlier is None for segment in segments[:number]):
         return None
     first_offset = _base_offset(segments) or 0
     if any((gone.base_offset or 0) >= first_offset for gone in plan.gone_files if gone.kind == FileKind.SEGMENT):
         return None
-    header = None
-    for number in known:
-        segment = segments[number]
-        header = _last_header(plan, storage, segment.tally)
-        if header is None:
+    for _, segment, at in earlier:
+        if not _is_read(segment.tally) or _last_header(plan, storage, segment.tally, at) is None:
             return None
-        is_read = segment.tally.scanned_to == segment.tally.plan.size_bytes
-        segment.is_done = segment.tally.plan.is_unchanged or is_read
-        if number != known[-1] and not segment.is_done:
-            return None
-    last = segments[known[-1]].tally
-    key = last.last_batch
-    if header is None or key is None:
+    header = _last_header(plan, storage, last.tally, key)
+    if header is None:
         return None
-    is_hole_explained = key.position + header.size_bytes != last.scanned_to
+    for _, segment, _ in known:
+        segment.is_done = _is_read(segment.tally)
+    is_hole_explained = key.position + header.size_bytes != last.tally.scanned_to
     state = LogState(key.last_offset + 1, key.leader_epoch, is_hole_explained)
     return Start(segments, state, True, first_offset, header.max_timestamp_ms, key.crc)
 
 
-def _last_header(plan: ReplicaPlan, storage: Storage, tally: FileTally) -> BatchHeader | None:
+def _is_read(tally: FileTally) -> bool:
+    """Whether an earlier plan left nothing of the file to be read."""
+    return tally.plan.is_unchanged or tally.scanned_to == tally.plan.size_bytes
+
+
+def _last_header(plan: ReplicaPlan, storage: Storage, tally: FileTally, key: BatchKey) -> BatchHeader | None:
     """The header at the ledger's last batch, where it is that batch still."""
-    key = tally.last_batch
-    if key is None or tally.plan.size_bytes < tally.scanned_to:
+    if tally.plan.size_bytes < tally.scanned_to:
         return None
     header = first_header(plan, storage, tally, key.position)
     if header is None:

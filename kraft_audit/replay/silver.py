@@ -147,7 +147,7 @@ class _Silver:
                 windows = list(windows)
                 self.observer.begins(start, windows, self.shape)
             where = {"end_offset": start.from_offset, "epoch": start.snapshot.epoch}
-            yield replay.load_snapshot(windows, **where, timestamp_ms=snapshot_time_ms(start.snapshot)), False
+            yield replay.load_snapshot(windows, **where, timestamp_ms=start.snapshot.timestamp_ms or 0), False
         elif self.observer is not None:
             self.observer.begins(start, [], self.shape)
         passed = start.from_offset >= limit
@@ -197,21 +197,13 @@ def newest_canonical(intervals: Sequence[RoundInterval]) -> RoundInterval | None
 
 
 def first_snapshot(shape: Survey, log_start: int, *, has_log: bool) -> SurveyedSnapshot | None:
-    """The snapshot that the log goes on from; without a log the newest one there is."""
-    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0]
+    """The snapshot that the log goes on from; without a log the newest one there is. A part of a state is no state."""
+    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
     if not has_log:
         return max(real, key=lambda one: (one.end_offset, one.epoch), default=None)
     if log_start == 0:
         return None
     return min((one for one in real if one.end_offset >= log_start), key=lambda one: one.end_offset, default=None)
-
-
-def snapshot_time_ms(snapshot: SurveyedSnapshot) -> int:
-    """The append time of the last record that a snapshot contains, as its header says; 0 where it does not."""
-    for record in snapshot.controls:
-        if record.name == "SNAPSHOT_HEADER":
-            return int(record.fields["last_contained_log_timestamp"])
-    return 0
 
 
 def _intervals(shape: Survey, plan: ClusterPlan) -> list[RoundInterval]:

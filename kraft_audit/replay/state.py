@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns
-from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
+from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay, drain
 from kraft_audit.replay.rounds import branch_voters, epoch_runs, static_voters
 from kraft_audit.replay.survey import (
     RecordWindow,
@@ -79,14 +79,14 @@ def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None
     if snapshot is not None:
         from_offset = snapshot.end_offset
         windows = snapshot_batches(sources, snapshot)
-        _drain(replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=0))
+        drain(replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=0))
     reached = from_offset
     for window in log_windows(sources, from_offset, to_offset):
         records, reached, is_last = _up_to(window, to_offset, time_ms)
-        _drain(replay.replay(records, reached))
+        drain(replay.replay(records, reached))
         if is_last:
             break
-    _drain(replay.finish(at_end=True))
+    drain(replay.finish(at_end=True))
     at = (to_offset if time_ms is None else reached) - 1
     return ClusterState(
         cluster_id=sources.plan.cluster_id,
@@ -98,36 +98,29 @@ def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None
     )
 
 
-def replay_branch(
-    sources: Sources, *, emit_from_offset: int = 0, to_offset: int | None = None, at_end: bool = True
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of every wanted `*_changes` table from `emit_from_offset` on, along one branch.
+def replay_branch(sources: Sources, *, to_offset: int | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of every wanted `*_changes` table along one branch.
 
-    It begins at the newest snapshot at or below `emit_from_offset`, else at the earliest one, else with the log.
+    It begins with the log, and where that begins after offset 0 at the earliest snapshot that it goes on from. Cleaning
+    deletes whole segments below that (KafkaRaftLog, Kafka 4.3.0), so the log mostly has records below its end.
     """
     replay = ClusterReplay(
         cluster_id=sources.plan.cluster_id,
         plan=sources.plan.number,
         tables=sources.tables,
         defaults=dict(sources.plan.defaults),
-        emit_from_offset=emit_from_offset,
     )
     epochs = sources.survey.epochs_to(sources.branch)
-    start = epochs[0].from_offset if epochs else 0
-    snapshot = _newest_usable(sources, max(emit_from_offset, start), None)
-    from_offset = start
+    from_offset, end = (epochs[0].from_offset, epochs[-1].to_offset) if epochs else (0, 0)
+    usable = usable_snapshots(sources, end if from_offset else 0)
+    snapshot = next((one for one in usable if one.end_offset >= from_offset), None)
     if snapshot is not None:
         from_offset = snapshot.end_offset
-        header_ms = next((int(c.fields["last_contained_log_timestamp"]) for c in snapshot.controls if _is_header(c)), 0)
-        windows = snapshot_batches(sources, snapshot)
-        yield from replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=header_ms)
+        windows, time_ms = snapshot_batches(sources, snapshot), snapshot.timestamp_ms or 0
+        yield from replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=time_ms)
     for window in log_windows(sources, from_offset, to_offset):
         yield from replay.replay(window.records, window.to_offset)
-    yield from replay.finish(at_end=at_end)
-
-
-def _is_header(record: Any) -> bool:
-    return bool(record.name == "SNAPSHOT_HEADER")
+    yield from replay.finish(at_end=True)
 
 
 def usable_snapshots(sources: Sources, to_offset: int, time_ms: int | None = None) -> list[SurveyedSnapshot]:
@@ -155,8 +148,7 @@ def _is_on_branch(snapshot: SurveyedSnapshot, epochs: list[Any]) -> bool:
 def _is_by(snapshot: SurveyedSnapshot, time_ms: int | None) -> bool:
     if time_ms is None:
         return True
-    times = [int(record.fields["last_contained_log_timestamp"]) for record in snapshot.controls if _is_header(record)]
-    return bool(times) and times[0] <= time_ms
+    return snapshot.timestamp_ms is not None and snapshot.timestamp_ms <= time_ms
 
 
 def snapshot_batches(sources: Sources, snapshot: SurveyedSnapshot) -> Iterator[RecordColumns]:
@@ -169,8 +161,6 @@ def snapshot_batches(sources: Sources, snapshot: SurveyedSnapshot) -> Iterator[R
 
 def log_windows(sources: Sources, from_offset: int, to_offset: int | None) -> Iterator[RecordWindow]:
     """The records of the branch, window by window."""
-    if sources.branch is None:
-        return iter(())
     return canonical_windows(
         sources.plan,
         sources.survey.path(sources.branch),
@@ -196,11 +186,6 @@ def _up_to(window: RecordWindow, to_offset: int, time_ms: int | None) -> tuple[R
     kept = {name: batch.filter(pc.less(batch.column("offset"), cut)) for name, batch in window.records.items()}
     is_last = cut < to_offset or cut <= window.to_offset
     return kept, cut if is_last else window.to_offset, is_last
-
-
-def _drain(batches: Iterator[tuple[str, pa.RecordBatch]]) -> None:
-    for _ in batches:
-        pass
 
 
 def _tables(replay: ClusterReplay, offset: int) -> dict[str, pa.Table]:

@@ -24,7 +24,7 @@ from kraft_audit.replay.reconcile import Window, windows
 from kraft_audit.replay.records import ControlRecord, RecordColumns, control_records
 from kraft_audit.replay.replica import Replica
 from kraft_audit.replay.scanner import ChangedError, ScanSettings
-from kraft_audit.replay.snapshots import Snapshot, check_copies, chunks_of, find_snapshots
+from kraft_audit.replay.snapshots import HEADER, Snapshot, check_copies, chunks_of, find_snapshots
 from kraft_codec.columns import typed_columns
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind, printable
@@ -61,6 +61,12 @@ class SurveyedSnapshot:
     epoch: int
     replicas: tuple[int, ...]
     controls: tuple[ControlRecord, ...]
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The append time of the last record that it contains, as its header says; None where it has no header."""
+        headers = (record.fields for record in self.controls if record.name == HEADER)
+        return next((int(fields["last_contained_log_timestamp"]) for fields in headers), None)
 
 
 @dataclass(slots=True)
@@ -371,6 +377,5 @@ def _columns(parts: Sequence[Records], messages: Sequence[Message]) -> RecordCol
         if message.name not in present:
             continue
         batches = [typed_columns(part.index, message) for part in parts if len(part.index.rows_of(message))]
-        if batches:
-            columns[message.name] = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        columns[message.name] = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     return columns

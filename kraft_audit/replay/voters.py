@@ -104,12 +104,9 @@ def voter_history(
         history.append(current)
     relevant = (record for record in records if record.name in _APPLY[dialect])
     for _, batch in groupby(relevant, key=_batches()):
-        changed = _after(current, batch, dialect)
-        if changed is None:
-            continue
-        if changed.voters and (current is None or _content(changed) != _content(current)):
-            history.append(changed)
-        current = changed
+        earlier, current = current, _after(current, batch, dialect)
+        if current is not None and current.voters and (earlier is None or _content(earlier) != _content(current)):
+            history.append(current)
     return history
 
 
@@ -122,7 +119,7 @@ def checkpoint_voters(
     for record in records:
         if record.name == "SNAPSHOT_HEADER":
             timestamp_ms = record.fields["last_contained_log_timestamp"]
-        current = _after(current, [record], dialect) or current
+        current = _after(current, [record], dialect)
     if current is None or not current.voters:
         return None
     source = "snapshot" if end_offset else "bootstrap"
@@ -258,7 +255,7 @@ def _is_one_batch(record: ControlRecord, following: ControlRecord) -> bool:
 
 
 def _after(before: VoterSet | None, batch: Iterable[ControlRecord], dialect: Dialect) -> VoterSet | None:
-    """The set after one control batch; None where the batch leaves it as it was."""
+    """The set after one control batch."""
     current = before
     for record in batch:
         apply = _APPLY[dialect].get(record.name)
@@ -271,7 +268,7 @@ def _after(before: VoterSet | None, batch: Iterable[ControlRecord], dialect: Dia
                 timestamp_ms=record.timestamp_ms,
                 source="log",
             )
-    return None if current is before else current
+    return current
 
 
 def _kraft_version(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:

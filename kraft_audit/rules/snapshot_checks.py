@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns, between, end_of
-from kraft_audit.replay.replay import ClusterReplay
+from kraft_audit.replay.replay import ClusterReplay, drain
 from kraft_audit.replay.survey import SurveyedSnapshot
 from kraft_audit.rules.history import CONTRACTS, SnapshotCheck
 
@@ -58,9 +58,7 @@ class StateComparison:
     def start(self, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
         """Begins at a snapshot's state instead of an empty one."""
         self._fed_to = snapshot.end_offset
-        _drain(
-            self._replay.load_snapshot(windows, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0)
-        )
+        drain(self._replay.load_snapshot(windows, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0))
 
     def feed(
         self,
@@ -79,21 +77,16 @@ class StateComparison:
             if snapshot.source in self._done or not position <= snapshot.end_offset <= end:
                 continue
             self._done.add(snapshot.source)
-            _drain(self._replay.replay(between(records, position, snapshot.end_offset), snapshot.end_offset))
-            _drain(self._replay.finish(at_end=True))
+            drain(self._replay.replay(between(records, position, snapshot.end_offset), snapshot.end_offset))
+            drain(self._replay.finish(at_end=True))
             position = snapshot.end_offset
             other = self._new()
             where = {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch, "timestamp_ms": 0}
-            _drain(other.load_snapshot(windows(snapshot.source), **where))
+            drain(other.load_snapshot(windows(snapshot.source), **where))
             differences = tuple(_differences(self._replay, other))
             self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
-        _drain(self._replay.replay(between(records, position, end), end))
+        drain(self._replay.replay(between(records, position, end), end))
         self._fed_to = end
-
-
-def _drain(rows: Iterator[Any]) -> None:
-    for _ in rows:
-        pass
 
 
 def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str]:

@@ -65,6 +65,14 @@ BAD = {
         "clusters[1].name: 'a': expected a name that no other cluster has (clusters[0] has it)",
     ),
     "a default is a list": (f"lake: x\n{ONE}, defaults: {{a: [1]}}}}", "clusters[0].defaults.a: [1]: expected text"),
+    "a default is no number": (
+        f"lake: x\n{ONE}, defaults: {{min.insync.replicas: two}}}}",
+        "expected min.insync.replicas to be a number of replicas, 1 or more",
+    ),
+    "a default names no voters": (
+        f"lake: x\n{ONE}, defaults: {{controller.quorum.voters: 'node-1:9093'}}}}",
+        "expected controller.quorum.voters to be ids of voters or id@host:port",
+    ),
     "same key twice": (f"lake: x\nlake: y\n{ONE}}}", "line 2: \"key 'lake' twice\": expected YAML"),
     "no YAML": ("lake: [", "line 1: "),
     "a Python object": ("!!python/object/apply:os.system [ls]", "line 1: "),

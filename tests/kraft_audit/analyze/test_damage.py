@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft_audit.replay import emit
-from kraft_codec.batch import write_batch
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX
+from kraft_codec.batch import HEADER_BYTES, write_batch
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import snapshot_name
 
@@ -190,6 +191,37 @@ def test_the_last_batch_alone_behind_zeros(tmp_path: Path, reading: Any, node: A
     cut = reading.of(node(tmp_path / "cut", 1, content[:-1]))
     assert cut["captures"][0]["batch_count"] == 3
     assert cut["captures"][0]["log_end_offset"] == 3
+
+
+@pytest.mark.parametrize("lost_bytes", [0, 1])
+def test_a_batch_that_is_longer_than_what_is_read_at_a_time(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, lost_bytes: int
+) -> None:
+    before = len(usual_log.content)
+    long = usual_log.append(*[bytes(100_000)] * (CHUNK_BYTES_MAX // 100_000 + 1))
+    assert len(long) > CHUNK_BYTES_MAX
+    usual_log.topic("behind")
+    content = usual_log.content if not lost_bytes else usual_log.content[: before + len(long) - lost_bytes]
+    tables = reading.of(node(tmp_path, 1, content), tables=("batches", "captures", "decode_errors"))
+    assert tables["captures"][0]["batch_count"] == len(usual_log.batches) - 2 * lost_bytes
+    torn = [row for row in tables["decode_errors"] if row["reason"] == "TORN_TAIL"]
+    assert [(row["position"], row["length_bytes"]) for row in torn] == [(before, len(long) - 1)] * lost_bytes
+
+
+@pytest.mark.parametrize(("false_count", "is_found"), [(10, True), (40, False)])
+def test_the_search_behind_damage_ends_when_false_headers_have_cost_enough(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, false_count: int, is_found: bool
+) -> None:
+    """Headers that each claim the MiB behind them: 18 MiB of CRC are granted, and what is left then is all damage."""
+    first, last = usual_log.batches[0], usual_log.batches[1]
+    claim = bytearray(HEADER_BYTES)
+    claim[0:8], claim[8:12], claim[16] = (1).to_bytes(8, "big"), (1 << 20).to_bytes(4, "big"), 2
+    damage = b"\xff" * HEADER_BYTES + bytes(claim) * false_count + bytes(1 << 20)
+    tables = reading.of(node(tmp_path, 1, first + damage + last))
+    (told,) = tables["decode_errors"]
+    lost = len(damage) if is_found else len(damage) + len(last)
+    assert (told["position"], told["length_bytes"]) == (len(first), lost)
+    assert tables["captures"][0]["batch_count"] == 1 + is_found
 
 
 def test_a_gap_is_told_once_and_reading_goes_on(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:

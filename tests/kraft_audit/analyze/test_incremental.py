@@ -2,109 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft_audit.replay import presence
-from kraft_audit.replay.plan import BatchKey, ClusterPlan, FilePlan, FileScan, ReplicaPlan
 from kraft_audit.replay.scanner import ChangedError
-from kraft_codec.redaction import Redactor
-from kraft_codec.tables import BATCHES
+from kraft_codec.files import QuorumState
+from tests.kraft_audit.analyze.lake import KEY_COLUMNS, Lake, held
 
-KEY = b"k" * 32
-
-
-class Lake:
-    """What a lake keeps between plans, in memory: the ledger of files, the rows, the redaction state."""
-
-    def __init__(self, reading: Any) -> None:
-        self.reading = reading
-        self.number = 0
-        self.files: dict[tuple[str, str], dict[str, Any]] = {}
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("batches", "records", "decode_errors")}
-        self.asked: list[tuple[int, int]] = []
-        self.short_values: dict[str, list[str]] = {}
-        self.captures: list[dict[str, Any]] = []
-
-    def run(self, path: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
-        """One plan over everything below a path, as it is now."""
-        self.number += 1
-        plan = self.plan(self.reading.plan(path))
-        redactor = Redactor(KEY, self.short_values)
-        tables = self.reading.tables(plan, known=self, redactor=redactor, **options)
-        for name in self.rows:
-            self.rows[name] += tables[name]
-        for row in tables["files"]:
-            self.files[row["path"], row["file_name"]] = row
-        self.short_values = redactor.short_values()
-        self.captures = tables["captures"]
-        return tables
-
-    def plan(self, plan: ClusterPlan) -> ClusterPlan:
-        log = [row for row in self.rows["batches"] if row["source"] == "log" and row["valid"]]
-        sources = {row["source"] for row in self.rows["batches"]} - {"log"}
-        return replace(
-            plan,
-            number=self.number,
-            replicas=tuple(self.replica(replica) for replica in plan.replicas),
-            decoded_to=max((row["last_offset"] + 1 for row in log), default=0),
-            known_sources=tuple(sorted(sources)),
-        )
-
-    def replica(self, replica: ReplicaPlan) -> ReplicaPlan:
-        names = {file.name for file in replica.files}
-        gone = [
-            FilePlan(name, row["kind"], row["base_offset"], row["epoch"], row["size_bytes"], row["mtime_ms"], scan(row))
-            for (path, name), row in sorted(self.files.items())
-            if path == replica.path and name not in names and row["present"]
-        ]
-        files = tuple(self.file(replica.path, file) for file in replica.files)
-        return replace(replica, files=files, gone_files=tuple(gone))
-
-    def file(self, path: str, file: FilePlan) -> FilePlan:
-        row = self.files.get((path, file.name))
-        return file if row is None or not row["present"] else replace(file, earlier=scan(row))
-
-    def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
-        self.asked.append((from_offset, to_offset))
-        newest: dict[Any, dict[str, Any]] = {}
-        for row in self.rows["batches"]:
-            if row["source"] == "log" and row["valid"] and from_offset <= row["base_offset"] < to_offset:
-                key = tuple(row[name] for name in ("node_id", "directory_id", *KEY_COLUMNS))
-                newest[key] = row
-        return pa.Table.from_pylist(list(newest.values()), schema=BATCHES.schema)
-
-
-KEY_COLUMNS = ("base_offset", "last_offset", "leader_epoch", "crc")
-
-
-def scan(row: dict[str, Any]) -> FileScan:
-    last = None
-    if row["last_position"] is not None:
-        names = ("last_position", "last_base_offset", "last_offset", "last_leader_epoch", "last_crc")
-        last = BatchKey(*(row[name] for name in names))
-    names = ("batch_count", "record_count", "damage_count", "bytes_quarantined", "bytes_unread")
-    return FileScan(row["size_bytes"], row["mtime_ms"], row["scanned_to"], last, *(row[name] for name in names))
-
-
-def held(rows: list[dict[str, Any]], node_id: int) -> set[tuple[int, ...]]:
-    current: set[tuple[int, ...]] = set()
-    for row in rows:
-        if row["node_id"] == node_id and row["source"] == "log":
-            batch = tuple(row[name] for name in KEY_COLUMNS)
-            if row["status"] == "present":
-                assert batch not in current
-                current.add(batch)
-            else:
-                current.remove(batch)
-    return current
+OTHER_CLUSTER = "O" * 22
 
 
 def test_unchanged_gives_nothing(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
@@ -296,6 +208,122 @@ def test_a_rolled_segment(tmp_path: Path, reading: Any, node: Any, usual_log: An
     again = lake.run(tmp_path)
     assert [row["file_name"] for row in again["batches"]] == [f"__cluster_metadata-0/{roll:020d}.log"]
     assert again["decode_errors"] == []
+
+
+@pytest.mark.parametrize("cut_in", [2, 1])
+def test_a_cut_in_one_segment_leaves_those_before_it(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, cut_in: int
+) -> None:
+    """All is read again then, and what stands in front of the cut as it stood before is no news."""
+    batches = usual_log.batches
+    parts = {base: batches[base : base + 5] for base in (0, 5, 10)}
+    node(tmp_path, 1, {base: b"".join(part) for base, part in parts.items()})
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    parts[5 * cut_in] = parts[5 * cut_in][:-2]
+    folder = node(tmp_path, 1, {base: b"".join(part) for base, part in parts.items()})
+    for base in range(5 * (cut_in + 1), 15, 5):
+        (folder / "__cluster_metadata-0" / f"{base:020d}.log").unlink()
+    again = lake.run(tmp_path)
+    cut = range(5 * cut_in + 3, 15)
+    assert [(row["base_offset"], row["status"]) for row in again["batches"]] == [(at, "truncated") for at in cut]
+    assert again["decode_errors"] == []
+    (capture,) = again["captures"]
+    assert (capture["log_start_offset"], capture["log_end_offset"]) == (0, cut.start)
+    assert capture["batch_count"] == cut.start
+
+
+def test_an_earlier_segment_that_grew_is_told_as_if_all_were_read_at_once(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    parts = {0: b"".join(usual_log.batches[:5]), 5: b"".join(usual_log.batches[5:])}
+    node(tmp_path, 1, parts)
+    lake = Lake(reading)
+    assert lake.run(tmp_path)["decode_errors"] == []
+    node(tmp_path, 1, {**parts, 0: parts[0] + bytes(100)})
+    again, at_once = lake.run(tmp_path), reading.of(tmp_path)
+    names = ("file_name", "position", "length_bytes", "reason")
+    assert [[row[name] for name in names] for row in again["decode_errors"]] == [
+        ["__cluster_metadata-0/00000000000000000000.log", len(parts[0]), 100, "ZERO_TAIL"]
+    ]
+    assert again["batches"] == []
+    names = ("log_start_offset", "log_end_offset", "reachable_end_offset", "batch_count", "bytes_unread")
+    assert [again["captures"][0][name] for name in names] == [at_once["captures"][0][name] for name in names]
+
+
+def test_a_segment_that_comes_late_is_read_with_all_behind_it(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    """A copy that was not finished when it was first read."""
+    parts = {0: b"".join(usual_log.batches[:5]), 5: b"".join(usual_log.batches[5:])}
+    node(tmp_path, 1, {5: parts[5]})
+    lake = Lake(reading)
+    assert lake.run(tmp_path)["captures"][0]["log_start_offset"] == 5
+    node(tmp_path, 1, parts)
+    again = lake.run(tmp_path)
+    assert [(row["base_offset"], row["status"]) for row in again["batches"]] == [(at, "present") for at in range(5)]
+    assert again["captures"][0]["log_start_offset"] == 0
+    assert again["decode_errors"] == []
+
+
+@pytest.mark.parametrize("length", [None, 50])
+def test_a_known_segment_that_goes_before_its_news_is_read(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, length: int | None
+) -> None:
+    """Deleted or cut between plan and reading: told, and what was known of it is not said to be truncated."""
+    folder = node(tmp_path, 1, usual_log.content)
+    lake = Lake(reading)
+    lake.run(tmp_path)
+    node(tmp_path, 1, usual_log.content + usual_log.topic("news"))
+    plan = lake.plan(reading.plan(tmp_path))
+    segment = folder / "__cluster_metadata-0" / "00000000000000000000.log"
+    if length is None:
+        segment.unlink()
+    else:
+        os.truncate(segment, length)
+    tables = reading.tables(plan, known=lake)
+    (damage,) = tables["decode_errors"]
+    assert (damage["reason"], damage["length_bytes"]) == ("CHANGED_DURING_READ", len(usual_log.content))
+    assert tables["batches"] == tables["records"] == []
+
+
+def test_an_empty_segment_is_the_end_of_the_log(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
+    """Kafka has rolled, and written nothing into the new segment yet."""
+    roll = usual_log.next_offset
+    node(tmp_path, 1, {0: usual_log.content, roll: b""})
+    lake = Lake(reading)
+    first = lake.run(tmp_path)
+    assert first["decode_errors"] == []
+    assert first["captures"][0]["log_end_offset"] == roll
+    node(tmp_path, 1, {0: usual_log.content, roll: usual_log.topic("first-of-the-segment")})
+    again = lake.run(tmp_path)
+    assert again["decode_errors"] == []
+    assert [row["base_offset"] for row in again["batches"]] == [roll]
+
+
+def test_an_unfinished_snapshot_is_not_told_again_beside_a_new_segment(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    part = "00000000000000000005-0000000001-{}.checkpoint.part"
+    node(tmp_path, 1, usual_log.content, files={part.format(1): b"half"})
+    lake = Lake(reading)
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["SNAPSHOT_UNFINISHED"]
+    content, roll = usual_log.content, usual_log.next_offset
+    node(tmp_path, 1, {0: content, roll: usual_log.topic("next")}, files={part.format(2): b"another"})
+    (told,) = lake.run(tmp_path)["decode_errors"]
+    assert (told["reason"], told["file_name"].endswith(part.format(2))) == ("SNAPSHOT_UNFINISHED", True)
+
+
+def test_a_foreign_replica_that_has_not_changed_is_not_refused_again(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    state = QuorumState(0, 1, 1, -1, cluster_id=OTHER_CLUSTER, current_voters=(1,))
+    node(tmp_path, 1, usual_log.content, state=state)
+    lake = Lake(reading)
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["CLUSTER_MISMATCH"]
+    assert lake.run(tmp_path)["decode_errors"] == []
+    node(tmp_path, 1, usual_log.content + usual_log.topic("news"), state=state)
+    assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["CLUSTER_MISMATCH"]
 
 
 def test_planned_bytes_or_nothing(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:

@@ -126,6 +126,18 @@ def test_a_file_that_is_gone_before_it_is_read(tmp_path: Path, reading: Any, nod
     assert unread == {1: len(parts[5]), 2: 0}
 
 
+def test_a_folder_that_is_another_nodes_by_the_time_it_is_read(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    folder = node(tmp_path, 1, usual_log.content)
+    plan = reading.plan(tmp_path)
+    (folder / "meta.properties").write_bytes((node(tmp_path, 2, usual_log.content) / "meta.properties").read_bytes())
+    told = [row for row in reading.tables(plan)["decode_errors"] if row["reason"] == "CHANGED_DURING_READ"]
+    assert len(told) == 1
+    assert "says node 2" in told[0]["detail"]
+    assert "planned as node 1" in told[0]["detail"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     folder = node(tmp_path, 1, usual_log.content)

@@ -1,4 +1,4 @@
-"""Who holds what: divergence, branches, foreign replicas, snapshots, plans."""
+"""Who holds what: divergence, branches, foreign replicas, plans."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from kraft_audit.replay.plan import Selection, from_json, to_json
 from kraft_audit.replay.planning import plan_cluster
 from kraft_audit.replay.replica import odd_epoch_start
-from kraft_audit.replay.survey import canonical_windows, snapshot_windows, survey
+from kraft_audit.replay.survey import canonical_windows, survey
 from kraft_codec.errors import InputError
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.files import QuorumState
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
 from kraft_codec.uuids import uuid_text
+from tests.kraft_audit.analyze.test_snapshots import snapshot_of
 
 OTHER_CLUSTER = uuid_text(b"another-cluster!")
 KEY = b"k" * 32
@@ -184,6 +185,20 @@ def test_a_foreign_replica_is_refused(tmp_path: Path, reading: Any, node: Any, u
     assert {row["node_id"] for row in reading.tables(expected)["batches"]} == {3}
 
 
+def test_a_replica_that_names_another_cluster_twice_is_refused_once(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    node(tmp_path, 1, usual_log.content)
+    state = QuorumState(0, 1, 1, -1, cluster_id=OTHER_CLUSTER, current_voters=(1,))
+    node(tmp_path, 2, usual_log.content, cluster_id=OTHER_CLUSTER, state=state)
+    plan = plan_cluster([str(tmp_path)], open_storage=open_storage, captured_at_ms=5, name="payments")
+    (damage,) = reading.tables(plan)["decode_errors"]
+    refused = {row["node_id"]: row["accepted"] for row in reading.tables(plan)["captures"]}
+    assert refused[damage["node_id"]] is False
+    assert sorted(refused.values()) == [False, True]
+    assert (damage["reason"], damage["file_name"]) == ("CLUSTER_MISMATCH", "meta.properties")
+
+
 def test_a_path_with_two_clusters_is_two_plans(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     node(tmp_path / "a", 1, usual_log.content)
     usual_log.topic("other")
@@ -211,97 +226,6 @@ def test_quorum_state_of_another_cluster(tmp_path: Path, reading: Any, node: Any
     tables = reading.of(tmp_path)
     assert [row["reason"] for row in tables["decode_errors"]] == ["CLUSTER_MISMATCH"]
     assert tables["batches"] == []
-
-
-def snapshot_of(log_type: Any, epoch: int, topics: int, *, header: bool = True, footer: bool = True) -> bytes:
-    log = log_type(epoch=epoch)
-    if header:
-        log.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
-    for number in range(topics):
-        log.topic(f"kept-{number}")
-    if footer:
-        log.control("SNAPSHOT_FOOTER", {"version": 0})
-    return bytes(log.content)
-
-
-@pytest.mark.parametrize("complete_on", [1, 2])
-def test_one_complete_copy_of_a_snapshot_is_decoded(
-    tmp_path: Path, reading: Any, node: Any, usual_log: Any, complete_on: int
-) -> None:
-    name = snapshot_name(13, 1)
-    for number in (1, 2):
-        snapshot = snapshot_of(type(usual_log), 1, 3, footer=number == complete_on)
-        node(tmp_path, number, usual_log.content, files={name: snapshot})
-    tables = reading.of(tmp_path)
-    source = name.removesuffix(".checkpoint")
-    rows = [row for row in tables["records"] if row["source"] == source]
-    assert [row["record_type"] for row in rows] == ["SNAPSHOT_HEADER", *["TOPIC_RECORD"] * 3, "SNAPSHOT_FOOTER"]
-    (damage,) = tables["decode_errors"]
-    assert (damage["reason"], damage["node_id"]) == ("SNAPSHOT_INCOMPLETE", 3 - complete_on)
-    assert damage["detail"] == "no snapshot footer"
-    ends = {row["node_id"]: (row["snapshot_end_offset"], row["snapshot_count"]) for row in tables["captures"]}
-    assert ends == {complete_on: (13, 1), 3 - complete_on: (None, 0)}
-    held = [(row["node_id"], row["base_offset"]) for row in tables["batches"] if row["source"] == source]
-    assert len(held) == 9
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "SNAPSHOT_INCOMPLETE"),
-        (b"\x00" * 100, "ZERO_TAIL"),
-        (b"garbage" * 30, "BAD_LENGTH"),
-    ],
-)
-def test_a_broken_snapshot(
-    tmp_path: Path, reading: Any, node: Any, usual_log: Any, content: bytes, reason: str
-) -> None:
-    tables = reading.of(node(tmp_path, 1, usual_log.content, files={snapshot_name(13, 1): content}))
-    assert reason in {row["reason"] for row in tables["decode_errors"]}
-    assert {row["source"] for row in tables["records"]} == {"log"}
-
-
-def test_an_unfinished_and_a_missing_snapshot(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
-    part = "00000000000000000005-0000000001-123456.checkpoint.part"
-    tail = b"".join(usual_log.batches[5:])
-    tables = reading.of(node(tmp_path, 1, {5: tail}, files={part: b"half"}))
-    assert sorted(row["reason"] for row in tables["decode_errors"]) == ["SNAPSHOT_MISSING", "SNAPSHOT_UNFINISHED"]
-    assert tables["captures"][0]["log_start_offset"] == 5
-
-
-def test_a_snapshot_of_another_epoch_than_its_name(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
-    snapshot = snapshot_of(type(usual_log), 4, 1)
-    tables = reading.of(node(tmp_path, 1, usual_log.content, files={snapshot_name(13, 1): snapshot}))
-    assert [(row["reason"], "name says 1" in row["detail"]) for row in tables["decode_errors"]] == [("BAD_FILE", True)]
-
-
-def test_bootstrap_files_of_different_content_are_all_kept(
-    tmp_path: Path, reading: Any, node: Any, usual_log: Any
-) -> None:
-    for number in (1, 2, 3):
-        folder = node(tmp_path, number, usual_log.content)
-        content = snapshot_of(type(usual_log), 0, 1 if number < 3 else 2)
-        (folder / "bootstrap.checkpoint").write_bytes(content)
-    tables = reading.of(tmp_path)
-    sources = sorted({row["source"] for row in tables["records"]} - {"log"})
-    assert len(sources) == 2
-    assert all(source.startswith("bootstrap-") for source in sources)
-    # They come before the log, so that short secrets are numbered in the order of time.
-    assert tables["records"][0]["source"] in sources
-
-
-def test_the_records_of_one_snapshot(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
-    snapshot = snapshot_of(type(usual_log), 1, 4)
-    node(tmp_path, 1, usual_log.content, files={snapshot_name(13, 1): snapshot})
-    plan = reading.plan(tmp_path)
-    (found,) = reading_of(plan).snapshots
-    assert (found.end_offset, found.epoch, [one.name for one in found.controls]) == (
-        13,
-        1,
-        ["SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"],
-    )
-    (window,) = snapshot_windows(plan, found.source, open_storage=open_storage, redactor=Redactor(KEY))
-    assert window.records["TopicRecord"].column("name").to_pylist() == [f"kept-{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("node_ids", [None, (1,), (3,)])

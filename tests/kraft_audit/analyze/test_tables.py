@@ -113,6 +113,20 @@ def typed(reading: Any, path: Path, record_type: str, **options: Any) -> list[di
     return found
 
 
+def test_a_selection_of_offsets_gives_the_records_within_it(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any
+) -> None:
+    """Bounds inside a batch cut it."""
+    usual_log.append(*[write_metadata_value("TopicRecord", 0, {"name": f"many-{number}"}) for number in range(5)])
+    folder = node(tmp_path, 1, usual_log.content)
+    whole = typed(reading, folder, "TOPIC_RECORD")
+    end = usual_log.next_offset
+    for bounds in ((end - 4, end - 1), (None, end - 2), (3, None), (3, 4)):
+        kept = typed(reading, folder, "TOPIC_RECORD", selection=Selection(*bounds))
+        assert kept == [row for row in whole if (bounds[0] or 0) <= row["offset"] < (bounds[1] or end)]
+        assert kept
+
+
 def test_every_record_type_as_columns(samples: Path, reading: Any) -> None:
     """The typed fields say what the JSON says, in every version of every type."""
     folder = samples / "crafted" / "all-records-all-versions"

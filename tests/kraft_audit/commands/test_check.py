@@ -122,8 +122,15 @@ def test_the_static_default_counts(kraft_audit) -> None:
     assert {row["effective_min_isr"] for row in rows} == {1}
     two = json.loads(kraft_audit("state", "samples/mini-3.9.2", *options, "--default", "min.insync.replicas=2").out)
     assert [row["effective_min_isr"] for row in two["partitions"]] == [min(2, len(row["replicas"])) for row in rows]
-    for wrong in ("min.insync.replicas", "min.insync.replicas=x", "=2"):
-        assert kraft_audit("check", ELR, "--default", wrong).code == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["min.insync.replicas", "min.insync.replicas=x", "min.insync.replicas=0", "=2"]
+    + [f"controller.quorum.voters={voters}" for voters in ("", "a@b:1", "1@a:1,", "1@a:1;x", "-1")],
+)
+def test_a_static_default_that_cannot_be_used(kraft_audit, wrong: str) -> None:
+    assert kraft_audit("check", ELR, "--default", wrong).code == 2
 
 
 def test_an_evidence_pack_can_be_checked_later(kraft_audit, tmp_path: Path) -> None:

@@ -66,10 +66,26 @@ def test_only_what_lies_above_the_leader_change_counts() -> None:
     leads = {1: 1, 2: 2}
     older = ((1, 0, 9),)
     newer = ((1, 0, 9), (2, 9, 10))
+    of_three = interval(disk(2, newer, leads, (2, 2)), disk(3, older, leads, (2, 2)))
+    assert (of_three.low, of_three.low_epoch) == (9, 1)  # nodes 1 and 2 had it in epoch 1: of 2 node 3 has nothing yet
     both = interval(disk(2, newer, leads, (2, 2)), disk(3, newer, leads, (2, 2)))
     assert (both.low, both.low_epoch) == (10, 2)
     of_five = interval(disk(2, newer, leads, (2, 2), FIVE), disk(3, older, leads, (2, 2), FIVE))
     assert of_five.low == 0  # figure 8: what epoch 1 wrote is on three of five, of whom node 3 may have it in epoch 2
+
+
+@pytest.mark.parametrize(("follower_end", "low"), [(10, (9, 1)), (11, (9, 1)), (12, (12, 2))])
+def test_data_ahead_of_the_leader_change_is_proven_with_it(follower_end: int, low: tuple[int, int]) -> None:
+    """Kafka 3.5.2 wrote data at 9 and 10, the LeaderChange of epoch 2 at 11: without it nothing of epoch 2 counts."""
+
+    def follower(node_id: int, end: int) -> Replica:
+        found = disk(node_id, ((1, 0, 9), (2, 9, end)), {1: 1, 2: 2}, (2, 2))
+        assert found.branch is not None
+        leaders = {**found.branch.leaders, 2: LeaderStart(2, 11, 2)}
+        return replace(found, branch=replace(found.branch, leaders=leaders))
+
+    found = interval(follower(2, 13), follower(3, follower_end))
+    assert (found.low, found.low_epoch) == low
 
 
 def test_rule_b_counts_a_leader_that_was_not_captured_for_all_that_anyone_holds() -> None:
@@ -369,3 +385,19 @@ def test_a_leader_of_whose_set_nothing_is_known_is_known_by_its_id_alone(directo
     """The first set that is known came after the election: which disk of node 3 led, its id does not tell."""
     later = voters(6, 1, 1, 2, 3, static=not directories)
     assert interval(disk(1, ((1, 0, 9),), {1: 3}, (1, 3), later)).low == low
+
+
+def test_where_no_voter_set_is_known_nothing_is_excluded() -> None:
+    """The first set that the log tells is on one of three disks; who voted on the records below it nobody knows."""
+
+    def high(*before: VoterSet) -> int | None:
+        replicas = []
+        for number, end in ((1, 9), (2, 3), (3, 3)):
+            one = disk(number, ((1, 0, end),), {1: 1}, (1, 1))
+            assert one.branch is not None
+            told = (*before, voters(5, 1, 1, 2, 3)) if end > 5 else before
+            replicas.append(replace(one, branch=replace(one.branch, voter_sets=told)))
+        return interval(*replicas).high
+
+    assert high() == 5
+    assert high(THREE) == 3

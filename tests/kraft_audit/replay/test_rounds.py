@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,10 +29,11 @@ from kraft_audit.replay.rounds import (
 )
 from kraft_audit.replay.survey import BranchEpoch, Survey, SurveyedSnapshot, survey
 from kraft_audit.replay.tables import SILVER, silver_batch
+from kraft_codec.files import QuorumState
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage import open_storage
-from tests.kraft_audit.analyze.conftest import Log, write_node
+from tests.kraft_audit.analyze.conftest import CLUSTER_ID, Log, write_node
 
 WIDE = {
     "00-formatted-not-started": "no upper bound: no record was captured",
@@ -203,6 +205,24 @@ def test_the_canonical_log_is_told_first_though_another_goes_on_from_it() -> Non
     assert [(end.branch, end.end_offset) for end in _tips(found, [0, 1])] == [(1, 20), (2, 30), (4, 45)]
     assert [end.branch for end in _tips(found, [0, 1, 2])] == [2, 4]
     assert [end.branch for end in _tips(found, [])] == [2, 4]
+
+
+@pytest.mark.parametrize("declared", ["3,1,2", "1@c-1:9093,2@c-2:9093,3@c-3:9093", " 1@[::1]:9093 , 2, 3 "])
+def test_voters_that_are_configured_come_before_those_that_a_disk_names(tmp_path: Path, declared: str) -> None:
+    """controller.quorum.voters (QuorumConfig, Kafka 4.3.0); the quorum-state is of a time with fewer voters."""
+    log = Log()
+    log.lead(1, epoch=1)
+    state = QuorumState(0, 1, 1, -1, cluster_id=CLUSTER_ID, current_voters=(1, 2))
+    write_node(tmp_path, 1, log.content, state=state)
+    plan, found = surveyed(tmp_path)
+
+    def sets(plan: ClusterPlan) -> list[tuple[str, list[int]]]:
+        rows = quorum_rows(found, plan)["voter_sets"]
+        return [(row["source"], [voter["voter_id"] for voter in row["voters"]]) for row in rows]
+
+    assert sets(plan) == [("static", [1, 2])]
+    with_default = replace(plan, defaults=(("controller.quorum.voters", declared),))
+    assert sets(with_default) == [("static", [1, 2, 3])]
 
 
 def kip856_change(name: str, offset: int, voter_id: int, disk: int) -> ControlRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ from kraft_audit.replay.describe import describe_partition, describe_topics
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
 from kraft_audit.replay.rounds import committed_intervals
-from kraft_audit.replay.snapshot_checks import snapshot_comparisons
 from kraft_audit.replay.state import ClusterState, Sources, replay_branch, state_at
 from kraft_audit.replay.survey import survey
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
-from kraft_codec.uuids import uuid_text
 from tests.kraft_audit.analyze.conftest import Log, write_node
 
 
@@ -130,47 +127,32 @@ def test_leaderless_partition_in_a_reassignment() -> None:
     )
 
 
-@pytest.mark.slow
-def test_every_snapshot_is_the_replay_up_to_it(oracles: list[Any]) -> None:
-    compared = 0
-    for oracle in oracles:
-        if oracle.folder.name == "crafted":
-            continue
-        for comparison in snapshot_comparisons(sources_of(oracle.folder)):
-            assert comparison.differences == (), (oracle.folder.name, comparison.source)
-            compared += 1
-    assert compared >= 2
-
-
-@pytest.mark.parametrize(("lost", "told"), [(None, 0), (6, 1)])
-def test_a_log_that_begins_with_a_snapshot_is_compared_from_there(tmp_path: Path, lost: int | None, told: int) -> None:
-    """What was cleaned away the first snapshot tells; a topic that the next one lacks is told as a difference."""
-
-    def snapshot(end_offset: int, without: int | None = None) -> dict[str, bytes]:
-        content = Log()
-        content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
-        for number in range(1, end_offset):
-            if number != without:
-                content.topic(f"topic-{number}")
-        content.control("SNAPSHOT_FOOTER", {"version": 0})
-        return {snapshot_name(end_offset, 1): content.content}
-
-    log = Log()
+def cleaned_log(folder: Path, begins_at: int, snapshot_end: int) -> Sources:
+    """A log of topics 1 to 11 at their offsets that begins at `begins_at`, and a snapshot with those below its end."""
+    log, snapshot = Log(), Log()
     log.lead(1, epoch=1)
+    snapshot.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
     for number in range(1, 12):
         log.topic(f"topic-{number}")
-    write_node(tmp_path, 1, {4: b"".join(log.batches[4:])}, files=snapshot(4) | snapshot(9, lost))
-    (compared,) = snapshot_comparisons(replace(sources_of(tmp_path), branch=0))
-    assert (compared.end_offset, len(compared.differences)) == (9, told)
-    topic_id = uuid_text(f"topic-{lost}".encode().ljust(16, b"."))
-    assert all(topic_id in line for line in compared.differences)
+        if number < snapshot_end:
+            snapshot.topic(f"topic-{number}")
+    snapshot.control("SNAPSHOT_FOOTER", {"version": 0})
+    segments = {begins_at: b"".join(log.batches[begins_at:])}
+    write_node(folder, 1, segments, files={snapshot_name(snapshot_end, 1): snapshot.content})
+    return sources_of(folder)
 
 
-def test_another_state_in_a_snapshot_is_told(elr: Sources) -> None:
-    """The two snapshots under each other's offset: what happened between them is what differs."""
-    first, second = sorted((s for s in elr.survey.snapshots if s.end_offset), key=lambda s: s.end_offset)[:2]
-    swapped = [replace(first, end_offset=second.end_offset), replace(second, end_offset=first.end_offset)]
-    wrong = replace(elr, survey=replace(elr.survey, snapshots=swapped))
-    told = [line for comparison in snapshot_comparisons(wrong) for line in comparison.differences]
-    assert told
-    assert all(" is " in line or "snapshot" in line for line in told)
+@pytest.mark.parametrize(("begins_at", "snapshot_end"), [(4, 4), (4, 9), (0, 9)])
+def test_a_branch_is_replayed_from_the_snapshot_that_its_log_goes_on_from(
+    tmp_path: Path, begins_at: int, snapshot_end: int
+) -> None:
+    """Whether the log begins at the snapshot's end or, cleaned up by segments, below it: no topic is missing."""
+    sources = cleaned_log(tmp_path, begins_at, snapshot_end)
+    rows = [row for name, batch in replay_branch(sources) if name == "topic_changes" for row in batch.to_pylist()]
+    assert sorted(row["topic"] for row in rows) == sorted(f"topic-{number}" for number in range(1, 12))
+    told = {row["topic"]: (row["from_offset"], row["cause"] == "snapshot") for row in rows}
+    kept_to = snapshot_end if begins_at else 0
+    assert told == {
+        f"topic-{number}": (kept_to - 1, True) if number < kept_to else (number, False) for number in range(1, 12)
+    }
+    assert {row["timestamp_ms"] for row in rows if row["cause"] == "snapshot"} == ({7} if begins_at else set())
