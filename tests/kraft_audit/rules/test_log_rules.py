@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.rules.canonical import canonical_log
 from kraft_audit.rules.history import SnapshotCheck
 from kraft_audit.rules.model import Severity, Status
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder, directory
@@ -360,3 +361,28 @@ def test_kq019_is_undecided_where_the_log_ends_before_the_snapshot(build: Histor
     build.watermark(40, None, end=40)
     (finding,) = build.findings("KQ019")
     assert (finding.status, finding.from_offset) == (Status.UNDECIDED, 90)
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        [(10, 19, 1)],
+        [(5, 14, 1)],
+        [(20, 24, 1), (25, 29, 1)],
+        [(10, 12, 1), (13, 24, 1)],
+        [(10, 14, 1), (15, 24, 2), (25, 29, 2)],
+    ],
+    ids=["at the same offsets", "reaching back", "in pieces", "in pieces that reach on", "of two epochs"],
+)
+def test_a_later_epoch_overwrites_where_no_epoch_is_told(
+    build: HistoryBuilder, stale: list[tuple[int, int, int]]
+) -> None:
+    """A disk that is copied while it is cut holds both: what the last leader had and wrote is the log (KIP-595)."""
+    written = [(0, 4, 0), (5, 9, 0), (10, 19, 3), (20, 29, 3)]
+    build.voters(1, 2, 3)
+    for first, last, epoch in [*written, *stale]:
+        build.batch(1, first, last, epoch)
+    build.capture(1, 30, epoch=3).watermark(0, None, end=30, epoch=3)
+    log = canonical_log(build.history())
+    columns = (log.base_offset, log.last_offset, log.leader_epoch)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == written
