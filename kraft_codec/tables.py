@@ -321,8 +321,6 @@ def slices(batch: pa.RecordBatch, max_rows: int = MAX_BATCH_ROWS) -> Iterable[pa
 
 
 def _to_array(value: Any, type_: pa.DataType, row_count: int) -> pa.Array:
-    if isinstance(value, pa.ChunkedArray):
-        value = value.combine_chunks()
     if isinstance(value, pa.Array):
         return value if value.type == type_ else value.cast(type_)
     if isinstance(value, np.ndarray):

@@ -6,6 +6,7 @@ watermark says that the canonical log ends: equal keys are equal bytes, and an e
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -287,19 +288,31 @@ def _is_of_its_epoch(history: ClusterHistory, base_offset: Rows, leader_epoch: R
 
 
 def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
-    """Distinct batches without those that a batch of a later epoch overlaps, where no epoch is told."""
-    base, last, epoch = (columns[name] for name in ("base_offset", "last_offset", "leader_epoch"))
-    ordered = rows[np.lexsort((-epoch[rows], base[rows]))]
-    reach = np.maximum.accumulate(last[ordered]) if len(ordered) else ordered
-    if not (base[ordered][1:] <= reach[:-1]).any():
+    """Distinct batches without those that were overwritten in a later epoch, where no epoch is told."""
+    base, last = columns["base_offset"], columns["last_offset"]
+    ordered = rows[np.argsort(base[rows], kind="stable")]
+    reach = np.maximum.accumulate(last[ordered])
+    begins = np.append(True, base[ordered][1:] > reach[:-1])[: len(ordered)]
+    if begins.all():
         return ordered
+    groups = np.split(ordered, np.flatnonzero(begins)[1:])
+    return np.concatenate([_of_latest_epochs(group, columns) if len(group) > 1 else group for group in groups])
+
+
+def _of_latest_epochs(overlapping: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Of batches that overlap, those that no batch of a later epoch which stands overlaps."""
+    starts: list[int] = []
+    ends: list[int] = []
     kept: list[int] = []
-    for row in ordered.tolist():
-        while kept and last[kept[-1]] >= base[row] and epoch[kept[-1]] < epoch[row]:
-            kept.pop()
-        if not kept or last[kept[-1]] < base[row]:
-            kept.append(row)
-    return np.array(kept, np.int64)
+    base, last, epoch = (columns[name][overlapping] for name in ("base_offset", "last_offset", "leader_epoch"))
+    for place in np.lexsort((base, -epoch)).tolist():
+        start, end = int(base[place]), int(last[place])
+        at = bisect_left(starts, start)
+        if (at == 0 or ends[at - 1] < start) and (at == len(starts) or end < starts[at]):
+            starts.insert(at, start)
+            ends.insert(at, end)
+            kept.append(place)
+    return overlapping[kept]
 
 
 def _canonical_log(history: ClusterHistory) -> CanonicalLog:

@@ -167,8 +167,6 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     ends = operation_ends(history, states.from_offset[fallen])
     for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
-        if broker is None:
-            continue
         known = broker_states(history).get(broker)
         registration = -1
         if known is not None:
@@ -192,10 +190,10 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
             for row in rows[:SHOWN]
         ]
+        came = f"registration at offset {registration}" if registration >= 0 else "its registration was not read"
         yield Case(
             f"broker {broker}",
-            f"came back uncleanly (registration at offset {registration}): "
-            f"out of ISR or ELR of {len(names)} {noun}: {shown}",
+            f"came back uncleanly ({came}): out of ISR or ELR of {len(names)} {noun}: {shown}",
             from_offset=int(states.from_offset[first]),
             from_ms=int(states.timestamp_ms[first]),
             evidence=tuple(facts),

@@ -181,15 +181,14 @@ def _unknown_brokers(history: ClusterHistory) -> Iterator[Contradiction]:
     if not len(strange):
         return
     row_of_told = states.row_of_told()
+    strange = strange[states.told.exists[replicas.row_of_value[strange]]]
     in_snapshots = replicas.values[strange[states.told.is_cause("snapshot")[replicas.row_of_value[strange]]]]
     strange = strange[~np.isin(replicas.values[strange], in_snapshots)]
     for broker in np.unique(replicas.values[strange]).tolist():
         rows = np.sort(row_of_told[replicas.row_of_value[strange[replicas.values[strange] == broker]]])
-        rows = rows[states.exists[rows]]
-        if len(rows):
-            row = int(rows[np.argmin(states.from_offset[rows])])
-            text = f"unknown broker {broker} is a replica of {states.name(row)}"
-            yield Contradiction(int(states.from_offset[row]), text, f"broker {broker}")
+        row = int(rows[np.argmin(states.from_offset[rows])])
+        text = f"unknown broker {broker} is a replica of {states.name(row)}"
+        yield Contradiction(int(states.from_offset[row]), text, f"broker {broker}")
 
 
 @rule(

@@ -69,19 +69,26 @@ def _unproven(history: ClusterHistory, batches: LogBatches, suffix: list[int]) -
 
 
 def _suffixes(batches: LogBatches, rows: Any) -> list[list[int]]:
-    """A replica's divergent batches by suffix: a run of offsets, seen in one capture or growing through several."""
-    ordered = rows[np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))].tolist()
+    """A replica's divergent batches by suffix: a run of offsets, seen in one capture or growing through several.
+
+    A batch that was cut off and came back, as from a restored disk, stands there as it was held last.
+    """
+    order = np.lexsort((batches.until[rows], batches.base_offset[rows], batches.leader_epoch[rows]))
+    ordered = rows[order].tolist()
     found: list[list[int]] = []
     for row in ordered:
         before = found[-1][-1] if found else None
         if before is not None and batches.last_offset[before] + 1 == batches.base_offset[row]:
             found[-1].append(row)
-        elif before is None or (batches.base_offset[before], batches.crc[before]) != (
-            batches.base_offset[row],
-            batches.crc[row],
-        ):
+        elif before is not None and _is_same_batch(batches, before, row):
+            found[-1][-1] = row
+        else:
             found.append([row])
     return found
+
+
+def _is_same_batch(batches: LogBatches, one: int, other: int) -> bool:
+    return bool(batches.base_offset[one] == batches.base_offset[other] and batches.crc[one] == batches.crc[other])
 
 
 def _suffix_case(history: ClusterHistory, batches: LogBatches, log: CanonicalLog, rows: list[int]) -> Case:
@@ -306,8 +313,7 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 reached.pop(key)
                 continue
             counted = max((w["low"] for w in lows if proves_for(w, row) and _is_counted(history, w, row)), default=0)
-            if counted >= proven:
-                reached[key] = (counted, row)
+            reached[key] = (max(counted, proven), row)
     if not any(row["directory_id"] is not None for row in history.rows("captures")) and history.rows("captures"):
         yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
 

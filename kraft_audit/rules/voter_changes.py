@@ -81,8 +81,6 @@ def kv003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for change in changes(history):
         if not change.is_membership or change.row["kraft_version"] == 0:
             continue
-        if _is_upgrade(change):
-            continue
         start = _leader_change(history, change)
         if start is None:
             yield undecided(
@@ -93,11 +91,6 @@ def kv003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
             continue
         yield from _judged_by_epoch(history, change, start)
-
-
-def _is_upgrade(change: Change) -> bool:
-    """kraft.version 0 → 1 names directories that nobody knew: by id nothing changes."""
-    return ids_of(change.before) == ids_of(change.after) and any(directory is None for _, directory in change.before)
 
 
 def _leader_change(history: ClusterHistory, change: Change) -> int | None:

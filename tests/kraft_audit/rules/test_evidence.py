@@ -102,3 +102,27 @@ def test_what_is_no_pack_is_said_in_one_line(tmp_path: Path, content: bytes) -> 
 def test_a_manifest_of_another_shape(pack: Path, tmp_path: Path) -> None:
     verdict = verify_pack(_rewritten(pack, tmp_path / "changed.zip", {"manifest.json": b"[1]"}))
     assert not verdict.is_whole
+
+
+def test_a_pack_of_another_format_is_told(pack: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(pack) as zipped:
+        manifest = json.loads(zipped.read("manifest.json"))
+    content = json.dumps({**manifest, "format": "kraft-audit evidence 99"}).encode()
+    verdict = verify_pack(_rewritten(pack, tmp_path / "changed.zip", {"manifest.json": content}))
+    assert verdict.problems == ("manifest.json: format 'kraft-audit evidence 99', expected 'kraft-audit evidence 1'",)
+
+
+def test_a_pack_that_claims_to_be_huge_is_not_read(pack: Path, tmp_path: Path) -> None:
+    """Each entry of the zip's directory says that its file is four gigabytes long."""
+    content = pack.read_bytes()
+    files, *entries = content.split(b"PK\x01\x02")
+    huge = [one[:20] + b"\xf0\xff\xff\xff" + one[24:] for one in entries]
+    (tmp_path / "huge.zip").write_bytes(b"PK\x01\x02".join([files, *huge]))
+    assert verify_pack(tmp_path / "huge.zip").problems == ("larger than any pack",)
+
+
+def test_a_file_that_unpacks_to_more_than_any_has_is_not_read_on(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verify_pack(pack).is_whole
+    monkeypatch.setattr("kraft_audit.rules.evidence.MEMBER_BYTES_MAX", 100)
+    (problem,) = verify_pack(pack).problems
+    assert problem.endswith("manifest.json is larger than any file of a pack")

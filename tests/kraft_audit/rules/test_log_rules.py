@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.rules.canonical import canonical_log
 from kraft_audit.rules.history import SnapshotCheck
 from kraft_audit.rules.model import Severity, Status
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder, directory
@@ -287,3 +288,101 @@ def test_what_was_not_captured_is_undecided(build: HistoryBuilder) -> None:
     (finding,) = build.findings("KQ001")
     assert finding.status is Status.UNDECIDED
     assert finding.reason == "not captured: batches"
+
+
+def test_kq001_a_batch_that_came_back_is_held_again(build: HistoryBuilder) -> None:
+    """Cut off in the second capture; in the third the disk is what it was in the first. One suffix, not over."""
+    _divergent(build)
+    for number, status, crc_epoch in ((1, "truncated", 2), (2, "present", 1)):
+        later = {"path": f"{number}/node-1", "captured_at_ms": 60_000 * number, "capture_number": number}
+        build.batch(1, 30, 39, 1, status=status, **later)
+        build.capture(1, 40, when=60_000 * number, epoch=crc_epoch, path=later["path"], capture_number=number)
+    (finding,) = build.raised("KQ001")
+    assert (finding.subject, finding.from_offset, finding.is_over) == ("node 1", 30, False)
+
+
+@pytest.mark.parametrize("is_disk_replaced", [False, True])
+def test_kq002_a_log_that_nobody_goes_on_with_contradicts_no_snapshot(
+    build: HistoryBuilder, is_disk_replaced: bool
+) -> None:
+    """Node 3 held epoch 1 up to 40, a snapshot says epoch 2 from before 30 on; then node 3 has a new, empty disk."""
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(3, to=40).capture(3, 40)
+    build.capture(1, 0, snapshot_end_offset=30, snapshot_epoch=2).watermark(0, None, end=40)
+    if is_disk_replaced:
+        build.capture(3, 0, when=60_000, directory_id=directory(3, 1))
+    found = [finding.from_offset for finding in build.raised("KQ002")]
+    assert found == ([] if is_disk_replaced else [29])
+
+
+def test_kq002_counts_nobody_where_no_voter_is_known(build: HistoryBuilder) -> None:
+    build.three_nodes(40)
+    for node_id in (2, 3):
+        build.capture(node_id, 10, when=60_000, path=f"later/node-{node_id}")
+    build.watermark(40, 40, end=40, when=60_000)
+    assert len(build.raised("KQ002")) == 1
+    build.rows["voter_sets"].clear()
+    assert build.raised("KQ002") == []
+
+
+def test_kq009_leaves_a_torn_snapshot_to_kq011(build: HistoryBuilder) -> None:
+    build.three_nodes().damage(2, "TORN_TAIL", file_name="00000000000000000030-0000000001.checkpoint")
+    assert build.raised("KQ009") == []
+    assert [finding.summary for finding in build.raised("KQ011")] == ["TORN_TAIL: as told"]
+
+
+def test_kq012_is_undecided_by_the_captures_of_one_round(build: HistoryBuilder) -> None:
+    """The disk with the snapshot may have been copied last: what it holds may have been committed since."""
+    _snapshot(45)(build)
+    del build.rows["watermarks"][1]
+    (finding,) = build.findings("KQ012")
+    assert (finding.status, finding.subject, finding.from_offset) == (Status.UNDECIDED, "node 1", 45)
+
+
+def test_kq018_tells_a_record_once_however_many_hold_it(build: HistoryBuilder) -> None:
+    for node_id in (1, 2, 3):
+        build.damage(node_id, "UNKNOWN_RECORD_TYPE")
+    build.damage(1, "UNKNOWN_RECORD_TYPE", base_offset=30)
+    assert [finding.from_offset for finding in build.raised("KQ018")] == [20, 30]
+
+
+def test_kq019_an_age_is_counted_from_where_a_cleaned_log_begins(build: HistoryBuilder) -> None:
+    """The record before the snapshot's end is gone: the next one's time stands for it."""
+    hour_ms = 3_600_000
+    build.voters(1, 2, 3).log(1, to=40, start=20).watermark(40, 40, end=40)
+    build.capture(1, 40, snapshot_end_offset=20, snapshot_epoch=1, log_start_offset=20)
+    build.rows["captures"][0]["last_timestamp_ms"] = T0 + 29_000 + 25 * hour_ms
+    (finding,) = build.raised("KQ019")
+    assert finding.from_ms == T0 + 29_000
+    assert finding.summary.startswith("the newest snapshot ends at 20: 25 h")
+
+
+def test_kq019_is_undecided_where_the_log_ends_before_the_snapshot(build: HistoryBuilder) -> None:
+    build.voters(1, 2, 3).log(1, to=40).capture(1, 40, snapshot_end_offset=90, snapshot_epoch=1)
+    build.watermark(40, None, end=40)
+    (finding,) = build.findings("KQ019")
+    assert (finding.status, finding.from_offset) == (Status.UNDECIDED, 90)
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        [(10, 19, 1)],
+        [(5, 14, 1)],
+        [(20, 24, 1), (25, 29, 1)],
+        [(10, 12, 1), (13, 24, 1)],
+        [(10, 14, 1), (15, 24, 2), (25, 29, 2)],
+    ],
+    ids=["at the same offsets", "reaching back", "in pieces", "in pieces that reach on", "of two epochs"],
+)
+def test_a_later_epoch_overwrites_where_no_epoch_is_told(
+    build: HistoryBuilder, stale: list[tuple[int, int, int]]
+) -> None:
+    """A disk that is copied while it is cut holds both: what the last leader had and wrote is the log (KIP-595)."""
+    written = [(0, 4, 0), (5, 9, 0), (10, 19, 3), (20, 29, 3)]
+    build.voters(1, 2, 3)
+    for first, last, epoch in [*written, *stale]:
+        build.batch(1, first, last, epoch)
+    build.capture(1, 30, epoch=3).watermark(0, None, end=30, epoch=3)
+    log = canonical_log(build.history())
+    columns = (log.base_offset, log.last_offset, log.leader_epoch)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == written

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from kraft_audit.replay.damage import DamageRow, replica_columns
+from kraft_audit.replay.planning import plan_path
+from kraft_audit.replay.rows import damage_batch
+from kraft_audit.replay.scanner import ChangedError
+from kraft_audit.replay.survey import survey
 from kraft_audit.replay.tables import PARTITION_CHANGES
 from kraft_audit.rules import parts
+from kraft_audit.rules.collect import HistoryCollector
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import DeferredEvidence, Evidence, Finding, Status
 from kraft_audit.rules.parts import PartitionParts
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.registry import check, rules
+from kraft_codec.errors import Reason
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
 from tests.kraft_audit.rules.conftest import HistoryBuilder
 
 
@@ -120,3 +130,66 @@ def test_evidence_that_is_told_late_is_evidence() -> None:
     assert late != 3
     assert hash(late) == hash(tuple(late))
     assert calls == [7], "once"
+
+
+@pytest.mark.parametrize("rule", [each.id for each in rules().values() if PARTITION_CHANGES.name in each.needs])
+def test_a_rule_alone_says_of_parts_what_it_says_of_the_whole(build: HistoryBuilder, rule: str) -> None:
+    """Then nothing has been derived of the other tables before the first part."""
+    history = in_order(large(build).history())
+    expected = told(list(check(replace(history, _known={}), only=[rule])))
+    assert told(list(check(by_parts(history, 7), only=[rule]))) == expected
+
+
+def test_what_is_said_of_the_whole_cluster_is_said_of_one_part(build: HistoryBuilder) -> None:
+    large(build)
+    for broker in (11, 12, 13):
+        build.broker(broker, at=2, rack="a")
+    parted = by_parts(in_order(build.history()), 7)
+    assert parted.parts is not None
+    assert len(list(parted.parts.tables())) > 1
+    assert [(one.status, one.subject) for one in check(parted, only=["KP009"])] == [(Status.RAISED, "cluster")]
+
+
+def test_a_rule_that_lacks_a_table_says_so_once(build: HistoryBuilder) -> None:
+    large(build).missing = {"broker_changes"}
+    (found,) = check(by_parts(in_order(build.history()), 7), only=["KP001"])
+    assert (found.status, found.reason) == (Status.UNDECIDED, "not captured: broker_changes")
+
+
+def test_what_was_held_before_there_was_too_much_goes_to_disk_too(build: HistoryBuilder, samples: Path) -> None:
+    table = in_order(large(build).history()).table(PARTITION_CHANGES.name)
+    first, *others = table.to_batches(max_chunksize=20)
+    (plan,) = plan_path(str(samples / "mini-4.4.0"), open_storage=open_storage, captured_at_ms=1)
+    collector = HistoryCollector(
+        plan, open_storage=open_storage, redactor=Redactor(bytes(32)), partition_bytes_max=first.nbytes
+    )
+    collector.told(PARTITION_CHANGES.name, first)
+    assert collector.history().tables[PARTITION_CHANGES.name].num_rows == 20
+    for batch in others:
+        collector.told(PARTITION_CHANGES.name, batch)
+    history = collector.history()
+    assert PARTITION_CHANGES.name not in history.tables
+    assert history.parts is not None
+    read = pa.concat_tables(history.parts.tables()).sort_by("from_offset")
+    assert read.to_pylist() == table.select(parts.SCHEMA.names).to_pylist()
+
+
+def test_damage_that_was_let_go_is_undecided_and_not_a_change(samples: Path) -> None:
+    """A file that only the second reading could not read is a change, unless there is nothing left to compare with."""
+    (plan,) = plan_path(str(samples / "mini-4.4.0"), open_storage=open_storage, captured_at_ms=1)
+    shape = survey(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
+    shape.unread.add(("/captures", "node-1", "00000000000000000000.log", "UNREADABLE"))
+    row = DamageRow("a.log", 7, 1, None, Reason.BAD_CRC, "told", "cuts the log there")
+    damage = damage_batch([row], replica_columns(plan.cluster_id, plan.replicas[0], plan.number))
+    for history_bytes_max in (None, 1):
+        collector = HistoryCollector(
+            plan, open_storage=open_storage, redactor=Redactor(bytes(32)), history_bytes_max=history_bytes_max
+        )
+        collector.told("decode_errors", damage)
+        if history_bytes_max is None:
+            with pytest.raises(ChangedError, match=r"node-1/0{20}\.log could be read a moment ago"):
+                collector.surveyed(shape, {"voter_sets": []})
+        else:
+            collector.surveyed(shape, {"voter_sets": []})
+            (found,) = check(collector.history(), only=["KQ018"])
+            assert (found.status, found.reason) == (Status.UNDECIDED, "not captured: decode_errors")

@@ -12,6 +12,8 @@ from kraft_audit.rules.captured import replica_name
 from kraft_audit.rules.exports import sarif, worst
 from kraft_audit.rules.majorities import disjoint_majorities
 from kraft_audit.rules.model import Case, Evidence, Severity, Status, finding_of
+from kraft_audit.rules.operations import MAX_RECORDS_PER_BATCH
+from kraft_audit.rules.partitions import DEPARTURE_ROWS
 from kraft_audit.rules.registry import _text, check, rules
 from kraft_audit.rules.render import check_lines
 from kraft_audit.rules.settings import parse_rule_settings
@@ -238,3 +240,71 @@ def test_lines_of_what_is_over_and_where_it_stood(build: HistoryBuilder) -> None
     assert "topic" in text
     build.missing.add("batches")
     assert list(check_lines(build.history(), still, path="a"))
+
+
+def test_partitions_whose_history_begins_in_the_middle(build: HistoryBuilder) -> None:
+    """Nothing is told of before: no last leader to compare with, and no replicas that came or went."""
+    build.three_nodes().brokers(11, 12, 13)
+    build.partition("t-0", 10, "unclean_election", isr=[13], leader=13, election="unclean")
+    build.partition("u-0", 11, "reassignment_completed", isr=[11])
+    (found,) = build.raised("KP003")
+    assert found.subject == "t-0"
+    assert not any("last state with a leader" in fact.text for fact in found.evidence)
+    assert build.raised("KP014") == []
+
+
+def test_an_unclean_return_of_a_broker_whose_registration_was_not_read(build: HistoryBuilder) -> None:
+    build.three_nodes().brokers(11, 12).partition("t-0", 10, "created")
+    build.partition("t-0", 20, "unclean_shutdown", isr=[11, 12], cause_broker_id=13)
+    (found,) = build.raised("KP008")
+    assert found.subject == "broker 13"
+    assert found.summary.startswith("came back uncleanly (its registration was not read)")
+
+
+def test_an_unregistered_broker_that_only_a_removed_topic_names(build: HistoryBuilder) -> None:
+    build.brokers(11, 12).partition("t-0", 10, "topic_removed", exists=False)
+    build.partition("u-0", 20, "created", replicas=[11, 12], isr=[11, 12])
+    build.contradictions = ()
+    assert build.raised("KP013") == []
+
+
+def test_partition_numbers_too_far_apart_to_be_packed(build: HistoryBuilder) -> None:
+    """Numbers come from the log, and may be anything that 31 bits hold: states stay with their partitions."""
+    last = 2**31 - 1
+    build.three_nodes().partition("t-0", 10, isr=[11]).partition(f"t-{last}", 11, isr=[11])
+    build.partition("t-0", 20, isr=[11, 12]).partition("u-5", 21, isr=[12]).partition(f"t-{last}", 22, isr=[13])
+    found = {one.subject: (one.from_offset, one.to_offset) for one in build.raised("KP005")}
+    assert found == {"t-0": (10, 20), f"t-{last}": (11, None), "u-5": (21, None)}
+
+
+@pytest.mark.parametrize(("changes", "is_told"), [(10, True), (DEPARTURE_ROWS + 10, False)])
+def test_who_left_too_many_changes_ago_is_not_looked_up(build: HistoryBuilder, changes: int, is_told: bool) -> None:
+    build.three_nodes(200).brokers(11, 12, 13).partition("t-0", 10, "created", replicas=[12, 13], isr=[12, 13])
+    build.partition("t-0", 20, "fenced", isr=[13], leader=13)
+    for number in range(changes):
+        build.partition("t-0", 30 + number, leader_epoch=number)
+    (found,) = build.raised("KP001")
+    assert found.what_to_do.startswith("bring broker 12 back into the ISR before you touch broker 13: broker 12 up")
+    assert ("out of the ISR since" in found.what_to_do) == is_told
+
+
+@pytest.mark.parametrize("others", [{}, {12: None}], ids=["one broker", "a broker without a rack"])
+def test_one_rack_is_no_finding_where_there_is_one_broker_or_an_unknown_rack(
+    build: HistoryBuilder, others: dict[int, str | None]
+) -> None:
+    build.three_nodes().broker(11, rack="a")
+    for broker, rack in others.items():
+        build.broker(broker, rack=rack)
+    build.partition("t-0", 10, replicas=[11, *others], isr=[11, *others])
+    assert build.raised("KP009") == []
+
+
+@pytest.mark.parametrize(("first_batch", "is_raised"), [(MAX_RECORDS_PER_BATCH, False), (9_999, True)])
+def test_an_operation_goes_on_behind_a_full_batch(build: HistoryBuilder, first_batch: int, is_raised: bool) -> None:
+    """Broker 13 is fenced in one batch and leaves the ISR in the next: one operation, if the first one is full."""
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).batch(1, 0, 0, is_control=True)
+    build.batch(1, 1, first_batch).batch(1, first_batch + 1, first_batch + 10)
+    build.capture(1, first_batch + 11).watermark(first_batch + 11, None, end=first_batch + 11)
+    build.brokers(11, 12, 13).partition("t-0", 2, "created").broker(13, at=5_000, fenced=True)
+    build.partition("t-0", first_batch + 3, "fenced", isr=[11, 12])
+    assert bool(build.raised("KP016")) == is_raised

@@ -86,3 +86,9 @@ def test_unclean_election_in_effect(
     for number, (type_, name, value) in enumerate(writes):
         build.config(type_, name, "unclean.leader.election.enable", value, 10 + number)
     assert unclean_election_enabled(build.history(), "t") is expected
+
+
+def test_it_is_leaderless_since_the_first_change_that_says_so(build: HistoryBuilder) -> None:
+    _leaderless(build, up=(12,), elr=[13], last_known_elr=[13])
+    build.partition("t-0", 30, elr=[12, 13]).partition("t-0", 35, elr=[13])
+    assert _plan(build).since_ms == T0 + 20_000

@@ -9,6 +9,7 @@ import pytest
 
 from kraft_audit.rules import pages
 from kraft_audit.rules.exports import check_document, csv_rows, sarif
+from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check, find_rule, rules
 from kraft_audit.rules.render import check_lines, headline
 from kraft_audit.rules.times import duration, when
@@ -80,6 +81,32 @@ def test_all_shows_what_is_clear(build: HistoryBuilder) -> None:
         line.text for line in check_lines(history, check(history, only=["KV007"]), path="x", show_all=True)
     )
     assert "CLEAR     KV007 fragile-voter-count" in text
+
+
+def test_all_shows_no_other_rule_as_clear(build: HistoryBuilder) -> None:
+    history = _incident(build).history()
+    findings = list(check(history))
+    lines = [
+        line.text.split()[1]
+        for line in check_lines(history, findings, path="x", show_all=True)
+        if line.text.startswith("CLEAR ")
+    ]
+    assert "KP001" not in lines
+    assert sorted(lines) == sorted(one.rule for one in findings if one.status is Status.CLEAR)
+
+
+def test_an_expired_waiver_is_said_where_its_finding_is(build: HistoryBuilder) -> None:
+    history = build.voters(1, 2).capture(1, 10).history()
+    waivers = parse_waivers(WAIVER.replace("2099-01-01", "2020-02-02"), "w")
+    findings, count = apply_waivers(list(check(history, only=["KV007"])), waivers, T0)
+    text = "\n".join(line.text for line in check_lines(history, findings, path="x", waivers=count))
+    assert "waiver of ops expired 2020-02-02" in text
+    assert "0 waived, 1 waivers expired" in text
+
+
+def test_a_headline_without_captures_claims_nothing_proven(build: HistoryBuilder) -> None:
+    assert headline(build.voters(1, 2, 3).history()) == CLUSTER_ID
+    assert "captured, proven" in headline(HistoryBuilder().three_nodes().history())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.rules.recovery import ReplicaLog, common_end
-from kraft_audit.rules.replica_logs import log_end, replica_logs
+from kraft_audit.rules.replica_logs import data_dirs, log_end, replica_logs
 from kraft_codec.batch import write_batch
+from kraft_codec.errors import CodecError, Reason
 from kraft_codec.files import (
     EpochEntry,
     OffsetEntry,
@@ -24,6 +26,8 @@ from kraft_codec.files import (
     format_partition_metadata,
     parse_offset_checkpoint,
 )
+from kraft_codec.indexes import OffsetIndex, format_offset_index
+from kraft_codec.random_access import Limits, Listing, RandomAccess, Storage
 from kraft_codec.storage import open_storage
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAABQ"
@@ -66,6 +70,36 @@ def test_the_end_is_that_of_the_last_valid_batch(tmp_path: Path) -> None:
 def test_an_empty_log_ends_where_it_begins(tmp_path: Path) -> None:
     segment(tmp_path / "t-0", 42, [])
     assert _end(tmp_path / "t-0") == (42, None)
+
+
+@pytest.mark.parametrize(
+    ("position", "end"),
+    [("of the second batch", (8, 1)), ("inside it", (0, None)), ("behind the file", (0, None)), (None, (0, None))],
+)
+def test_the_log_is_read_from_where_its_index_points(
+    tmp_path: Path, position: str | None, end: tuple[int, int | None]
+) -> None:
+    """The first of two batches is damaged: only an index that leads past it lets the log end behind it."""
+    file = segment(tmp_path / "t-0", 0, [(5, 1)])
+    second = file.stat().st_size
+    segment(tmp_path / "t-0", 0, [(5, 1), (3, 1)])
+    content = bytearray(file.read_bytes())
+    content[second - 1] ^= 1
+    file.write_bytes(content)
+    at = {"of the second batch": second, "inside it": second + 7, "behind the file": 1 << 20}.get(position or "")
+    index = OffsetIndex(np.array([7] if at else [], np.int32), np.array([at] if at else [], np.int32), 64)
+    file.with_suffix(".index").write_bytes(format_offset_index(index))
+    assert _end(tmp_path / "t-0") == end
+
+
+def test_an_index_that_points_beyond_what_is_valid_hides_nothing(tmp_path: Path) -> None:
+    file = segment(tmp_path / "t-0", 0, [(5, 1)])
+    second = file.stat().st_size
+    segment(tmp_path / "t-0", 0, [(5, 1), (3, 1)])
+    file.write_bytes(file.read_bytes()[:-1])
+    index = OffsetIndex(np.array([7], np.int32), np.array([second], np.int32), 64)
+    file.with_suffix(".index").write_bytes(format_offset_index(index))
+    assert _end(tmp_path / "t-0") == (5, 1)
 
 
 @pytest.fixture
@@ -114,6 +148,82 @@ def test_data_directories_beside_the_metadata_log_and_alone(elr: Path) -> None:
         ReplicaLog(12, 9, 3, 8, **known),
     ]
     assert ("t", 1) not in found
+
+
+def _failing(storage: Storage, *paths: str) -> None:
+    """Lets a storage fail at the folders and files of these paths."""
+    list_dir, open_file = storage.list_dir, storage.open
+
+    def listed(path: str) -> Listing:
+        if path in paths:
+            raise CodecError(Reason.UNREADABLE, 0, "input/output error")
+        return list_dir(path)
+
+    def opened(path: str, planned_size_bytes: int | None = None) -> RandomAccess:
+        if path in paths:
+            raise CodecError(Reason.UNREADABLE, 0, "input/output error")
+        return open_file(path, planned_size_bytes)
+
+    storage.list_dir = listed  # type: ignore[method-assign]
+    storage.open = opened  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("nothing", [ReplicaLog(11, 5, 1, 4), ReplicaLog(12, 5, 1, 4)]),
+        ("node-11", [ReplicaLog(12, 5, 1, 4)]),
+        ("node-11/meta.properties", [ReplicaLog(12, 5, 1, 4)]),
+        ("node-11/t-0", [ReplicaLog(11, None, None, 4), ReplicaLog(12, 5, 1, 4)]),
+        (f"node-11/t-0/{0:020d}.log", [ReplicaLog(11, None, None, 4), ReplicaLog(12, 5, 1, 4)]),
+        ("node-11/replication-offset-checkpoint", [ReplicaLog(11, 5, 1, None), ReplicaLog(12, 5, 1, 4)]),
+    ],
+)
+def test_what_cannot_be_read_is_as_if_it_had_not_been_captured(
+    elr: Path, path: str, expected: list[ReplicaLog]
+) -> None:
+    """Partition folders without partition.metadata and leader-epoch-checkpoint, as of a replica that was being made."""
+    for node in (11, 12):
+        segment(elr / f"node-{node}" / "t-0", 0, [(5, 1)])
+        marks = format_offset_checkpoint((OffsetEntry("t", 0, 4),))
+        (elr / f"node-{node}" / "replication-offset-checkpoint").write_bytes(marks)
+    plan = _plan(elr)
+    with open_storage(elr) as storage:
+        _failing(storage, path)
+        found = replica_logs(storage, plan, {("t", 0)})
+    assert [replace(log, is_clean=False) for log in found["t", 0]] == expected
+
+
+def test_an_empty_log_is_of_the_epoch_that_its_checkpoint_ends_with(elr: Path) -> None:
+    """Retention deleted every record: the checkpoint still tells who wrote last."""
+    folder = elr / "node-11" / "t-0"
+    segment(folder, 9, [])
+    (folder / "partition.metadata").write_bytes(format_partition_metadata(PartitionMetadata(0, TOPIC_ID)))
+    epochs = format_leader_epoch_checkpoint((EpochEntry(1, 0), EpochEntry(4, 6)))
+    (folder / "leader-epoch-checkpoint").write_bytes(epochs)
+    with open_storage(elr) as storage:
+        (log,) = replica_logs(storage, _plan(elr), {("t", 0)})["t", 0]
+    assert (log.log_end_offset, log.leader_epoch) == (9, 4)
+
+
+@pytest.mark.parametrize(
+    ("limits", "paths"),
+    [
+        (Limits(), {"node-11", "disks/of/node-12"}),
+        (Limits(depth_count=1), {"node-11"}),
+        (Limits(depth_count=0), set()),
+        (Limits(directory_count=1), set()),
+    ],
+)
+def test_folders_are_looked_for_within_the_limits_of_the_storage(elr: Path, limits: Limits, paths: set[str]) -> None:
+    plan = _plan(elr)
+    for folder in elr.iterdir():
+        if folder.name not in ("node-11", "node-12"):
+            shutil.rmtree(folder)
+    (elr / "disks" / "of").mkdir(parents=True)
+    (elr / "node-12").rename(elr / "disks" / "of" / "node-12")
+    with open_storage(elr, limits=limits) as storage:
+        assert {one.path for one in data_dirs(storage, plan)} == paths
 
 
 Epochs = list[int]

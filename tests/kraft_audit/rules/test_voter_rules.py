@@ -284,3 +284,48 @@ def test_what_was_committed_before_another_record_was_there(
     build.watermark(low, None, end=end or 0)
     build.rows["watermarks"][0]["canonical_end_offset"] = end
     assert was_uncommitted(build.history(), 20, 30, 1) is told
+
+
+def test_kv003_a_capture_from_between_proves_the_epoch_committed(build: HistoryBuilder) -> None:
+    """All records up to the LeaderChange at 20 were committed in a capture that does not hold the change at 21."""
+    _kv003(False)(build)
+    build.rows["captures"].clear()
+    build.rows["watermarks"].clear()
+    build.capture(1, 21, epoch=2).watermark(21, 21, end=21, epoch=2)
+    build.capture(1, 23, epoch=2, capture_number=1).watermark(23, 23, end=23, epoch=2, capture_number=1)
+    assert [finding.status for finding in build.findings("KV003")] == [Status.CLEAR]
+
+
+def test_kv005_without_any_committed_interval_is_undecided(build: HistoryBuilder) -> None:
+    _kv005(40)(build)
+    build.rows["watermarks"].clear()
+    assert [finding.status for finding in build.findings("KV005")] == [Status.UNDECIDED]
+
+
+def test_kv005_a_set_that_no_captured_log_holds_is_in_use_nowhere(build: HistoryBuilder) -> None:
+    build.three_nodes(40).voters(1, 2, 3, 4, at=45)
+    assert [finding.status for finding in build.findings("KV005")] == [Status.CLEAR]
+
+
+def test_kv010_is_undecided_where_no_capture_proves_the_removal(build: HistoryBuilder) -> None:
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, 2, 3, to=20).voters(2, 3, at=15).batch(1, 20, 100)
+    build.capture(1, 101).watermark(10, None, end=101)
+    (finding,) = build.findings("KV010")
+    assert (finding.status, finding.subject) == (Status.UNDECIDED, "leader 1 of epoch 1")
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "story"),
+    [
+        (
+            "KV601",
+            _kip642((10, (1, 2, 3, 4), [1, 2, 3, 4, 5]), (20, (1, 2, 3, 4), [1, 2, 4]), high=None),
+        ),
+        ("KV801", _kip856((10, (1, 2, 3, 4)), (12, (1, 2, 3, 4, 5)), low=8, end=20)),
+    ],
+)
+def test_a_draft_change_is_undecided_where_no_capture_tells(build: HistoryBuilder, rule_id: str, story: Story) -> None:
+    story(build)
+    (finding,) = build.findings(rule_id)
+    assert finding.status is Status.UNDECIDED
+    assert finding.reason == "no capture tells whether the record at offset 10 was committed then"

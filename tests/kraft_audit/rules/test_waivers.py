@@ -72,12 +72,17 @@ def test_the_example_can_be_loaded(project_root: Path) -> None:
             "wy: cheap",
             "w.yaml: waivers[0].wy: 'cheap': expected one of rule, cluster, subject, who, why, until",
         ),
+        (WAIVER, "waivers: [ops]", "w.yaml: waivers[0]: 'ops': expected rule, cluster, subject, who, why, until"),
     ],
 )
 def test_one_line_for_an_entry_that_cannot_be_used(old: str, new: str, line: str) -> None:
     with pytest.raises(RuleSettingsError) as caught:
         parse_waivers(WAIVER.replace(old, new), "w.yaml")
     assert str(caught.value) == line
+
+
+def test_an_empty_file_waives_nothing() -> None:
+    assert parse_waivers("# none yet\n", "w.yaml") == ()
 
 
 def test_rows_of_the_table(build: HistoryBuilder) -> None:

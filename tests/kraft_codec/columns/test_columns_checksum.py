@@ -18,10 +18,10 @@ def test_both_ways_to_compute_a_crc_agree() -> None:
     """The tables serve processors without the instruction: both are run, through numba or as plain Python."""
     from numba import njit
 
-    from kraft_codec.kernels.checksum import crc32c_by_instruction, crc32c_by_tables
+    from kraft_codec.kernels import decoder
 
-    by_tables = njit(lambda address, size, tables: crc32c_by_tables(address, size, tables))
-    by_instruction = njit(lambda address, size, tables: crc32c_by_instruction(address, size, tables))
+    by_tables = njit(decoder.with_crc32_tables()["crc32c"])
+    by_instruction = njit(decoder.with_crc32_instruction()["crc32c"])
     tables, lanes = byte_tables.__wrapped__(), lane_tables.__wrapped__()  # built here, whatever was read before
     for size_bytes in (0, 1, 7, 8, 9, 767, 768, 800, 3000):
         content = np.random.default_rng(1).integers(0, 256, size_bytes + 1, np.uint8)[1:]

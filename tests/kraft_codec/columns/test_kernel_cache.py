@@ -269,3 +269,18 @@ def test_processors_that_the_kernels_are_not_for(monkeypatch: pytest.MonkeyPatch
             native.library("decoder", FACTORY)
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert not has_crc32_instruction.__wrapped__(), "tables are used where the instruction is not"
+
+
+@pytest.mark.slow
+def test_what_is_compiled_is_called_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel takes as many int64 as its function has parameters, and wraps around as they do."""
+    (tmp_path / "small_kernels.py").write_text(
+        "def less(left, right):\n    return left - right\n\n\n"
+        "def next_one(value):\n    return value + 1\n\n\n"
+        "def kernels():\n    return {'less': less, 'next': next_one}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = native._load(native.compile_library("small_kernels:kernels"))
+    assert found.keys() == {"less", "next"}
+    assert found["less"](3, 10) == -7
+    assert found["next"](2**63 - 1) == -(2**63)
