@@ -93,7 +93,12 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 
 def _begins_what_was_read(history: ClusterHistory, first: int, epoch: int) -> bool:
-    """Whether no log held what stands before beside it: the epoch may have begun there."""
+    """Whether no log held what stands before beside it: the epoch may have begun there.
+
+    So it did where an earlier capture ends at `first` in the same epoch, and a later one begins there.
+    """
+    if any(row["epoch"] == epoch and row["to_offset"] == first for row in history.rows("leader_epochs")):
+        return True
     batches = log_batches(history)
     begins = np.flatnonzero((batches.base_offset == first) & (batches.leader_epoch == epoch))
     ends = np.flatnonzero(batches.last_offset == first - 1)

@@ -88,11 +88,12 @@ def _left_no_trace(truth: Truth, audited: Audited) -> bool:
 
     So it is where the only voter's disk lost its tail between captures: its log looks as if it had never been longer.
     """
-    newest = next((one.interval.canonical for one in reversed(audited.rounds) if one.interval.canonical), None)
-    if newest is None or not newest.runs:
-        return False
-    committed = range(newest.runs[0].from_offset, truth.committed_offset)
-    lost = next((o for o in committed if newest.epoch_at(o) != truth.committed_epoch(o)), None)
+    overwritten = (
+        line["start_offset"]
+        for line in truth.lines["elected"]
+        if (epoch := truth.committed_epoch(line["start_offset"])) is not None and epoch < line["epoch"]
+    )
+    lost = min(overwritten, default=None)
     if lost is None:
         return False
     epoch = truth.committed_epoch(lost)

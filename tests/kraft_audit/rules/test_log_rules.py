@@ -223,6 +223,15 @@ def test_kq005_excuses_an_epoch_that_began_below_the_log_start(build: HistoryBui
     assert build.raised("KQ005") == []
 
 
+def test_kq005_excuses_an_epoch_whose_beginning_an_earlier_capture_tells(build: HistoryBuilder) -> None:
+    """It ended where the log of the next capture begins, cleaned up to there."""
+    _epoch(leader_change_offset=None)(build)
+    assert len(build.raised("KQ005")) == 1
+    (told,) = (row for row in build.rows["leader_epochs"] if row["from_offset"] == 20)
+    build.rows["leader_epochs"].append({**told, "from_offset": 12, "to_offset": 20, "leader_change_offset": 12})
+    assert build.raised("KQ005") == []
+
+
 def test_kq006_a_leader_outside_the_set_needs_a_removal(build: HistoryBuilder) -> None:
     build.three_nodes().leader_epoch(2, 9, 20, granting_voters=[1, 2, 9])
     assert len(build.raised("KQ006")) == 1
