@@ -79,10 +79,10 @@ dist: setup ## the wheel, the zip for --py-files and their bill of materials (Cy
 	@$(RUN)/python scripts/build_dist.py
 
 COVERED := tests/kraft_codec tests/kraft_audit/replay tests/kraft_audit/rules tests/kraft_audit/analyze tests/fuzz \
-  tests/kraft_audit/commands tests/kraft_audit/report
+  tests/kraft_audit/commands tests/kraft_audit/report tests/kraft_audit/spark tests/hostile tests/witness
 .PHONY: coverage
 coverage: setup ## branches of codec, replay and rules that the tests reach, kernels as plain Python too; a quarter of an hour
-	@$(RUN)/python -m coverage run --data-file=.coverage.compiled -m pytest --quiet -m "unit or slow" $(COVERED) tests/witness
+	@$(RUN)/python -m coverage run --data-file=.coverage.compiled -m pytest --quiet -m "(unit or slow) and not spark" $(COVERED)
 	@$(RUN)/python -m coverage run --data-file=.coverage.plain -m pytest --quiet -p tests.interpreted_kernels -m unit \
 	  --ignore tests/kraft_codec/columns/test_kernel_cache.py --ignore tests/kraft_codec/columns/test_columns_guard.py \
 	  tests/kraft_codec/columns tests/kraft_audit/replay tests/fuzz/test_decoder.py
