@@ -323,9 +323,7 @@ def slices(batch: pa.RecordBatch, max_rows: int = MAX_BATCH_ROWS) -> Iterable[pa
 def _to_array(value: Any, type_: pa.DataType, row_count: int) -> pa.Array:
     if isinstance(value, pa.Array):
         return value if value.type == type_ else value.cast(type_)
-    if isinstance(value, np.ndarray):
-        return pa.array(value, type_) if value.dtype != object else pa.array(value.tolist(), type_)
-    if isinstance(value, list | tuple):
+    if isinstance(value, np.ndarray | list | tuple):
         return pa.array(value, type_)
     if value is None:
         return pa.nulls(row_count, type_)

@@ -284,7 +284,7 @@ def test_kq016_burnt_epochs(build: HistoryBuilder) -> None:
         build.leader_epoch(
             epoch, 1, 0, from_offset=None, leader_change_offset=None, timestamp_ms=None, ended_by="burnt"
         )
-    assert [finding.subject for finding in build.raised("KQ016")] == ["burnt epochs"]
+    assert [(finding.subject, finding.epoch) for finding in build.raised("KQ016")] == [("burnt epochs", 2)]
 
 
 def test_kq020_needs_directory_ids(build: HistoryBuilder) -> None:

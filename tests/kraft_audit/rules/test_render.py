@@ -51,6 +51,18 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
     ]
 
 
+def test_what_is_over_counts_a_subject_once_and_its_episodes_beside_it(build: HistoryBuilder) -> None:
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, to=552).watermark(552, 552, end=552).capture(1, 552)
+    build.brokers(11, 12, 13).partition("orders-3", 10, "created")
+    for at in (300, 400):
+        build.partition("orders-3", at, "fenced", isr=[13], leader=13)
+        build.partition("orders-3", at + 50, "isr_expanded", isr=[11, 12, 13], leader=13)
+    history = build.history()
+    lines = [line.text for line in check_lines(history, check(history, only=["KP001"]), path="incident.tgz")]
+    head = f"CRITICAL  KP001 last-replica-standing   1 partition, 2 times, over by {when(T0 + 450_000)}"
+    assert [line for line in lines if "KP001" in line][:1] == [head]
+
+
 def test_where_states_begin_is_said(build: HistoryBuilder) -> None:
     """A cleaned log begins with a snapshot: what came before is not judged."""
     history = _incident(build).history()
