@@ -59,7 +59,7 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := [module for module in given.modules if module not in MODULES]:
         parser.error(f"no benchmark {unknown[0]!r}")
-    failed = []
+    failed, done = [], set()
     ratios: dict[str, float] = {}
     for module in given.modules or MODULES:
         benchmark = MODULES[module]
@@ -68,14 +68,18 @@ def main() -> int:
         print(f"== {module}: {benchmark.title}", flush=True)
         found, ended_well = measured(module, benchmark.short or () if given.short else ())
         ratios |= found
-        if not ended_well:
+        if ended_well:
+            done.add(module)
+        else:
             failed.append(module)
     form = "short" if given.short else "full"
     kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     print(f"== compared with the {form} table that was kept")
     print("\n".join(compared(ratios, kept.get(form, {}))))
     if given.keep:
-        kept[form] = {**kept.get(form, {}), **ratios}
+        # What a benchmark no longer measures is not kept; that of others stays.
+        others = {name: ratio for name, ratio in kept.get(form, {}).items() if name.partition(":")[0] not in done}
+        kept[form] = others | ratios
         KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
