@@ -12,6 +12,7 @@ from kraft_audit.rules.model import Case, Scope, Severity, Thresholds, undecided
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.voter_view import (
     Change,
+    by_one_round_alone,
     canonical_sets,
     change_evidence,
     changes,
@@ -41,11 +42,14 @@ def _pairs(history: ClusterHistory) -> list[tuple[Change, Change]]:
 
 def _judged(history: ClusterHistory, first: Change, second: Change, summary: str) -> Iterator[Case]:
     """The second is a fault if the first was not committed when it was appended."""
-    was_open = was_uncommitted(history, first.offset, second.offset, second.row["from_epoch"])
-    if was_open:
+    where = (first.offset, second.offset, second.row["from_epoch"])
+    if was_uncommitted(history, *where, by_one_round=False):
         yield _case(second, summary, first)
-    elif was_open is None:
-        reason = f"no capture tells whether the record at offset {first.offset} was committed then"
+        return
+    was_open = was_uncommitted(history, *where)
+    if was_open is not False:
+        untold = f"no capture tells whether the record at offset {first.offset} was committed then"
+        reason = by_one_round_alone(first.offset) if was_open else untold
         yield undecided(f"voter set at offset {second.offset}", reason, from_offset=second.offset)
 
 

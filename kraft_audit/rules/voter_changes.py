@@ -14,6 +14,7 @@ from kraft_audit.rules.registry import rule
 from kraft_audit.rules.voter_view import (
     Change,
     Key,
+    by_one_round_alone,
     change_evidence,
     changes,
     ids_of,
@@ -157,8 +158,7 @@ def _while_uncommitted(history: ClusterHistory, first: Change, second: Change) -
     elif was_uncommitted(history, *where):
         yield undecided(
             _subject(second),
-            f"its capture shows it beside the change at offset {first.offset}, not committed there: so it was, "
-            "if the disks are of one moment; another capture decides",
+            by_one_round_alone(first.offset),
             from_offset=second.offset,
             epoch=second.row["from_epoch"],
         )

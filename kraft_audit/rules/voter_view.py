@@ -150,6 +150,14 @@ def was_uncommitted(
     return None
 
 
+def by_one_round_alone(offset: int) -> str:
+    """Why it is undecided whether a change was open, where `was_uncommitted` says so by a single round alone."""
+    return (
+        f"its capture shows it beside the change at offset {offset}, not committed there: so it was, "
+        "if the disks are of one moment; another capture decides"
+    )
+
+
 def _may_be_one_moment(history: ClusterHistory, watermark: Row) -> bool:
     """Whether nothing shows that a round with an upper bound has disks of different moments."""
     return watermark["low"] <= watermark["high"] and not _was_leader_read_earlier(history, watermark)

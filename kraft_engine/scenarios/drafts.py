@@ -89,6 +89,8 @@ def add_and_remove(stage: Stage, *, removes_new: bool) -> None:
     stage.run_ms(2)
     append(leader, (voter_record("REMOVE_VOTER", new if removes_new else old),), is_control=True)
     stage.capture("both-pending")
+    stage.run_ms(50)
+    stage.capture("both-still-pending")
 
 
 @scenario(
@@ -132,6 +134,8 @@ def kip642_changed(stage: Stage) -> None:
     for target in ((leader.id, first), (leader.id, second)):
         stage.cluster.ask(leader.slot, ReassignRequest(stage.settings.cluster_id, frozenset(target)))
     stage.capture("uncommitted")
+    stage.run_ms(1)
+    stage.capture("still-uncommitted")
 
 
 def _voters(stage: Stage) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def _kip856(
             b.batch(1, offset, offset, is_control=is_change or offset < data_at)
         for at, ids in steps:
             b.voters(*ids, at=at)
-        b.capture(1, end).watermark(low, high, end=end)
+        _captured_twice(b, low, high, end)
 
     return story
 
@@ -105,9 +105,15 @@ def _kip642(*steps: tuple[int, tuple[int, ...], list[int]], high: int | None, lo
         b.voters(1, 2, 3, at=1, target_voters=[1, 2, 3])
         for at, ids, target in steps:
             b.voters(*ids, at=at, target_voters=target)
-        b.capture(1, 40).watermark(low, high, end=40)
+        _captured_twice(b, low, high, 40)
 
     return story
+
+
+def _captured_twice(b: HistoryBuilder, low: int, high: int | None, end: int) -> None:
+    """Disks of one round may be of different moments: a second round shows that nothing moved."""
+    for number in (0, 1):
+        b.capture(1, end, capture_number=number).watermark(low, high, end=end, capture_number=number)
 
 
 RAISED: dict[str, tuple[Story, Story]] = {
@@ -312,6 +318,17 @@ def test_kv010_is_undecided_where_no_capture_proves_the_removal(build: HistoryBu
     build.capture(1, 101).watermark(10, None, end=101)
     (finding,) = build.findings("KV010")
     assert (finding.status, finding.subject) == (Status.UNDECIDED, "leader 1 of epoch 1")
+
+
+@pytest.mark.parametrize("rule_id", ["KV601", "KV801"])
+def test_a_draft_change_that_one_round_alone_shows_open_is_undecided(build: HistoryBuilder, rule_id: str) -> None:
+    """Its disks may have been copied one after the other, the leader's last."""
+    RAISED[rule_id][0](build)
+    for name in ("captures", "watermarks"):
+        del build.rows[name][1:]
+    (finding,) = build.findings(rule_id)
+    assert finding.status is Status.UNDECIDED
+    assert "if the disks are of one moment" in (finding.reason or "")
 
 
 @pytest.mark.parametrize(
