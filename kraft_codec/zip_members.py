@@ -84,6 +84,14 @@ class _ZipContent(Content):
                     position += len(data)
         except _BROKEN:
             raise CodecError(Reason.BAD_FILE, position, "its data in the zip file is damaged") from None
+        _require_size(position, self._info.file_size)
+
+
+def _require_size(size_bytes: int, expected_bytes: int) -> None:
+    """A zip file has no holes: what is missing of a member's size would be made up as zeros."""
+    if size_bytes != expected_bytes:
+        detail = f"its data in the zip file ends after {size_bytes} bytes, expected {expected_bytes}"
+        raise CodecError(Reason.BAD_FILE, size_bytes, detail)
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, budget: Budget, archive_bytes: int) -> Member:
@@ -140,22 +148,25 @@ def _salvaged_members(source: PlainSource, budget: Budget) -> Iterator[Member]:
             # Where such a member ends is said behind it, or in the directory that is missing.
             break
         stored = StreamContent(source, budget, packed)
-        content = stored if method == zipfile.ZIP_STORED else _InflatedContent(stored)
+        content = stored if method == zipfile.ZIP_STORED else _InflatedContent(stored, size)
         kind = MemberKind.DIRECTORY if name.endswith("/") else MemberKind.FILE
         refusal = None
         if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             refusal = CodecError(Reason.UNREADABLE, 0, f"compression method {method}, expected deflate")
+        if method == zipfile.ZIP_STORED and packed != size:
+            refusal = CodecError(Reason.BAD_FILE, 0, f"{packed} bytes are stored, expected {size}")
         yield Member(name, kind, size, _mtime_ms(_dos_time(date, time), extra), content, refusal)
         stored.skip()
     raise CodecError(Reason.BAD_FILE, source.consumed_bytes, "the archive is cut short: its member list is missing")
 
 
 class _InflatedContent(Content):
-    """Deflated bytes of a stream."""
+    """Deflated bytes of a stream, so many when they are inflated."""
 
-    def __init__(self, stored: StreamContent) -> None:
+    def __init__(self, stored: StreamContent, expected_bytes: int) -> None:
         super().__init__()
         self._stored = stored
+        self._expected_bytes = expected_bytes
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         stored = self._stored
@@ -174,6 +185,7 @@ class _InflatedContent(Content):
             if data:
                 yield position, data
                 position += len(data)
+        _require_size(position, self._expected_bytes)
 
 
 def _dos_time(date: int, time: int) -> tuple[int, int, int, int, int, int]:

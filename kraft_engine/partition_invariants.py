@@ -27,6 +27,7 @@ class PartitionInvariants:
         self.committed: dict[TopicPartition, list[int]] = {}
         self.leaders: dict[tuple[TopicPartition, int], int] = {}
         self.newest_epochs: dict[TopicPartition, int] = {}
+        self.unclean_epochs: dict[TopicPartition, int] = {}
         self.reassigned: set[bytes] = set()
         self.stale: dict[TopicPartition, set[int]] = {}
         self.epochs: dict[TopicPartition, tuple[int, int, int]] = {}
@@ -216,6 +217,8 @@ class PartitionInvariants:
         if partition.leader_epoch <= newest:
             return
         self.newest_epochs[key] = partition.leader_epoch
+        if partition.recovering:
+            self.unclean_epochs[key] = partition.leader_epoch
         committed = self.committed.setdefault(key, [])
         if replica.values[: len(committed)] == committed:
             return
@@ -245,6 +248,8 @@ class PartitionInvariants:
     ) -> None:
         """T ConsistentRead and LeaderCandidateCompleteness, at every move of a data high watermark."""
         self.raft.check_count += 1
+        if self._is_replaced_uncleanly(key, replica):
+            return
         mark = replica.high_watermark
         committed = self.committed.setdefault(key, [])
         shared = min(mark, len(committed))
@@ -272,11 +277,16 @@ class PartitionInvariants:
                     f"member {member} of partition {key[1]} ends at {held.end_offset}, committed is {len(committed)}",
                 )
 
+    def _is_replaced_uncleanly(self, key: TopicPartition, replica: Replica) -> bool:
+        """Whether a leader goes on that has not heard of an unclean election: what it commits is nobody's promise."""
+        return replica.leader_epoch < self.unclean_epochs.get(key, -1)
+
     def acknowledged(self, broker: ReplicaManager, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
         offset, value = ack
         self.acknowledged_count += 1
         committed = self.committed.get(key, [])
-        if offset >= len(committed) or committed[offset] != value:
+        is_committed = offset < len(committed) and committed[offset] == value
+        if not is_committed and not self._is_replaced_uncleanly(key, replica):
             self.fail("AckedIsCommitted", f"broker {broker.id} acknowledges {value} at {offset} of partition {key[1]}")
         self.raft.record(
             "acknowledged", topic_id=key[0], partition=key[1], offset=offset, value=value, leader=broker.id

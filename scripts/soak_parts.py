@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ INPUTS = 300
 KILLS = 5
 IO_ERRORS = 5
 MUTANTS = 20
+GUIDED_MIB = 1500
 CORPUS = ROOT / ".cache" / "fuzz"
 RUNS = re.compile(r"number_of_executed_units: (\d+)")
 TRIED = re.compile(r"of (\d+) mutants killed")
@@ -82,7 +84,10 @@ def _guided(seed: int, seconds: float) -> Done:
     """One parser a job, in turns; the inputs that reached something new are kept for the next soak."""
     name = list(PARSERS)[seed % len(PARSERS)]
     share = round(min(max(seconds / len(PARSERS), 3), 60))
-    command = [sys.executable, "-m", "tests.fuzz.guided", name, str(share), str(seed % 2**31), str(CORPUS / name)]
+    # A program begins with the peak of the process that started it, and libFuzzer goes by peaks.
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    arguments = (share, seed % 2**31, CORPUS / name, peak_mib + GUIDED_MIB)
+    command = [sys.executable, "-m", "tests.fuzz.guided", name, *map(str, arguments)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if "No module named 'atheris'" in ended.stderr:
         raise SkippedError("atheris is not installed here")

@@ -1,7 +1,8 @@
-"""`python -m tests.fuzz.guided PARSER SECONDS [SEED [CORPUS]]`: atheris mutates what the parser's branches answer to.
+"""atheris mutates what a parser's branches answer to.
 
-Inputs that reached something new are kept in the folder CORPUS. Ends with 77 and the input in `crash-…` there where the
-parser did what none may; libFuzzer's last lines say how many inputs were run and how many edges were seen.
+`python -m tests.fuzz.guided PARSER SECONDS [SEED [CORPUS [MEMORY_MIB]]]` keeps inputs that reached something new in the
+folder CORPUS. Ends with 77 and the input in `crash-…` there where the parser did what none may; libFuzzer's last lines
+say how many inputs were run and how many edges were seen.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def main(arguments: list[str]) -> None:
     parser = PARSERS[name]
     for number, data in enumerate(parser.seeds()):
         (folder / f"seed-{number}").write_bytes(data[:BYTES_MAX])
-    limits = [f"-max_total_time={seconds}", f"-max_len={BYTES_MAX}", "-timeout=20", "-rss_limit_mb=1500"]
+    memory_mib = rest[2] if len(rest) > 2 else "1500"
+    limits = [f"-max_total_time={seconds}", f"-max_len={BYTES_MAX}", "-timeout=20", f"-rss_limit_mb={memory_mib}"]
     options = [*limits, f"-seed={seed}", f"-artifact_prefix={folder}/", "-print_final_stats=1", "-verbosity=1"]
     atheris.Setup([sys.argv[0], *options, str(folder)], parser.feed)
     atheris.Fuzz()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import stat
 import zipfile
 from collections.abc import Callable
@@ -70,6 +71,10 @@ ZIP_CASES: dict[str, tuple[Callable[[dict[str, bytes]], bytes], dict[str, Reason
         lambda good: patched(make_zip(good, (OTHER, CONTENT)), OTHER, 16, b"\1\2\3\4"),
         {OTHER: Reason.BAD_FILE},
     ),
+    "a size beyond its data": (
+        lambda good: patched(make_zip(good, (OTHER, CONTENT)), OTHER, 24, b"\0\0\0\x50"),
+        {OTHER: Reason.BAD_FILE},
+    ),
     "two names of one member": (
         lambda good: patched(make_zip(good, (OTHER, CONTENT)), OTHER, 30, b"x", central=False),
         {OTHER: Reason.BAD_FILE},
@@ -94,6 +99,20 @@ def test_a_hostile_member_of_a_zip_is_refused_alone(good: dict[str, bytes], case
     make, expected = ZIP_CASES[case]
     with open_archive(make(good)) as storage:
         assert_damages(assert_good(storage, good), expected)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_without_a_directory_a_size_beyond_the_data_is_not_believed(good: dict[str, bytes], method: int) -> None:
+    """What is missing would be made up as zeros, a gigabyte of them where the size says so."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", method) as archive:
+        for name, content in [*good.items(), (OTHER, CONTENT)]:
+            archive.writestr(name, content)
+    data = patched(whole.getvalue(), OTHER, 22, b"\0\0\0\x50", central=False)
+    with open_archive(data[: data.find(b"PK\x01\x02")]) as storage:
+        damages = assert_good(storage, good).damages
+    assert [(damage.path.endswith(OTHER), damage.reason) for damage in damages[:1]] == [(True, Reason.BAD_FILE)]
+    assert "expected 1342177280" in damages[0].detail
 
 
 def test_a_link_in_a_zip_is_called_a_link(good: dict[str, bytes]) -> None:
