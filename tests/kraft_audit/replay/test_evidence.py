@@ -401,3 +401,9 @@ def test_where_no_voter_set_is_known_nothing_is_excluded() -> None:
 
     assert high() == 5
     assert high(THREE) == 3
+
+
+def test_an_epoch_that_too_few_hold_is_passed_over_even_where_nobody_knows_its_beginning() -> None:
+    """The LeaderChange of epoch 2 is in no captured log: what stands of it is on one disk of three."""
+    one = disk(1, ((1, 0, 5), (2, 7, 9)), {1: 1}, (2, 1))
+    assert interval(one, disk(2, ((1, 0, 5),), {1: 1}, (2, 1)), disk(3, ((1, 0, 4),), {1: 1}, (2, 1))).high == 5

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.replay.analyze import analyze
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.rules import registry
 from kraft_audit.rules.collect import read_history
@@ -76,6 +77,32 @@ def told_of(path: Path, storages: FailingStorages) -> Told:
     evidence = gather(plan, history, findings, open_storage=storages, redactor=redactor)
     told["evidence"] = Counter(str(row) for row in [*evidence.records, *evidence.headers])
     return told
+
+
+def test_a_pipeline_stops_where_a_call_fails_or_says_what_it_could_not_read(samples: Path) -> None:
+    """It planned the bytes of logs and snapshots: with others it would go on at a wrong place the next time."""
+    path = samples / "jbod" / "01-one-dir-failed" / "node-1"
+    (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=LATER_MS)
+
+    def rows(storages: FailingStorages) -> Counter[str]:
+        told: Counter[str] = Counter()
+        for name, batch in analyze(plan, open_storage=storages, redactor=Redactor(bytes(32)), stop_on_change=True):
+            if name != "captures":
+                told.update(f"{name} {row}" for row in batch.to_pylist())
+        return told
+
+    undisturbed = FailingStorages(0)
+    expected = rows(undisturbed)
+    stopped = 0
+    for nth in range(1, undisturbed.calls + 1):
+        try:
+            found = rows(FailingStorages(nth))
+        except CodecError:
+            stopped += 1
+            continue
+        is_told = any(text.startswith("decode_errors") for text in found - expected)
+        assert is_told or not expected - found, nth
+    assert stopped > 2, "the log and its snapshot, at least"
 
 
 def without(row: dict[str, Any]) -> dict[str, Any]:
