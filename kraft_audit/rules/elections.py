@@ -273,7 +273,13 @@ def _count_vote(known: dict[tuple[int, str | None], Evidence], vote: tuple[int, 
 )
 def kq016(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
     rows = [row for row in history.rows("leader_epochs") if row["canonical"]]
-    timed = sorted((row for row in rows if row["timestamp_ms"] is not None), key=lambda row: row["epoch"])
+    # An epoch is told in pieces where a gap between captures lies in it: it began once.
+    began = {
+        row["epoch"]: row
+        for row in sorted(rows, key=lambda row: row["from_offset"] or 0, reverse=True)
+        if row["timestamp_ms"] is not None
+    }
+    timed = [began[epoch] for epoch in sorted(began)]
     limit = int(thresholds["max_epochs_an_hour"])
     start = 0
     for end, row in enumerate(timed):

@@ -287,6 +287,17 @@ def test_kq016_burnt_epochs(build: HistoryBuilder) -> None:
     assert [(finding.subject, finding.epoch) for finding in build.raised("KQ016")] == [("burnt epochs", 2)]
 
 
+def test_kq016_counts_an_epoch_once_though_it_is_told_in_pieces(build: HistoryBuilder) -> None:
+    """A gap between captures lies in epoch 7: twelve epochs began, which is just not too many."""
+    for epoch in range(1, 13):
+        build.leader_epoch(epoch, 1, 10 * epoch)
+    build.leader_epoch(7, 1, 75, leader_change_offset=None)
+    assert build.raised("KQ016") == []
+    build.leader_epoch(13, 1, 130)
+    (finding,) = build.raised("KQ016")
+    assert finding.summary == "13 epochs within an hour, from epoch 1"
+
+
 def test_kq020_needs_directory_ids(build: HistoryBuilder) -> None:
     build.capture(1, 40, directory_id=None).watermark(40, 40, end=40)
     assert [finding.status for finding in build.findings("KQ020")] == [Status.UNDECIDED]
