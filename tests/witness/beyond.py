@@ -52,10 +52,10 @@ def _compare(out: Path) -> Comparison:
     truth = Truth.of(out)
     audited = Audited.of(out, truth.run["dialect"])
     found, result = Comparison(), Comparison()
-    for compared in (bounds, epochs, voters, partitions):
-        found.add(compared(truth, audited, result.counts))
     without_trace = tuple(f"{name}: high " for name in _looking_behind(truth, audited))
-    found.disagreements = [text for text in found.disagreements if not text.startswith(without_trace)]
+    for compared in (bounds, epochs, voters, partitions):
+        told = compared(truth, audited, result.counts)
+        found.add(text for text in told if not text.startswith(without_trace))
     result.counts["damaged"] += bool(truth.damage)
     result.counts["told apart"] += bool(found.disagreements)
     undecided = any(one.interval.canonical is None or one.interval.high is None for one in audited.rounds)
@@ -76,11 +76,11 @@ def _looking_behind(truth: Truth, audited: Audited) -> Iterator[str]:
         if high is None or high >= capture.committed_at_start:
             continue
         ends = truth.log_ends(capture.name)
-        lost = (damage for damage in truth.damage_before(capture.name) if "from_offset" in damage)
-        if any(
-            one["from_offset"] <= ends.get(one["node"], -1) <= high < one.get("to_offset", high + 1) for one in lost
-        ):
-            yield capture.name
+        for damage in truth.damage_before(capture.name):
+            end = ends.get(damage["node"], -1) if "from_offset" in damage else None
+            if end is not None and damage["from_offset"] <= end <= high < damage.get("to_offset", high + 1):
+                yield capture.name
+                break
 
 
 def _left_no_trace(truth: Truth, audited: Audited) -> bool:
