@@ -12,13 +12,12 @@ from kraft_audit.rules.model import Case, Scope, Severity, Thresholds, undecided
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.voter_view import (
     Change,
-    by_one_round_alone,
     canonical_sets,
     change_evidence,
     changes,
     keys_of,
     named,
-    was_uncommitted,
+    was_pending,
 )
 from kraft_codec.schemas import Dialect
 
@@ -42,14 +41,11 @@ def _pairs(history: ClusterHistory) -> list[tuple[Change, Change]]:
 
 def _judged(history: ClusterHistory, first: Change, second: Change, summary: str) -> Iterator[Case]:
     """The second is a fault if the first was not committed when it was appended."""
-    where = (first.offset, second.offset, second.row["from_epoch"])
-    if was_uncommitted(history, *where, by_one_round=False):
+    pending = was_pending(history, first, second)
+    if pending is True:
         yield _case(second, summary, first)
-        return
-    was_open = was_uncommitted(history, *where)
-    if was_open is not False:
-        untold = f"no capture tells whether the record at offset {first.offset} was committed then"
-        reason = by_one_round_alone(first.offset) if was_open else untold
+    elif pending is not False:
+        reason = pending or f"no capture tells whether the record at offset {first.offset} was committed then"
         yield undecided(f"voter set at offset {second.offset}", reason, from_offset=second.offset)
 
 

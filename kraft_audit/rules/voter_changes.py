@@ -14,12 +14,12 @@ from kraft_audit.rules.registry import rule
 from kraft_audit.rules.voter_view import (
     Change,
     Key,
-    by_one_round_alone,
     change_evidence,
     changes,
     ids_of,
     metadata_between,
     named,
+    was_pending,
     was_uncommitted,
 )
 from kraft_codec.schemas import Dialect
@@ -151,14 +151,14 @@ def kv004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 
 def _while_uncommitted(history: ClusterHistory, first: Change, second: Change) -> Iterator[Case]:
-    where = (first.offset, second.offset, second.row["from_epoch"])
-    if was_uncommitted(history, *where, by_one_round=False):
+    pending = was_pending(history, first, second)
+    if pending is True:
         summary = f"appended while the change at offset {first.offset} was not committed"
         yield _case(second, summary, change_evidence(first))
-    elif was_uncommitted(history, *where):
+    elif pending:
         yield undecided(
             _subject(second),
-            by_one_round_alone(first.offset),
+            pending,
             from_offset=second.offset,
             epoch=second.row["from_epoch"],
         )

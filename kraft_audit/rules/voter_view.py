@@ -150,10 +150,18 @@ def was_uncommitted(
     return None
 
 
-def by_one_round_alone(offset: int) -> str:
-    """Why it is undecided whether a change was open, where `was_uncommitted` says so by a single round alone."""
+def was_pending(history: ClusterHistory, first: Change, second: Change) -> bool | str | None:
+    """Whether the first change was not committed when the second was appended.
+
+    A text where a single round alone says so, which does not decide it; None where no capture tells.
+    """
+    where = (first.offset, second.offset, second.row["from_epoch"])
+    if was_uncommitted(history, *where, by_one_round=False):
+        return True
+    if not (by_one_round := was_uncommitted(history, *where)):
+        return by_one_round
     return (
-        f"its capture shows it beside the change at offset {offset}, not committed there: so it was, "
+        f"its capture shows it beside the change at offset {first.offset}, not committed there: so it was, "
         "if the disks are of one moment; another capture decides"
     )
 
