@@ -36,6 +36,12 @@ UNREAD = frozenset({Reason.UNREADABLE, Reason.CHANGED_DURING_READ})
 SNAPSHOT_KINDS = (FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT)
 
 
+def unread_by_now(file: tuple[str, str, str | None], reason: str, why: str, position: int = 0) -> ChangedError:
+    """Says of a file (root, path, name) that an earlier reading of the same command read it."""
+    where = "/".join(part for part in file if part)
+    return ChangedError(Reason(reason), position, f"{where} could be read a moment ago, and now not: {why}")
+
+
 @dataclass(slots=True)
 class BranchEpoch:
     """One leader epoch on one branch: half-open offsets, max timestamp and end of its first batch.

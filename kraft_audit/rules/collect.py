@@ -20,15 +20,13 @@ from kraft_audit.replay.proven_plan import in_proven_order
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import ClusterReplay
 from kraft_audit.replay.resume import Start
-from kraft_audit.replay.scanner import ChangedError
 from kraft_audit.replay.silver import silver
-from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows
+from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows, unread_by_now
 from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER, silver_batch
 from kraft_audit.replay.voters import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history, voter_set_rows
 from kraft_audit.rules.history import CONTRACTS, INPUTS, ClusterHistory, Contradiction
 from kraft_audit.rules.parts import PartitionParts
 from kraft_audit.rules.snapshot_checks import StateComparison
-from kraft_codec.errors import Reason
 from kraft_codec.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.tables import BATCHES, build_rows
@@ -130,8 +128,7 @@ class HistoryCollector:
             tuple(row.values()) for part in self._tables["decode_errors"] for row in part.select(columns).to_pylist()
         }
         for root, path, name, reason in sorted(shape.unread - told, key=str):
-            where = "/".join(part for part in (root, path, name) if part)
-            raise ChangedError(Reason(reason), 0, f"{where} could be read a moment ago, and now not: try again")
+            raise unread_by_now((root, path, name), reason, "try again")
 
     def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
         self._is_complete, self._states_from = start.is_complete, start.from_offset

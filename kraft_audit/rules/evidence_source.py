@@ -12,12 +12,11 @@ from kraft_audit.replay.analyze import analyze
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.emit import TableRows
 from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.scanner import ChangedError
-from kraft_audit.replay.survey import UNREAD
+from kraft_audit.replay.survey import UNREAD, unread_by_now
 from kraft_audit.rules.evidence import HEADER_BYTES, ClusterEvidence, header_rows, records_behind, wanted_offsets
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Finding
-from kraft_codec.errors import CodecError, InputError, Reason
+from kraft_codec.errors import CodecError, InputError
 from kraft_codec.random_access import Storage, join
 from kraft_codec.redaction import Redactor
 from kraft_codec.tables import DECODE_ERRORS, RECORDS
@@ -54,12 +53,10 @@ def _records(rows: Iterable[TableRows], history: ClusterHistory) -> Iterator[pa.
             continue
         for row in batch.to_pylist():
             if row["reason"] in UNREAD and _file_of(row) not in unread:
-                where = "/".join(part for part in _file_of(row) if part)
-                why = f"{where} could be read a moment ago, and now not: {row['detail']}"
-                raise ChangedError(Reason(row["reason"]), row["position"] or 0, why)
+                raise unread_by_now(_file_of(row), row["reason"], row["detail"], row["position"] or 0)
 
 
-def _file_of(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _file_of(row: Mapping[str, Any]) -> tuple[str, str, str | None]:
     return row["root"], row["path"], row["file_name"]
 
 
