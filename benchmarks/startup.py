@@ -1,7 +1,7 @@
 """The command's start: `python -m benchmarks.startup [--without-cold]`.
 
-Asked: everything imported within 0.4 s, the first row of a log within 1 s once the kernels are built, and at most 15 s
-once where they are not, with a line that says so. By processor time, the least of several starts.
+Asked: everything imported within 0.4 s, the first row of a log within 1 s once the kernels are built, by processor
+time, the least of several starts; and at most 15 s by the clock once where they are not, with a line that says so.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -64,9 +65,12 @@ def main() -> None:
         figures.append(Figure(name, FIRST_ROW_SECONDS / first, 1, f"{first:.2f} s", "1 s"))
         if not given.without_cold:
             cache = {**os.environ, FOLDER_VARIABLE: f"{folder}/cache"}
-            cold, told = processor_seconds([*COMMAND, "check", log, "--fail-on", "never"], cache)
+            started = time.monotonic()
+            used, told = processor_seconds([*COMMAND, "check", log, "--fail-on", "never"], cache)
+            cold = time.monotonic() - started
             print("\n".join(f"   a cold start says: {line}" for line in told.splitlines()))
-            figures.append(Figure("15 s, of a cold start", COLD_SECONDS / cold, 1, f"{cold:.1f} s", "15 s"))
+            peer = f"15 s; {used:.1f} s of processor"
+            figures.append(Figure("15 s, of a cold start", COLD_SECONDS / cold, 1, f"{cold:.1f} s", peer))
     print_figures(figures)
 
 

@@ -19,6 +19,7 @@ from kraft_audit.replay.branches import Branch, BranchTree, LogEnd
 from kraft_audit.replay.cluster import Clock, OpenStorage, open_replicas, wall_clock_ms
 from kraft_audit.replay.continuity import Rows
 from kraft_audit.replay.decode import DecodedBatches, Decoder, Records, judge
+from kraft_audit.replay.kernels.native import compile_ahead
 from kraft_audit.replay.plan import ClusterPlan, FilePlan
 from kraft_audit.replay.reconcile import Window, windows
 from kraft_audit.replay.records import ControlRecord, RecordColumns, control_records
@@ -130,6 +131,7 @@ def survey(
     plan: ClusterPlan, *, open_storage: OpenStorage, redactor: Redactor, clock_ms: Clock = wall_clock_ms
 ) -> Survey:
     """Reads every replica of the plan once, for its shape."""
+    compile_ahead()
     with ExitStack() as stack:
         replicas, settings = open_replicas(plan, stack, open_storage, redactor.keyed_hash, clock_ms)
         readable = [replica for replica in replicas if replica.log is not None]

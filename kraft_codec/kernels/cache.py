@@ -2,7 +2,7 @@
 
 The folder is KRAFT_AUDIT_CACHE, or `kraft-audit` in the user's cache folder. It is used only where it is ours, mode
 0700, no link, and below no folder that everybody may write to. Files are written whole and renamed into place under a
-lock, so processes that start together wait for the one that compiles.
+lock of each library, so processes that start together wait for the one that compiles it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _check(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock: others that want to compile wait."""
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Holds the lock of one library: others that want to compile it wait."""
+    descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

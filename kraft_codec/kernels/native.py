@@ -6,12 +6,15 @@ the interpreter lock.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.resources
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -24,6 +27,13 @@ _COMPILING: Final = "kraft-audit: compiling the {name} for this processor, once 
 _NOT_KEPT: Final = "kraft-audit: compiling the {name} for this process alone: {reason}; {variable} names the folder\n"
 _ENGINES: Final[list[Any]] = []
 """Loaded code lives as long as the process."""
+_UNDER_WAY: Final[list[subprocess.Popen[bytes]]] = []
+_AHEAD: Final = """
+import json, sys
+sys.path[:], *asked = json.loads(sys.argv[1])
+from kraft_codec.kernels import native
+native.code(*asked)
+"""
 
 
 def library(
@@ -37,16 +47,40 @@ def library(
     """
     if sys.byteorder != "little":
         raise RuntimeError("the decoder's kernels are written for little-endian processors")
-    return _load(_code(name, kernels, packages, seconds))
+    return _load(code(name, kernels, packages, seconds))
 
 
-def _code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> bytes:
+def compile_ahead(
+    name: str, kernels: str, *, packages: Sequence[str] = ("kraft_codec.kernels",), seconds: int = 10
+) -> None:
+    """Begin to compile what `library` will be asked for soon, on another processor, where the cache has none of it.
+
+    `library` waits for it then, or compiles by itself where this came to nothing.
+    """
+    if (os.cpu_count() or 1) < 2:
+        return
+    try:
+        is_kept = (cache.private_folder() / _file_name(name, kernels, packages)).exists()
+    except (cache.UnsafeFolderError, OSError):
+        return
+    if not is_kept:
+        asked = json.dumps([sys.path, name, kernels, packages, seconds])
+        # -P: the working directory may be anybody's log. What is begun is brought to its end, whoever interrupts us.
+        command = [sys.executable, "-P", "-c", _AHEAD, asked]
+        nowhere = subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            begun = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, start_new_session=True)  # noqa: S603
+            _UNDER_WAY.append(begun)
+
+
+def code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> bytes:
+    """What the cache keeps of a library, compiled where it has none."""
     try:
         folder = cache.private_folder()
-        file_name = f"{name.replace(' ', '-')}-{_fingerprint(kernels, packages)}.o"
+        file_name = _file_name(name, kernels, packages)
         if (found := cache.read(folder, file_name)) is not None:
             return found
-        with cache.locked(folder):
+        with cache.locked(folder, file_name):
             # Another process may have compiled while this one waited.
             if (found := cache.read(folder, file_name)) is not None:
                 return found
@@ -101,6 +135,10 @@ def _function(name: str, address: int, argument_count: int) -> Function:
         return result.value
 
     return call
+
+
+def _file_name(name: str, kernels: str, packages: Sequence[str]) -> str:
+    return f"{name.replace(' ', '-')}-{_fingerprint(kernels, packages)}.o"
 
 
 def _fingerprint(kernels: str, packages: Sequence[str]) -> str:

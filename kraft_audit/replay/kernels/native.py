@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Final
 
-from kraft_codec.kernels.native import library
+from kraft_codec.kernels import native
+
+NAME: Final = "replay"
+KERNELS: Final = "kraft_audit.replay.kernels.build:kernels"
+PACKAGES: Final = ("kraft_audit.replay.kernels", "kraft_codec.kernels")
 
 
 @functools.cache
 def kernel(name: str) -> Callable[..., int]:
     """A kernel by its name (`build.kernels`)."""
-    found: Callable[..., int] = library(
-        "replay",
-        "kraft_audit.replay.kernels.build:kernels",
-        packages=("kraft_audit.replay.kernels", "kraft_codec.kernels"),
-        seconds=10,
-    )[name]
+    found: Callable[..., int] = native.library(NAME, KERNELS, packages=PACKAGES)[name]
     return found
+
+
+@functools.cache
+def compile_ahead() -> None:
+    """To be called before the decoder's own kernels are: a first start compiles both at the same time."""
+    native.compile_ahead(NAME, KERNELS, packages=PACKAGES)

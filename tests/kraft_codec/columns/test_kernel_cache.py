@@ -59,7 +59,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def code() -> bytes:
-    return native._code("decoder", FACTORY, ("kraft_codec.kernels",), 10)
+    return native.code("decoder", FACTORY, ("kraft_codec.kernels",), 10)
 
 
 def test_compiled_once_and_then_read(folder: Path, compiled: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -70,13 +70,13 @@ def test_compiled_once_and_then_read(folder: Path, compiled: list[str], capfd: p
     assert capfd.readouterr().err == ""
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    assert {path.suffix for path in folder.iterdir()} == {".o", ""}
+    assert {path.suffix for path in folder.iterdir()} == {".o", ".lock"}
 
 
 def test_another_kernel_source_is_another_file(folder: Path, compiled: list[str]) -> None:
     code()
-    native._code("decoder", FACTORY, ("kraft_codec.kernels", "kraft_codec.schemas"), 10)
-    native._code("decoder", FACTORY.replace("instruction", "tables"), ("kraft_codec.kernels",), 10)
+    native.code("decoder", FACTORY, ("kraft_codec.kernels", "kraft_codec.schemas"), 10)
+    native.code("decoder", FACTORY.replace("instruction", "tables"), ("kraft_codec.kernels",), 10)
     assert len(compiled) == len(list(folder.glob("*.o"))) == 3
 
 
@@ -159,6 +159,48 @@ def test_the_folder_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.folder_path() == Path("/home/someone/.cache/kraft-audit")
 
 
+ONE_KERNEL = """
+from numba import njit
+
+def kernels():
+    return {"twice": njit(lambda value: 2 * value).py_func}
+"""
+
+
+@pytest.fixture
+def one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A library of one small kernel, in a module that is found by this process's own path alone."""
+    (tmp_path / "one_kernel.py").write_text(ONE_KERNEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    return "one_kernel:kernels"
+
+
+def test_what_is_compiled_ahead_is_not_compiled_again(
+    folder: Path, one_kernel: str, compiled: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    native.compile_ahead("small one", one_kernel)
+    assert native._UNDER_WAY.pop().wait(timeout=120) == 0
+    assert native.library("small one", one_kernel)["twice"](21) == 42
+    assert compiled == []
+    said = capfd.readouterr().err
+    assert said == "kraft-audit: compiling the small one for this processor, once (about 10 seconds)\n"
+    native.compile_ahead("small one", one_kernel)
+    assert native._UNDER_WAY == []
+
+
+def test_nothing_is_compiled_ahead_on_one_processor_or_for_a_folder_that_is_not_used(
+    folder: Path, one_kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir(parents=True, mode=0o755)
+    native.compile_ahead("small one", one_kernel)
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    native.compile_ahead("small one", one_kernel)
+    assert native._UNDER_WAY == []
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.ci
 def test_sixteen_processes_with_an_empty_cache_compile_once(folder: Path, project_root: Path) -> None:
     started = [
@@ -206,7 +248,7 @@ def test_another_process_compiles_while_this_one_waits(
     aside = kept.rename(folder / "aside")
 
     @contextlib.contextmanager
-    def locked(_: Path) -> Iterator[None]:
+    def locked(_: Path, name: str) -> Iterator[None]:
         aside.rename(kept)
         yield
 
@@ -224,7 +266,7 @@ def test_a_file_that_cannot_be_written_whole_is_not_left_behind(
     monkeypatch.setattr(os, "fsync", full)
     assert code().startswith(b"{}\n")
     assert "for this process alone: [Errno 28] No space left on device" in capfd.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["lock"]
+    assert [path.suffix for path in folder.iterdir()] == [".lock"]
     assert len(compiled) == 2
 
 
