@@ -176,13 +176,15 @@ def _is_on(branch: Branch, end_offset: int, epoch: int) -> bool:
 class ClusterEvidence:
     """All that was captured at about one time.
 
-    `earlier_low`: (offset, epoch of the record below it) that earlier captures proved committed.
+    `earlier_low`: (offset, epoch of the record below it) that earlier captures proved committed. `first_disks`: of an
+    id the directory that the first voter set which knows one tells, whoever of the replicas saw that set.
     """
 
     branches: tuple[Branch, ...]
     replicas: tuple[Replica, ...]
     conflicting_epochs: frozenset[int] = frozenset()
     earlier_low: tuple[int, int] | None = None
+    first_disks: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -191,15 +193,22 @@ class ClusterEvidence:
         *,
         conflicting_epochs: frozenset[int] = frozenset(),
         earlier_low: tuple[int, int] | None = None,
+        first_disks: Mapping[int, str] | None = None,
     ) -> ClusterEvidence:
         """What some disks say together, in whatever order they come."""
         ordered = sorted(replicas, key=lambda r: (r.node_id, r.directory_id or "", r.end, r.snapshots))
         branches = merged_branches([replica.branch for replica in ordered if replica.branch is not None])
-        return cls(branches, tuple(ordered), conflicting_epochs, earlier_low)
+        disks = _first_disks(branches) if first_disks is None else first_disks
+        return cls(branches, tuple(ordered), conflicting_epochs, earlier_low, disks)
 
     def of_these(self, replicas: Iterable[Replica]) -> ClusterEvidence:
-        """What some of its replicas say, as if no other had been captured."""
-        return ClusterEvidence.of(replicas, conflicting_epochs=self.conflicting_epochs, earlier_low=self.earlier_low)
+        """What some of its replicas say; of the others no more than whose disk each is."""
+        return ClusterEvidence.of(
+            replicas,
+            conflicting_epochs=self.conflicting_epochs,
+            earlier_low=self.earlier_low,
+            first_disks=self.first_disks,
+        )
 
     @cached_property
     def leaders(self) -> dict[int, LeaderStart]:
@@ -218,17 +227,33 @@ class ClusterEvidence:
         return frozenset(split)
 
     def captured(self, voter_set: VoterSet) -> list[Replica]:
-        """The captured voters of a set, one disk for each voter (the one that is furthest)."""
+        """The captured voters of a set, one disk for each voter (the one that is furthest).
+
+        A disk that took the place of a static voter's, once an upgrade had made that possible, is not its disk.
+        """
         found: dict[tuple[int, str | None], Replica] = {}
         for replica in self.replicas:
             for voter in voter_set.voters:
                 if voter.voter_id != replica.node_id:
+                    continue
+                first = self.first_disks.get(voter.voter_id) if voter_set.is_static else None
+                if first is not None and replica.directory_id not in (None, first):
                     continue
                 if voter_set.is_disk_of(voter, replica.directory_id):
                     best = found.get(voter.key)
                     if best is None or best.end < replica.end:
                         found[voter.key] = replica
         return list(found.values())
+
+
+def _first_disks(branches: Iterable[Branch]) -> dict[int, str]:
+    sets = {(one.from_epoch, one.from_offset, one.voters) for branch in branches for one in branch.voter_sets}
+    disks: dict[int, str] = {}
+    for _, _, voters in sorted(sets, key=lambda one: one[:2]):
+        for voter in voters:
+            if voter.directory_id is not None:
+                disks.setdefault(voter.voter_id, voter.directory_id)
+    return disks
 
 
 @dataclass(frozen=True, slots=True)

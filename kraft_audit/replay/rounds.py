@@ -22,7 +22,14 @@ from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import ControlRecord
 from kraft_audit.replay.replica import Replica as ReadReplica
 from kraft_audit.replay.survey import BranchEpoch, Survey
-from kraft_audit.replay.voters import VoterSet, checkpoint_voters, voter_history, voter_set_rows, voters_before
+from kraft_audit.replay.voters import (
+    VoterSet,
+    bootstrapped,
+    checkpoint_voters,
+    voter_history,
+    voter_set_rows,
+    voters_before,
+)
 from kraft_audit.replay.watermarks import CommittedInterval, committed_interval, watermark_row
 from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.uuids import uuid_text
@@ -177,6 +184,8 @@ def branch_voters(
             before = found or before
     if start > 0 and (before is None or before.from_offset < start - 1):
         before = _told_later(survey, controls, epochs, dialect) or before
+    elif before is None and dialect is Dialect.KIP853:
+        before = bootstrapped(controls)
     later = [record for record in controls if before is None or record.offset > before.from_offset]
     history = voter_history(later, dialect=dialect, static_voters=static, before=before)
     if before is None and start > 0 and history and history[0].is_static and _has_voter_records(survey, dialect):

@@ -128,6 +128,23 @@ def checkpoint_voters(
     )
 
 
+def bootstrapped(records: Sequence[ControlRecord]) -> VoterSet | None:
+    """The set of a bootstrap checkpoint that is gone, from the batch at offset 0; None for a configured quorum.
+
+    `records`: a log's control records from offset 0 on. Its first leader wrote the checkpoint's set beside its
+    LeaderChange, its own endpoints and versions brought up to date (LeaderState.appendStartOfEpochControlRecords
+    4.3.0). Without the directories that it tells, whatever disk bears a first voter's id today would be taken for that
+    voter's.
+    """
+    if not records or records[0].offset != 0:
+        return None
+    _, first = next(groupby(records, key=_batches()))
+    told = _after(None, first, Dialect.KIP853)
+    if told is None or not told.voters:
+        return None
+    return replace(told, from_offset=BOOTSTRAP_OFFSET, from_epoch=0, timestamp_ms=None, source="bootstrap")
+
+
 def voters_before(
     after: VoterSet, records: Sequence[ControlRecord], *, dialect: Dialect = Dialect.KIP853
 ) -> VoterSet | None:

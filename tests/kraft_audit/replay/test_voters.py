@@ -16,6 +16,7 @@ from kraft_audit.replay.tables import VOTER_SETS, silver_batch
 from kraft_audit.replay.voters import (
     VoterSet,
     added,
+    bootstrapped,
     checkpoint_voters,
     in_effect,
     removed,
@@ -137,6 +138,22 @@ def test_upgrade_from_a_static_set_adds_nobody() -> None:
     history = voter_history(upgrade, static_voters=[1, 2, 3])
     assert [(s.source, s.kraft_version, s.from_offset) for s in history] == [("static", 0, -1), ("log", 1, 470)]
     assert added(*history) == removed(*history) == []
+
+
+def test_the_first_batch_tells_what_a_bootstrap_checkpoint_held() -> None:
+    """The first leader wrote the checkpoint's set beside its LeaderChange; a later batch's set was changed already."""
+    leads = ControlRecord(0, 1, 5, "LEADER_CHANGE", {}, batch_offset=0)
+    version = ControlRecord(1, 1, 5, "KRAFT_VERSION", {"kraft_version": 1}, batch_offset=0)
+    first = replace(set_record(2, (1, 0), (2, 1)), timestamp_ms=5, batch_offset=0)
+    records = [leads, version, first, replace(set_record(3, (1, 0), (2, 1), (3, 2)), batch_offset=3)]
+    found = bootstrapped(records)
+    assert found is not None
+    assert (found.from_offset, found.from_epoch, found.source, found.kraft_version) == (-1, 0, "bootstrap", 1)
+    assert [voter.key for voter in found.voters] == [(1, "BBBBBBBBBBBBBBBBBBBBBA"), (2, "CCCCCCCCCCCCCCCCCCCCCA")]
+    assert [one.from_offset for one in voter_history(records, before=found)] == [-1, 3]
+    assert bootstrapped([leads, replace(first, batch_offset=1)]) is None
+    assert bootstrapped([replace(version, offset=7), replace(first, offset=8)]) is None
+    assert bootstrapped([leads]) is bootstrapped([]) is None
 
 
 def change(name: str, offset: int, voter_id: int, directory: int, time: int) -> ControlRecord:
