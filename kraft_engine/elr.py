@@ -193,6 +193,10 @@ class ChangeBuilder:
         if (self.isr or elr) and self.switches.last_known_leader_is_last_resort:
             return NO_LEADER
         broker = partition.last_known_elr[0]
+        if broker not in partition.replicas:
+            # A reassignment took its replica away. Shipped Kafka throws here and the active controller resigns
+            # (LeaderAcceptor asks PartitionRegistration.directory, 4.3.1); here nobody is elected.
+            return NO_LEADER
         checks = self.switches.last_known_leader_is_active and not self.release.dead_last_known_leader
         if checks and not self.usable(broker):
             return NO_LEADER
