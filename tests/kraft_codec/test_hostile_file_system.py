@@ -250,6 +250,14 @@ def test_depth_and_breadth_are_bounded(tmp_path: Path, make_node_dir: Callable[.
         assert [damage.reason for damage in discover(opened).damages] == [Reason.LIMIT]
 
 
+@pytest.mark.parametrize(("limit", "reasons"), [(5, []), (4, [Reason.LIMIT])])
+def test_as_many_directories_are_read_as_the_limit_says(tmp_path: Path, limit: int, reasons: list[Reason]) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+    with LocalStorage(str(tmp_path), limits=Limits(directory_count=limit)) as opened:
+        assert [damage.reason for damage in discover(opened).damages] == reasons
+
+
 def test_a_log_dir_below_a_directory_that_may_not_be_listed(node_dir: Path) -> None:
     for path in (node_dir.parent, node_dir / "__cluster_metadata-0"):
         path.chmod(0o755)

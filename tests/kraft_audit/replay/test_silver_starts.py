@@ -99,3 +99,16 @@ def test_tables_of_the_quorum_alone_need_no_replay(tmp_path: Path) -> None:
     assert topics_told(whole) == expected(0, 12)
     assert told(tmp_path, frozenset({"leader_epochs"})) == {"leader_epochs": whole["leader_epochs"]}
     assert whole["leader_epochs"]
+
+
+def test_a_run_tells_which_epochs_hold_what_is_not_proven(tmp_path: Path) -> None:
+    """Epochs that end below what is proven committed need not be found again by the next run."""
+    log = Log()
+    for epoch, topics in ((1, 3), (2, 6), (4, 2)):
+        log.lead(1, epoch=epoch)
+        for number in range(topics):
+            log.topic(f"topic-{epoch}-{number}")
+    write_node(tmp_path, 1, {0: log.content})
+    (replay,) = told(tmp_path)["replays"]
+    assert 11 < replay["low"] < log.next_offset
+    assert replay["epochs"] == [{"epoch": 4, "to_offset": log.next_offset}]

@@ -156,6 +156,14 @@ def test_the_first_batch_tells_what_a_bootstrap_checkpoint_held() -> None:
     assert bootstrapped([leads]) is bootstrapped([]) is None
 
 
+@pytest.mark.parametrize(("written_ms", "told_ms"), [(77, 77), (0, None)])
+def test_a_snapshots_set_is_as_old_as_its_last_record(written_ms: int, told_ms: int | None) -> None:
+    header = ControlRecord(0, 1, 5, "SNAPSHOT_HEADER", {"last_contained_log_timestamp": written_ms})
+    found = checkpoint_voters([header, set_record(1, (1, 0))], 40, 3)
+    assert found is not None
+    assert (found.timestamp_ms, found.from_offset, found.from_epoch) == (told_ms, 39, 3)
+
+
 def change(name: str, offset: int, voter_id: int, directory: int, time: int) -> ControlRecord:
     return ControlRecord(offset, 1, time, name, {"voter_id": voter_id, "voter_uuid": DIRECTORIES[directory]})
 

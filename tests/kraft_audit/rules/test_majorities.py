@@ -45,6 +45,9 @@ def test_kafkas_verdict_passes_a_swap_that_is_not_safe() -> None:
     assert kafka_overlap_verdict(before, after)
     assert disjoint_majorities(before, after) is not None
     assert not kafka_overlap_verdict(before, frozenset({(1,), (4,), (5,)}))
+    more = before | {(4,), (5,)}
+    assert not kafka_overlap_verdict(before, more)
+    assert not kafka_overlap_verdict(more, before)
 
 
 def test_single_changes_always_overlap() -> None:
