@@ -148,7 +148,7 @@ PARTS: dict[str, Part] = {
     "mutated batches decoded": Part(4, "decodings", _decoded),
     "parsers, mutated inputs": Part(1, "inputs", _parsed),
     "parsers, guided by branches": Part(4, "inputs", _guided),
-    "killed at any moment, run again": Part(6, "kills", _killed),
+    "killed at any moment, run again": Part(20, "kills", _killed),
     "system calls that fail": Part(3, "faults", _io_errors),
     "mutants of decoder, replay, rules": Part(4, "mutants", _mutants),
     "read and started by Kafka itself": Part(1, "tests", _kafka, jobs_max=1),
