@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kraft_audit.rules.canonical import LogBatches, canonical_log, log_batches
+from kraft_audit.rules.canonical import LogBatches, canonical_log, identity_of, log_batches, moment_number
 from kraft_audit.rules.captured import capture_evidence, captures_in_order, moment_of, replica_end, replica_name
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.majorities import majority_size
@@ -95,16 +95,21 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def _begins_what_was_read(history: ClusterHistory, first: int, epoch: int) -> bool:
     """Whether no log held what stands before beside it: the epoch may have begun there.
 
-    So it did where an earlier capture ends at `first` in the same epoch, and a later one begins there.
+    So it did where an earlier capture ends at `first` in the same epoch, and a later one begins there. What stood below
+    a log that was cleaned up to `first` may have been cut and written anew before.
     """
     if any(row["epoch"] == epoch and row["to_offset"] == first for row in history.rows("leader_epochs")):
         return True
     batches = log_batches(history)
+    cleaned = {
+        (identity_of(row), moment_number(row)) for row in history.rows("captures") if row["log_start_offset"] == first
+    }
     begins = np.flatnonzero((batches.base_offset == first) & (batches.leader_epoch == epoch))
     ends = np.flatnonzero(batches.last_offset == first - 1)
     return first > 0 and not any(
         ((batches.replica[ends] == batches.replica[row]) & _at_one_time(batches, ends, row)).any()
         for row in begins.tolist()
+        if (batches.identities[batches.replica[row]], int(batches.since[row])) not in cleaned
     )
 
 

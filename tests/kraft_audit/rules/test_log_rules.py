@@ -232,6 +232,19 @@ def test_kq005_excuses_an_epoch_whose_beginning_an_earlier_capture_tells(build: 
     assert build.raised("KQ005") == []
 
 
+@pytest.mark.parametrize(("later_start", "count"), [(20, 0), (10, 1)])
+def test_kq005_excuses_an_epoch_below_whose_records_another_one_was_cut(
+    build: HistoryBuilder, later_start: int, count: int
+) -> None:
+    """Node 1 held epoch 1 to 40, then began epoch 3 somewhere below 20; cleaned up to there nothing tells where."""
+    build.log(1, to=40).capture(1, 40)
+    again = {"captured_at_ms": T0 + 9_000, "capture_number": 2}
+    build.capture(1, 40, when=9_000, epoch=3, capture_number=2, log_start_offset=later_start)
+    build.log(1, to=40, epoch=3, start=20, **again)
+    build.leader_epoch(3, 1, 20, leader_change_offset=None).watermark(40, 40, end=40)
+    assert len(build.raised("KQ005")) == count
+
+
 def test_kq006_a_leader_outside_the_set_needs_a_removal(build: HistoryBuilder) -> None:
     build.three_nodes().leader_epoch(2, 9, 20, granting_voters=[1, 2, 9])
     assert len(build.raised("KQ006")) == 1
