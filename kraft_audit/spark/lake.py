@@ -77,19 +77,24 @@ class DeltaLake:
             raise InputError(uri, "a lake in Google Cloud Storage is addressed as gs://…")
         self.uri = uri.rstrip("/")
         self.data_uri = self.uri
+        self._known: dict[str, DeltaTable] = {}
 
     def table_uri(self, table: str) -> str:
         return f"{self.uri}/{table}"
 
     def open(self, table: str) -> DeltaTable:
         """The table as of now. Raises InputError where there is none."""
-        found = self._find(table)
-        if found is None:
-            raise InputError(self.table_uri(table), "no Delta table")
-        return found
+        try:
+            with self._opening(table):
+                return DeltaTable(self.table_uri(table))
+        except TableNotFoundError:
+            raise InputError(self.table_uri(table), "no Delta table") from None
 
     def exists(self, table: str) -> bool:
-        return self._find(table) is not None
+        """Whether a Delta log is there; what it says is not read, which takes fifty times as long."""
+        with self._opening(table):
+            is_there: bool = DeltaTable.is_deltatable(self.table_uri(table))
+        return is_there
 
     def create(
         self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
@@ -111,18 +116,18 @@ class DeltaLake:
             )
 
     def table_id(self, table: str) -> str:
-        found = self.open(table)
+        found = self._latest(table)
         with self.reading(table):
             return str(found.metadata().id)
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
-        found = self.open(table)
+        found = self._latest(table)
         with self.reading(table):
             return [found.transaction_version(application) or 0 for application in applications]
 
     def file_sizes(self, table: str) -> list[int]:
         """Bytes of each of the table's files."""
-        found = self.open(table)
+        found = self._latest(table)
         with self.reading(table):
             sizes: list[int] = found.get_add_actions(flatten=True).column("size_bytes").to_pylist()
         return sizes
@@ -132,7 +137,7 @@ class DeltaLake:
 
     def at_once(self, *tables: str) -> Callable[[str], pa.Table]:
         """Several queries over the tables as they are now, opened once."""
-        return self.over({table: self.open(table) for table in tables})
+        return self.over({table: self._latest(table) for table in tables})
 
     def over(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
         """Queries over these tables, each under its name and at the version that it was opened at."""
@@ -149,7 +154,7 @@ class DeltaLake:
         return query
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        if self._is_done(self.open(table), table, application, version):
+        if self._is_done(self._latest(table), table, application, version):
             return False
         with self._writing(table):
             file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
@@ -160,7 +165,7 @@ class DeltaLake:
         actions = [AddAction(file.path, file.size_bytes, {}, now_ms, True, file.statistics) for file in files]
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
         for attempt in range(COMMIT_ATTEMPTS):
-            found = self.open(table)
+            found = self._latest(table)
             if self._is_done(found, table, application, version):
                 return False
             try:
@@ -176,11 +181,23 @@ class DeltaLake:
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         return {}
 
-    def _find(self, table: str) -> DeltaTable | None:
+    def _latest(self, table: str) -> DeltaTable:
+        """The table as of now, for one use: of what was opened before only newer versions are read."""
+        known = self._known.get(table)
+        if known is not None:
+            # Whatever keeps it from being read on is told by opening it.
+            with contextlib.suppress(OSError, DeltaError):
+                known.update_incremental()
+                return known
+        self._known[table] = opened = self.open(table)
+        return opened
+
+    @contextlib.contextmanager
+    def _opening(self, table: str) -> Iterator[None]:
         try:
-            return DeltaTable(self.table_uri(table))
+            yield
         except TableNotFoundError:
-            return None
+            raise
         except (OSError, DeltaError) as problem:
             raise InputError(self.table_uri(table), f"not readable as a Delta table: {one_line(problem)}") from None
 

@@ -68,9 +68,13 @@ class TurnLake(DeltaLake):
         super().__init__(uri)
         self._actor = actor
 
-    def _find(self, table: str) -> Any:
+    def exists(self, table: str) -> bool:
         self._actor.turn()
-        return super()._find(table)
+        return super().exists(table)
+
+    def _latest(self, table: str) -> Any:
+        self._actor.turn()
+        return super()._latest(table)
 
     @contextlib.contextmanager
     def _writing(self, table: str) -> Iterator[None]:
