@@ -94,6 +94,8 @@ def _bound(evidence: ClusterEvidence, low: int) -> UpperBound:
     if evidence.split_epochs:
         return UpperBound(None, None, (f"two histories claim epoch {max(evidence.split_epochs)}",))
     for seen in evidence.branches:
+        if _contradicts(seen, branch, low):
+            continue
         sets = sets_from(seen, low)
         if not sets:
             return UpperBound(None, None, ("no voter set is known",), seen)
@@ -108,6 +110,16 @@ def _bound(evidence: ClusterEvidence, low: int) -> UpperBound:
         if found is not None:
             return UpperBound(found + 1, branch.epoch_at(found), tuple(reasons))
     return UpperBound(branch.runs[0].from_offset, None, tuple(reasons))
+
+
+def _contradicts(seen: Branch, newest: Branch, low: int) -> bool:
+    """Whether a branch left the newest one below what is committed.
+
+    Every later leader holds what is committed, so none was elected by the voters that such a branch knows.
+    """
+    last = min(seen.end[1], low) - 1
+    own, committed = seen.epoch_at(last), newest.epoch_at(last)
+    return own is not None and committed is not None and own != committed
 
 
 def _highest_in_epoch(evidence: ClusterEvidence, branch: Branch, epoch: int, reasons: list[str]) -> int | None:

@@ -199,7 +199,11 @@ def test_high_needs_a_majority_of_every_set_that_was_seen() -> None:
     assert interval(*on_the_way).high is None
     elsewhere = replace(strange, from_epoch=2)
     forked = disk(2, ((1, 0, 2), (2, 2, 4)), leads, (3, 1), THREE, elsewhere)
-    assert interval(forked, disk(3, ((1, 0, 2), (3, 2, 5)), leads, (3, 1))).high is None
+    newest = disk(3, ((1, 0, 2), (3, 2, 5)), leads, None)
+    assert interval(forked, newest).high is None
+    # What epoch 3 committed is not on the other branch: whoever leads from now on knows nothing of its voters.
+    decided = interval(forked, replace(newest, persisted=PersistedState(3, 1)))
+    assert (decided.low, decided.high) == (5, 5)
 
 
 def test_high_between_an_old_set_and_one_that_was_not_committed() -> None:
