@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from datetime import UTC, datetime
 
 import pytest
 
@@ -146,6 +147,14 @@ def test_a_zip_file_whose_directory_is_missing(good: dict[str, bytes], behind: b
     for path, data in good.items():
         assert storage.read_small(path) == data
     assert {damage.reason for damage in found.damages} == reasons
+
+
+def test_the_time_of_a_member_is_told_though_the_directory_is_missing(good: dict[str, bytes]) -> None:
+    member = zipfile.ZipInfo(OTHER, (2026, 11, 22, 13, 45, 58))
+    whole = make_zip(good, (member, CONTENT))
+    expected = int(datetime(2026, 11, 22, 13, 45, 58, tzinfo=UTC).timestamp()) * 1000
+    for data in (whole, whole[: whole.index(b"PK\x01\x02")]):
+        assert open_archive(data).open(OTHER).mtime_ms == expected
 
 
 def test_a_date_that_no_calendar_has(good: dict[str, bytes]) -> None:
