@@ -100,7 +100,7 @@ def _bound(evidence: ClusterEvidence, low: int) -> UpperBound:
         if not sets:
             return UpperBound(None, None, ("no voter set is known",), seen)
         for voter_set in sets:
-            count = len(evidence.captured(voter_set))
+            count = len(_telling(evidence, voter_set))
             if not _blocks(voter_set, count):
                 of = f"{count} of the {len(voter_set.voters)} voters of the set at {voter_set.from_offset}"
                 return UpperBound(None, None, (f"only {of} were captured",), voter_set)
@@ -176,7 +176,16 @@ def _is_excluded(evidence: ClusterEvidence, branch: Branch, epoch: int, offset: 
 
 def _lacking(evidence: ClusterEvidence, branch: Branch, voter_set: VoterSet, offset: int) -> int:
     """How many voters of a set were read and do not hold the record."""
-    return sum(replica.holds_to(branch) <= offset for replica in evidence.captured(voter_set))
+    return sum(replica.holds_to(branch) <= offset for replica in _telling(evidence, voter_set))
+
+
+def _telling(evidence: ClusterEvidence, voter_set: VoterSet) -> list[Replica]:
+    """The captured voters of a set whose lack of a record tells that they never had it.
+
+    An empty disk with a static voter's id is more likely a new one, in the place of one that had all of it.
+    """
+    captured = evidence.captured(voter_set)
+    return [one for one in captured if one.runs or one.snapshots] if voter_set.is_static else captured
 
 
 def _lacks_majority(evidence: ClusterEvidence, branch: Branch, voter_set: VoterSet, offset: int) -> bool:

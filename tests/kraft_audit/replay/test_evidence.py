@@ -413,15 +413,18 @@ def test_an_epoch_that_too_few_hold_is_passed_over_even_where_nobody_knows_its_b
     assert interval(one, disk(2, ((1, 0, 5),), {1: 1}, (2, 1)), disk(3, ((1, 0, 4),), {1: 1}, (2, 1))).high == 5
 
 
-@pytest.mark.parametrize(("later", "high"), [((voters(6, 1, 1),), None), ((), 0)])
+@pytest.mark.parametrize(("later", "high"), [((voters(6, 1, 1),), None), ((), 3)])
 def test_a_disk_that_took_the_place_of_a_static_voters_lacks_nothing_of_it(
     later: tuple[VoterSet, ...], high: int | None
 ) -> None:
-    """Node 1 was upgraded, and its disk replaced then: by its id alone the empty one would be the only voter's."""
+    """Node 1 was upgraded, and its disk replaced then: by its id alone the new one would be the only voter's."""
     static = voters(-1, 0, 1, static=True)
     observer = disk(9, ((1, 0, 9),), {1: 1}, (1, 1), static, *later)
-    replaced = Replica(1, "another disk", (), persisted=PersistedState(1, 1))
+    replaced = replace(disk(1, ((1, 0, 3),), {1: 1}, (1, 1), static), directory_id="another disk")
     assert interval(observer, replaced).high == high
     # The observer that has not got to the upgrade, by itself, tells no other story.
     behind = disk(8, ((1, 0, 5),), {1: 1}, (1, 1), static)
     assert interval(observer, behind, replaced).high == high
+    # An empty one is nobody's, whatever was seen of an upgrade.
+    empty = Replica(1, "another disk", (), persisted=PersistedState(1, 1))
+    assert interval(observer, empty).high is None
