@@ -297,7 +297,10 @@ def quorum_rows(
         for row in leader_epoch_rows(runs, controls, canonical_to=leaves_at, persisted_leaders=persisted):
             if row["canonical"] and leaves_at is not None and not is_earlier:
                 continue
-            told_once = {**row, "ended_by": "next_epoch"} if is_earlier and row["canonical"] else row
+            told_once = row
+            if is_earlier and row["canonical"]:
+                to_offset = row["to_offset"] and min(row["to_offset"], leaves_at)
+                told_once = {**row, "ended_by": "next_epoch", "to_offset": to_offset}
             epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), told_once)
     return {
         "watermarks": [

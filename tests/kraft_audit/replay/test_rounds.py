@@ -194,6 +194,26 @@ def test_what_lies_below_the_canonical_log_came_before_it(
     assert not _is_earlier(found, found.ends[0], [])
 
 
+def test_a_piece_below_is_canonical_to_where_the_canonical_log_starts(tmp_path: Path) -> None:
+    """It starts at 6, and is itself two branches: what node 1 holds from 6 on was cut, wherever they part."""
+    old = Log()
+    old.lead(1, epoch=1)
+    for number in range(7):
+        old.topic(f"topic-{number}")
+    write_node(tmp_path, 1, {0: old.content})
+    for node_id, last_epoch in ((2, 3), (3, 4)):
+        newer = Log(next_offset=6)
+        newer.lead(2, epoch=2)
+        for number in range(5):
+            newer.topic(f"new-{number}")
+        newer.lead(node_id, epoch=last_epoch)
+        write_node(tmp_path, node_id, {6: newer.content})
+    plan, found = surveyed(tmp_path)
+    rows = quorum_rows(found, plan)["leader_epochs"]
+    told = [(row["epoch"], row["from_offset"], row["to_offset"]) for row in rows if row["canonical"]]
+    assert sorted(one for one in told if one[1] is not None) == [(1, 0, 6), (2, 6, 12), (4, 12, 13)]
+
+
 def test_the_canonical_log_is_told_first_though_another_goes_on_from_it() -> None:
     """Branches that others continue are told with those; the canonical one is told itself, as its end is its own."""
     parents = (None, 0, 1, 0, 3)  # 2 goes on from the canonical branch 1, 4 from 3
