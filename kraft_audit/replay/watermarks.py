@@ -151,7 +151,8 @@ def canonical_branch(evidence: ClusterEvidence, low: Proof) -> Branch | None:
     if not candidates:
         return None
     last_epoch, end_offset = max(replica.end for replica in candidates)
-    if end_offset < low.offset and (evidence.earlier_low is None or end_offset >= evidence.earlier_low[0]):
+    is_short = (last_epoch, end_offset) < (low.epoch, low.offset) or end_offset < low.offset
+    if is_short and (evidence.earlier_low is None or end_offset >= evidence.earlier_low[0]):
         # What proves low was read later than the voters: those who hold it show the log that it stands on.
         last_epoch, end_offset = max(replica.end for replica in evidence.replicas)
     if last_epoch in evidence.split_epochs or end_offset < low.offset:

@@ -84,22 +84,26 @@ def _looking_behind(truth: Truth, audited: Audited) -> Iterator[str]:
 
 
 def _left_no_trace(truth: Truth, audited: Audited) -> bool:
-    """Whether what was committed first and is gone now was never captured.
+    """Whether no captures show both what was committed first and what stands in its place since.
 
     So it is where the only voter's disk lost its tail between captures: its log looks as if it had never been longer.
+    Or as if it had been cut nowhere, where it was cleaned up beyond that before it was captured again.
     """
-    overwritten = (
+    overwritten = [
         line["start_offset"]
         for line in truth.lines["elected"]
         if (epoch := truth.committed_epoch(line["start_offset"])) is not None and epoch < line["epoch"]
-    )
-    lost = min(overwritten, default=None)
-    if lost is None:
-        return False
+    ]
+    return bool(overwritten) and not any(_is_seen(truth, audited, lost) for lost in overwritten)
+
+
+def _is_seen(truth: Truth, audited: Audited, lost: int) -> bool:
+    """Whether captures hold the committed record at an offset, in a log or a snapshot, and another one in a log."""
     epoch = truth.committed_epoch(lost)
-    is_held = any(one.epoch == epoch and one.from_offset <= lost < one.to_offset for one in audited.survey.epochs)
+    held = {one.epoch for one in audited.survey.epochs if one.from_offset <= lost < one.to_offset}
     later = [snapshot for snapshot in audited.survey.snapshots if snapshot.end_offset > lost]
-    return not is_held and all(one.epoch != truth.committed_epoch(one.end_offset - 1) for one in later)
+    is_held = epoch in held or any(one.epoch == truth.committed_epoch(one.end_offset - 1) for one in later)
+    return is_held and bool(held - {epoch})
 
 
 def _says_damage(audited: Audited) -> bool:

@@ -316,6 +316,16 @@ def test_canonical_is_the_furthest_voters_log_not_an_observers() -> None:
         assert canonical.end == end  # a removed leader that still leads is one of them
 
 
+def test_a_longer_stale_tail_hides_no_log_that_was_read_later() -> None:
+    """Voter 2's tail of epoch 1 goes on beyond what observer 9, read last, proves of epoch 2."""
+    leads = {1: 1, 2: 3}
+    voter = disk(2, ((1, 0, 20),), leads, None)
+    found = interval(voter, disk(9, ((1, 0, 8), (2, 8, 12)), leads, (2, 3), firsts={2: 9}))
+    assert (found.low, found.low_epoch) == (9, 2)
+    assert found.canonical is not None
+    assert found.canonical.end == (2, 12)
+
+
 def test_no_log_is_canonical_that_contradicts_what_was_proven() -> None:
     voter = disk(1, ((1, 0, 9),), {1: 1}, (1, 1))
     assert interval(voter, earlier_low=(9, 1)).canonical is not None
