@@ -20,6 +20,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Readable: TypeAlias = Any
 """Whatever has the buffer protocol: bytes, bytearray, memoryview, numpy uint8, pa.Buffer."""
 
+_NAME: Final = "decoder"
 _CONTROL_BIT: Final = 0x20
 _CODEC_BITS: Final = 0x07
 
@@ -27,8 +28,17 @@ _CODEC_BITS: Final = 0x07
 @functools.cache
 def kernels() -> Mapping[str, native.Function]:
     """The decoder's kernels, loaded or compiled at the first call."""
+    return native.library(_NAME, _factory())
+
+
+def compile_ahead() -> None:
+    """To be called by who compiles other kernels first: a first start compiles both at the same time."""
+    native.compile_ahead(_NAME, _factory())
+
+
+def _factory() -> str:
     factory = "with_crc32_instruction" if has_crc32_instruction() else "with_crc32_tables"
-    return native.library("decoder", f"kraft_codec.kernels.decoder:{factory}")
+    return f"kraft_codec.kernels.decoder:{factory}"
 
 
 def crc_tables() -> npt.NDArray[np.uint32]:
