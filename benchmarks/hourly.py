@@ -1,9 +1,9 @@
 """A year of hourly runs in file counts: python -m benchmarks.hourly [--hours 48] [--clusters 6].
 
 Every hour each cluster's log grows by two batches, and a run plans, stages, commits and closes what is new, as in the
-pipeline, in this process. Two lakes see the same hours: one is left alone, for its first days, the other is maintained
-once a day. What is compared is how many files there are, and how long the same questions take; 8,760 hours are a year,
-of which every thirtieth day is told.
+pipeline, in this process. Logs are cleaned up to a snapshot as Kafka does it, so that a capture holds a week. Two lakes
+see the same hours: one is left alone, for its first days, the other is maintained once a day. What is compared is how
+many files there are, and how long the same questions take; 8,760 hours are a year, of which every thirtieth day is told.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +31,9 @@ from kraft_audit.spark.reading import pipeline_reading
 from kraft_audit.spark.run import Run
 from kraft_audit.spark.stage import stage_clusters
 from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_engine.fleet import EXPAND, NO_OP, SHRINK, simulate_fleet
+from kraft_codec.file_names import segment_name, snapshot_name
+from kraft_codec.files import EpochEntry, format_leader_epoch_checkpoint
+from kraft_engine.fleet import BATCH_RECORDS, EXPAND, NO_OP, SHRINK, simulate_fleet
 
 DAY_HOURS = 24
 ALONE_HOURS = 2 * DAY_HOURS
@@ -38,7 +41,10 @@ TOLD_HOURS = 30 * DAY_HOURS
 HOUR_SECONDS = 3_600
 TASKS = 2
 """Tasks of an hourly run, each with files of its own: small clusters share them."""
+RETENTION_DAYS = 7
+"""metadata.max.retention.ms of Kafka, by default."""
 PAIR_BYTES = len(SHRINK) + len(EXPAND) + len(NO_OP)
+DAY_OFFSETS = DAY_HOURS * (2 * BATCH_RECORDS + 1)
 QUESTIONS = (
     ("records", "SELECT record_type, count(*) AS n FROM records GROUP BY record_type"),
     ("partition_changes", "SELECT cluster_id, max(from_offset) AS n FROM partition_changes GROUP BY cluster_id"),
@@ -46,23 +52,65 @@ QUESTIONS = (
 )
 
 
+@dataclass(slots=True)
+class _Whole:
+    """What one controller's log will have held when the last hour is over, and the snapshots that it will have made."""
+
+    folder: Path
+    octets: bytes
+    start_offset: int
+    snapshots: dict[int, bytes]
+
+
 class GrowingLogs:
-    """Logs of which an hour more is shown at a time."""
+    """Logs of which an hour more is shown at a time, and cleaned as Kafka does it.
+
+    A segment and a snapshot a day; what stands before the oldest snapshot within the retention is deleted.
+    """
 
     def __init__(self, folder: Path, clusters: int, hours: int) -> None:
-        simulate_fleet(folder, clusters=clusters, partitions=100, changes=128 * hours, replicas=1, is_aged=True)
+        sizes = {"clusters": clusters, "partitions": 100, "changes": 128 * hours, "replicas": 1}
+        simulate_fleet(folder, **sizes, is_aged=True, snapshot_pairs=DAY_HOURS)
+        self.logs = [_hidden(path) for path in sorted(folder.glob("*/*/*/*.log"))]
         for path in folder.rglob("*"):
             if path.is_file():
                 os.utime(path, (CAPTURED_AT, CAPTURED_AT))
-        self.logs = {path: path.read_bytes() for path in sorted(folder.glob("*/*/*/*.log"))}
-        for path in self.logs:
-            path.write_bytes(b"")
 
     def show(self, hours: int) -> None:
-        for path, octets in self.logs.items():
-            with path.open("ab") as log:
-                log.write(octets[(hours - 1) * PAIR_BYTES : hours * PAIR_BYTES])
-            os.utime(path, (CAPTURED_AT + hours * HOUR_SECONDS,) * 2)
+        day, is_new_day = (hours - 1) // DAY_HOURS, hours % DAY_HOURS == 0
+        changed_at = (CAPTURED_AT + hours * HOUR_SECONDS,) * 2
+        for log in self.logs:
+            segment = log.folder / segment_name(log.start_offset + day * DAY_OFFSETS)
+            with segment.open("ab") as file:
+                file.write(log.octets[(hours - 1) * PAIR_BYTES : hours * PAIR_BYTES])
+            os.utime(segment, changed_at)
+            if is_new_day:
+                end_offset = log.start_offset + (day + 1) * DAY_OFFSETS
+                snapshot = log.folder / snapshot_name(end_offset, 1)
+                snapshot.write_bytes(log.snapshots[end_offset])
+                os.utime(snapshot, changed_at)
+                if day >= RETENTION_DAYS:
+                    _clean(log, end_offset - RETENTION_DAYS * DAY_OFFSETS)
+
+
+def _hidden(path: Path) -> _Whole:
+    """Takes a log away, and all snapshots but the one that it begins at, to be shown hour by hour."""
+    folder, start_offset = path.parent, int(path.stem)
+    snapshots = {int(one.name.split("-")[0]): one for one in folder.glob("*.checkpoint")}
+    later = {offset: one.read_bytes() for offset, one in snapshots.items() if offset > start_offset}
+    whole = _Whole(folder, path.read_bytes(), start_offset, later)
+    for gone in (path, *folder.glob("*index"), *(snapshots[offset] for offset in later)):
+        gone.unlink()
+    return whole
+
+
+def _clean(log: _Whole, to_offset: int) -> None:
+    """Deletes segments and snapshots before an offset, at which a snapshot ends."""
+    for path in (*log.folder.glob("*.log"), *log.folder.glob("*.checkpoint")):
+        if int(path.stem.split("-")[0]) < to_offset:
+            path.unlink()
+    checkpoint = format_leader_epoch_checkpoint((EpochEntry(1, to_offset),))
+    (log.folder / "leader-epoch-checkpoint").write_bytes(checkpoint)
 
 
 class HourlyLake:
