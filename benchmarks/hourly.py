@@ -3,7 +3,7 @@
 Every hour each cluster's log grows by two batches, and a run plans, stages, commits and closes what is new, as in the
 pipeline, in this process. Logs are cleaned up to a snapshot as Kafka does it, so that a capture holds a week. Two lakes
 see the same hours: one is left alone, for its first days, the other is maintained once a day. What is compared is how
-many files there are, and how long the same questions take; 8,760 hours are a year, of which every thirtieth day is told.
+many files there are, and how long the same questions take; 8,760 hours are a year: every thirtieth day is told.
 """
 
 from __future__ import annotations
