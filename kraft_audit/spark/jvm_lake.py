@@ -16,6 +16,7 @@ from kraft_audit.replay.plan import from_json
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, table_folder
 from kraft_audit.spark.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, TABLE_PROPERTIES
+from kraft_audit.spark.lake_paths import first_not_below
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
@@ -71,16 +72,14 @@ class JvmLake:
         return str(DeltaTable.forPath(self.spark, self.table_uri(table)).detail().select("id").collect()[0]["id"])
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
-        jvm: Any = self.spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
-        none = jvm.scala.Option.empty()
-        transactions = log.update(False, none, none).transactions()
+        none = self._jvm.scala.Option.empty()
+        transactions = self._log(table).update(False, none, none).transactions()
         found = [transactions.get(application) for application in applications]
         return [int(one.get()) if one.isDefined() else 0 for one in found]
 
     def query(self, sql: str, *tables: str) -> pa.Table:
         for table in tables:
-            self.spark.read.format("delta").load(self.table_uri(table)).createOrReplaceTempView(table)
+            self._rows(table).createOrReplaceTempView(table)
         return self.spark.sql(sql).toArrow()
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
@@ -102,12 +101,28 @@ class JvmLake:
                 sink.write(json.dumps({"cluster_number": cluster_number, "cluster_plan": text}).encode() + b"\n")
         options = {"planFile": f"{self.data_uri}/{PLAN_FOLDER}/{number:08d}.jsonl"}
         known_uri = f"{self.data_uri}/{KNOWN_FOLDER}/{number:08d}"
-        self.spark.read.format("delta").load(self.table_uri(BATCHES.name)).createOrReplaceTempView(BATCHES.name)
+        self._rows(BATCHES.name).createOrReplaceTempView(BATCHES.name)
         plans = [from_json(text) for _, text in planned]
         wanted = [plan.cluster_id for plan in plans if plan.decoded_to]
         known = self.spark.sql(known_batches_sql(number, "true")).drop("place")
         known.where(known.cluster_id.isin(wanted)).write.mode("overwrite").parquet(known_uri)
         return {**options, "known": known_uri}
+
+    @property
+    def _jvm(self) -> Any:
+        return self.spark._jvm
+
+    def _log(self, table: str) -> Any:
+        delta = self._jvm.org.apache.spark.sql.delta
+        return delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
+
+    def _rows(self, table: str) -> DataFrame:
+        """The table as of now. Raises InputError where its log names a file that is not its own."""
+        frame = self.spark.read.format("delta").load(self.table_uri(table))
+        outside = first_not_below(self._log(table).dataPath().toString(), frame.inputFiles())
+        if outside is not None:
+            raise InputError(self.table_uri(table), f"its log names a file outside of its folder: {outside!r}")
+        return frame
 
     def _append(self, table: str, frame: DataFrame, application: str, version: int) -> bool:
         from delta.exceptions import DeltaConcurrentModificationException

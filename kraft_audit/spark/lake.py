@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction
 
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, write_rows
+from kraft_audit.spark.lake_paths import first_outside
 from kraft_codec.errors import InputError
 
 # Others append at the same time and each round re-reads the log: a few rounds are plenty, a thousand mean a fault.
@@ -78,17 +79,19 @@ class DeltaLake:
         self.uri = uri.rstrip("/")
         self.data_uri = self.uri
         self._known: dict[str, DeltaTable] = {}
+        self._checked: dict[str, int] = {}
 
     def table_uri(self, table: str) -> str:
         return f"{self.uri}/{table}"
 
     def open(self, table: str) -> DeltaTable:
-        """The table as of now. Raises InputError where there is none."""
+        """The table as of now. Raises InputError where there is none, or its log names a file that is not its own."""
         try:
             with self._opening(table):
-                return DeltaTable(self.table_uri(table))
+                opened = DeltaTable(self.table_uri(table))
         except TableNotFoundError:
             raise InputError(self.table_uri(table), "no Delta table") from None
+        return self._own(table, opened)
 
     def exists(self, table: str) -> bool:
         """Whether a Delta log is there; what it says is not read, which takes fifty times as long."""
@@ -188,8 +191,19 @@ class DeltaLake:
             # Whatever keeps it from being read on is told by opening it.
             with contextlib.suppress(OSError, DeltaError):
                 known.update_incremental()
-                return known
+                return self._own(table, known)
         self._known[table] = opened = self.open(table)
+        return opened
+
+    def _own(self, table: str, opened: DeltaTable) -> DeltaTable:
+        """The table, of which each version is looked through once."""
+        version = opened.version()
+        if self._checked.get(table) != version:
+            with self.reading(table):
+                outside = first_outside(opened.get_add_actions().column("path").to_pylist())
+            if outside is not None:
+                raise InputError(self.table_uri(table), f"its log names a file outside of its folder: {outside!r}")
+            self._checked[table] = version
         return opened
 
     @contextlib.contextmanager

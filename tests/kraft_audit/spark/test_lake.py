@@ -14,6 +14,7 @@ from kraft_audit.spark.lake import DeltaLake, sql_text
 from kraft_audit.spark.ledger import Ledger, delta_schema
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
+from tests.kraft_audit.spark.delta_log import name_file
 
 SCHEMA = pa.schema([pa.field("number", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
@@ -111,3 +112,36 @@ def test_quotes_in_text_stay_text(lake: DeltaLake) -> None:
 def test_an_address_that_deltalake_does_not_know_is_told_with_the_one_that_it_does() -> None:
     with pytest.raises(InputError, match=r"gcs://bucket/lake: .* gs://"):
         DeltaLake("gcs://bucket/lake")
+
+
+OUTSIDE = (
+    "{other}/{file}",
+    "file://{other}/{file}",
+    "../../elsewhere/{file}",
+    "%2e%2e/%2E./elsewhere/{file}",
+    "../things-too/{file}",
+    "day=1/..%2f..%2fthings-too%2f{file}",
+    "%252e%252e/things-too/{file}",
+    "..\\things-too\\{file}",
+    "s3://somebody/{file}",
+)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_a_log_that_names_a_file_elsewhere(lake: DeltaLake, tmp_path: Path, path: str) -> None:
+    """Whoever can write a line into a table's log cannot have a file of somebody else read as ours."""
+    assert commit_one(lake.uri, 1, 10)
+    for folder in (tmp_path / "elsewhere", tmp_path / "lake" / "things-too"):
+        folder.mkdir(exist_ok=True)
+    file = write_rows(lake.uri, "things", pa.table({"number": [42], "text": ["secret"]}, SCHEMA), "test")
+    named = path.format(other=tmp_path / "elsewhere", file=Path(file.path).name)
+    source = Path(lake.uri, "things", file.path)
+    for target in (tmp_path / "elsewhere", tmp_path / "lake" / "things-too", source.parent / path.partition("/")[0]):
+        if target.is_dir():
+            (target / Path(file.path).name).write_bytes(source.read_bytes())
+    assert numbers(lake) == [10]
+    name_file(Path(lake.uri, "things"), named, file.size_bytes)
+    with pytest.raises(InputError, match="names a file outside of its folder"):
+        numbers(lake)
+    with pytest.raises(InputError, match="names a file outside of its folder"):
+        DeltaLake(lake.uri).open("things")

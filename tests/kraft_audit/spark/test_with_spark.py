@@ -22,8 +22,10 @@ from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_stage import SparkStager
 from kraft_audit.spark.tables import LAKE_TABLES, READABLE_TABLES
 from kraft_audit.spark.views import read_closed, register_views
+from kraft_codec.errors import InputError
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
+from tests.kraft_audit.spark.delta_log import name_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -226,3 +228,13 @@ def test_the_jvm_commits_the_same_tables(
     files = [file for file in manifest.files if file.table == "records"]
     application = run.ledger.application("records")
     assert not jvm_lake.commit("records", files, LAKE_TABLES["records"].schema, application, 1), "committed once"
+
+
+def test_the_jvm_reads_no_file_of_somebody_else(jvm_lake: JvmLake, spark: SparkSession, tmp_path: Path) -> None:
+    for place in (jvm_lake.table_uri("batches"), str(tmp_path / "elsewhere")):
+        spark.range(1).coalesce(1).write.format("delta").save(place)
+    assert jvm_lake.query("SELECT id FROM batches", "batches").num_rows == 1
+    (secret,) = (tmp_path / "elsewhere").glob("*.parquet")
+    name_file(Path(jvm_lake.table_uri("batches")), str(secret), secret.stat().st_size)
+    with pytest.raises(InputError, match="names a file outside of its folder"):
+        jvm_lake.query("SELECT id FROM batches", "batches")
