@@ -153,6 +153,7 @@ def document(moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> dic
         "proven_to": moment.low,
         "end_offset": moment.end_offset,
         "is_complete": told.is_complete,
+        "undecoded": {"first_offset": told.undecoded.first_offset, "count": told.undecoded.count},
         "problems": list(told.problems),
         **{part.value: rows_of(part, told) for part in parts},
     }
@@ -223,8 +224,12 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
     named = f"   capture {moment.capture}" if moment.capture else ""
     out.title(f"{told.cluster_id or '(no cluster id)'}   after offset {told.offset}{named}")
     out.text(moment.proof_text(told.offset))
-    if not told.is_complete:
+    if not told.has_beginning:
         out.text("the log begins behind its start and no snapshot leads there: what is older is not known")
+    if told.undecoded:
+        records = "record" if told.undecoded.count == 1 else "records"
+        where = f"the first at offset {told.undecoded.first_offset}"
+        out.text(f"{told.undecoded.count} {records} could not be decoded, {where}: what they said is missing here")
     for problem in told.problems:
         out.text(f"contradiction: {problem}")
     for part in parts:

@@ -52,8 +52,8 @@ class Resume:
     def tells(self) -> bool:
         return self.limit is not None
 
-    def row(self, start: Start, settled: int) -> dict[str, Any]:
-        """The row of `replays`. `settled`: everything below has been told for good."""
+    def row(self, start: Start, settled: int, *, is_decoded: bool) -> dict[str, Any]:
+        """The row of `replays`. `settled`: everything below has been told for good. `is_decoded`: none is missing."""
         before = self.before or NOTHING
         if self.limit is None:
             settled, to_offset, from_offset = before.settled_offset, before.to_offset, before.to_offset
@@ -73,7 +73,7 @@ class Resume:
             "started_at": start.from_offset,
             "log_start_offset": start.log_start,
             "snapshot": None if start.snapshot is None else start.snapshot.source,
-            "is_complete": start.is_complete,
+            "is_complete": start.is_complete and is_decoded,
             "gap_from_offset": self.from_offset if has_gap else None,
             "gap_to_offset": start.from_offset if has_gap else None,
             "contradicted_from": self.contradicted_from,

@@ -19,13 +19,12 @@ from kraft_audit.replay.records import RecordColumns, between, end_of
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
 from kraft_audit.replay.resume import Resume, Start, resume_of
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
-from kraft_audit.replay.state import Sources, usable_snapshots
+from kraft_audit.replay.state import Sources, Undecoded, snapshot_batches, usable_snapshots
 from kraft_audit.replay.survey import (
     RecordWindow,
     Survey,
     SurveyedSnapshot,
     canonical_windows,
-    snapshot_windows,
     survey,
 )
 from kraft_audit.replay.tables import REPLAYS, SILVER, silver_batch
@@ -92,6 +91,7 @@ class _Silver:
         self.shape = shape or survey(self.plan, open_storage=open_storage, redactor=redactor)
         self.intervals = _intervals(self.shape, self.plan)
         self.newest = newest_canonical(self.intervals)
+        self.undecoded = Undecoded()
 
     def rows(self) -> Iterator[TableRows]:
         small = quorum_rows(self.shape, self.plan, self.intervals)
@@ -121,7 +121,7 @@ class _Silver:
         )
         limit = resume.limit if resume.limit is not None else start.from_offset
         settled: int | None = None
-        for batches, is_beyond in self._told(replay, start, limit, goes_beyond_low=resume.goes_beyond_low):
+        for batches, is_beyond in self._told(replay, start, limit, resume):
             if is_beyond and settled is None:
                 settled = replay.settled_offset
             to_offset = limit if resume.goes_beyond_low else settled
@@ -134,15 +134,16 @@ class _Silver:
         if self.observer is not None:
             self.observer.ended(replay)
         if REPLAYS.name in self.tables:
-            row = resume.row(start, replay.settled_offset if settled is None else settled)
+            settled_offset = replay.settled_offset if settled is None else settled
+            row = resume.row(start, settled_offset, is_decoded=not self.undecoded)
             yield REPLAYS.name, silver_batch(REPLAYS, self.plan.cluster_id, self.plan.number, [row])
 
     def _told(
-        self, replay: ClusterReplay, start: Start, limit: int, *, goes_beyond_low: bool
+        self, replay: ClusterReplay, start: Start, limit: int, resume: Resume
     ) -> Iterator[tuple[Iterator[TableRows], bool]]:
         """What each part of the replay tells, and whether that part lies at or behind `limit`."""
         if start.snapshot is not None:
-            windows: Any = self._snapshot(start.snapshot)
+            windows: Any = self._snapshot(start.snapshot, is_news=start.from_offset > resume.from_offset)
             if self.observer is not None:
                 windows = list(windows)
                 self.observer.begins(start, windows, self.shape)
@@ -161,6 +162,8 @@ class _Silver:
                 from_offset=start.from_offset,
             ):
                 end = end_of(window.records, window.to_offset)
+                is_news = (window.undecoded >= resume.from_offset) & (window.undecoded < limit)
+                self.undecoded.add(window.undecoded[is_news])
                 records = window.records
                 if not passed and end >= limit:
                     yield replay.replay(between(records, None, limit), limit), False
@@ -169,7 +172,7 @@ class _Silver:
                     yield replay.replay(records, end), passed
                 if self.observer is not None:
                     self.observer.replayed(window)
-                elif passed and not goes_beyond_low:
+                elif passed and not resume.goes_beyond_low:
                     return
         yield replay.finish(at_end=True), True
 
@@ -186,9 +189,9 @@ class _Silver:
         from_offset = log_start if snapshot is None else snapshot.end_offset
         return Start(from_offset, end, log_start, path, snapshot)
 
-    def _snapshot(self, snapshot: SurveyedSnapshot) -> Iterator[RecordColumns]:
-        found = snapshot_windows(self.plan, snapshot.source, open_storage=self.open_storage, redactor=self.redactor)
-        return (window.records for window in found)
+    def _snapshot(self, snapshot: SurveyedSnapshot, *, is_news: bool) -> Iterator[RecordColumns]:
+        branch = Sources(self.plan, self.shape, None, self.open_storage, self.redactor)
+        return snapshot_batches(branch, snapshot, self.undecoded if is_news else None)
 
 
 def newest_canonical(intervals: Sequence[RoundInterval]) -> RoundInterval | None:

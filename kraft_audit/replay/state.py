@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,20 +27,43 @@ from kraft_audit.replay.voters import in_effect, voter_set_rows
 from kraft_codec.redaction import Redactor
 
 
+@dataclass(slots=True)
+class Undecoded:
+    """Records, and whole batches, on the way of a replay that could not be decoded: the first one, and how many."""
+
+    first_offset: int | None = None
+    count: int = 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        if len(offsets):
+            first = int(offsets.min())
+            self.first_offset = first if self.first_offset is None else min(self.first_offset, first)
+            self.count += len(offsets)
+
+
 @dataclass(frozen=True)
 class ClusterState:
     """Everything as after the record at `offset` (-1: before the first).
 
-    `tables`: rows of each `*_changes` table. `voter_set`: the row of `voter_sets` in effect. `is_complete` is False
-    where the log begins after offset 0 and no snapshot stands at or below its start.
+    `tables`: rows of each `*_changes` table. `voter_set`: the row of `voter_sets` in effect. `has_beginning` is
+    False where the log begins after offset 0 and no snapshot stands at or below its start.
     """
 
     cluster_id: str
     offset: int
-    is_complete: bool
+    has_beginning: bool
     tables: dict[str, pa.Table]
     voter_set: dict[str, Any] | None
     problems: tuple[str, ...] = ()
+    undecoded: Undecoded = field(default_factory=Undecoded)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that the log said until then is in it."""
+        return self.has_beginning and not self.undecoded
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of one table as plain values."""
@@ -75,14 +100,16 @@ def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None
     )
     start = epochs[0].from_offset if epochs else 0
     snapshot = _newest_usable(sources, to_offset, time_ms)
+    undecoded = Undecoded()
     from_offset = start
     if snapshot is not None:
         from_offset = snapshot.end_offset
-        windows = snapshot_batches(sources, snapshot)
+        windows = snapshot_batches(sources, snapshot, undecoded)
         drain(replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=0))
     reached = from_offset
     for window in log_windows(sources, from_offset, to_offset):
         records, reached, is_last = _up_to(window, to_offset, time_ms)
+        undecoded.add(window.undecoded[window.undecoded < reached])
         drain(replay.replay(records, reached))
         if is_last:
             break
@@ -91,10 +118,11 @@ def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None
     return ClusterState(
         cluster_id=sources.plan.cluster_id,
         offset=at,
-        is_complete=start == 0 or snapshot is not None,
+        has_beginning=start == 0 or snapshot is not None,
         tables=_tables(replay, at),
         voter_set=_voter_set(sources, at),
         problems=tuple(f"{problem.problem} at {problem.offset}" for problem in replay.problems),
+        undecoded=undecoded,
     )
 
 
@@ -151,12 +179,16 @@ def _is_by(snapshot: SurveyedSnapshot, time_ms: int | None) -> bool:
     return snapshot.timestamp_ms is not None and snapshot.timestamp_ms <= time_ms
 
 
-def snapshot_batches(sources: Sources, snapshot: SurveyedSnapshot) -> Iterator[RecordColumns]:
-    """The records of a snapshot, window by window."""
-    windows = snapshot_windows(
+def snapshot_batches(
+    sources: Sources, snapshot: SurveyedSnapshot, undecoded: Undecoded | None = None
+) -> Iterator[RecordColumns]:
+    """The records of a snapshot, window by window; what cannot be decoded is noted as of the snapshot's end."""
+    for window in snapshot_windows(
         sources.plan, snapshot.source, open_storage=sources.open_storage, redactor=sources.redactor
-    )
-    return (window.records for window in windows)
+    ):
+        if undecoded is not None:
+            undecoded.add(np.full(len(window.undecoded), snapshot.end_offset - 1))
+        yield window.records
 
 
 def log_windows(sources: Sources, from_offset: int, to_offset: int | None) -> Iterator[RecordWindow]:

@@ -165,14 +165,14 @@ def survey(
 class RecordWindow:
     """Typed records of one window of a branch: offsets [from_offset, to_offset).
 
-    `undecodable_count` records of unknown types or versions and `unsound_count` whole batches are missing in it.
+    Missing in it are records of unknown types or versions and whole batches that are unsound: `undecoded` has their
+    offsets, of a batch its base offset, ascending.
     """
 
     from_offset: int
     to_offset: int
     records: RecordColumns
-    undecodable_count: int = 0
-    unsound_count: int = 0
+    undecoded: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def canonical_windows(
@@ -232,7 +232,7 @@ def snapshot_windows(
                 judge(decoded, numbers, records)
                 parts.append(records)
             first, end = int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1
-            yield _typed(first, end, parts, decoded)
+            yield _typed(first, end, parts, chunk.base_offset[decoded.status != OK])
 
 
 def _require_readable(snapshot: Snapshot) -> None:
@@ -366,15 +366,16 @@ def _record_window(window: Window, wanted: npt.NDArray[np.bool_], decoder: Decod
         parts.append(records)
     # A window's end bounds where batches begin; the last one's records may lie behind it.
     to_offset = max(window.to_offset, int(window.batches.last_offset[wanted].max()) + 1)
-    return _typed(window.from_offset, to_offset, parts, decoded)
+    return _typed(window.from_offset, to_offset, parts, window.batches.base_offset[decoded.status != OK])
 
 
-def _typed(from_offset: int, to_offset: int, parts: Sequence[Records], decoded: DecodedBatches) -> RecordWindow:
+def _typed(from_offset: int, to_offset: int, parts: Sequence[Records], unsound: npt.NDArray[np.int64]) -> RecordWindow:
+    """`unsound` are the base offsets of batches that have no records here."""
     dialect = parts[0].index.dialect if parts else Dialect.KIP853
     messages = [*METADATA_RECORDS, *(control.message for control in CONTROL_TYPES[dialect].values())]
-    undecodable = sum(int((part.index.status != OK).sum()) for part in parts)
-    unsound = int((decoded.status != OK).sum())
-    return RecordWindow(from_offset, to_offset, _columns(parts, messages), undecodable, unsound)
+    undecodable = [part.index.offset[part.index.status != OK] for part in parts]
+    undecoded = np.sort(np.concatenate([*undecodable, unsound]))
+    return RecordWindow(from_offset, to_offset, _columns(parts, messages), undecoded)
 
 
 def _columns(parts: Sequence[Records], messages: Sequence[Message]) -> RecordColumns:

@@ -219,7 +219,12 @@ REPLAYS: Final = Table(
         is_("started_at", pa.int64(), "the offset at which this replay started"),
         is_("log_start_offset", pa.int64(), "first offset of the canonical log that was captured"),
         may("snapshot", pa.string(), "the snapshot that it started from; null: from the log"),
-        is_("is_complete", pa.bool_(), "false where the log begins after offset 0 and no snapshot leads there"),
+        is_(
+            "is_complete",
+            pa.bool_(),
+            "false where the log begins after offset 0 and no snapshot leads there, and where a record from "
+            "from_offset on could not be decoded",
+        ),
         may("gap_from_offset", pa.int64(), "history gap: nobody holds the log from here any more"),
         may("gap_to_offset", pa.int64(), "end of the history gap: state goes on with a snapshot"),
         may(

@@ -21,6 +21,7 @@ from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.replay import ClusterReplay
 from kraft_audit.replay.resume import Start
 from kraft_audit.replay.silver import silver
+from kraft_audit.replay.state import Undecoded
 from kraft_audit.replay.survey import RecordWindow, Survey, SurveyedSnapshot, snapshot_windows, unread_by_now
 from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER, silver_batch
 from kraft_audit.replay.voters import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history, voter_set_rows
@@ -72,6 +73,7 @@ class HistoryCollector:
         self._contradictions: tuple[Contradiction, ...] = ()
         self._is_complete = True
         self._states_from = 0
+        self._undecoded = Undecoded()
 
     def told(self, table: str, batch: pa.RecordBatch) -> None:
         """Rows of a table, the bronze ones of BRONZE among them.
@@ -137,6 +139,7 @@ class HistoryCollector:
         self._later = [s for s in shape.snapshots if start.from_offset < s.end_offset <= start.end_offset]
 
     def replayed(self, window: RecordWindow) -> None:
+        self._undecoded.add(window.undecoded)
         self.told("records", _transaction_marks(self._plan, window.records))
         if self._comparison is not None and self._later:
             self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
@@ -160,6 +163,7 @@ class HistoryCollector:
             None if self._comparison is None else tuple(self._comparison.checks),
             self._is_complete,
             self._states_from,
+            self._undecoded.first_offset,
             self._parts,
         )
 

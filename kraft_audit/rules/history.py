@@ -77,9 +77,10 @@ class ClusterHistory:
 
     `is_complete` is False where the log begins after offset 0 without a snapshot, so that subjects may be unknown for
     no fault of the log; `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: what
-    captures of before a gap held is not judged. `defaults` are the static broker configs that the log cannot know.
-    `parts` holds `partition_changes` where that table is too large to be one of `tables`; `histories_by_part` then
-    gives it.
+    captures of before a gap held is not judged. `undecoded_from` is the first offset at which a record could not be
+    decoded, so that what it said is not known behind it. `defaults` are the static broker configs that the log cannot
+    know. `parts` holds `partition_changes` where that table is too large to be one of `tables`; `histories_by_part`
+    then gives it.
     """
 
     cluster_id: str
@@ -90,6 +91,7 @@ class ClusterHistory:
     snapshot_checks: tuple[SnapshotCheck, ...] | None = None
     is_complete: bool = True
     states_from: int = 0
+    undecoded_from: int | None = None
     parts: PartitionParts | None = None
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
