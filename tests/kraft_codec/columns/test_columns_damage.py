@@ -126,18 +126,18 @@ def test_all_frames_types_and_versions(agree) -> None:
 
 @pytest.mark.ci
 def test_every_two_byte_varint_as_a_count_a_length_and_a_tag(agree) -> None:
-    """All 65,536 prefixes as the length of a text, the count of a list, the number of tagged fields."""
-    rest = b"\x01" * 40
-    values = []
-    for first in range(256):
-        for second in range(256) if first >= 0x80 else (0,):
-            prefix = bytes([first, second])
-            values += [b"\x01\x0c\x00" + prefix + rest, b"\x01\x0a\x00\x01\x01" + prefix + rest]
-            values.append(b"\x01\x14\x00" + prefix + rest)
-    log = b"".join(one_batch(value) for value in values)
-    seen = agree(log)
-    assert seen.batches == len(values)
-    assert set(seen.quarantined) == {"BAD_RECORD"}
+    """All 65,536 prefixes as the length of a text, the count of a list, the number of tagged fields.
+
+    With what ends the integer behind it, it is a length that cannot be; with what never does, one of more than five bytes.
+    """
+    prefixes = [bytes([first, second]) for first in range(256) for second in (range(256) if first >= 0x80 else (0,))]
+    endless = [prefix for prefix in prefixes if min(prefix) >= 0x80]
+    for some, rest, reason in ((prefixes, b"\x01" * 40, "BAD_RECORD"), (endless, b"\x80" * 3, "BAD_VARINT")):
+        heads = (b"\x01\x0c\x00", b"\x01\x0a\x00\x01\x01", b"\x01\x14\x00")
+        seen = agree(b"".join(one_batch(head + prefix + rest) for prefix in some for head in heads))
+        assert seen.batches == len(heads) * len(some)
+        assert set(seen.quarantined) == {reason}
+        assert reason == "BAD_RECORD" or len(seen.quarantined) == seen.batches
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 2**20, -1, -(2**31), 0, 1])
