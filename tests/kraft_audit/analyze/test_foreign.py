@@ -1,0 +1,86 @@
+"""Files of another cluster, and a disk of another directory id: told, and mixed with nothing."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.analyze import analyze
+from kraft_audit.replay.planning import plan_cluster
+from kraft_codec.files import QuorumState
+from kraft_codec.redaction import Redactor
+from kraft_codec.storage import open_storage
+from kraft_codec.uuids import uuid_text
+
+OTHER_CLUSTER = uuid_text(b"another-cluster!")
+NODES = (1, 2, 3)
+TOLD_BY = {
+    "meta.properties": "meta.properties",
+    "quorum-state": "__cluster_metadata-0/quorum-state",
+    "both": "meta.properties",
+    "quorum-state alone": "__cluster_metadata-0/quorum-state",
+}
+CASES = [case for case in itertools.product(TOLD_BY, NODES, (False, True)) if case[0] != "quorum-state alone" or case[2]]
+assert len(CASES) >= 20
+
+
+@pytest.mark.parametrize(("told_by", "foreign", "shares_directory"), CASES)
+def test_a_replica_of_another_cluster_is_told_and_not_mixed(
+    tmp_path: Path, reading: Any, node: Any, usual_log: Any, told_by: str, foreign: int, shares_directory: bool
+) -> None:
+    """Whichever file says so, whichever node it claims to be, though it bear the directory id of one of the others."""
+    others = [number for number in NODES if number != foreign]
+    for number in others:
+        node(tmp_path, number, usual_log.content)
+    alone = reading.tables(planned(tmp_path))
+    usual_log.topic("foreign")
+    more: dict[str, Any] = {}
+    if told_by != "meta.properties":
+        more["state"] = QuorumState(0, 1, 1, -1, cluster_id=OTHER_CLUSTER, current_voters=(1,))
+    if told_by in ("meta.properties", "both"):
+        more["cluster_id"] = OTHER_CLUSTER
+    elif told_by == "quorum-state alone":
+        more["cluster_id"] = None  # without a meta.properties
+    if shares_directory:
+        more["directory_id"] = uuid_text(b"d" * 15 + bytes([others[0]]))
+    node(tmp_path, foreign, usual_log.content, **more)
+    tables = reading.tables(planned(tmp_path))
+    (damage,) = tables["decode_errors"]
+    assert (damage["reason"], damage["file_name"]) == ("CLUSTER_MISMATCH", TOLD_BY[told_by])
+    assert OTHER_CLUSTER in damage["detail"]
+    assert damage["node_id"] == (None if told_by == "quorum-state alone" else foreign)
+    assert [row for row in tables["captures"] if row["accepted"]] == alone["captures"]
+    assert [row["node_id"] for row in tables["captures"] if not row["accepted"]] == [damage["node_id"]]
+    for name in ("batches", "records"):
+        assert tables[name] == alone[name]
+
+
+def planned(path: Path) -> Any:
+    return plan_cluster([str(path)], open_storage=open_storage, captured_at_ms=5, name="payments")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("voter", NODES)
+def test_a_disk_of_another_directory_id_is_no_voters(samples: Path, tmp_path: Path, voter: int) -> None:
+    """The voter set names a voter by id and directory: a disk of the same id and another directory is not that voter."""
+    capture = tmp_path / "capture"
+    shutil.copytree(samples / "divergence" / "12-after-truncation", capture)
+    assert phantoms(capture) == []
+    properties = capture / f"node-{voter}" / "meta.properties"
+    lines = properties.read_text().splitlines()
+    properties.chmod(0o644)
+    other = uuid_text(b"another-director")
+    properties.write_text("\n".join(f"directory.id={other}" if "directory.id" in line else line for line in lines))
+    (finding,) = phantoms(capture)
+    assert f"node {voter}'s disk is {other}" in finding["summary"]
+
+
+def phantoms(path: Path) -> list[dict[str, Any]]:
+    plan = planned(path)
+    rows = analyze(plan, frozenset({"findings"}), open_storage=open_storage, redactor=Redactor(bytes(32)))
+    found = [row for _, batch in rows for row in batch.to_pylist()]
+    return [row for row in found if (row["rule"], row["status"]) == ("KV008", "raised")]
