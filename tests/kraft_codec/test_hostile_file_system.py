@@ -217,14 +217,14 @@ def test_a_sparse_terabyte_is_read_in_no_memory(node_dir: Path) -> None:
     assert after - before < 64 << 10  # kilobytes
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_hundred_thousand_files_are_listed_within_bounds(node_dir: Path) -> None:
     log_dir = node_dir / "__cluster_metadata-0"
-    for number in range(1, 20_001):
+    for number in range(1, 100_001):
         os.close(os.open(log_dir / segment_name(number), os.O_CREAT, 0o600))
     with LocalStorage(str(node_dir)) as opened:
         (replica,) = discover(opened).replicas
-        assert len(replica.files) > 20_000
+        assert len(replica.files) > 100_000
     with LocalStorage(str(node_dir), limits=Limits(entry_count=1000)) as opened:
         found = discover(opened)
         assert [damage.reason for damage in found.damages] == [Reason.LIMIT]
