@@ -1,4 +1,4 @@
-"""Snapshots that are broken in some fifty ways: what is said of each, and that none of them counts as a state."""
+"""Snapshots that are broken in more than fifty ways: what is said of each, and that none of them counts as a state."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ BROKEN = broken()
 assert len(BROKEN) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_snapshot_is_told_and_counts_for_nothing(
     tmp_path: Path, reading: Any, node: Any, usual_log: Any, case: str
@@ -87,7 +88,7 @@ def test_a_broken_snapshot_is_told_and_counts_for_nothing(
 def test_a_whole_snapshot_is_told_of_only_as_one(
     tmp_path: Path, reading: Any, node: Any, usual_log: Any, suffix: str
 ) -> None:
-    """Also one that Kafka is about to delete, or that is older than where the log starts: it leaves those for a while."""
+    """Also one that Kafka is about to delete, or older than where the log starts: it leaves those for a while."""
     files = {NAME + suffix: b"".join(whole()), snapshot_name(2, 1): b"".join(whole())}
     tables = reading.of(node(tmp_path, 1, {5: b"".join(usual_log.batches[5:])}, files=files))
     assert [row["reason"] for row in tables["decode_errors"]] == (["SNAPSHOT_MISSING"] if suffix else [])

@@ -68,7 +68,8 @@ def test_the_first_offset_at_which_logs_part(seeds: range) -> None:
         for window in windows(replicas, lambda *_: None, lambda _: None):
             tree.grow(window.batches, {part.replica.number: part.numbers for part in window.slices})
         paths = [path_of(tree, end.branch) for end in tree.ends()]
-        assert [(end.end_offset, end.last_epoch) for end in tree.ends()] == [(log[-1][1] + 1, log[-1][2]) for log in logs]
+        ends = [(log[-1][1] + 1, log[-1][2]) for log in logs]
+        assert [(end.end_offset, end.last_epoch) for end in tree.ends()] == ends
         for one in range(len(logs)):
             for other in range(one):
                 partings += check_pair(tree, (logs[one], paths[one]), (logs[other], paths[other]), seed)

@@ -128,7 +128,7 @@ def test_all_frames_types_and_versions(agree) -> None:
 def test_every_two_byte_varint_as_a_count_a_length_and_a_tag(agree) -> None:
     """All 65,536 prefixes as the length of a text, the count of a list, the number of tagged fields.
 
-    With what ends the integer behind it, it is a length that cannot be; with what never does, one of more than five bytes.
+    With what ends the integer behind it, it is a length that cannot be; with what does not, one of too many bytes.
     """
     prefixes = [bytes([first, second]) for first in range(256) for second in (range(256) if first >= 0x80 else (0,))]
     endless = [prefix for prefix in prefixes if min(prefix) >= 0x80]
