@@ -2,17 +2,17 @@
 
 A seed takes batches of a real log (every record type, every version), makes copies of each with a few bytes changed,
 inserted or removed, and decodes all copies in one call, their wrong CRCs overlooked so that the body is reached. Three
-things must hold. Buffers end where a forbidden page begins, so a read beyond them ends the process. A batch's verdict
-and rows do not depend on what stands around it: the same copies in another order, with other bytes between them, give
-the same. And for a share of the copies the readable reference gives the same rows, reason and position.
+things must hold. What kernels read and what they fill ends where a forbidden page begins, so that an access beyond it
+ends the process, and what stands before it is looked at afterwards. A batch's verdict, rows and values do not depend on
+what stands around it: the same copies in another order, with other bytes between them, give the same. And for a share
+of the copies the readable reference gives the same rows, reason and position, and the same values: the JSON text and
+every typed column.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from kraft_codec.batch import HEADER_BYTES, Batch, read_batches, read_header
 from kraft_codec.decode import DecodedRecord, decode_records
 from kraft_codec.errors import CodecError
 from kraft_codec.kernels.codes import REASONS
+from tests.fuzz.values import Expected, Values, same_values, values_as_reference, values_of
+from tests.kraft_codec.columns.guards import Guards, guarded_outputs
 
 Bytes = npt.NDArray[np.uint8]
 TELLING = np.array([0, 1, 2, 0x7F, 0x80, 0xFF, 0xC0, 0xED, 0x0F, 0x3F], np.uint8)
@@ -31,16 +33,18 @@ PART_BYTES = 16 << 20
 """What is decoded at a time: the copies' numbers and places take some thirty times as much."""
 COMPARED_COLUMNS = ("offset", "timestamp_ms", "status", "api_key", "version", "key_length", "value_length", "kind")
 
-PROTECT = ctypes.CDLL(None, use_errno=True).mprotect
-PROTECT.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """What a seed did: decodings (two of each copy), copies that the reference read too, and how each ended."""
+    """What a seed did: decodings (two of each copy), copies that the reference read too, and how each ended.
+
+    `values` are the records of those copies whose text and columns were compared, `guards` pieces of guarded memory.
+    """
 
     executions: int
     compared: int
+    values: int
+    guards: int
     records: int
     quarantined: int
 
@@ -52,18 +56,6 @@ def uncompressed_batches(log: bytes) -> list[bytes]:
         for found in read_batches(log)
         if isinstance(found, Batch) and found.damage is None and not found.header.attributes & 7
     ]
-
-
-def guarded(size: int) -> Bytes:
-    """Fresh memory that ends flush against a page that may not be touched, and begins behind another."""
-    page = mmap.PAGESIZE
-    room = -(-size // page) * page
-    memory = mmap.mmap(-1, room + 2 * page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert PROTECT(start, page, 0) == 0
-    assert PROTECT(start + page + room, page, 0) == 0
-    whole = np.frombuffer(memory, np.uint8)
-    return whole[page + room - size : page + room]
 
 
 def mutants(batch: bytes, count: int, chance: np.random.Generator) -> Bytes:
@@ -86,15 +78,20 @@ def mutants(batch: bytes, count: int, chance: np.random.Generator) -> Bytes:
     return copies
 
 
-def decoded(copies: Bytes, order: npt.NDArray[np.int64], between: bytes) -> tuple[columns.RecordIndex, Bytes]:
+def decoded(
+    copies: Bytes, order: npt.NDArray[np.int64], between: bytes, guards: Guards
+) -> tuple[columns.RecordIndex, Values]:
     """All copies in that order, each followed by other bytes that are a batch too."""
     filler = np.broadcast_to(np.frombuffer(between, np.uint8), (len(order), len(between)))
     body = np.concatenate([copies[order], filler], axis=1).reshape(-1)
-    buffer = guarded(len(body) - len(between))
+    buffer = guards.memory(len(body) - len(between))
     buffer[:] = body[: len(buffer)]
     batches = columns.index_batches(buffer)
     step = 2 if between else 1
-    return columns.index_records(buffer, batches, rows=np.arange(0, len(batches), step)), buffer
+    found = columns.index_records(buffer, batches, rows=np.arange(0, len(batches), step))
+    values = values_of(found)
+    guards.check()
+    return found, values
 
 
 def verdicts(found: columns.RecordIndex, copies: int, step: int) -> tuple[Bytes, npt.NDArray[np.int64]]:
@@ -107,34 +104,49 @@ def verdicts(found: columns.RecordIndex, copies: int, step: int) -> tuple[Bytes,
 def fuzz_batch(batch: bytes, other: bytes, count: int, compared: int, chance: np.random.Generator) -> Fuzzed:
     """Mutates one batch `count` times; AssertionError names what differs."""
     copies = mutants(batch, count, chance)
-    first, _ = decoded(copies, np.arange(count), b"")
     order = chance.permutation(count)
-    second, _ = decoded(copies, order, other)
+    with guarded_outputs() as guards:
+        first, values = decoded(copies, np.arange(count), b"", guards)
+        second, values_again = decoded(copies, order, other, guards)
     status, position = verdicts(first, count, 1)
     status_again, position_again = verdicts(second, count, 2)
     assert np.array_equal(status[order], status_again), "a verdict depends on the neighbours"
     assert np.array_equal(position[order], position_again), "a position depends on the neighbours"
-    _same_rows(first, second, order)
-    for number in chance.choice(count, min(compared, count), replace=False).tolist():
-        _as_reference(copies[number].tobytes(), first, number, len(batch))
-    return Fuzzed(2 * count, min(compared, count), len(first), int((status != 0).sum()))
+    by_copy = _same_rows(first, second, order)
+    assert same_values(values, values_again, by_copy, second.kind), "a value depends on the neighbours"
+    expected = [
+        one
+        for number in np.sort(chance.choice(count, min(compared, count), replace=False)).tolist()
+        for one in _as_reference(copies[number].tobytes(), first, number, len(batch))
+    ]
+    return Fuzzed(
+        executions=2 * count,
+        compared=min(compared, count),
+        values=values_as_reference(first, values, expected),
+        guards=guards.given,
+        records=len(first),
+        quarantined=int((status != 0).sum()),
+    )
 
 
-def _same_rows(first: columns.RecordIndex, second: columns.RecordIndex, order: npt.NDArray[np.int64]) -> None:
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+def _same_rows(
+    first: columns.RecordIndex, second: columns.RecordIndex, order: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The rows of `second` in the order of the copies, once they were found to be those of `first`."""
     by_copy = np.argsort(order[second.batch_row // 2], kind="stable")
     assert np.array_equal(first.batch_row, order[second.batch_row // 2][by_copy])
     for name in COMPARED_COLUMNS:
         assert np.array_equal(getattr(first, name), getattr(second, name)[by_copy]), f"{name} depends on the neighbours"
+    return by_copy
 
 
-def _as_reference(copy: bytes, found: columns.RecordIndex, number: int, size: int) -> None:
+def _as_reference(copy: bytes, found: columns.RecordIndex, number: int, size: int) -> list[Expected]:
+    """The rows of a copy as the reference reads them: none where it refuses the batch."""
     status, position = int(found.batch_status[number]), int(found.batch_status_position[number]) - number * size
     expected = _reference(copy)
     if isinstance(expected, CodecError):
         assert (REASONS[status], position) == (expected.reason, expected.position), (expected, copy.hex())
-        return
+        return []
     assert status == 0, (REASONS[status], position, copy.hex())
     low, high = np.searchsorted(found.batch_row, [number, number + 1]).tolist()
     assert high - low == len(expected), copy.hex()
@@ -145,6 +157,8 @@ def _as_reference(copy: bytes, found: columns.RecordIndex, number: int, size: in
             assert (int(found.api_key[row]), int(found.version[row])) == (record.type_number, record.version), (
                 copy.hex()
             )
+    header = read_header(copy, 0)
+    return [Expected(low + number, record, header, copy) for number, record in enumerate(expected)]
 
 
 def _reference(copy: bytes) -> list[DecodedRecord] | CodecError:
@@ -163,12 +177,7 @@ def fuzz(batches: Sequence[bytes], seed: int, *, executions: int, compared: int)
         for batch, other, copies, references in _shares(batches, executions, compared)
         for count, share in _parts(copies, references, len(batch) + len(other))
     ]
-    return Fuzzed(
-        sum(one.executions for one in done),
-        sum(one.compared for one in done),
-        sum(one.records for one in done),
-        sum(one.quarantined for one in done),
-    )
+    return Fuzzed(*(sum(getattr(one, field.name) for one in done) for field in fields(Fuzzed)))
 
 
 def _shares(batches: Sequence[bytes], executions: int, compared: int) -> Iterator[tuple[bytes, bytes, int, int]]:

@@ -28,6 +28,8 @@ def test_mutated_batches(every_type: list[bytes]) -> None:
     assert done.executions >= AT_ONCE
     assert done.compared >= AT_ONCE // 40
     assert 0 < done.quarantined < done.executions, "some mutants are broken, some are not"
+    assert done.values > done.compared // 2, "most copies are sound, and of those every value is compared"
+    assert done.guards > 100 * len(every_type), "whatever a kernel fills is guarded"
 
 
 @pytest.mark.ci
@@ -35,3 +37,4 @@ def test_mutated_batches(every_type: list[bytes]) -> None:
 def test_millions_of_mutated_batches(every_type: list[bytes], seed: int) -> None:
     done = fuzz(every_type, seed, executions=EXECUTIONS // SEEDS, compared=COMPARED // SEEDS)
     assert done.executions >= EXECUTIONS // SEEDS
+    assert done.values > done.compared // 2

@@ -14,10 +14,10 @@ from kraft_codec.batch import Batch, Stop, read_batches, write_batch
 from kraft_codec.compression import Codec
 from kraft_codec.decode import DecodedRecord, decode_records
 from kraft_codec.errors import CodecError
-from kraft_codec.json_text import to_json
 from kraft_codec.kernels.codes import REASONS
 from kraft_codec.record import UNKNOWN_TAGGED_FIELDS, write_control_key, write_control_value, write_metadata_value
-from kraft_codec.schemas import CONTROL_TYPES, Dialect, Field, Message, Type
+from kraft_codec.schemas import CONTROL_TYPES, Dialect, Message
+from tests.kraft_codec.columns.reference import expected_columns, expected_json, unknown_tag_count
 
 Agree = Callable[..., "Agreement"]
 
@@ -59,7 +59,7 @@ def compare(buffer: bytes, *, dialect: Dialect = Dialect.KIP853, typed: bool = T
     _compare_envelopes(records, rows)
     text = columns.json_text(records)
     text.validate(full=True)
-    assert text.to_pylist() == [_expected_json(record) for _, record in rows]
+    assert text.to_pylist() == [expected_json(record) for _, record in rows]
     if typed:
         _compare_typed(records, rows, expected)
     undecodable = sum(record.undecodable is not None for _, record in rows)
@@ -115,20 +115,7 @@ def _compare_envelopes(records: columns.RecordIndex, rows: list[tuple[int, Decod
             continue
         assert records.reason(row) is None
         assert (records.api_key[row], records.version[row]) == (record.type_number, record.version)
-        assert records.unknown_tag_count[row] == _unknown_tag_count(record.fields)
-
-
-def _unknown_tag_count(value: Any) -> int:
-    if isinstance(value, dict):
-        own = len(value.get(UNKNOWN_TAGGED_FIELDS, ()))
-        return own + sum(_unknown_tag_count(inner) for name, inner in value.items() if name != UNKNOWN_TAGGED_FIELDS)
-    return sum(map(_unknown_tag_count, value)) if isinstance(value, list) else 0
-
-
-def _expected_json(record: DecodedRecord) -> str | None:
-    if record.message is None or record.fields is None or record.version is None:
-        return None
-    return to_json(record.message, record.version, record.fields)
+        assert records.unknown_tag_count[row] == unknown_tag_count(record.fields)
 
 
 def _compare_typed(records: columns.RecordIndex, rows: list[tuple[int, DecodedRecord]], batches: list[Batch]) -> None:
@@ -141,31 +128,7 @@ def _compare_typed(records: columns.RecordIndex, rows: list[tuple[int, DecodedRe
         chosen = [(batch_row, record) for batch_row, record in rows if record.message is message]
         assert len(found) == len(chosen)
         for values, (batch_row, record) in zip(found, chosen, strict=True):
-            header = batches[batch_row].header
-            envelope = {
-                "offset": record.raw.offset,
-                "leader_epoch": header.leader_epoch,
-                "timestamp_ms": record.raw.timestamp_ms,
-                "base_offset": header.base_offset,
-                "record_version": record.version,
-            }
-            fields = typed_fields(message.fields, record.fields)
-            renamed = {f"record_{name}" if name in envelope else name: value for name, value in fields.items()}
-            unknown = {"unknown_tagged_fields": _unknown_tag_count(record.fields)}
-            assert _comparable(values) == _comparable(envelope | renamed | unknown)
-
-
-def typed_fields(fields: tuple[Field, ...], values: Any) -> dict[str, Any]:
-    """A message's fields under the names of its columns."""
-    return {field.column_name: _typed_value(field, values[field.json_name]) for field in fields}
-
-
-def _typed_value(field: Field, value: Any) -> Any:
-    if value is None or field.type is not Type.STRUCT:
-        return value
-    return (
-        [typed_fields(field.fields, element) for element in value] if field.array else typed_fields(field.fields, value)
-    )
+            assert _comparable(values) == _comparable(expected_columns(record, batches[batch_row].header))
 
 
 def _comparable(value: Any) -> Any:

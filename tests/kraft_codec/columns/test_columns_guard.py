@@ -15,58 +15,15 @@ CASES = int(os.environ.get("KRAFT_AUDIT_GUARD_CASES", "300"))
 # It runs in a process of its own: a stray access ends that with a signal. Every array that the decoder makes, and every
 # buffer that it reads, is put flush against a page that may not be touched; a second run puts them flush behind one.
 PROGRAM = """
-import ctypes, mmap, random, struct, sys
+import random, struct, sys
 import google_crc32c
 import numpy as np
-import pyarrow as pa
-from kraft_codec import columns, columns_batches, columns_records, columns_secrets, columns_text, columns_typed
+from kraft_codec import columns
 from kraft_codec.redaction import Redactor
+from tests.kraft_codec.columns.guards import guarded_outputs
 
 log = bytes.fromhex(sys.stdin.read())
 cases, at_end = int(sys.argv[1]), sys.argv[2] == "end"
-page = mmap.PAGESIZE
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-def guarded(size):
-    room = -(-size // page) * page
-    memory = mmap.mmap(-1, room + 2 * page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert libc.mprotect(start, page, 0) == 0
-    assert libc.mprotect(start + page + room, page, 0) == 0
-    bytes_ = np.frombuffer(memory, np.uint8)
-    return bytes_[page + room - size : page + room] if at_end else bytes_[page : page + size]
-
-
-class GuardedNumpy:
-    def __getattr__(self, name):
-        return getattr(np, name)
-
-    def empty(self, shape, dtype=float):
-        count = int(np.prod(shape))
-        kind = np.dtype(dtype)
-        return guarded(count * kind.itemsize).view(kind).reshape(shape)
-
-    zeros = empty  # fresh pages are zero
-
-
-class GuardedPieces:
-    def __init__(self, sizes_bytes):
-        self._pieces = [guarded(size_bytes) for size_bytes in sizes_bytes]
-        self.table = np.array([piece.__array_interface__["data"][0] for piece in self._pieces], np.int64)
-
-    def array(self, number, kind, count):
-        return self._pieces[number][: count * np.dtype(kind).itemsize].view(kind)
-
-    def buffer(self, number, size_bytes):
-        return pa.py_buffer(self._pieces[number]).slice(0, size_bytes)
-
-
-for module in (columns_batches, columns_records, columns_secrets, columns_text, columns_typed):
-    module.np = GuardedNumpy()
-for module in (columns_batches, columns_records, columns_typed):
-    module.Pieces = GuardedPieces
 
 
 def right_crcs(log):
@@ -80,8 +37,8 @@ def right_crcs(log):
     return log
 
 
-def decode(content):
-    buffer = guarded(len(content))
+def decode(content, guards):
+    buffer = guards.memory(len(content))
     buffer[:] = np.frombuffer(bytes(content), np.uint8)
     batches = columns.index_batches(buffer)
     records = columns.index_records(buffer, batches, rows=np.arange(len(batches)))
@@ -92,18 +49,20 @@ def decode(content):
             columns.typed_columns(records, message).validate(full=True)
     if records.buffer.flags.writeable:
         columns.redact(records, Redactor(bytes(32)))
+    guards.check()
     return len(records)
 
 
 seeded = random.Random(7)
-found = decode(log)
-for case in range(cases):
-    changed = bytearray(log)
-    for _ in range(seeded.randint(1, 4)):
-        changed[seeded.randrange(len(changed))] = seeded.choice([0, 1, 0x7F, 0x80, 0xFF, seeded.randrange(256)])
-    if seeded.randrange(2):
-        del changed[seeded.randrange(len(changed)) :]
-    found += decode(right_crcs(changed))
+with guarded_outputs(at_end=at_end) as guards:
+    found = decode(log, guards)
+    for case in range(cases):
+        changed = bytearray(log)
+        for _ in range(seeded.randint(1, 4)):
+            changed[seeded.randrange(len(changed))] = seeded.choice([0, 1, 0x7F, 0x80, 0xFF, seeded.randrange(256)])
+        if seeded.randrange(2):
+            del changed[seeded.randrange(len(changed)) :]
+        found += decode(right_crcs(changed), guards)
 print(found)
 """
 
