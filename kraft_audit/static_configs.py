@@ -8,7 +8,7 @@ from typing import Final
 
 _VOTER: Final = r"\s*[0-9]{1,9}(?:@[^,;\s]+:[0-9]{1,5})?\s*"
 _KNOWN: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
-    "min.insync.replicas": (re.compile("0*[1-9][0-9]{0,8}"), "a number of replicas, 1 or more"),
+    "min.insync.replicas": (re.compile("0{0,9}[1-9][0-9]{0,8}"), "a number of replicas, 1 or more"),
     "controller.quorum.voters": (
         re.compile(f"{_VOTER}(?:,{_VOTER})*"),
         "ids of voters or id@host:port, with commas between",

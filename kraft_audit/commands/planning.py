@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,6 +19,8 @@ from kraft_codec.schemas import Dialect
 if TYPE_CHECKING:
     from kraft_audit.rules.history import ClusterHistory
     from kraft_audit.rules.recovery import RecoveryPlan
+
+_BROKER_ID: Final = re.compile("[0-9]{1,10}")
 
 
 def whatif(
@@ -76,7 +79,7 @@ def _broker_ids(given: list[str]) -> set[int]:
     """Broker ids, each text one or several with commas between. Raises UsageError."""
     texts = [text.strip() for one in given for text in one.split(",")]
     for text in texts:
-        if not (text.isascii() and text.isdecimal()) or int(text) >= 2**31:
+        if not _BROKER_ID.fullmatch(text) or int(text) >= 2**31:
             raise UsageError(f"--lose: {text!r}: expected a broker id, as 11, or several, as 11,12")
     return {int(text) for text in texts}
 

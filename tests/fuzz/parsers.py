@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.rules.evidence import verify_pack
 from kraft_audit.rules.settings import RuleSettingsError, parse_rule_settings
 from kraft_audit.rules.waivers import parse_waivers
@@ -32,6 +33,7 @@ from kraft_codec.file_names import parse_file_name
 from kraft_codec.random_access import EntryKind, Limits
 from kraft_codec.record import read_control_key, read_control_value, read_metadata_value
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
+from tests.fuzz import command_line
 
 SAMPLES: Final = Path(__file__).resolve().parents[2] / "samples"
 SMALL: Final = Limits(member_count=1_000, expansion_free_bytes=1 << 20, spool_bytes=4 << 20, index_skip_bytes=4 << 20)
@@ -263,5 +265,6 @@ PARSERS: Final = {
         Parser("rules.yaml", lambda: [RULES], _text(parse_rule_settings), (RuleSettingsError,)),
         Parser("waivers.yaml", lambda: [WAIVERS], _text(parse_waivers), (RuleSettingsError,)),
         Parser("evidence", _packs, _in_a_file(verify_pack), ()),
+        Parser("command-line", lambda: list(command_line.SEEDS), command_line.parse_command_line, (UsageError,)),
     )
 }  # fmt: skip

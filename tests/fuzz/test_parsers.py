@@ -34,12 +34,20 @@ FOUND = {
     "waivers.yaml": b"waivers:\n  - {rule: KP001, who: a, why: b, until: 2027-02-30}\n",
     "rules.yaml": b"KB001: {max_changes_an_hour: 2027-13-01}\n",
     "fleet.yaml": b"lake: 2027-02-30\nclusters: []\n",
+    "command-line": b"state\0logs\0--at\x002027-02-30",
 }
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_a_day_that_no_calendar_has_is_a_refusal(name: str) -> None:
     assert not PARSERS[name].feed(FOUND[name])
+
+
+@pytest.mark.parametrize("option", ["--lose\0", "--default\0min.insync.replicas=", "--default\0min.insync.replicas=0"])
+def test_digits_without_end_are_a_refusal(option: str) -> None:
+    """Python makes no number of more than 4,300."""
+    digits = ("0" if option.endswith("0") else "9") * 5000
+    assert not PARSERS["command-line"].feed(f"whatif\0logs\0{option}{digits}1".encode())
 
 
 @pytest.mark.slow
