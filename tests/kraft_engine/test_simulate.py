@@ -18,8 +18,6 @@ from kraft_codec.record import read_control_key, read_metadata_value
 from kraft_engine.scenarios.model import load
 from kraft_engine.simulate import scenario_names, simulate, tree_hash
 
-KNOWN_HASH_SCENARIO = ("last-replica-standing", 1)
-
 
 def hash_in_another_process(scenario: str, seed: int, out: Path, hash_seed: str) -> str:
     code = (
