@@ -14,7 +14,8 @@ from kraft_codec.batch import write_batch
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.record import write_metadata_value
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY
-from tests.fuzz.decoder import TELLING, guarded
+from tests.fuzz.decoder import TELLING
+from tests.kraft_codec.columns.guards import guarded_outputs
 
 CHANGES = 12
 
@@ -29,24 +30,27 @@ def every_type(samples: Path) -> bytes:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_indexed_and_has_changed_is_refused_or_read_within_bounds(every_type: bytes, seed: int) -> None:
-    """The buffer ends where a forbidden page begins: a read behind it would end the process."""
+    """Buffers end where a forbidden page begins: an access behind one, read or filled, would end the process."""
     chance = random.Random(seed)  # noqa: S311
     refused = read = 0
     for turn in range(CHANGES):
-        log = guarded(len(every_type))
-        log[:] = np.frombuffer(every_type, np.uint8)
-        records = columns.index_records(log, columns.index_batches(log))
-        for position, length in zip(records.value_position.tolist(), records.value_length.tolist(), strict=True):
-            at = position + chance.randrange(length) if length > 0 else position
-            records.buffer[at : position + length if turn % 2 else at + 1] = chance.choice(TELLING.tolist())
-        works = [lambda records=records: columns.json_text(records)]
-        works += [lambda records=records, one=one: columns.typed_columns(records, one) for one in records.messages()]
-        for work in works:
-            if (problem := _problem(work)) is None:
-                read += 1
-            else:
-                assert "no longer what was indexed" in problem
-                refused += 1
+        with guarded_outputs() as guards:
+            log = guards.memory(len(every_type))
+            log[:] = np.frombuffer(every_type, np.uint8)
+            records = columns.index_records(log, columns.index_batches(log))
+            for position, length in zip(records.value_position.tolist(), records.value_length.tolist(), strict=True):
+                at = position + chance.randrange(length) if length > 0 else position
+                records.buffer[at : position + length if turn % 2 else at + 1] = chance.choice(TELLING.tolist())
+            works = [lambda records=records: columns.json_text(records)]
+            works += [
+                lambda records=records, one=one: columns.typed_columns(records, one) for one in records.messages()
+            ]
+            for work in works:
+                if (problem := _problem(work)) is None:
+                    read += 1
+                else:
+                    assert "no longer what was indexed" in problem
+                    refused += 1
     assert refused > CHANGES
     assert read > CHANGES
 
