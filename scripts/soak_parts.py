@@ -7,14 +7,19 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.fuzz.decoder import fuzz, uncompressed_batches
+from kraft_engine.hunt import SEED_LIMIT, hunt
+from kraft_engine.simulate import simulate
+from kraft_engine.switches import RULES
+from tests.fuzz.decoder import fuzz, sample_batches
+from tests.fuzz.every_bit import cut_at_every_length, flip_every_bit, sound_run
 from tests.fuzz.parsers import PARSERS, mutated
-from tests.witness.runs import told
+from tests.witness.runs import WITHIN_MODEL, told
 from tests.witness.sweep import SHARES, play
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +30,18 @@ KILLS = 5
 IO_ERRORS = 5
 MUTANTS = 20
 GUIDED_MIB = 1500
+GUIDED_START_SECONDS = 8
+"""Until a guided run has imported and instrumented everything: its share of the time goes on that too."""
+EVERY_BIT_BYTES = 16 << 10
+INTERLEAVINGS = 20
+SWITCHES = 4
+EXAMPLES_A_SECOND = 200
+PROPERTIES = sorted(
+    str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if "@given" in path.read_text()
+)
 CORPUS = ROOT / ".cache" / "fuzz"
+EXAMPLES = re.compile(r"(\d+) passing, ")
+COLLECTED = re.compile(r"(\d+)(?:/\d+)? tests? collected")
 RUNS = re.compile(r"number_of_executed_units: (\d+)")
 TRIED = re.compile(r"of (\d+) mutants killed")
 LIVED = re.compile(r"^SURVIVED (.*)$", re.MULTILINE)
@@ -63,8 +79,7 @@ def _engine(scenario: str, seed: int, _: float) -> Done:
 
 
 def _decoded(seed: int, _: float) -> Done:
-    log = ROOT / "samples/crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
-    done = fuzz(uncompressed_batches(log.read_bytes()), seed, executions=DECODINGS, compared=DECODINGS // 100)
+    done = fuzz(sample_batches(ROOT / "samples"), seed, executions=DECODINGS, compared=DECODINGS // 100)
     return Done(done.executions)
 
 
@@ -83,10 +98,15 @@ def _parsed(seed: int, _: float) -> Done:
 def _guided(seed: int, seconds: float) -> Done:
     """One parser a job, in turns; the inputs that reached something new are kept for the next soak."""
     name = list(PARSERS)[seed % len(PARSERS)]
-    share = round(min(max(seconds / len(PARSERS), 3), 60))
+    share = round(min(max(seconds / len(PARSERS) - GUIDED_START_SECONDS, 3), 60))
+    return guided(name, seed, share, CORPUS / name)
+
+
+def guided(name: str, seed: int, seconds: int, corpus: Path) -> Done:
+    """atheris at one parser, in a process of its own."""
     # A program begins with the peak of the process that started it, and libFuzzer goes by peaks.
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    arguments = (share, seed % 2**31, CORPUS / name, peak_mib + GUIDED_MIB)
+    arguments = (seconds, seed % 2**31, corpus, peak_mib + GUIDED_MIB)
     command = [sys.executable, "-m", "tests.fuzz.guided", name, *map(str, arguments)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if "No module named 'atheris'" in ended.stderr:
@@ -95,6 +115,31 @@ def _guided(seed: int, seconds: float) -> Done:
     if ended.returncode or runs is None:
         return Done(0, (f"{name} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-TOLD:]}",))
     return Done(int(runs[1]))
+
+
+def _every_bit(seed: int, _: float) -> Done:
+    """A run of batches out of a sample's files, or of what an engine run left: in turns."""
+    if seed % 2:
+        files = sorted(path for kind in ("log", "checkpoint") for path in (ROOT / "samples").rglob(f"*.{kind}"))
+        log = files[seed // 2 % len(files)].read_bytes()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            simulate(WITHIN_MODEL[seed // 2 % len(WITHIN_MODEL)], seed, Path(folder) / "run")
+            log = max((path.read_bytes() for path in Path(folder).rglob("*.log")), key=len)
+    log = sound_run(log, EVERY_BIT_BYTES, seed)
+    return Done(flip_every_bit(log) + cut_at_every_length(log) if log else 0)
+
+
+def _switched_off(seed: int, _: float) -> Done:
+    """A few safety rules a job, in turns, from seeds that no earlier soak had."""
+    remarks = []
+    for number in range(seed * SWITCHES, (seed + 1) * SWITCHES):
+        rule = RULES[number % len(RULES)]
+        first_seed = seed * SEED_LIMIT
+        if hunt(rule, first_seed=first_seed) is None:
+            # Damage that is rare may stay away for so long: a longer search tells (`make switches` caught it once).
+            remarks.append(f"{rule} was off for seeds from {first_seed} on, {SEED_LIMIT} of them, and nothing broke")
+    return Done(SWITCHES, remarks=tuple(remarks))
 
 
 def _tests(arguments: list[str], settings: dict[str, str]) -> str:
@@ -114,6 +159,37 @@ def _killed(seed: int, _: float) -> Done:
     test = "tests/kraft_audit/spark/test_run.py::test_killed_at_any_moment_and_run_again"
     _tests([test], {"KRAFT_AUDIT_KILLS": str(KILLS), "KRAFT_AUDIT_KILLS_SEED": str(seed)})
     return Done(KILLS)
+
+
+def _interleaved(seed: int, _: float) -> Done:
+    test = "tests/kraft_audit/spark/test_interleavings.py::test_runs_in_hundreds_of_interleavings"
+    first_seed = str(seed * INTERLEAVINGS)
+    _tests([test], {"KRAFT_AUDIT_INTERLEAVINGS": str(INTERLEAVINGS), "KRAFT_AUDIT_INTERLEAVINGS_SEED": first_seed})
+    return Done(INTERLEAVINGS)
+
+
+def _properties(seed: int, seconds: float) -> Done:
+    """One file of properties a job, in turns, with as many examples of each as fit into its share of the time."""
+    file = PROPERTIES[seed % len(PROPERTIES)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--collect-only",
+        "-m",
+        "hypothesis",
+        file,
+    ]
+    listed = COLLECTED.search(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout)
+    if listed is None:
+        return Done(0, (f"{file} holds no property",))
+    examples = max(50, round(seconds / len(PROPERTIES) / int(listed[1]) * EXAMPLES_A_SECOND))
+    settings = {"KRAFT_AUDIT_HYPOTHESIS_PROFILE": "soak", "KRAFT_AUDIT_EXAMPLES": str(examples)}
+    options = ["-m", "hypothesis", "--hypothesis-show-statistics", f"--hypothesis-seed={seed}"]
+    return Done(sum(map(int, EXAMPLES.findall(_tests([*options, file], settings)))))
 
 
 def _io_errors(seed: int, _: float) -> Done:
@@ -147,7 +223,11 @@ PARTS: dict[str, Part] = {
     },
     "mutated batches decoded": Part(4, "decodings", _decoded),
     "parsers, mutated inputs": Part(1, "inputs", _parsed),
-    "parsers, guided by branches": Part(4, "inputs", _guided),
+    "parsers, guided by branches": Part(6, "inputs", _guided),
+    "every bit, every length": Part(3, "changes", _every_bit),
+    "properties": Part(5, "examples", _properties),
+    "rules of the engine switched off": Part(4, "rules", _switched_off),
+    "runs at once, interleaved": Part(4, "interleavings", _interleaved),
     "killed at any moment, run again": Part(20, "kills", _killed),
     "system calls that fail": Part(3, "faults", _io_errors),
     "mutants of decoder, replay, rules": Part(4, "mutants", _mutants),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ MUTATE_FROM = 57
 """Of a batch's header only the record count is changed: the rest decides where batches stand, not what is in them."""
 PART_BYTES = 16 << 20
 """What is decoded at a time: the copies' numbers and places take some thirty times as much."""
+REAL_BYTES_MAX = 1000
 COMPARED_COLUMNS = ("offset", "timestamp_ms", "status", "api_key", "version", "key_length", "value_length", "kind")
 
 
@@ -56,6 +58,22 @@ def uncompressed_batches(log: bytes) -> list[bytes]:
         for found in read_batches(log)
         if isinstance(found, Batch) and found.damage is None and not found.header.attributes & 7
     ]
+
+
+def sample_batches(samples: Path) -> list[bytes]:
+    """What is mutated: every record type and version as Kafka's serializers wrote them, mostly with empty lists; and
+    filled as real clusters have them, the smallest real batch of each mix of record types.
+    """
+    crafted = samples / "crafted" / "all-records-all-versions"
+    mixes: dict[tuple[int, ...], bytes] = {}
+    for path in sorted(samples.rglob("__cluster_metadata-0/*.log")):
+        for batch in uncompressed_batches(path.read_bytes()):
+            if len(batch) <= REAL_BYTES_MAX and crafted not in path.parents:
+                found = columns.index_records(batch, columns.index_batches(batch))
+                mix = tuple(np.unique(found.kind).tolist())
+                mixes[mix] = min(mixes.get(mix, batch), batch, key=len)
+    log = crafted / "__cluster_metadata-0" / "00000000000000000000.log"
+    return uncompressed_batches(log.read_bytes()) + [batch for _, batch in sorted(mixes.items())]
 
 
 def mutants(batch: bytes, count: int, chance: np.random.Generator) -> Bytes:

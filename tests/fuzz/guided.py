@@ -14,7 +14,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["kraft_codec", "kraft_audit"]):
-    from tests.fuzz.parsers import BYTES_MAX, PARSERS
+    from tests.fuzz.parsers import BYTES_MAX, PARSERS, kept_inputs
 
 
 def main(arguments: list[str]) -> None:
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> None:
     folder = Path(rest[1]) if len(rest) > 1 else Path(tempfile.mkdtemp(prefix="kraft-audit-fuzz-"))
     folder.mkdir(parents=True, exist_ok=True)
     parser = PARSERS[name]
-    for number, data in enumerate(parser.seeds()):
+    for number, data in enumerate([*parser.seeds(), *kept_inputs(name)]):
         (folder / f"seed-{number}").write_bytes(data[:BYTES_MAX])
     memory_mib = rest[2] if len(rest) > 2 else "1500"
     limits = [f"-max_total_time={seconds}", f"-max_len={BYTES_MAX}", "-timeout=20", f"-rss_limit_mb={memory_mib}"]

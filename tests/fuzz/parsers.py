@@ -8,6 +8,7 @@ is a fault. Where a writer exists, what was read and written again reads the sam
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import random
@@ -61,6 +62,16 @@ class Parser:
         except self.refusals:
             return False
         return True
+
+
+def kept_file(name: str) -> Path:
+    """The inputs that guided runs found for a parser: a line of base64 each (scripts/keep_inputs.py writes it)."""
+    return Path(__file__).with_name("inputs") / f"{name}.txt"
+
+
+def kept_inputs(name: str) -> list[bytes]:
+    file = kept_file(name)
+    return [base64.b64decode(line) for line in file.read_text(encoding="ascii").splitlines()] if file.exists() else []
 
 
 def mutated(parser: Parser, count: int, seed: int) -> Iterator[bytes]:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.rules.evidence import verify_pack
-from tests.fuzz.parsers import PARSERS, Parser, mutated
+from scripts.soak_parts import SkippedError, guided
+from tests.fuzz.parsers import PARSERS, Parser, kept_file, kept_inputs, mutated
 
+GUIDED_SECONDS = 3
+KEPT_BYTES_MAX = 64 << 10
 INPUTS = int(os.environ.get("KRAFT_AUDIT_PARSER_INPUTS", "300"))
 by_name = pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 
@@ -28,6 +31,29 @@ def test_mutated_inputs_are_read_or_refused(parser: Parser) -> None:
             parser.feed(data)
         except Exception as fault:
             raise AssertionError(f"input {number} of {parser.name}: {data[:200]!r}") from fault
+
+
+@by_name
+def test_what_guided_runs_found_is_read_or_refused(parser: Parser) -> None:
+    """`python scripts/keep_inputs.py` adds what a soak has found since."""
+    for data in kept_inputs(parser.name):
+        parser.feed(data)
+
+
+def test_guided_runs_found_something_for_every_parser_and_little_is_kept() -> None:
+    assert all(kept_inputs(name) for name in PARSERS)
+    assert sum(kept_file(name).stat().st_size for name in PARSERS) < KEPT_BYTES_MAX
+
+
+@pytest.mark.ci
+@by_name
+def test_a_short_guided_run_finds_no_fault(parser: Parser, tmp_path: Path) -> None:
+    try:
+        done = guided(parser.name, 20261122, GUIDED_SECONDS, tmp_path / "inputs")
+    except SkippedError as reason:
+        pytest.skip(str(reason))
+    assert done.failures == ()
+    assert done.cases > 100
 
 
 FOUND = {

@@ -24,6 +24,7 @@ from kraft_codec.record import (
     write_metadata_value,
 )
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_NAME, METADATA_RECORDS, Dialect, Field, Message, Type
+from tests.properties import quickly
 
 CONTROL_MESSAGES = {
     (dialect, control.number): control.message for dialect, types in CONTROL_TYPES.items() for control in types.values()
@@ -77,7 +78,7 @@ def struct_values(draw: st.DrawFn, fields: tuple[Field, ...], version: int) -> d
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_NAMES)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=quickly(20), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_is_written_is_read_back_and_written_the_same(data: st.DataObject, message: Message, version: int) -> None:
     values = data.draw(struct_values(message.fields, version))
@@ -90,7 +91,7 @@ def test_what_is_written_is_read_back_and_written_the_same(data: st.DataObject, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_NAMES)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=quickly(15), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_json_holds_every_field_of_the_version_in_schema_order(
     data: st.DataObject, message: Message, version: int
@@ -110,7 +111,7 @@ def test_the_json_holds_every_field_of_the_version_in_schema_order(
             assert shown[field.json_name] == values[field.json_name]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=quickly(60), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_batch_of_drawn_records_is_read_back(data: st.DataObject) -> None:
     drawn = []

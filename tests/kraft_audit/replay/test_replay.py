@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
 from kraft_audit.replay.tables import SILVER
+from tests.properties import quickly
 
 SECURITY_PROTOCOLS = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
@@ -149,14 +150,14 @@ def elr_rows(
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=quickly(10))
 @given(edges=st.lists(st.integers(1, 900), max_size=8))
 def test_any_split_into_windows_gives_the_same_tables(edges: list[int], elr_rows: Any, to_columns: Any) -> None:
     lines, expected = elr_rows
     assert all_rows(lines, edges, to_columns) == expected
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=quickly(5), deadline=None)
 @given(cut=st.integers(1, 2_000))
 def test_replaying_more_never_changes_what_was_told(cut: int, elr_rows: Any, to_columns: Any) -> None:
     """Prefix-monotone: what is told of the records up to a cut is how the story of all of them begins."""

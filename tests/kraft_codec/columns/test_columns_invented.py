@@ -25,6 +25,7 @@ from kraft_codec.schemas import (
 )
 from kraft_codec.schemas.model import array, bytes_, float64, int32, message, string, struct, uuid
 from tests.kraft_codec.columns.test_columns_values import structs
+from tests.properties import quickly
 
 SCALARS = [one for one in Type if one is not Type.STRUCT]
 DEFAULTS: dict[Type, Any] = {
@@ -112,7 +113,7 @@ def test_what_is_absent_has_its_default(agree, invented: Message, version: int) 
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("invented", INVENTED, ids=lambda one: one.name)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=quickly(20), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_drawn_values(agree, invented: Message, version: int, data: st.DataObject) -> None:
     drawn = data.draw(st.lists(structs(invented.fields, version), min_size=1, max_size=3))
