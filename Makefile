@@ -73,6 +73,7 @@ chromium:
 .PHONY: ci
 ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
 	@$(PYTEST) --numprocesses 2 --dist loadfile -m ci || test $$? -eq 5
+	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 200 examples each
 
 .PHONY: dist
 dist: setup ## the wheel, the zip for --py-files and their bill of materials (CycloneDX), in dist/
