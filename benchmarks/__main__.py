@@ -1,7 +1,8 @@
 """Every benchmark in turn, and what has changed since the table that was kept: `make bench`, `make bench-short`.
 
 Each prints ratios of ours to a peer or floor, measured in one run. `--short` takes small sizes and never fails: it
-shows a change in CI, where other work runs beside. `--keep` makes this run's table the one to compare with.
+shows a change in CI, where other work runs beside. `--large` takes the sizes that goals name where those need more
+than the half hour of all others together. `--keep` makes this run's table the one to compare with; each form has one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,27 +27,33 @@ DROP = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """`short`: its arguments in the short form; None where it has none."""
+    """Its arguments in each form; None where it is left out of one."""
 
     title: str
     short: tuple[str, ...] | None = ()
+    full: tuple[str, ...] | None = ()
+    large: tuple[str, ...] | None = None
+
+    def arguments(self, form: str) -> tuple[str, ...] | None:
+        return {"short": self.short, "full": self.full, "large": self.large}[form]
 
 
 MODULES = {
-    "startup": Benchmark("the command's first second", ("--without-cold",)),
+    "startup": Benchmark("the command from the shell: its first second, an archive checked", ("--without-cold",)),
     "decode": Benchmark(
         "decoding, against kafka-dump-log, two Python clients and the same kernels in C",
         ("--mib", "8", "--pairs", "3", "--without-java"),
     ),
     "reading": Benchmark("one cluster's bronze tables, in this process", ("--mib", "16", "--long-mib", "64")),
+    "growth": Benchmark("all tables of a log that grows", ("--mib", "1", "--times", "1", "4", "16")),
     "replay": Benchmark(
-        "histories, findings and the state of a very large cluster", ("--changes", "200000", "--partitions", "100000")
+        "histories, findings and the state of a very large cluster",
+        ("--mib", "16", "--changes", "200000", "--partitions", "100000"),
     ),
-    "pipeline": Benchmark(
-        "plan, stage, commit, close, on local Spark", ("--mib", "32", "--large-mib", "128", "--without-java")
-    ),
+    "pipeline": Benchmark("plan, stage, commit, close, on local Spark", ("--mib", "32", "--without-java")),
+    "writing": Benchmark("data files: bytes and time of each encoding", ("--mib", "4"), ("--spark",)),
     "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "24", "--clusters", "2")),
-    "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas")),
+    "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas"), (), ("--full",)),
     "engine": Benchmark("events a second, every invariant checked", ("--seeds", "3")),
 }
 
@@ -54,25 +62,30 @@ def main() -> int:
     """Runs each in a process of its own, so that none measures what another left in memory; 1 where one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"these alone, of {', '.join(MODULES)}")
-    parser.add_argument("--short", action="store_true", help="small sizes; ends with 0 whatever happens")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--short", action="store_true", help="small sizes; ends with 0 whatever happens")
+    forms.add_argument("--large", action="store_true", help="the sizes that goals name, where those take longer")
     parser.add_argument("--keep", action="store_true", help="keep this table in benchmarks/kept.json")
     given = parser.parse_args()
     if unknown := [module for module in given.modules if module not in MODULES]:
         parser.error(f"no benchmark {unknown[0]!r}")
+    form = "short" if given.short else "large" if given.large else "full"
     failed, done = [], set()
     ratios: dict[str, float] = {}
     for module in given.modules or MODULES:
         benchmark = MODULES[module]
-        if given.short and benchmark.short is None:
+        arguments = benchmark.arguments(form)
+        if arguments is None:
             continue
         print(f"== {module}: {benchmark.title}", flush=True)
-        found, ended_well = measured(module, benchmark.short or () if given.short else ())
+        started = time.monotonic()
+        found, ended_well = measured(module, arguments)
+        print(f"== {module} took {time.monotonic() - started:.0f} s", flush=True)
         ratios |= found
         if ended_well:
             done.add(module)
         else:
             failed.append(module)
-    form = "short" if given.short else "full"
     kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     print(f"== compared with the {form} table that was kept")
     print("\n".join(compared(ratios, kept.get(form, {}))))

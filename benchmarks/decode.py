@@ -6,10 +6,9 @@ python -m benchmarks.decode [--mib 64] [--pairs 5] [--real PATH.log] [--without-
 from __future__ import annotations
 
 import argparse
-import itertools
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from benchmarks.decode_peers import (
     PeerError,
     aiokafka_framing,
     c_kernels,
+    c_verify,
     in_place_of_ours,
     kafka_classpath,
     kafka_dump_log_seconds,
@@ -28,7 +28,8 @@ from benchmarks.decode_peers import (
 )
 from benchmarks.figures import Figure, Skipped, paired, print_figures, processor_seconds, rate
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.replay.scanner import CHUNK_BYTES_MAX
+from kraft_audit.replay.continuity import LogState, judge
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, headers_of
 from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
 from kraft_engine.simulate import simulate
 
@@ -51,9 +52,16 @@ def chunks(log: Log) -> Iterator[RecordIndex]:
         yield index_records(log, batches)
 
 
-def verify(log: Log) -> int:
-    """Framing and CRC of every batch."""
-    return int(index_batches(log).crc_ok.sum())
+def verify(log: Log) -> tuple[int, int]:
+    """Framing, CRC and continuity, a chunk at a time as the pipeline reads: how many batches, and what was found."""
+    state, position, count, odd = LogState(), 0, 0, 0
+    while position < len(log):
+        end = min(position + CHUNK_BYTES, len(log))
+        batches = index_batches(log, position, end, is_last=end == len(log))
+        position = batches.consumed_bytes
+        _, findings = judge(headers_of(batches), state, None)
+        count, odd = count + len(batches), odd + len(findings)
+    return count, odd
 
 
 def decode_typed(log: Log) -> int:
@@ -97,28 +105,40 @@ def figures(label: str, log: Log, pairs: int, *, with_java: bool) -> Iterator[Fi
 
 
 def _against_c(label: str, log: Log, count: int, pairs: int) -> Iterator[Figure | Skipped]:
-    work: list[tuple[str, Callable[[Log], int], int]] = [
-        ("verify", verify, 0),
-        ("CRC + decode into typed columns", decode_typed, count),
-    ]
-    for name, decode, records in work:
-        title = f"{label}: {name} / the same in C -O3"
-        try:
-            kernels = c_kernels()
-        except PeerError as error:
-            yield Skipped(title, str(error))
-            continue
+    titles = [f"{label}: {name} / the same in C -O3" for name in ("verify", "CRC + decode into typed columns")]
+    try:
+        kernels = c_kernels()
+    except PeerError as error:
+        yield from (Skipped(title, str(error)) for title in titles)
+        return
 
-        def by_c(decode: Callable[[Log], int] = decode) -> int:
-            with in_place_of_ours(kernels):  # noqa: B023 - called before the next turn
-                return decode(log)
-
-        part = whole_batches(log, SLOW_PEER_BYTES)
+    def by_c() -> int:
         with in_place_of_ours(kernels):
-            made_by_c = tables(part)
-        assert made_by_c == tables(part)
-        ratio, mine, theirs = paired(lambda decode=decode: decode(log), by_c, pairs)  # type: ignore[misc]
-        yield Figure(title, ratio, 0.6, rate(len(log), records, mine), rate(len(log), records, theirs))
+            return decode_typed(log)
+
+    part = whole_batches(log, SLOW_PEER_BYTES)
+    with in_place_of_ours(kernels):
+        made_by_c = tables(part)
+    assert made_by_c == tables(part)
+    assert_same_verdicts(part)
+    assert c_verify(log)() == verify(log)
+    ratio, mine, theirs = paired(lambda: verify(log), c_verify(log), pairs)
+    yield Figure(titles[0], ratio, 0.6, rate(len(log), 0, mine), rate(len(log), 0, theirs))
+    ratio, mine, theirs = paired(lambda: decode_typed(log), by_c, pairs)
+    yield Figure(titles[1], ratio, 0.6, rate(len(log), count, mine), rate(len(log), count, theirs))
+
+
+def assert_same_verdicts(log: Log) -> None:
+    """Both sides see a wrong byte, a missing batch and an epoch that fell: neither leaves out what the other does."""
+    batches = index_batches(log)
+    middle = len(batches) // 2
+    start, end = int(batches.position[middle]), int(batches.position[middle] + batches.size_bytes[middle])
+    wrong_byte, old_epoch = log.copy(), log.copy()
+    wrong_byte[end - 1] ^= 1
+    old_epoch[start + 12 : start + 16] = 0xFF  # -1: below any other
+    for damaged in (wrong_byte, np.concatenate((log[:start], log[end:])), old_epoch):
+        assert verify(damaged)[1] > 0
+        assert c_verify(damaged)()[1] > 0
 
 
 def _against_dump_log(label: str, log: Log, count: int, pairs: int, *, with_java: bool) -> Iterator[Figure | Skipped]:
@@ -146,8 +166,12 @@ def whole_batches(log: Log, most_bytes: int) -> Log:
 
 
 def engine_log(size_bytes: int, *, seeds: int = 6) -> Log:
-    """Logs of random simulations one behind the other, again and again; offsets stand outside the CRC, so they can."""
-    batches: list[tuple[bytes, int]] = []
+    """Logs of random simulations one behind the other, again and again, as one log without a gap.
+
+    Offsets and epochs stand outside the CRC, so they can be moved.
+    """
+    batches: list[tuple[bytes, int, int]] = []
+    epoch = 0
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, seeds + 1):
             simulate("random", seed, Path(folder) / str(seed))
@@ -156,14 +180,15 @@ def engine_log(size_bytes: int, *, seeds: int = 6) -> Log:
             index = index_batches(log)
             for row in np.flatnonzero(index.crc_ok).tolist():
                 start, end = int(index.position[row]), int(index.position[row] + index.size_bytes[row])
-                batches.append((log[start:end].tobytes(), int(index.last_offset[row] - index.base_offset[row]) + 1))
-    pieces, offset, size = [], 0, 0
-    for octets, count in itertools.cycle(batches):
-        if size >= size_bytes:
-            break
-        pieces.append(struct.pack(">q", offset) + octets[8:])
-        offset += count
-        size += len(octets)
+                count = int(index.last_offset[row] - index.base_offset[row]) + 1
+                batches.append((log[start:end].tobytes(), count, epoch + int(index.leader_epoch[row])))
+            epoch = batches[-1][2]
+    pieces, offset, size, row = [], 0, 0, 0
+    while size < size_bytes:
+        octets, count, led = batches[row % len(batches)]
+        led += epoch * (row // len(batches))
+        pieces.append(struct.pack(">q", offset) + octets[8:12] + struct.pack(">i", led) + octets[16:])
+        offset, size, row = offset + count, size + len(octets), row + 1
     return np.frombuffer(b"".join(pieces), np.uint8)
 
 

@@ -75,6 +75,37 @@ i64 index_batches(i64 base, i64 position, i64 end, i64 is_last, i64 columns, i64
     return stop;
 }
 
+/* Framing, CRC and continuity at once, no column filled: what a check needs and nothing else. `state` holds the next
+ * offset (below 0: not known) and the epoch where the log stands, and gets how many batches there were, and how many of
+ * them do not fit. */
+i64 verify(i64 base, i64 position, i64 end, i64 is_last, i64 crc_tables, i64 state) {
+    i64 next = at64(state), epoch = at64(state + 8), batches = 0, odd = 0, stop = OK;
+    while (position < end) {
+        bytes p = (bytes)(base + position);
+        i64 remaining = end - position;
+        if (remaining < HEADER && !is_last) { stop = NEED_MORE; break; }
+        if (!*p && all_zero(p, remaining < HEADER ? remaining : HEADER)) { stop = ZERO_TAIL; break; }
+        if (remaining <= 17) { stop = TORN_TAIL; break; }
+        i64 length = (int32_t)big32(p + 8);
+        if (length < HEADER - 12 || length > 64 * 1024 * 1024) { stop = BAD_LENGTH; break; }
+        i64 size = length + 12;
+        if (size > remaining) { stop = is_last ? TORN_TAIL : NEED_MORE; break; }
+        i64 first = (i64)big64(p), delta = (int32_t)big32(p + 23), led = (int32_t)big32(p + 12);
+        odd += p[16] != 2 || crc32c(p + 21, size - 21, (const uint32_t *)crc_tables) != big32(p + 17)
+            || first < 0 || delta < 0 || (next >= 0 && first != next) || led < epoch;
+        next = first + delta + 1;
+        epoch = led;
+        batches++;
+        position += size;
+    }
+    put64(state, next);
+    put64(state + 8, epoch);
+    put64(state + 16, batches);
+    put64(state + 24, odd);
+    put64(state + 32, position);
+    return stop;
+}
+
 /* ---- records ---- */
 
 INLINE i64 bytes_field(i64 base, i64 position, i64 end, i64 *length, i64 *start) {

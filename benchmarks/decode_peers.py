@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import resource
 import shutil
@@ -13,18 +14,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from kraft_codec import columns_batches, columns_records, columns_typed
+from kraft_codec.columns_memory import address
 from kraft_codec.kernels.tables import has_crc32_instruction
 
 ROOT = Path(__file__).resolve().parents[1]
 KAFKA_RELEASE = "4.3.1"
+Log = npt.NDArray[np.uint8]
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>kraft-audit</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{release}</version></dependency>
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
-_C_ARGUMENTS = {"index_batches": 7, "index_records": 10, "group_rows": 5, "fill_columns": 9}
+_C_ARGUMENTS = {"index_batches": 7, "index_records": 10, "group_rows": 5, "fill_columns": 9, "verify": 6}
 
 
 class PeerError(Exception):
@@ -127,6 +133,7 @@ def aiokafka_framing(log: bytes) -> Callable[[], int]:
     return run
 
 
+@functools.cache
 def c_kernels() -> Mapping[str, Callable[..., int]]:
     """decode_kernel.c, compiled here, behind the same interface as the kernels of the decoder."""
     compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
@@ -148,6 +155,18 @@ def c_kernels() -> Mapping[str, Callable[..., int]]:
         function.argtypes = [ctypes.c_int64] * count
         kernels[name] = function
     return kernels
+
+
+def c_verify(log: Log) -> Callable[[], tuple[int, int]]:
+    """Framing, CRC and continuity of a log in C alone: how many batches there are, and how many do not fit."""
+    verify, tables = c_kernels()["verify"], columns_batches.crc_tables()
+
+    def run() -> tuple[int, int]:
+        state = np.array([-1, -1, 0, 0, 0], np.int64)
+        verify(address(log), 0, len(log), 1, address(tables), address(state))
+        return int(state[2]), int(state[3])
+
+    return run
 
 
 @contextmanager

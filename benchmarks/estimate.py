@@ -20,6 +20,9 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale.md"
 MARKS = re.compile(r"(<!-- figures -->\n).*(<!-- end of figures -->)", re.DOTALL)
 HOURS_A_YEAR = 8_760
 VOTERS = 5
+SMALL = 7_000
+"""Partitions of the clusters that whole runs were measured with."""
+STEPS = ("plan", "stage", "commit", "close", "findings", "risk")
 NOOPS_AN_HOUR = 7_200
 """metadata.max.idle.interval.ms of Kafka is 500: an idle controller writes two NoOps a second."""
 

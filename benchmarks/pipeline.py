@@ -1,17 +1,14 @@
-"""The pipeline against its own floors: `python -m benchmarks.pipeline [--mib 256] [--large-mib 2048] [--without-java]`.
+"""The pipeline against its own floors: `python -m benchmarks.pipeline [--mib 128] [--without-java]`.
 
 What is asked: an unchanged re-run costs at most 3 % of a full run, net of session start; five replicas of one log at
-most 1.3 times one; a worker stays below 512 MB however large the log; rows reach Delta at 0.7 of what pyarrow alone
-needs to write the same Parquet, and five times as fast as through the data source and Spark's Delta writer.
+most 1.3 times one; rows reach Delta at 0.7 of what pyarrow alone needs to write the same Parquet, and five times as
+fast as through the data source and Spark's Delta writer.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +23,7 @@ import yaml
 
 from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.analyze import TABLES, analyze
+from kraft_audit.analyze import analyze
 from kraft_audit.replay.analyze import TABLES as BRONZE_TABLES
 from kraft_audit.replay.plan import to_json
 from kraft_audit.replay.planning import plan_cluster
@@ -41,34 +38,26 @@ from kraft_audit.spark.spark_stage import SparkStager
 from kraft_audit.spark.stage import stage_clusters
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
-from kraft_engine.fleet import simulate_fleet
 
 ROWS = frozenset({"records", "partition_changes"})
 """What the goals of writing are about: the two tables of nearly all rows."""
 CLUSTER_ID = "SyntheticSyntheticSynA"
 KEY = "00" * 32
 WORKER_BYTES = 512 << 20
-SIMULATED_CHANGE_BYTES = 46
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=256, help="size of the log")
-    parser.add_argument("--large-mib", type=int, default=2048, help="size of the log that memory is measured on")
+    parser.add_argument("--mib", type=int, default=128, help="size of the log")
     parser.add_argument("--pairs", type=int, default=3, help="how often each pair is timed")
     parser.add_argument("--without-java", action="store_true", help="leave out what needs Spark")
-    parser.add_argument("--peak-of", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.peak_of is not None:
-        print(json.dumps(peak_bytes_here(given.peak_of)))
-        return 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         log = synthetic_log(given.mib << 20)
         one, five = write_nodes(folder / "one", log, 1), write_nodes(folder / "five", log, 5)
         replayed = write_nodes(folder / "replayed", synthetic_log(given.mib << 20, connected=True), 1)
         figures = [replicas_figure(one, five, folder, given.pairs), parquet_figure(replayed, folder, given.pairs)]
-        figures += memory_figures(folder, given.mib, given.large_mib)
         if given.without_java:
             names = ("full run against an unchanged re-run", "rows in Delta against Spark's Delta writer")
             print_figures([*figures, *(Skipped(name, "--without-java") for name in names)])
@@ -141,47 +130,6 @@ def parquet_figure(one: Path, folder: Path, pairs: int) -> Figure:
         "log to rows in data files against pyarrow writing them", ratio, 0.7,
         rate(size, count, ours), rate(size, count, peer),
     )  # fmt: skip
-
-
-def memory_figures(folder: Path, small_mib: int, large_mib: int) -> list[Figure]:
-    """Peak memory of a process that stages a log of ever new partitions, and one of ever the same; it counts whole."""
-    figures = []
-    for kind, write in (("new partitions", _write_growing), ("the same partitions", _write_lasting)):
-        figures += _peaks(kind, folder, write, small_mib, large_mib)
-    return figures
-
-
-def _write_growing(folder: Path, mib: int) -> Path:
-    return write_nodes(folder, synthetic_log(mib << 20), 1)
-
-
-def _write_lasting(folder: Path, mib: int) -> Path:
-    changes = (mib << 20) // SIMULATED_CHANGE_BYTES
-    simulate_fleet(folder, clusters=1, partitions=10_000, changes=changes, replicas=1)
-    return folder / "cluster-0"
-
-
-def _peaks(kind: str, folder: Path, write: Callable[[Path, int], Path], small_mib: int, large_mib: int) -> list[Figure]:
-    peaks = []
-    for mib in (small_mib, large_mib):
-        nodes = write(folder / f"{kind}-{mib}", mib)
-        command = [sys.executable, "-m", "benchmarks.pipeline", "--peak-of", str(nodes)]
-        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-    small, large = (
-        f"{peak / 1e6:.0f} MB at {mib} MiB" for peak, mib in zip(peaks, (small_mib, large_mib), strict=True)
-    )
-    return [
-        Figure(f"512 MiB against a worker's peak, {kind}", WORKER_BYTES / peaks[1], 1, large, "512 MiB"),
-        Figure(f"peak on a small log against a large one, {kind}", peaks[0] / peaks[1], 1 / 1.15, large, small),
-    ]
-
-
-def peak_bytes_here(nodes: Path) -> int:
-    """Linux's high-water mark of this program; getrusage's would count the parent before the exec too."""
-    with tempfile.TemporaryDirectory() as lake:
-        stage(nodes, Path(lake), TABLES)()
-    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    return int(peak) * 1024
 
 
 def spark_figures(nodes: Path, replayed: Path, folder: Path, size_bytes: int) -> list[Figure]:

@@ -1,6 +1,6 @@
-"""A cluster's replicas to tables: what more replicas, nothing new, and a longer log cost.
+"""A cluster's replicas to bronze tables: what more replicas, nothing new, and a longer log cost.
 
-python -m benchmarks.reading [--mib 64] [--pairs 3] [--long-mib 2048]
+python -m benchmarks.reading [--mib 20] [--pairs 3] [--long-mib 2000]
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _peak_mib(folder: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=64)
+    parser.add_argument("--mib", type=int, default=20)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--long-mib", type=int, default=2048)
+    parser.add_argument("--long-mib", type=int, default=2000)
     options = parser.parse_args()
     log = synthetic_log(options.mib << 20)
     records = len(log) // len(index_first(log)) * RECORDS_PER_BATCH

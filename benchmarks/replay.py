@@ -12,7 +12,7 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +75,14 @@ def replay(plan: ClusterPlan, path: list[int]) -> int:
     return rows + sum(batch.num_rows for _, batch in histories.finish(at_end=True))
 
 
+def audit(plan: ClusterPlan) -> int:
+    """All three as one, as `check` does it: files are surveyed, decoded, replayed, their history kept and judged.
+
+    How many findings, clear ones too.
+    """
+    return len(list(registry.check(read_history(plan, open_storage=open_storage, redactor=redactor()), {})))
+
+
 def judge(history: ClusterHistory) -> int:
     """All rules over a history that was read, nothing kept from an earlier time; how many findings."""
     return len(list(registry.check(replace(history, _known={}), {})))
@@ -111,23 +119,33 @@ def rules_of(folder: str) -> tuple[float, float]:
 
 
 def mixed_of(folder: Path, mib: int, pairs: int) -> list[Figure | Skipped]:
-    """Decode and replay of the mix that the rate is asked for: every partition created and changed four times."""
+    """The mix that the rate is asked for: every partition created and changed four times, and found fault with."""
     log = synthetic_log(mib << 20, connected=True)
     plan = plan_of(write_nodes(folder, log, 1))
-    size = log_bytes(plan)
     _, _, path = surveyed(plan)
-    ratio, ours, floor = paired(lambda: replay(plan, path), lambda: decode(plan, path), pairs)
-    peer = f"decoding the same alone {rate(size, 0, floor)}"
-    return [
-        Figure("the mix: decode + replay, of decoding alone", ratio, 0.3, rate(size, 0, ours), peer),
-        Figure("the mix: decode + replay", size / ours / ASKED_BYTES_A_SECOND, 1, rate(size, 0, ours), "200 MB/s"),
-        of_framing(lambda: replay(plan, path), log.tobytes(), pairs),
-    ]
+    framed = log.tobytes()
+    print(f"   findings of the mix of {log_bytes(plan) / 1e6:.0f} MB, clear ones too: {audit(plan):,}")
+    figures: list[Figure | Skipped] = []
+    for name, work in (("replay", lambda: replay(plan, path)), ("replay + rules", lambda: audit(plan))):
+        figures += against_decoding(f"the mix: decode + {name}", work, plan, path, pairs)
+        figures.append(of_framing(f"the mix: decode + {name}", work, framed, pairs))
+    return figures
 
 
-def of_framing(work: Callable[[], int], log: bytes, pairs: int) -> Figure | Skipped:
+def against_decoding(
+    name: str, work: Callable[[], int], plan: ClusterPlan, path: list[int], pairs: int
+) -> Iterator[Figure]:
+    """Of decoding the same alone, and of the rate that is asked."""
+    size = log_bytes(plan)
+    ratio, ours, floor = paired(work, lambda: decode(plan, path), pairs)
+    told = rate(size, 0, ours)
+    yield Figure(f"{name}, of decoding alone", ratio, 0.3, told, f"decoding the same alone {rate(size, 0, floor)}")
+    yield Figure(name, size / ours / ASKED_BYTES_A_SECOND, 1, told, "200 MB/s")
+
+
+def of_framing(name: str, work: Callable[[], int], log: bytes, pairs: int) -> Figure | Skipped:
     """The rate that is asked, on a machine of any speed."""
-    name = "the mix: decode + replay, of aiokafka's framing alone"
+    name = f"{name}, of aiokafka's framing alone"
     try:
         peer = aiokafka_framing(log)
     except PeerError as reason:
@@ -141,12 +159,9 @@ def histories_of(folder: Path, pairs: int) -> list[Figure]:
     plan = plan_of(folder)
     size = log_bytes(plan)
     shape, branch, path = surveyed(plan)
-    ratio, ours, floor = paired(lambda: replay(plan, path), lambda: decode(plan, path), pairs)
-    peer = f"decoding the same alone {rate(size, 0, floor)}"
-    figures = [
-        Figure("decode + replay, of decoding alone", ratio, 0.3, rate(size, 0, ours), peer),
-        Figure("decode + replay", size / ours / ASKED_BYTES_A_SECOND, 1, rate(size, 0, ours), "200 MB/s"),
-    ]
+    figures = list(against_decoding("decode + replay", lambda: replay(plan, path), plan, path, pairs))
+    figures += against_decoding("decode + replay + rules", lambda: audit(plan), plan, path, pairs)
+    print(f"   findings of {size / 1e6:.0f} MB, clear ones too: {audit(plan):,}")
     history = read_history(plan, open_storage=open_storage, redactor=redactor())
     ratio, alone, replayed = paired(lambda: judge(history), lambda: replay(plan, path), pairs)
     figures.append(Figure("rules, of the replay before them", ratio, 1, f"{alone:.2f} s", f"replay {replayed:.2f} s"))
@@ -163,7 +178,7 @@ def histories_of(folder: Path, pairs: int) -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=128, help="of the mixed log that is replayed")
+    parser.add_argument("--mib", type=int, default=64, help="of the mixed log that is replayed")
     parser.add_argument("--changes", type=int, default=1_500_000, help="of the log that is replayed")
     parser.add_argument("--partitions", type=int, default=2_000_000, help="of the large cluster")
     parser.add_argument("--pairs", type=int, default=3)

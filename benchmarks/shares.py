@@ -1,8 +1,9 @@
 """What the paper estimate needs of one cluster and one partition: python -m benchmarks.shares [--keep].
 
 Clusters of two sizes staged in this process give a share a cluster and a share a partition; logs that grew by changes
-and by NoOps give the bytes of lake of each; `--keep` puts them into benchmarks/kept.json, where
-`benchmarks.estimate` finds them.
+and by NoOps give the bytes of lake of each. Whole runs of the command over few and many clusters give what a cluster
+more costs in each step on one core, the bytes it reads and writes, the memory of each process, and what a second core
+is good for. `--keep` puts them into benchmarks/kept.json, where `benchmarks.estimate` finds them.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.estimate import KEPT, VOTERS
+from benchmarks.estimate import KEPT, SMALL, STEPS, VOTERS
 from benchmarks.figures import processor_seconds
-from benchmarks.fleet import folder_bytes, make_fleet
-from benchmarks.pipeline import TABLES, stage
+from benchmarks.fleet import fleet_file, folder_bytes, make_fleet, measure, tell
+from benchmarks.pipeline import stage
+from kraft_audit.analyze import TABLES
 from kraft_audit.replay.plan import to_json
 from kraft_audit.replay.planning import plan_cluster
 from kraft_codec.storage import open_storage
 from kraft_engine.fleet import NO_OP
 from kraft_engine.fleet_topics import big_endian, sign
 
-SMALL, LARGE = 7_000, 70_000
+LARGE = 70_000
+FEW, MANY = 5, 40
+"""Clusters of the whole runs: their difference is free of what a run costs however many there are."""
 NOOPS = 7_200
 LISTS_A_VOTER = 4.0
 """The node dir and the log dir, once to see whether there is news and once to plan it."""
@@ -53,6 +57,25 @@ def add_noops(logs: Path, count: int) -> None:
     for path in paths:
         with path.open("ab") as log:
             log.write(rows.tobytes())
+
+
+def whole_runs(folder: Path, few: int, many: int) -> dict[str, float]:
+    """What one cluster more costs a whole run, and what two cores are good for."""
+    logs = folder / "whole"
+    make_fleet(logs, many, SMALL, SMALL)
+    measure(fleet_file(folder, "whole-warm", logs, 1), 2)
+    runs = []
+    for count, cores in ((few, 1), (many, 1), (many, 2)):
+        runs.append(measure(fleet_file(folder, f"whole-{count}-on-{cores}", logs, count), cores))
+        tell(f"{count} clusters of {SMALL:,} partitions on {cores} cores", runs[-1])
+    small, on_one, on_two = runs
+    more = many - few
+    found = {f"step_{step}_seconds": max(0.0, (on_one.steps[step] - small.steps[step]) / more) for step in STEPS} | {
+        "efficiency": on_one.seconds / on_two.seconds / 2,
+        "read_bytes": (on_one.usage.read_bytes - small.usage.read_bytes) / more,
+        "written_bytes": (on_one.usage.written_bytes - small.usage.written_bytes) / more,
+    }
+    return found | {f"peak_{kind}_bytes": float(on_two.usage.peak_bytes(kind)) for kind in ("driver", "java", "worker")}
 
 
 def shares(folder: Path) -> dict[str, float]:
@@ -86,10 +109,11 @@ def shares(folder: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clusters", type=int, nargs=2, default=(FEW, MANY), help="of the whole runs, ascending")
     parser.add_argument("--keep", action="store_true", help="keep them for the estimate")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        found = shares(Path(scratch))
+        found = shares(Path(scratch)) | whole_runs(Path(scratch), *given.clusters)
     for name, value in found.items():
         print(f"{name:26} {value:.6g}")
     if given.keep:

@@ -144,14 +144,8 @@ class Scanner:
     def _judged(
         self, tally: FileTally, buffer: Buffer, position: int, index: BatchIndex, after: Neighbour | None
     ) -> Chunk:
-        headers = Headers(
-            index.base_offset,
-            index.last_offset_delta.astype(np.int64),
-            index.leader_epoch.astype(np.int64),
-            index.status.astype(np.int64),
-        )
         end_offset = self.state.next_offset
-        rows, findings = judge(headers, self.state, after)
+        rows, findings = judge(headers_of(index), self.state, after)
         refused = [finding for finding in findings if finding.is_refused]
         chunk = Chunk.of(tally, buffer, position, index, rows, refused)
         for finding in findings:
@@ -231,6 +225,16 @@ class Scanner:
         self.damage.add(tally, error.reason, error.detail, position=position, length_bytes=length)
         self.state.is_hole_explained = True
         self.is_lossy = True
+
+
+def headers_of(index: BatchIndex) -> Headers:
+    """What continuity looks at, of batches that were framed."""
+    return Headers(
+        index.base_offset,
+        index.last_offset_delta.astype(np.int64),
+        index.leader_epoch.astype(np.int64),
+        index.status.astype(np.int64),
+    )
 
 
 _READ_AS_VERSION_2: Final = "reads the batch as version 2: the CRC does not cover this byte"
