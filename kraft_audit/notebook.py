@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kraft_audit.output import neutral
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -78,12 +79,48 @@ def read_clusters(
     return found
 
 
+def told(value: Any) -> str:
+    """A value for Markdown, in which nothing that a log told is markup: no tag, no link, no emphasis.
+
+    Not for code spans, which show the entities that are made here as they are written.
+    """
+    return "".join(one if one.isalnum() or one == " " else f"&#{ord(one)};" for one in neutral(str(value)))
+
+
 def show_offline() -> None:
-    """Charts become SVG inside the notebook: nothing is fetched when it is looked at. Tables are shown whole."""
+    """Charts become SVG inside the notebook: nothing is fetched when it is looked at. Tables are shown whole.
+
+    Control characters and bidirectional marks are shown as what they are, in tables and charts.
+    """
     import altair
     import pandas as pd
+    from IPython import get_ipython
 
     altair.renderers.enable("svg")
+    drawn = altair.renderers.get()
+    altair.renderers.register("neutral-svg", lambda chart, **options: drawn(_neutral(chart), **options))
+    altair.renderers.enable("neutral-svg")
     altair.data_transformers.disable_max_rows()
     pd.options.display.max_rows = 500
     pd.options.display.max_colwidth = 160
+    pd.options.display.html.use_mathjax = False
+    if (shell := get_ipython()) is not None:
+        formatters = shell.display_formatter.formatters
+        formatters["text/html"].for_type(pd.DataFrame, lambda frame: _neutral_lines(frame._repr_html_()))
+        formatters["text/plain"].for_type(
+            pd.DataFrame, lambda frame, printer, _: printer.text(_neutral_lines(repr(frame)))
+        )
+
+
+def _neutral(part: Any) -> Any:
+    """A chart whose every text is shown as what it is: the program that draws ends at a control character."""
+    if isinstance(part, str):
+        return neutral(part)
+    if isinstance(part, list):
+        return [_neutral(one) for one in part]
+    return {key: _neutral(one) for key, one in part.items()} if isinstance(part, dict) else part
+
+
+def _neutral_lines(text: str) -> str:
+    """Text of several lines, escaped for its format already, in which no character acts."""
+    return "\n".join(map(neutral, text.split("\n")))

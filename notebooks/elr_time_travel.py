@@ -20,7 +20,7 @@ OFFSET = -1  # -1: the end of the log
 import altair as alt
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline
+from kraft_audit.notebook import read_clusters, show_offline, told
 
 show_offline()
 (cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
@@ -28,7 +28,7 @@ changes = cluster.table("partition_changes").sort_values("from_offset")
 topic = TOPIC or changes["topic"].value_counts().index[0]
 offset = OFFSET if OFFSET >= 0 else int(changes["from_offset"].max())
 theirs = changes[changes["topic"] == topic]
-Markdown(f"Topic **{topic}** of cluster `{cluster.cluster_id}`, as after offset **{offset}**.")
+Markdown(f"Topic **{told(topic)}** of cluster **{told(cluster.cluster_id)}**, as after offset **{offset}**.")
 
 # %% [markdown]
 # ## As it was then

@@ -21,7 +21,7 @@ import altair as alt
 import pandas as pd
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline
+from kraft_audit.notebook import read_clusters, show_offline, told
 
 show_offline()
 (cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
@@ -35,7 +35,7 @@ def within(frame: pd.DataFrame, column: str = "time") -> pd.DataFrame:
 
 interval = cluster.table("watermarks").iloc[-1]
 Markdown(
-    f"Cluster `{cluster.cluster_id}`, captured until {interval.read_to:%Y-%m-%d %H:%M:%S} UTC, committed to at least "
+    f"Cluster **{told(cluster.cluster_id)}**, captured until {interval.read_to:%Y-%m-%d %H:%M:%S} UTC, committed to at least "
     f"offset {interval.low}; the log that was captured ends at {interval.canonical_end_offset}."
 )
 

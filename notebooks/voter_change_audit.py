@@ -19,7 +19,7 @@ import altair as alt
 import pandas as pd
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline
+from kraft_audit.notebook import read_clusters, show_offline, told
 
 show_offline()
 (cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
@@ -78,8 +78,8 @@ alt.Chart(known[["epoch", "leader", "branch", "from_offset", "to_offset"]]).mark
 # %%
 watermarks = cluster.table("watermarks")
 newest = watermarks.iloc[-1]
-lines = [f"* low {newest.low}: {fact}" for fact in newest.low_evidence]
-lines += [f"* high {newest.high}: {fact}" for fact in newest.high_evidence]
+lines = [f"* low {newest.low}: {told(fact)}" for fact in newest.low_evidence]
+lines += [f"* high {newest.high}: {told(fact)}" for fact in newest.high_evidence]
 Markdown("\n".join(lines) or "Nothing is proven.")
 
 # %% [markdown]

@@ -22,6 +22,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kraft_audit.output import neutral
+
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS_MAX = 600
 
@@ -44,7 +48,7 @@ def execute(notebook: Path, out: Path, parameters: dict[str, str], working_folde
         try:
             client.execute()
         except CellExecutionError as error:
-            print(f"{notebook}: {error.ename}: {error.evalue}", file=sys.stderr)
+            print(f"{notebook}: {error.ename}: {neutral(error.evalue)}", file=sys.stderr)
             ran = False
     out.mkdir(parents=True, exist_ok=True)
     nbformat.write(content, out / f"{notebook.stem}.ipynb")
@@ -85,7 +89,7 @@ def _page(title: str, body: str) -> str:
         "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}"
         "pre{overflow-x:auto;background:#f6f8fa;padding:.5rem;font-size:13px}svg{max-width:100%;height:auto}"
     )
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style></head>'

@@ -12,7 +12,10 @@ import os
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +32,11 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-shell</artifactId><version>{KAFKA_VERSION}</version></dependency>
 </dependencies></project>
 """
+
+CHROMIUM_ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
 
 settings.register_profile("quick", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None)
@@ -92,6 +100,48 @@ def kafka_classpath(project_root: Path) -> str:
             if run.returncode != 0:
                 pytest.skip(f"Maven could not fetch Kafka's jars: {run.stdout[-200:]}")
     return found.read_text()
+
+
+@dataclass(slots=True)
+class Seen:
+    """A tab, and what went wrong in it."""
+
+    page: Any
+    problems: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def goto(self, file: Path) -> None:
+        self.page.goto(file.as_uri())
+
+    def check(self) -> None:
+        assert self.problems == []
+        assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium; skips where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = os.environ.get("KRAFT_AUDIT_CHROMIUM") or shutil.which("chromium")
+    if found is None:
+        pytest.skip("Chromium is not here: apt-get install chromium, or KRAFT_AUDIT_CHROMIUM names it")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(CHROMIUM_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Seen]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    seen = Seen(context.new_page())
+    seen.page.on("console", lambda message: seen.problems.append(f"{message.type}: {message.text}"))
+    seen.page.on("pageerror", lambda error: seen.problems.append(str(error)))
+    seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog: {dialog.message}"))
+    seen.page.on("request", lambda request: seen.requests.append(request.url))
+    yield seen
+    seen.check()
+    context.close()
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,11 @@ LEADER_CHANGE = 2
 Value = tuple[str, dict[str, Any]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_cluster() -> Callable[..., Path]:
     """Writes one controller's node dir: a LeaderChange, then a record a batch; raw bytes stand for themselves."""
 
-    def write(folder: Path, values: Sequence[Value | bytes], tail: bytes = b"") -> Path:
+    def write(folder: Path, values: Sequence[Value | bytes], tail: bytes = b"", cluster_id: str = CLUSTER_ID) -> Path:
         log = folder / "node-1" / "__cluster_metadata-0"
         log.mkdir(parents=True)
         leader_change = write_control_value(
@@ -53,7 +53,7 @@ def write_cluster() -> Callable[..., Path]:
         state = QuorumState(data_version=1, leader_id=1, leader_epoch=1, voted_id=-1)
         (log / "quorum-state").write_bytes(format_quorum_state(state))
         directory_id = uuid_text(bytes(range(16)))
-        properties = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\ndirectory.id={directory_id}\n"
+        properties = f"version=1\ncluster.id={cluster_id}\nnode.id=1\ndirectory.id={directory_id}\n"
         (folder / "node-1" / "meta.properties").write_text(properties)
         return folder
 

@@ -16,35 +16,11 @@ from kraft_audit.report.source import AsOf, ClusterInput
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
 from kraft_codec.schemas import Dialect
 from kraft_codec.tables import build_rows
+from tests.payloads import PAYLOADS
 
 NOW_MS = 1_795_300_000_000
-PAYLOADS = (
-    "<script>window.harmed = 1</script>",
-    '"><img src=x onerror=window.harmed=1>',
-    "' onmouseover='window.harmed=1",
-    "</title><script>window.harmed = 1</script>",
-    "</style><link rel=stylesheet href=http://127.0.0.1:9/x>",
-    "<iframe src=http://127.0.0.1:9/></iframe><svg/onload=window.harmed=1>",
-    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
-    "javascript:window.harmed=1",
-    "{{ 7 * 7 }}{% raw %}",
-    "${7*7}#{7*7}",
-    '=HYPERLINK("http://127.0.0.1:9/","open")',
-    "+1+cmd|' /C calc'!A0",
-    "@SUM(1+1)",
-    "-2+3",
-    "\t=1+1",
-    "\r\n=1+1",
-    "right \u202egpj.exe left \u2066\u2069\u200f",
-    "escape \x1b]0;title\x07\x1b[31mred\x9b1m",
-    "invisible \u200b\u00ad\ufeff\U000e0041",
-    "zero \x00 byte",
-    "]]><!-- --!> -->",
-    "&lt;script&gt;&#x202e;",
-    "../../../etc/passwd",
-    "'; DROP TABLE findings; --",
-    'quote " back \\ slash \n line',
-)
+HARMED_COPIES, STEP = 10, 43
+"""So many clusters of each kind, each begun elsewhere, until every payload has been on a page of a cluster."""
 
 
 @dataclass(slots=True)
@@ -81,9 +57,12 @@ def reverted_change(samples: Path) -> ClusterInput:
 KEPT = {"status", "severity", "state", "rule", "name", "scope", "record_type"}
 
 
-def harmful(given: ClusterInput) -> ClusterInput:
-    """The cluster with a payload wherever somebody else may have written text: names, ids, paths, evidence, waivers."""
-    payloads = itertools.cycle(PAYLOADS)
+def harmful(given: ClusterInput, first: int = 0) -> ClusterInput:
+    """The cluster with a payload wherever somebody else may have written text: names, ids, paths, evidence, waivers.
+
+    The payloads follow each other from the `first` on.
+    """
+    payloads = itertools.cycle((*PAYLOADS[first:], *PAYLOADS[:first]))
 
     def harmed(value: Any) -> Any:
         if isinstance(value, str):
@@ -111,3 +90,13 @@ def harmful(given: ClusterInput) -> ClusterInput:
     cluster_id = next(payloads)
     told = ClusterHistory(cluster_id, tables, defaults={}, contradictions=(), snapshot_checks=())
     return replace(given, history=told, findings=findings, name=next(payloads))
+
+
+@pytest.fixture(scope="session")
+def harmed_clusters(last_replica: ClusterInput, reverted_change: ClusterInput) -> list[ClusterInput]:
+    """Clusters whose pages show every payload between them."""
+    given = []
+    for copy in range(HARMED_COPIES):
+        first = copy * STEP
+        given += [harmful(last_replica, first), harmful(reverted_change, len(PAYLOADS) // 2 + first)]
+    return given

@@ -5,11 +5,7 @@ No request may leave, whatever text is on the pages; the keyboard reaches everyt
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,60 +14,18 @@ import pytest
 
 from kraft_audit.report.site import page_of, write_site
 from kraft_audit.report.source import ClusterInput
-from tests.kraft_audit.report.conftest import GivenSource, harmful, path_source
+from kraft_audit.rules.history import ClusterHistory
+from tests.conftest import Seen
+from tests.kraft_audit.report.conftest import GivenSource, path_source
+from tests.payloads import PAYLOADS
 
-ARGUMENTS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 CLUSTERS = 1000
 OPEN_SECONDS_MAX = 2.0
+LOADING = "img, iframe, object, embed, video, audio, base, form, script[src], link[rel=stylesheet], [style], animate"
 FLEET_BYTES_MAX = 5_000_000
 
 # The fleet of 1,000 clusters is simulated, replayed and judged first: a minute, and more where others compute too.
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium"), pytest.mark.timeout(900)]
-
-
-@dataclass(slots=True)
-class Seen:
-    """A tab, and what went wrong in it."""
-
-    page: Any
-    problems: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def goto(self, file: Path) -> None:
-        self.page.goto(file.as_uri())
-
-    def check(self) -> None:
-        assert self.problems == []
-        assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """Debian's Chromium; skips where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = os.environ.get("KRAFT_AUDIT_CHROMIUM") or shutil.which("chromium")
-    if found is None:
-        pytest.skip("Chromium is not here: apt-get install chromium, or KRAFT_AUDIT_CHROMIUM names it")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def tab(chromium: Any) -> Iterator[Seen]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    seen = Seen(context.new_page())
-    seen.page.on("console", lambda message: seen.problems.append(f"{message.type}: {message.text}"))
-    seen.page.on("pageerror", lambda error: seen.problems.append(str(error)))
-    seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog: {dialog.message}"))
-    seen.page.on("request", lambda request: seen.requests.append(request.url))
-    yield seen
-    seen.check()
-    context.close()
 
 
 @pytest.fixture(scope="module")
@@ -219,18 +173,17 @@ def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: See
     assert page.locator("th[aria-sort=descending]").inner_text().strip().startswith("medium")
 
 
-def test_no_text_acts(last_replica: ClusterInput, reverted_change: ClusterInput, tmp_path: Path, tab: Seen) -> None:
-    given = [harmful(last_replica), harmful(reverted_change)]
-    write_site(GivenSource(given), tmp_path / "site")
-    for file in [tmp_path / "site" / "index.html", *(tmp_path / "site" / page_of(one.cluster_id) for one in given)]:
+def test_no_text_acts(harmed_clusters: list[ClusterInput], tmp_path: Path, tab: Seen) -> None:
+    """Every payload in the texts of clusters, and each as the id and the name of a cluster of its own."""
+    named = [ClusterInput(ClusterHistory(f"{text}.", {}), [], name=text) for text in PAYLOADS]
+    write_site(GivenSource([*harmed_clusters, *named]), tmp_path / "site")
+    told = [page_of(one.cluster_id) for one in (*harmed_clusters, *named[:: len(named) // 10])]
+    for file in [tmp_path / "site" / name for name in ("index.html", "rules/KP001.html", *told)]:
         tab.goto(file)
-        for folded in tab.page.locator("details > summary").all()[:40]:
-            if folded.is_visible():
-                folded.click()
+        tab.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
         assert tab.page.evaluate("window.harmed") is None
-        assert (
-            tab.page.evaluate("document.querySelectorAll('img, iframe, script[src], link[rel=stylesheet]').length") == 0
-        )
+        assert tab.page.evaluate(f"document.querySelectorAll('{LOADING}').length") == 0
+        assert tab.page.url == file.as_uri(), "nothing led elsewhere"
 
 
 def test_paper_shows_all_and_no_tools(fleet: Path, tab: Seen) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, spans
-from kraft_audit.report.site import page_of, policy, write_site
+from kraft_audit.report.site import page_of, policy, shown, write_site
 from kraft_audit.report.source import ClusterInput
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.registry import rules
 from kraft_codec.errors import InputError
-from tests.kraft_audit.report.conftest import NOW_MS, PAYLOADS, GivenSource, harmful, path_source
+from tests.kraft_audit.report.conftest import NOW_MS, GivenSource, path_source
+from tests.payloads import PAYLOADS
 
 TAGS = {
     *("html", "head", "meta", "link", "title", "style", "body", "header", "nav", "main", "footer", "script", "section"),
@@ -58,11 +59,9 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def harmed_site(
-    last_replica: ClusterInput, reverted_change: ClusterInput, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def harmed_site(harmed_clusters: list[ClusterInput], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("harmed") / "site"
-    write_site(GivenSource([harmful(last_replica), harmful(reverted_change)]), folder)
+    write_site(GivenSource(harmed_clusters), folder)
     return folder
 
 
@@ -111,11 +110,13 @@ def test_links_lead_nowhere_but_to_our_own_pages(harmed_site: Path) -> None:
 
 
 def test_what_acts_unseen_is_shown(harmed_site: Path) -> None:
-    page = "".join(file.read_text() for file in (harmed_site / "clusters").iterdir())
-    acting = {c for c in page if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")} - {"\n"}
+    text = "".join(file.read_text() for file in (harmed_site / "clusters").iterdir())
+    acting = {c for c in set(text) if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")} - {"\n"}
     assert not acting
-    assert "\\u202egpj.exe" in page
-    assert "&lt;script&gt;window.harmed" in page
+    assert "\\u202egpj.exe" in text
+    assert "&lt;script&gt;window.top.harmed" in text
+    assert len(PAYLOADS) >= 500
+    assert not [payload for payload in PAYLOADS if str(shown(payload)) not in text], "every payload is on a page"
 
 
 def test_csv_holds_no_formula(harmed_site: Path) -> None:

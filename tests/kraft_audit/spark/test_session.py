@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -108,3 +111,34 @@ def test_every_profile_is_readable_and_keeps_what_is_required(project_root: Path
             {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"} if profile.stem == "databricks" else set()
         )
         assert missing == built_in, profile.name
+
+
+AUTHENTICATED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.saslFallback": "false",
+}
+
+
+@pytest.mark.parametrize("profile", ["emr", "k8s", "standalone", "yarn"])
+def test_a_profile_that_encrypts_lets_nobody_change_what_crosses(profile: str, project_root: Path) -> None:
+    """By default Spark's cipher is AES/CTR, without authentication (CVE-2025-55039)."""
+    text = (project_root / "conf" / "spark" / f"{profile}.conf").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^(?:# )?(spark\.(?:authenticate|network\.crypto\.\w+))\s+(\S+)$", text, re.MULTILINE))
+    assert told == AUTHENTICATED
+    if profile in ("k8s", "yarn"):
+        assert read_conf(project_root / "conf" / "spark" / f"{profile}.conf").items() >= AUTHENTICATED.items()
+
+
+def test_spark_knows_the_settings_that_encrypt() -> None:
+    """The names, as Spark's own classes hold them: a setting that is misspelt is one that Spark never asks for."""
+    jars = Path(importlib.util.find_spec("pyspark").origin).parent / "jars"
+    (network,) = jars.glob("spark-network-common_*.jar")
+    with zipfile.ZipFile(network) as classes:
+        transport = classes.read("org/apache/spark/network/util/TransportConf.class")
+        engine = classes.read("org/apache/spark/network/crypto/AuthEngine.class")
+    for name in AUTHENTICATED.keys() - {"spark.authenticate"}:
+        assert name.encode() in transport
+    assert AUTHENTICATED["spark.network.crypto.cipher"].encode() in engine

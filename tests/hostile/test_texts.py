@@ -1,0 +1,131 @@
+"""Hundreds of texts that would act, wherever a log holds names and values: in no output does one of them act."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kraft_audit.output import neutral
+from tests.conftest import Seen
+from tests.hostile.conftest import Value
+from tests.kraft_audit.report.test_openmetrics import parse
+from tests.payloads import ADDRESS, HARM, PAYLOADS
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+CLUSTER_ID = f"x` <img src=x onerror={HARM}><meta http-equiv=refresh content='0;url={ADDRESS}'>"
+NOTEBOOKS = ("elr_time_travel", "fleet_risk", "incident_timeline", "replica_divergence", "voter_change_audit")
+COMMANDS = (
+    *(["check", "--fail-on", "never", "--full"], ["timeline"], ["quorum"], ["voters"]),
+    *(["state", "--only", part] for part in ("topics", "configs", "security", "brokers", "features")),
+    *(["diff", "--from", "0", "--only", "configs"], ["partitions"], ["dump"], ["recover-plan"]),
+    ["whatif", "--lose", "1"],
+)
+RESOURCES = {"topic": 2, "broker": 4, "client metrics": 16}
+DRAWN = "data:image/svg+xml;base64,"
+"""A chart: a picture, in which no script runs and which loads nothing."""
+ACTING = (
+    f'script, img:not([src^="{DRAWN}"]), iframe, object, embed, video, audio, base, form, meta, link, animate, '
+    "foreignObject, a[href*=javascript]"
+)
+pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium")]
+
+
+def hostile_values() -> Iterator[Value]:
+    """Each payload as the name of a topic, key, value, principal, host, rack, listener, feature, user."""
+    for number, text in enumerate(PAYLOADS, 1):
+        topic = {"topicId": number.to_bytes(16, "big")}
+        yield "TopicRecord", {**topic, "name": text}
+        state = {"replicas": [number, 2], "isr": [number], "leader": number, "leaderEpoch": 0, "partitionEpoch": 0}
+        yield "PartitionRecord", {**topic, **state, "partitionId": 0}
+        yield "PartitionChangeRecord", {**topic, "partitionId": 0, "isr": [], "leader": -1}
+        endpoint = {"name": text, "host": text, "port": 1, "securityProtocol": 0}
+        feature = {"name": text, "minSupportedVersion": 0, "maxSupportedVersion": 1}
+        broker = {"brokerId": number, "incarnationId": bytes(16), "brokerEpoch": number, "rack": text}
+        yield "RegisterBrokerRecord", {**broker, "endPoints": [endpoint], "features": [feature]}
+        for kind in RESOURCES.values():
+            yield "ConfigRecord", {"resourceType": kind, "resourceName": text, "name": text, "value": text}
+        yield "ConfigRecord", {"resourceType": 2, "resourceName": text, "name": "cleanup.policy", "value": text}
+        rule = {"id": number.to_bytes(16, "big"), "resourceType": 2, "resourceName": text, "patternType": 3}
+        rule |= {"principal": text, "host": text, "operation": 3, "permissionType": 3}
+        yield "AccessControlEntryRecord", rule
+        quota = {"entity": [{"entityType": text, "entityName": text}], "key": text, "value": 1.0, "remove": False}
+        yield "ClientQuotaRecord", quota
+        yield "FeatureLevelRecord", {"name": text, "featureLevel": 1}
+        yield "RemoveUserScramCredentialRecord", {"name": text, "mechanism": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster(write_cluster: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts") / "cluster"
+    return write_cluster(folder, list(hostile_values()), cluster_id=CLUSTER_ID)
+
+
+@pytest.mark.parametrize("options", COMMANDS, ids=" ".join)
+def test_no_command_lets_a_text_act(options: list[str], cluster: Path, command: Run) -> None:
+    for form in ("table", "csv", "json"):
+        done = command(options[0], cluster, *options[1:], "-o", form)
+        assert done.returncode == 0, done.stderr
+        text = done.stdout.decode()
+        _nothing_acts(text.replace("\r\n", "\n") + done.stderr.decode())
+        if form == "csv":
+            _no_formula(text)
+        if form == "json":
+            json.loads(text)
+
+
+def test_dumps_as_kafka_and_reports_let_no_text_act(cluster: Path, command: Run, tmp_path: Path) -> None:
+    done = command("dump", cluster, "--format", "kafka")
+    assert done.returncode == 0, done.stderr
+    _nothing_acts(done.stdout.decode() + done.stderr.decode())
+    for form in ("csv", "parquet", "openmetrics"):
+        done = command("report", cluster, "--format", form, "-o", tmp_path / form)
+        assert done.returncode == 0, done.stderr
+    table = (tmp_path / "csv").read_bytes().decode()
+    _nothing_acts(table.replace("\r\n", "\n"))
+    _no_formula(table)
+    assert all(neutral(text)[:200] in table.replace('""', '"') for text in PAYLOADS), "all are told"
+    assert parse((tmp_path / "openmetrics").read_text())
+    told = {text for row in pq.read_table(tmp_path / "parquet").to_pylist() for text in (row["subject"],)}
+    assert {f"{text}-0" for text in PAYLOADS} <= told, "Parquet keeps what the log holds"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_text_acts_in_a_notebook(name: str, cluster: Path, project_root: Path, tmp_path: Path, tab: Seen) -> None:
+    from scripts.run_notebook import execute
+
+    assert execute(project_root / "notebooks" / f"{name}.py", tmp_path, {"PATH": str(cluster)})
+    page = tmp_path / f"{name}.html"
+    tab.goto(page)
+    assert tab.page.evaluate("window.harmed") is None
+    assert tab.page.evaluate(f"document.querySelectorAll(`main :is({ACTING})`).length") == 0
+    assert tab.page.url == page.as_uri(), "nothing led elsewhere"
+    for output in _outputs(json.loads((tmp_path / f"{name}.ipynb").read_text())):
+        _nothing_acts(output)
+
+
+def _outputs(notebook: Any) -> Iterator[str]:
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            for text in (output.get("text", ""), *output.get("data", {}).values()):
+                yield "".join(text)
+
+
+def _nothing_acts(text: str) -> None:
+    acting = {one for one in set(text) if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")} - {"\n"}
+    assert not acting, acting
+
+
+def _no_formula(table: str) -> None:
+    cells = [cell for row in csv.reader(io.StringIO(table)) for cell in row if cell]
+    assert not [cell for cell in cells if cell[0] in "=+@\t\r\n"]
+    assert not [cell for cell in cells if cell[0] == "-" and not re.fullmatch(r"-\d+", cell)]
