@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
+import os
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kraft_audit.rules.parts import PartitionParts
 from scripts.sbom import pins, sbom
 
 PACKAGES = ("kraft_codec", "kraft_audit", "kraft_engine", "pyspark_kraft", "jobs")
@@ -74,3 +78,28 @@ def test_arrow_is_no_release_that_runs_what_it_reads(project_root: Path) -> None
     lock = (project_root / "requirements.lock").read_text(encoding="utf-8")
     (arrow,) = {pin.version for pin in pins(lock) if pin.name == "pyarrow"}
     assert int(arrow.partition(".")[0]) > 14
+
+
+OWN_NAMELESS_FILE = "kraft_audit/rules/parts.py"
+IPC_WRITERS = {"pa.ipc.IpcWriteOptions", "pa.ipc.new_file"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_arrow_ipc_is_read_but_of_our_own_nameless_file(package: str, project_root: Path) -> None:
+    """The bytes of Arrow IPC are addresses in memory: whoever wrote them would decide what is read."""
+    for path in sorted((project_root / package).rglob("*.py")):
+        name, text = str(path.relative_to(project_root)), path.read_text(encoding="utf-8")
+        assert not re.search(r"import.*\b(ipc|feather)\b|RecordBatch(File|Stream)Reader|\bfeather\.", text), name
+        attributes = [ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
+        used = {attribute for attribute in attributes if ".ipc." in attribute} - IPC_WRITERS
+        assert used == ({"pa.ipc.open_file"} if name == OWN_NAMELESS_FILE else set()), name
+
+
+def test_the_nameless_file_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    parts = PartitionParts()
+    given = [value for value in vars(parts).values() if hasattr(value, "fileno")]
+    assert [os.fstat(file.fileno()).st_nlink for file in given] == [0], "no name leads to it"
+    assert not list(tmp_path.iterdir())
+    calls_of_ipc = re.findall(r"ipc\.open_file\((.*)\)\n", inspect.getsource(PartitionParts))
+    assert calls_of_ipc == ['pa.PythonFile(_Unclosed(self._file), "r")'], "that file, and no other"
