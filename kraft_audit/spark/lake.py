@@ -8,6 +8,7 @@ Tables stay plain (no deletion vectors, no column mapping): any reader opens the
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,7 +214,24 @@ class DeltaLake:
         except TableNotFoundError:
             raise
         except (OSError, DeltaError) as problem:
+            if (torn := self._torn_commit(table)) is not None:
+                why = (
+                    "not the whole of a commit, as a power cut leaves it: move it away, and the next run commits again"
+                )
+                raise InputError(torn, why) from None
             raise InputError(self.table_uri(table), f"not readable as a Delta table: {one_line(problem)}") from None
+
+    def _torn_commit(self, table: str) -> str | None:
+        """The newest commit of a local table, where it is no JSON: the Delta reader does not say which file is not."""
+        commits = [] if is_uri(self.uri) else sorted(Path(self.table_uri(table), "_delta_log").glob("*.json"))
+        try:
+            for line in commits[-1].read_bytes().splitlines() if commits else ():
+                json.loads(line)
+        except ValueError:
+            return str(commits[-1])
+        except OSError:
+            pass  # as the reader has said
+        return None
 
     @contextlib.contextmanager
     def _writing(self, table: str) -> Iterator[None]:

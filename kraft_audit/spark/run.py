@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kraft_audit.settings import FleetSettings
+from kraft_audit.settings import FleetSettings, is_uri
 from kraft_audit.spark.commit import commit_tables, plan_summary
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.gold_steps import GoldSteps
@@ -138,6 +138,7 @@ class Run:
         status = self.ledger.status()
         if status.open_number is not None:
             return 0  # another run opened it since: what it reads is not in the ledger yet
+        self._hold_closed(status.closed)
         # Whatever others open and close from here on takes this number, and this plan is refused then.
         number = status.closed + 1
         planned = self._look(number)
@@ -159,6 +160,24 @@ class Run:
         )
         failpoint("after-plan")
         return number
+
+    def _hold_closed(self, number: int) -> None:
+        """A power cut may leave a table's last commit empty though the plan was closed: it is committed once more.
+
+        An object store has a commit whole or not at all.
+        """
+        if number == 0 or is_uri(self.lake.uri):
+            return
+        again: list[str] = []
+
+        def committed(table: str, _: int, brought: bool) -> None:
+            if brought:
+                again.append(table)
+
+        commit_tables(self.ledger, number, self.ledger.manifest(number), committed)
+        if again:
+            what = f"plan {number} was lost from {', '.join(again)}, and is committed again"
+            self.progress(Line(Step.COMMIT, what, plan=number, level="warning"))
 
     def _look(self, number: int) -> FleetPlan:
         """What plan `number` would read."""
