@@ -109,8 +109,25 @@ def main_run(
     except (InputError, StageError) as problem:
         progress(f"kraft-audit: {problem}")
         return EXIT_UNREADABLE
+    except Exception as problem:
+        if not is_jvm_gone(problem):
+            raise
+        progress("kraft-audit: the JVM of Spark has ended or been killed: the next run finishes what this one began")
+        return EXIT_UNREADABLE
     sys.stdout.write(json.dumps(result.to_dict()) + "\n" if output == "json" else summary_text(result))
     return 0 if finish else result.exit_code
+
+
+def is_jvm_gone(problem: Exception) -> bool:
+    """Whether a call into Spark failed because nobody is there, not because of what was called."""
+    if "pyspark" not in sys.modules:
+        return False
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkRuntimeError
+
+    if isinstance(problem, PySparkRuntimeError):
+        return bool(problem.getCondition() == "JAVA_GATEWAY_EXITED")
+    return isinstance(problem, Py4JNetworkError | ConnectionError)
 
 
 def only_clusters(fleet: FleetSettings, file: Path, names: Sequence[str] | None) -> FleetSettings:
