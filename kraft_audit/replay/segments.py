@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from kraft_audit.replay.continuity import LogState
@@ -50,13 +51,7 @@ def starting_point(plan: ReplicaPlan, storage: Storage, tallies: dict[str, FileT
     """Where to begin: behind the last batch that the ledger knows, if it still stands there; else at the start."""
     ordered, damages = ordered_segments(storage, replica_dir(plan))
     by_path = {join(plan.path, name): tally for name, tally in tallies.items()}
-    readable = [by_path[segment.file.path] for segment in ordered]
-    # A segment that cannot be opened stays in its place by name: whoever reads it says so.
-    unopened = [tally for tally in by_path.values() if tally.kind is FileKind.SEGMENT and tally not in readable]
-    segments = [Segment(tally) for tally in readable]
-    for tally in unopened:
-        place = sum((segment.tally.plan.base_offset or 0) < (tally.plan.base_offset or 0) for segment in segments)
-        segments.insert(place, Segment(tally))
+    segments = _with_unopened([by_path[segment.file.path] for segment in ordered], by_path)
     if (resumed := _resumed(plan, storage, segments)) is not None:
         return resumed
     for segment in segments:
@@ -69,6 +64,19 @@ def starting_point(plan: ReplicaPlan, storage: Storage, tallies: dict[str, FileT
     if ordered and segments[0].tally.plan.name == by_path[ordered[0].file.path].plan.name and ordered[0].is_confirmed:
         first_offset = ordered[0].first_offset
     return Start(segments, LogState(first_offset), False, first_offset, None, None)
+
+
+def _with_unopened(readable: list[FileTally], by_path: dict[str, FileTally]) -> list[Segment]:
+    """A segment that cannot be opened stays in its place by name: whoever reads it says so."""
+    segments = [Segment(tally) for tally in readable]
+    placed = {tally.plan.name for tally in readable}
+    base_offsets = sorted(tally.plan.base_offset or 0 for tally in readable)
+    for tally in by_path.values():
+        if tally.kind is FileKind.SEGMENT and tally.plan.name not in placed:
+            place = bisect_left(base_offsets, tally.plan.base_offset or 0)
+            base_offsets.insert(place, tally.plan.base_offset or 0)
+            segments.insert(place, Segment(tally))
+    return segments
 
 
 def _base_offset(segments: list[Segment]) -> int | None:
