@@ -122,7 +122,7 @@ def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) 
     def fresh() -> FleetSettings:
         nonlocal number
         number += 1
-        return _fleet(logs, folder, str(number))
+        return fleet_of(logs, folder, str(number))
 
     undisturbed = fresh()
     run(undisturbed)
@@ -149,7 +149,7 @@ def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) 
     return outcome
 
 
-def _fleet(logs: Path, folder: Path, name: str) -> FleetSettings:
+def fleet_of(logs: Path, folder: Path, name: str) -> FleetSettings:
     """One cluster, and a lake of that name; all lakes have one key."""
     file = folder / f"{name}.yaml"
     clusters = [{"name": "one", "paths": [str(logs)]}]
@@ -184,7 +184,7 @@ def _gold_survives(
 ) -> Outcome:
     """One gold step on copies of a lake, with one fault each; the next run must bring what an undisturbed one did."""
     outcome = Outcome()
-    closed = _fleet(logs, folder, "closed")
+    closed = fleet_of(logs, folder, "closed")
     run(closed)
 
     def gold(fleet: FleetSettings, only: Step) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
 from kraft_codec.uuids import uuid_text
 from kraft_engine.cluster import Process
 from kraft_engine.image import METADATA_VERSION, Image
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
 
 
 def read_by_kafka(classpath: str, folders: list[Path]) -> list[list[str]]:

@@ -6,7 +6,6 @@ Needs Java and Kafka's jars: their class path in KRAFT_AUDIT_KAFKA_CLASSPATH, or
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -14,17 +13,11 @@ from pathlib import Path
 import pytest
 
 from kraft_engine.stage import Stage
-from tests.kraft_engine.kafka_tools import image_rows, read_by_kafka
+from tests.kraft_engine.kafka_tools import free_port, image_rows, read_by_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 
 PATIENCE_S = 150
-
-
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
 
 
 def server_properties(folder: Path, log_dir: Path, port: int, *, static: bool) -> Path:
