@@ -23,6 +23,10 @@ VOTERS = 5
 SMALL = 7_000
 """Partitions of the clusters that whole runs were measured with."""
 STEPS = ("plan", "stage", "commit", "close", "findings", "risk")
+SPREAD = ("stage", "risk")
+"""Steps that Spark's executors share."""
+RUN_SECONDS = 600.0
+"""How long an hour's run may take, where the steps of the driver leave time for the others."""
 NOOPS_AN_HOUR = 7_200
 """metadata.max.idle.interval.ms of Kafka is 500: an idle controller writes two NoOps a second."""
 
@@ -46,25 +50,60 @@ class Fleet:
     changes_an_hour: float = 0.1
 
 
+def step_seconds(fleet: Fleet, measured: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of one core that each step takes for the whole fleet, of whole runs over clusters of SMALL partitions.
+
+    Staging grows by what a partition more was measured to cost, the others are taken to grow with the partitions.
+    """
+    found = {step: measured[f"step_{step}_seconds"] * fleet.partitions / SMALL for step in STEPS}
+    more = (fleet.partitions - SMALL) * measured["partition_seconds"]
+    found["stage"] = max(0.0, measured["step_stage_seconds"] + more)
+    return {step: fleet.clusters * seconds for step, seconds in found.items()}
+
+
 def estimate(fleet: Fleet, measured: Mapping[str, float], prices: Prices) -> Iterator[tuple[str, str, str]]:
     """(what, figure, from what) of a first run and of each hour after it."""
-    first_core_seconds = fleet.clusters * (
-        measured["cluster_seconds"] + fleet.partitions * measured["partition_seconds"]
-    )
-    yield (
-        "first run: snapshot and one change a partition",
-        f"{first_core_seconds / 3600:,.1f} core-hours",
-        f"{1e6 * measured['partition_seconds']:.1f} µs a partition and {measured['cluster_seconds']:.2f} s a cluster",
-    )
+    steps = step_seconds(fleet, measured)
+    total = sum(steps.values())
+    for step, took in steps.items():
+        yield (
+            f"first run, snapshot and one change a partition: `{step}`",
+            f"{took / 3600:,.2f} core-hours",
+            f"{1000 * took / fleet.clusters:,.1f} ms a cluster on one core",
+        )
+    yield "first run, all steps", f"{total / 3600:,.2f} core-hours", "the sum"
     # An hourly run replays from the newest snapshot: it costs no more than the first did, which wrote all its rows.
-    hourly_core_seconds = first_core_seconds
     yield (
         "each hour",
-        f"{hourly_core_seconds / 3600:,.2f} core-hours, ${hourly_core_seconds / 3600 * prices.core_hour:,.2f}",
+        f"{total / 3600:,.2f} core-hours, ${total / 3600 * prices.core_hour:,.2f}",
         f"at most the same: the replay begins at the newest snapshot; ${prices.core_hour} a core-hour",
     )
-    cores = hourly_core_seconds / 600 / 0.85
-    yield "cores for an hour's run in ten minutes", f"{max(1.0, cores):,.0f}", "0.85 of linear"
+    alone = sum(took for step, took in steps.items() if step not in SPREAD)
+    yield (
+        "of that, steps that the driver takes",
+        f"{alone / 60:,.1f} min of one core",
+        f"all but {' and '.join(f'`{step}`' for step in SPREAD)}, which executors share",
+    )
+    efficiency = min(1.0, measured["efficiency"])
+    left = max(RUN_SECONDS - alone, RUN_SECONDS / 10)
+    cores = sum(steps[step] for step in SPREAD) / left / efficiency
+    ends = (alone + left) / 60
+    yield (
+        f"cores for an hour's run in {ends:,.0f} minutes",
+        f"{max(1.0, cores):,.0f}",
+        f"{efficiency:.2f} of linear, as a whole run on two cores against one",
+    )
+    read, written = (
+        fleet.clusters * measured[f"{what}_bytes"] * fleet.partitions / SMALL for what in ("read", "written")
+    )
+    yield (
+        "bytes that processes read and write in a run",
+        f"{read / 1e9:,.0f} GB, {written / 1e9:,.0f} GB",
+        f"{measured['read_bytes'] / 1e6:,.1f} MB and {measured['written_bytes'] / 1e6:,.1f} MB a cluster,"
+        " between processes and in temporary files too",
+    )
+    peaks = ", ".join(f"{kind} {measured[f'peak_{kind}_bytes'] / 1e6:,.0f} MB" for kind in ("driver", "java", "worker"))
+    yield "memory of each process", peaks, "the peaks of a whole run of 40 clusters on two cores"
     records = fleet.clusters * (fleet.partitions * fleet.changes_an_hour + NOOPS_AN_HOUR) * HOURS_A_YEAR
     changed = fleet.clusters * fleet.partitions * fleet.changes_an_hour * HOURS_A_YEAR
     growth = changed * measured["lake_bytes_a_change"] + (records - changed) * measured["lake_bytes_a_noop"]
