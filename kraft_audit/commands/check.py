@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, Path
-from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError
+from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNREADABLE, UsageError
 from kraft_audit.commands.histories import histories
 from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
 from kraft_audit.output import Column, Format, Output
@@ -69,7 +69,8 @@ def check(
 ) -> int:
     """Say what was unsafe, when, why, and what to do: all rules over all captures below PATH.
 
-    Exit code 1 where something is raised at or above --fail-on and not waived.
+    Exit code 1 where something is raised at or above --fail-on and not waived; else 3 where nothing could be read of a
+    cluster's log, so that no rule is decided.
 
     \b
     Examples:
@@ -80,16 +81,18 @@ def check(
     only = None if not rule else [_rule_id(text) for text in rule]
     out = Output(Format.TABLE if output is CheckFormat.SARIF else Format(output.value))
     findings: list[Finding] = []
+    is_read = True
     for number, history in enumerate(histories(path, dialect=dialect, capture=capture, defaults=default)):
         theirs, count = _judged(history, thresholds, only, known_waivers)
         findings += theirs
+        is_read = is_read and history.is_read
         if output is CheckFormat.TABLE:
             if number:
                 out.line("")
             _print(out, history, theirs, count, path=path, show_all=show_all, in_full=in_full or bool(rule))
             out.stream.flush()
     _export(out, output, findings, show_all)
-    return _exit_code(findings, fail_on)
+    return _exit_code(findings, fail_on) or (0 if is_read else EXIT_UNREADABLE)
 
 
 def _judged(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kraft_audit.commands.ending import complain
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_codec.schemas import Dialect
 
@@ -26,4 +27,14 @@ def histories(
     key = redaction_key(shows_values=shows_values)
     with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
         for plan in found.plans:
-            yield read_history(plan, open_storage=found.open_storage, redactor=redactor(key))
+            history = read_history(plan, open_storage=found.open_storage, redactor=redactor(key))
+            say_unread(path, history)
+            yield history
+
+
+def say_unread(path: str, history: ClusterHistory) -> None:
+    """A line on stderr where nothing of a cluster's log could be read: that nothing is found there says nothing."""
+    if not history.is_read:
+        from kraft_audit.rules.registry import NOTHING_READ
+
+        complain(f"{path}: cluster {history.cluster_id or 'of unknown id'}: {NOTHING_READ}")

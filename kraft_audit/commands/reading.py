@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.static_configs import expected_of
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
@@ -51,6 +51,7 @@ def opened(
 ) -> Iterator[Input]:
     """Plans everything below `path`, or the part of it that the options name. Raises InputError, UsageError."""
     static = static_defaults(defaults)
+    from kraft_audit.replay.damage import unread_lines
     from kraft_audit.replay.planning import plan_path
     from kraft_codec.storage import open_storage
 
@@ -67,6 +68,8 @@ def opened(
             wanted = [f"node {', '.join(map(str, node_ids))}"] if node_ids else []
             wanted += [f"file {file}"] if file else []
             raise InputError(path, f"nothing there of {' and '.join(wanted)}")
+        for line in unread_lines(damage for plan in plans for damage in plan.damages):
+            complain(line)
         yield Input(path, storage, plans)
 
 

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from kraft_audit.replay.plan import BatchKey, FilePlan, ReplicaPlan
+from kraft_audit.replay.plan import BatchKey, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.verdicts import kafka_verdict
+
+
+# Links and special files: no replica lies there, or its owner knows, as they are told with the remedy.
+_LEFT_ASIDE: Final = ("a link", "a device or another special file", "neither a file nor a directory")
+_UNLISTED: Final = frozenset({Reason.BAD_FILE, Reason.UNREADABLE, Reason.LIMIT})
+
+
+def leaves_unread(reason: str, detail: str) -> bool:
+    """Whether what could not be listed or unpacked, as a planned damage says, may have held whole replicas."""
+    return reason in _UNLISTED and not detail.startswith(_LEFT_ASIDE)
+
+
+def unread_lines(damages: Iterable[PlannedDamage]) -> Iterator[str]:
+    """A line a place of which not everything could be read, what was told of the place itself before its parts."""
+    found: dict[str, list[PlannedDamage]] = {}
+    for damage in damages:
+        if leaves_unread(damage.reason, damage.detail):
+            found.setdefault(damage.root, []).append(damage)
+    for root, those in found.items():
+        first = min(those, key=lambda damage: damage.path.count("/"))
+        where = root if first.path in ("", root.rpartition("/")[2]) else f"{root}: {first.path}"
+        position = f" at byte {first.position}" if first.position else ""
+        more = f" (and {len(those) - 1} more, in decode_errors)" if len(those) > 1 else ""
+        yield f"{where}: {first.detail}{position}: replicas may be missing{more}"
 
 
 @dataclass(frozen=True, slots=True)

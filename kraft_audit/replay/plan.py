@@ -134,7 +134,7 @@ class ClusterPlan:
     what earlier plans decoded of its log, on any branch: below it a batch may be known already. `known_sources` are the
     snapshots that earlier plans decoded. `defaults` are static settings that the log cannot know. `damages` become rows
     of `decode_errors`, at `captured_at_ms`. `context` are the replicas without news: bronze has them, the replay reads
-    them again as evidence. `silver` is where earlier plans left the silver tables, None where they told nothing.
+    them again as evidence; `told_damages` are those that were told before and still are so. `silver` is where earlier plans left the silver tables, None where they told nothing.
     """
 
     number: int
@@ -147,6 +147,7 @@ class ClusterPlan:
     known_sources: tuple[str, ...] = ()
     redaction_state: str = ""
     damages: tuple[PlannedDamage, ...] = ()
+    told_damages: tuple[PlannedDamage, ...] = ()
     captured_at_ms: int = 0
     context: tuple[ReplicaPlan, ...] = ()
     silver: SilverPosition | None = None
@@ -155,14 +156,22 @@ class ClusterPlan:
     def is_whole(self) -> bool:
         """Whether `replicas` are all there are, each read from its start."""
         resumed = any(file.earlier for replica in self.replicas for file in replica.files)
-        return not (self.context or resumed or self.known_sources or self.decoded_to)
+        return not (self.context or resumed or self.known_sources or self.decoded_to or self.told_damages)
 
     def whole(self) -> ClusterPlan:
         """The same cluster with every replica read from its start, and nothing known before."""
         if self.is_whole:
             return self
         replicas = sorted((*map(_from_start, self.replicas), *self.context), key=lambda one: one.sort_key)
-        return replace(self, replicas=tuple(replicas), context=(), decoded_to=0, known_sources=())
+        return replace(
+            self,
+            replicas=tuple(replicas),
+            context=(),
+            damages=(*self.damages, *self.told_damages),
+            told_damages=(),
+            decoded_to=0,
+            known_sources=(),
+        )
 
 
 def _from_start(replica: ReplicaPlan) -> ReplicaPlan:
@@ -203,7 +212,9 @@ def from_json(text: str) -> ClusterPlan:
     fields["silver"] = None if fields["silver"] is None else silver_position(fields["silver"])
     fields["defaults"] = tuple((key, value) for key, value in fields["defaults"])
     fields["known_sources"] = tuple(fields["known_sources"])
-    fields["damages"] = tuple(PlannedDamage(**damage) for damage in fields["damages"])
+    for name in ("damages", "told_damages"):
+        # A plan that was left open by an older version does not have the second.
+        fields[name] = tuple(PlannedDamage(**damage) for damage in fields.get(name, ()))
     return ClusterPlan(**fields)
 
 

@@ -98,6 +98,11 @@ class Survey:
     batch_counts: Counter[int] = field(default_factory=Counter)
     unread: set[tuple[str, str, str | None, str]] = field(default_factory=set)
 
+    @property
+    def holds_anything(self) -> bool:
+        """Whether any batch of the log was met, or a complete snapshot of more than what a disk is formatted with."""
+        return bool(self.branches) or any(one.end_offset > 0 and one.replicas for one in self.snapshots)
+
     def path(self, branch: int | None) -> list[int]:
         """The branches from the first one to `branch`, each the parent of the next."""
         path: list[int] = []

@@ -70,10 +70,11 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterView:
-    """Everything on a cluster's page."""
+    """Everything on a cluster's page. `is_read` is False where nothing of its log was read."""
 
     cluster_id: str
     name: str | None
+    is_read: bool
     metadata_version: str | None
     exposure: Exposure
     watermark: Row | None
@@ -124,6 +125,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     return ClusterView(
         cluster_id=given.cluster_id,
         name=given.name,
+        is_read=history.is_read,
         metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),
         exposure=cluster_exposure(history, given.exposed_minutes),
         watermark=watermark,

@@ -26,6 +26,7 @@ class ClusterLine:
     cluster_id: str
     name: str | None
     page: str
+    is_read: bool
     worst: str | None
     open_counts: Mapping[str, int]
     undecided: int
@@ -62,6 +63,7 @@ class Fleet:
             cluster_id=view.cluster_id,
             name=view.name,
             page=page,
+            is_read=view.is_read,
             worst=view.worst,
             open_counts=view.open_counts,
             undecided=view.undecided_total,
@@ -160,7 +162,8 @@ def fleet_view(fleet: Fleet, *, days_only: bool = False) -> dict[str, Any]:
         "severities": SEVERITIES,
         "clusters_by_worst": {one: sum(line.worst == one for line in fleet.lines) for one in SEVERITIES},
         "open_by_severity": {one: sum(line.open_counts[one] for line in fleet.lines) for one in SEVERITIES},
-        "quiet": sum(line.worst is None for line in fleet.lines),
+        "quiet": sum(line.worst is None and line.is_read for line in fleet.lines),
+        "logless": sum(not line.is_read for line in fleet.lines),
         "rules": sorted(
             ((rule, counts, len(fleet.rule_clusters.get(rule, ()))) for rule, counts in fleet.rule_counts.items()),
             key=lambda row: (-row[2], row[0]),

@@ -95,7 +95,7 @@ class LakeSource:
                 name: found.get(id_, CONTRACTS[name].schema.empty_table()) for name, found in tables.items()
             }
             yield ClusterInput(
-                ClusterHistory(id_, mine),
+                ClusterHistory(id_, mine, is_read=_is_read(mine["captures"])),
                 findings.get(id_, []),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
@@ -165,6 +165,12 @@ def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:
         ids[start]: table.slice(start, end - start).combine_chunks()
         for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)
     }
+
+
+def _is_read(captures: pa.Table) -> bool:
+    """Whether any capture held a batch of the log, or a snapshot of more than what a disk is formatted with."""
+    ends = zip(captures["last_epoch"].to_pylist(), captures["snapshot_end_offset"].to_pylist(), strict=True)
+    return any(epoch is not None or (end or 0) > 0 for epoch, end in ends)
 
 
 def _newest_plan(table: pa.Table) -> pa.Table:

@@ -53,7 +53,7 @@ def partitions_at_risk(history: ClusterHistory) -> tuple[tuple[PartitionLedger, 
 
     The worst come first: no leader, one replica alone, too few in sync; then the oldest.
     """
-    if not history.has("partition_changes"):
+    if not history.is_read or not history.has("partition_changes"):
         return (), 0, None
     states = partition_states(history)
     masks = {"no leader": offline(states), "one replica alone": alone(states), "under min ISR": under_min_isr(states)}

@@ -101,11 +101,13 @@ def openmetrics(clusters: Iterable[ClusterInput], as_of: AsOf) -> Iterator[str]:
 
 
 def cluster_samples(given: ClusterInput) -> Iterator[Sample]:
-    """Everything that is known of one cluster."""
+    """Everything that is known of one cluster: of one whose log was not read, no figure of zero."""
     about = {"cluster_id": given.cluster_id}
     if given.name:
         about["cluster"] = given.name
     yield from _finding_samples(given, about)
+    if not given.history.is_read:
+        return
     figures = _Figures(given.history, newest_watermark(given.history))
     for part in (_times, _quorum, _voters, _brokers, _partitions):
         for name, value in part(figures):

@@ -74,6 +74,8 @@ class HistoryCollector:
         self._is_complete = True
         self._states_from = 0
         self._undecoded = Undecoded()
+        self._is_read = False
+        self._is_replayed = False
 
     def told(self, table: str, batch: pa.RecordBatch) -> None:
         """Rows of a table, the bronze ones of BRONZE among them.
@@ -118,6 +120,7 @@ class HistoryCollector:
     def surveyed(self, shape: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
         """Raises ChangedError where a file that was read for the decoded tables can be read no more."""
         self._require_same_files(shape)
+        self._is_read = shape.holds_anything
         others = _other_first_sets(shape, rows["voter_sets"], Dialect(self._plan.dialect))
         for name, small in {**rows, "voter_sets": rows["voter_sets"] + others}.items():
             self.told(name, silver_batch(SILVER[name], self._plan.cluster_id, self._plan.number, small))
@@ -134,6 +137,7 @@ class HistoryCollector:
 
     def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
         self._is_complete, self._states_from = start.is_complete, start.from_offset
+        self._is_replayed = bool(start.path) or start.snapshot is not None
         if start.snapshot is not None and self._comparison is not None:
             self._comparison.start(windows, start.snapshot)
         self._later = [s for s in shape.snapshots if start.from_offset < s.end_offset <= start.end_offset]
@@ -164,6 +168,8 @@ class HistoryCollector:
             self._is_complete,
             self._states_from,
             self._undecoded.first_offset,
+            self._is_read,
+            self._is_replayed,
             self._parts,
         )
 

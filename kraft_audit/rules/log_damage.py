@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from kraft_audit.replay.damage import leaves_unread
 from kraft_audit.rules.canonical import LogBatches, canonical_log, log_batches, newest_watermark
 from kraft_audit.rules.captured import Row, capture_evidence, captures_in_order, replica_name
 from kraft_audit.rules.history import ClusterHistory
@@ -79,6 +80,10 @@ def kq007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KQ008", "corrupt-batch", Severity.CRITICAL, Scope.LOG, needs=("captures", "batches", "decode_errors"))
 def kq008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in history.rows("decode_errors"):
+        if row["file_name"] is None and leaves_unread(row["reason"], row["detail"]):
+            reason = f"{row['detail']}: what was not read there may be damaged, and whole replicas may be missing"
+            yield damage_case(row, reason, undecided=reason)
     captures = {(row["root"], row["path"]): row for row in history.rows("captures")}
     for row in _rows(history, CORRUPT):
         if is_snapshot_file(row):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.replay.tables import PARTITION_CHANGES
+from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import (
     Case,
@@ -31,6 +31,7 @@ from kraft_audit.rules.model import (
     Thresholds,
     clear_finding,
     finding_of,
+    undecided,
 )
 from kraft_audit.rules.partition_states import partition_states
 from kraft_audit.rules.parts import SCHEMA
@@ -49,6 +50,10 @@ FAMILIES: Final = (
     "partition_settings",
     "brokers",
 )
+NOTHING_READ: Final = "nothing of the metadata log was read"
+NOTHING_REPLAYED: Final = "there is no canonical log: nothing was replayed"
+REPLAYED: Final = frozenset({"contradictions", *(name for name in SILVER if name.endswith("_changes"))})
+"""What a replay gives; without one it is empty, whatever happened."""
 _RULES: dict[str, Rule] = {}
 
 
@@ -141,12 +146,24 @@ def check_rule(each: Rule, history: ClusterHistory, thresholds: Thresholds) -> I
 def _refused(each: Rule, history: ClusterHistory) -> Finding | None:
     """What a rule says that cannot be asked: it does not apply, or lacks what it needs."""
     if history.dialect not in each.dialects:
+        if not history.is_read:
+            return _undecided(each, history, NOTHING_READ)
         return clear_finding(each, history.cluster_id, f"does not apply to a log of dialect {history.dialect}")
     missing = [name for name in each.needs if not history.has(name)]
     if missing:
-        reason = f"not captured: {', '.join(missing)}"
-        return finding_of(each, history.cluster_id, Case("", reason, undecided=reason))
+        return _undecided(each, history, f"not captured: {', '.join(missing)}")
     return None
+
+
+def _not_looked(each: Rule, history: ClusterHistory) -> str | None:
+    """Why that a rule found nothing says nothing: there was nothing in which it could have found it."""
+    if not history.is_read:
+        return NOTHING_READ
+    return NOTHING_REPLAYED if not history.is_replayed and REPLAYED.intersection(each.needs) else None
+
+
+def _undecided(each: Rule, history: ClusterHistory, reason: str) -> Finding:
+    return finding_of(each, history.cluster_id, undecided("", reason))
 
 
 class _Telling:
@@ -170,7 +187,8 @@ class _Telling:
 
     def end(self, history: ClusterHistory) -> Iterator[Finding]:
         if not self._seen:
-            yield clear_finding(self.rule, history.cluster_id)
+            why = _not_looked(self.rule, history)
+            yield clear_finding(self.rule, history.cluster_id) if why is None else _undecided(self.rule, history, why)
 
 
 def _check_by_part(

@@ -17,6 +17,7 @@ from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.waivers import WaiverCount
 
 INDENT: Final = " " * 10
+RULES_ON_A_LINE: Final = 10
 NAMES_SHOWN: Final = 8
 NAMES_MAX: Final = 12
 """Subjects of a rule that are not listed: so many are named in one line, and all of them where they are few."""
@@ -206,13 +207,23 @@ def _evidence_line(fact: Evidence) -> str:
 
 
 def _undecided_lines(findings: Sequence[Finding], in_full: bool) -> Iterator[Line]:
+    """A line a rule; where many rules were kept from looking by one reason, which is then the news, a line for all."""
+    kept_from_looking = Counter(finding.reason for finding in findings if not finding.subject)
+    for reason, count in kept_from_looking.items():
+        if count >= RULES_ON_A_LINE and not in_full:
+            yield Line(f"UNDECIDED {count} rules   {reason}")
+            findings = [finding for finding in findings if finding.subject or finding.reason != reason]
+    yield from _undecided_rules(findings, in_full)
+    if findings or kept_from_looking:
+        yield Line("")
+
+
+def _undecided_rules(findings: Sequence[Finding], in_full: bool) -> Iterator[Line]:
     for rule, group in groupby(sorted(findings, key=lambda f: f.rule), key=lambda f: f.rule):
         known = list(group)
         subjects = ", ".join(dict.fromkeys(f.subject for f in known if f.subject)) if in_full or len(known) < 4 else ""
         count = f" ({len(known)})" if len(known) > 1 else ""
         yield Line(f"UNDECIDED {rule} {known[0].name}{count}   {subjects}{': ' if subjects else ''}{known[0].reason}")
-    if findings:
-        yield Line("")
 
 
 def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | None = None) -> str:

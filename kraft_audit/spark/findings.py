@@ -37,7 +37,8 @@ _WAIVED: Final = pa.schema(
     ]
 )
 
-# What only disks can tell, findings about the log itself, no plan that read the archive alone can close.
+# What only disks can tell, findings about the log itself, no plan that read the archive alone can close; nor can one
+# whose rule could not look at the cluster at all.
 # `looked_ms` is the same whenever the plan is merged: the time of the captures, else that of the plan's staging.
 CHANGES: Final = """
 WITH judged AS (
@@ -62,6 +63,11 @@ gone AS (
     JOIN judged ON known.cluster_id = judged.cluster_id
     WHERE known.state <> 'closed' AND NOT EXISTS (SELECT 1 FROM said WHERE said.finding_id = known.finding_id)
       AND NOT (judged.is_from_archive AND known.scope = 'log')
+      AND NOT EXISTS (
+          SELECT 1 FROM said
+          WHERE said.cluster_id = known.cluster_id AND said.rule = known.rule
+            AND said.status = 'undecided' AND said.subject = ''
+      )
 )
 SELECT {columns}, looked_ms, false AS is_gone FROM said WHERE place = 1
 UNION ALL

@@ -203,6 +203,7 @@ def with_ledger(plan: ClusterPlan, known: Known, state: LedgerState, changed: fr
         replicas=tuple(resumed[replica] for replica in plan.replicas if replica in news),
         context=tuple(replica for replica in plan.replicas if replica not in news),
         damages=tuple(damage for damage in plan.damages if damage_key(damage) not in told),
+        told_damages=tuple(damage for damage in plan.damages if damage_key(damage) in told),
         decoded_to=state.decoded_to,
         known_sources=state.known_sources,
         redaction_state=state.redaction_state,

@@ -22,7 +22,8 @@ from kraft_codec.tables import CAPTURES, PLANS
 MINUTES_OFF: Final = 1e-6
 DAY_MINUTES: Final = 1440
 READ: Final = f"event = '{STAGED}' AND outcome = 'read'"
-# Findings about the log itself outlive a plan that read the archive alone, which cannot see them.
+# Findings about the log itself outlive a plan that read the archive alone, which cannot see them; those of a rule that
+# could not look at the cluster at all outlive that plan.
 OPEN_FINDINGS: Final = """
 WITH newest AS (
     SELECT cluster_id, max(plan) AS plan FROM plans WHERE {read} AND plan <= {merged} GROUP BY cluster_id
@@ -48,11 +49,17 @@ said AS (
     SELECT cluster_id, finding_id FROM placed
     WHERE place = 1 AND NOT is_over AND NOT (is_from_archive AND scope = 'log')
 ),
+not_looked AS (
+    SELECT DISTINCT cluster_id, rule FROM placed WHERE status = 'undecided' AND subject = ''
+),
 known AS (
-    SELECT findings.cluster_id, finding_id
+    SELECT findings.cluster_id, findings.finding_id
     FROM findings
     JOIN judged ON findings.cluster_id = judged.cluster_id
+    LEFT JOIN said ON findings.finding_id = said.finding_id
+    LEFT JOIN not_looked ON findings.cluster_id = not_looked.cluster_id AND findings.rule = not_looked.rule
     WHERE state <> 'closed' AND NOT (is_from_archive AND scope = 'log')
+      AND (said.finding_id IS NOT NULL OR not_looked.rule IS NULL)
 )
 SELECT coalesce(said.cluster_id, known.cluster_id) AS cluster_id,
        sum(CASE WHEN said.finding_id IS NULL OR known.finding_id IS NULL THEN 1 ELSE 0 END) AS n
@@ -132,13 +139,13 @@ def _hours_behind(lake: Lake, table: Table, closed: int, now_ms: int) -> float:
 
 
 def _clusters_behind(lake: Lake, closed: int, now_ms: int) -> dict[str, float]:
-    """The same by cluster, as this table tells of each how far it is. A cluster whose log is empty has no days."""
+    """The same by cluster, as this table tells of each how far it is."""
     sql = f"""SELECT staged.cluster_id, min(ended.at_ms) AS since_ms
         FROM (SELECT cluster_id, plan FROM {PLANS.name} WHERE {READ} AND plan <= {closed}) AS staged
         JOIN (SELECT plan, max(at_ms) AS at_ms FROM {PLANS.name} WHERE event = '{CLOSED}' GROUP BY plan) AS ended
         ON staged.plan = ended.plan
-        JOIN (SELECT DISTINCT cluster_id FROM {CAPTURES.name} WHERE last_timestamp_ms IS NOT NULL) AS dated
-        ON staged.cluster_id = dated.cluster_id
+        JOIN (SELECT DISTINCT cluster_id FROM {CAPTURES.name}) AS seen
+        ON staged.cluster_id = seen.cluster_id
         LEFT JOIN (SELECT cluster_id, max(plan) AS plan FROM {CLUSTER_COMPLIANCE.name} GROUP BY cluster_id) AS done
         ON staged.cluster_id = done.cluster_id
         WHERE done.plan IS NULL OR staged.plan > done.plan

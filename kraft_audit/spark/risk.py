@@ -117,6 +117,7 @@ LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper = rack
 GROUP BY pieces.cluster_id, day_number, topic, coalesce(rack, '')
 """
 
+# A cluster of whose log nothing was read has the day on which that was seen: no control of it held.
 # A finding lasts from its first moment to its end; one that is not over, to the last day that was seen; one that no
 # record dates, from the day on which it was seen first.
 COMPLIANCE: Final = """
@@ -125,7 +126,6 @@ WITH seen AS (
            floor(least(max(last_timestamp_ms), max(read_to_ms)) / {day_ms}) AS last_day
     FROM captures
     JOIN changed ON captures.cluster_id = changed.cluster_id
-    WHERE last_timestamp_ms IS NOT NULL
     GROUP BY captures.cluster_id
 ),
 begun AS (

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from kraft_audit.replay.damage import unread_lines
 from kraft_audit.settings import FleetSettings, is_uri
 from kraft_audit.spark.commit import commit_tables, plan_summary
 from kraft_audit.spark.failpoints import failpoint
@@ -147,6 +148,9 @@ class Run:
         self.result.unchanged = planned.unchanged_count
         for name, why in planned.failed.items():
             self.progress(Line(Step.PLAN, why, cluster=name, level="warning"))
+        for one in planned.clusters:
+            for line in unread_lines(one.plan.damages):
+                self.progress(Line(Step.PLAN, line, cluster=one.plan.name, level="warning"))
         if not planned.clusters:
             self._tell(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters", started)
             return None

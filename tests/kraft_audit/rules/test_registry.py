@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kraft_audit.rules.model import Scope, Severity
+from kraft_audit.rules.history import ClusterHistory
+from kraft_audit.rules.model import Scope, Severity, Status
 from kraft_audit.rules.registry import by_severity, check, find_rule, rule, rules, texts
 from kraft_audit.rules.settings import RuleSettingsError, load_rule_settings, parse_rule_settings, settings_text
 from tests.kraft_audit.rules import test_log_rules, test_partition_rules, test_voter_rules
@@ -113,3 +115,27 @@ def test_two_cases_of_one_subject_have_two_ids(build: HistoryBuilder) -> None:
     found = build.raised("KV009")
     assert [finding.subject for finding in found] == ["voter 1", "voter 1 #2"]
     assert len({finding.finding_id for finding in found}) == 2
+
+
+def statuses(history: ClusterHistory) -> dict[str, set[Status]]:
+    found: dict[str, set[Status]] = {}
+    for finding in check(history):
+        found.setdefault(finding.rule, set()).add(finding.status)
+    return found
+
+
+def test_a_rule_that_had_nothing_to_look_at_is_undecided() -> None:
+    unread = replace(HistoryBuilder().history(), is_read=False, is_replayed=False)
+    assert statuses(unread) == {id_: {Status.UNDECIDED} for id_ in rules()}
+    # What is there to be seen is raised all the same.
+    foreign = HistoryBuilder().capture(1, 0, accepted=False, meta_cluster_id="another").history()
+    assert statuses(replace(foreign, is_read=False))["KQ010"] == {Status.RAISED}
+
+
+def test_without_a_canonical_log_what_is_replayed_is_undecided() -> None:
+    whole = HistoryBuilder().three_nodes().history()
+    before, after = statuses(whole), statuses(replace(whole, is_replayed=False))
+    changed = {id_ for id_ in rules() if after[id_] != before[id_]}
+    assert {"KP001", "KP013", "KB003", "KB004"} <= changed
+    assert not {"KQ001", "KQ008", "KV007"} & changed
+    assert {status for id_ in changed for status in after[id_]} == {Status.UNDECIDED}

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.rules.model import Case, Finding, Rule, Waiver, finding_of
+from kraft_audit.rules.model import Case, Finding, Rule, Waiver, finding_of, undecided
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.tables import FINDINGS as JUDGED
 from kraft_audit.rules.tables import findings_batch
@@ -24,6 +24,7 @@ from kraft_audit.spark.gold_tables import FINDINGS
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+from kraft_audit.spark.quality_gold import gold_clauses
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -258,3 +259,18 @@ def test_waivers_that_change_nothing_give_no_rows() -> None:
     assert list(waived_rows([{**fresh, "subject": "t-1"}], [waiver], 0)) == []
     (back,) = waived_rows([{**row, **changed}], [replace(waiver, subject="x")], 0)
     assert back["state"] == "open"
+
+
+def test_a_rule_that_could_not_look_closes_nothing(plans: Plans, table: FindingsTable) -> None:
+    """As where the log is gone; what it does not say of one subject alone, it closes."""
+    plans.close({"a": [found("a", "t-0"), found("a", "node 1", rule=KB003)]})
+    not_looked = finding_of(KP001, "a", undecided("", "nothing of the metadata log was read"))
+    plans.close({"a": [not_looked, finding_of(KB003, "a", undecided("node 2", "not captured"))]})
+    table.update(NOW_MS)
+    states = {row["subject"]: row["state"] for row in rows(plans.lake).values()}
+    assert states == {"t-0": "open", "node 1": "closed", "": "open", "node 2": "open"}
+    (promise,) = [one for one in gold_clauses(plans.lake, FINDINGS, 2, NOW_MS, 26.0) if one.name == "open_off_the_plan"]
+    assert promise.counts == {"a": 0.0}
+    plans.close({"a": []})
+    table.update(NOW_MS)
+    assert {row["state"] for row in rows(plans.lake).values()} == {"closed"}

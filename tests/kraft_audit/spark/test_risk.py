@@ -291,3 +291,24 @@ def test_controls_hold_and_break_day_by_day(small: SmallLake, spark: SparkSessio
     small.write(FINDINGS, findings, mode="overwrite")
     risk.update()
     assert compliance_in(small.rows(CLUSTER_COMPLIANCE)) == compliance_by_hand(findings, ends)
+
+
+def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, spark: SparkSession) -> None:
+    """One row a control on the day on which that was seen, and none that held."""
+    seen_ms = (START + DAY_MINUTES) * MINUTE_MS
+    small.write(CAPTURES, [{"cluster_id": "unread", "plan": 1, "read_to_ms": seen_ms}])
+    small.close("unread")
+    not_looked = {"status": "undecided", "first_seen_ms": seen_ms}
+    small.write(
+        FINDINGS,
+        [
+            finding(number, "unread", rule, "high", (None, None), **not_looked)
+            for number, rule in enumerate(sorted(CONTROL_OF))
+        ],
+    )
+    # A look at all of the batches must not need one.
+    small.write(BATCHES, [])
+    RiskTables(GoldLake(small.lake, lambda: spark)).update()
+    told = [(row["day"], row["control"], row["status"]) for row in small.rows(CLUSTER_COMPLIANCE)]
+    day = datetime.fromtimestamp(seen_ms / 1000, UTC).date()
+    assert sorted(told) == sorted((day, control, "undecided") for control in CONTROLS)

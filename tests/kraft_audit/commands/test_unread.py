@@ -1,0 +1,54 @@
+"""What was not read is never told as sound: by exit codes, by rules, by controls, and by a line on stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.rules.registry import NOTHING_READ, rules
+from tests.kraft_audit.report.conftest import path_source
+
+META = "version=1\ncluster.id=SPA6Lw-19VaaSAxl6jMkhw\nnode.id=1\ndirectory.id=IztfOUj9Tn6xWIrmebIevg\n"
+
+
+@pytest.fixture
+def never_started(tmp_path: Path) -> Path:
+    """A node that was formatted and holds no log, as one whose log was lost."""
+    node = tmp_path / "node-1"
+    (node / "__cluster_metadata-0").mkdir(parents=True)
+    (node / "meta.properties").write_text(META)
+    return node
+
+
+@pytest.mark.slow
+def test_a_cluster_of_which_nothing_was_read_does_not_pass(kraft_audit, never_started: Path) -> None:
+    ended = kraft_audit("check", never_started)
+    assert ended.code == 3
+    assert ended.error_lines == [f"kraft-audit: {never_started}: cluster SPA6Lw-19VaaSAxl6jMkhw: {NOTHING_READ}"]
+    assert f"UNDECIDED {len(rules())} rules   {NOTHING_READ}" in ended.out
+    assert f"nothing raised, {len(rules())} undecided." in ended.out
+    rows = json.loads(kraft_audit("check", never_started, "--all", "-o", "json", "--fail-on", "never").out)
+    assert {row["status"] for row in rows} == {"undecided"}
+    assert {row["rule"] for row in rows} == set(rules())
+
+
+@pytest.mark.slow
+def test_no_control_held_of_a_cluster_of_which_nothing_was_read(kraft_audit, never_started: Path, tmp_path: Path) -> None:
+    from kraft_audit.report.cluster import cluster_view
+    from kraft_audit.report.fleet import Fleet, fleet_view
+
+    (given,) = path_source(never_started).clusters()
+    view = cluster_view(given)
+    assert {one.status for one in view.controls} == {"undecided"}
+    assert (view.clear_rules, view.partition_count) == ((), None)
+    fleet = Fleet()
+    fleet.add(given, view, "clusters/x.html")
+    shown = fleet_view(fleet)
+    assert (shown["quiet"], shown["logless"]) == (0, 1)
+    site = tmp_path / "site"
+    assert kraft_audit("report", never_started, "-o", site).code == 0
+    assert "Nothing of the log of 1 cluster was read" in (site / "index.html").read_text()
+    assert "Nothing is open" not in (site / "clusters" / f"{given.cluster_id}.html").read_text()
+    assert "partition_count{" not in (site / "metrics.prom").read_text()
