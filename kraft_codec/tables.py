@@ -268,8 +268,12 @@ PLANS: Final = Table(
         may("cluster_id", pa.string(), "cluster id as planned"),
         may("cluster_plan", pa.string(), "opened: the exact ranges to read, as JSON (kraft_audit.replay.plan)"),
         may("redaction_key_id", pa.string(), "opened: which key makes the fingerprints, as a hash of a constant"),
-        may("outcome", pa.string(), "staged: read, or failed and nothing of the cluster is committed"),
-        may("failure", pa.string(), "staged: why the cluster failed"),
+        may(
+            "outcome",
+            pa.string(),
+            "staged: read; failed, and nothing of the cluster (or of a path of it) is committed; unchanged: read again",
+        ),
+        may("failure", pa.string(), "staged: why the cluster, or a path of it, failed; opened: as planning met it"),
         may(
             "state",
             pa.string(),

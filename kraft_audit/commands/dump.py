@@ -254,8 +254,13 @@ class _DamageLines:
         self.count = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
+        from kraft_audit.replay.damage import leaves_unread
+
         self.count += batch.num_rows
         for row in batch.slice(0, max(DAMAGE_LINES_MAX - len(self.lines), 0)).to_pylist():
+            if row["file_name"] is None and leaves_unread(row["reason"], row["detail"]):
+                self.count -= 1  # told when the path was opened
+                continue
             where = "/".join(part for part in (row["root"], row["path"], row["file_name"]) if part)
             self.lines.append(f"{where} at {row['position']}: {row['reason']}: {row['detail']}; {row['kafka_verdict']}")
 

@@ -67,18 +67,23 @@ def report(
 
         site = write_site(told, out)
         lines.text(
-            f"{site.index}: {_clusters(site.clusters)}, {site.open_findings} open findings, "
+            f"{site.index}: {_clusters(site.clusters)}{_not_read(site.not_read)}, {site.open_findings} open findings, "
             f"{site.files} files, {site.size_bytes:,} bytes"
         )
         return 0
     from kraft_audit.report.publish import write_file
 
-    lines.text(f"{out}: {_clusters(write_file(told, format_.value, out))}")
+    count = write_file(told, format_.value, out)
+    lines.text(f"{out}: {_clusters(count)}{_not_read(len(told.as_of().not_read))}")
     return 0
 
 
 def _clusters(count: int) -> str:
     return "1 cluster" if count == 1 else f"{count} clusters"
+
+
+def _not_read(count: int) -> str:
+    return f", {count} could not be read, or not wholly" if count else ""
 
 
 def _source(

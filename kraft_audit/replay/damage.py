@@ -11,7 +11,6 @@ from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.verdicts import kafka_verdict
 
-
 # Links and special files: no replica lies there, or its owner knows, as they are told with the remedy.
 _LEFT_ASIDE: Final = ("a link", "a device or another special file", "neither a file nor a directory")
 _UNLISTED: Final = frozenset({Reason.BAD_FILE, Reason.UNREADABLE, Reason.LIMIT})

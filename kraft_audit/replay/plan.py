@@ -134,7 +134,8 @@ class ClusterPlan:
     what earlier plans decoded of its log, on any branch: below it a batch may be known already. `known_sources` are the
     snapshots that earlier plans decoded. `defaults` are static settings that the log cannot know. `damages` become rows
     of `decode_errors`, at `captured_at_ms`. `context` are the replicas without news: bronze has them, the replay reads
-    them again as evidence; `told_damages` are those that were told before and still are so. `silver` is where earlier plans left the silver tables, None where they told nothing.
+    them again as evidence; `told_damages` are those that were told before and still are so. `silver` is where earlier
+    plans left the silver tables, None where they told nothing.
     """
 
     number: int

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from kraft_audit.report.exposure import DAY_MS
-from kraft_audit.report.source import AsOf, ClusterInput, Row, TableVersion, rules_version
+from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
 from kraft_audit.settings import absolute
 from kraft_audit.spark.lake import DeltaLake, sql_text
@@ -46,7 +46,9 @@ class LakeSource:
         self._lake = DeltaLake(absolute(path, Path.cwd()))
         if not self._lake.exists(PLANS.name):
             raise InputError(path, "no lake: it has no table `plans`")
-        self._plan = Ledger(self._lake).status().closed
+        ledger = Ledger(self._lake)
+        self._plan = ledger.status().closed
+        self._not_read = tuple(NotRead(name, one.failure or "", one.at_ms) for name, one in ledger.unread().items())
         self._now_ms = time.time_ns() // 1_000_000
         wanted = (PLANS.name, *HISTORY, "replays", FINDINGS, FINDINGS_STAGED, PARTITION_RISK)
         self._tables: dict[str, DeltaTable] = {
@@ -60,7 +62,8 @@ class LakeSource:
             for name, table in sorted(self._tables.items())
         )
         uri = self._lake.uri
-        return AsOf(uri, "the lake", self._now_ms, version("kraft-audit"), rules_version(), self._plan, versions)
+        made = (self._now_ms, version("kraft-audit"), rules_version())
+        return AsOf(uri, "the lake", *made, self._plan, versions, self._not_read)
 
     def clusters(self) -> Iterator[ClusterInput]:
         names = self._names()

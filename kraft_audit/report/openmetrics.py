@@ -29,6 +29,7 @@ Sample = tuple[str, Labels, float]
 FAMILIES: Final[Mapping[str, str]] = {
     "build_info": "1, with the version of the tool and of its rules",
     "report_timestamp_seconds": "when these figures were told",
+    "clusters_not_read": "clusters of a lake's fleet that could not be read, or not wholly, when last tried",
     "findings_open": "open findings that nobody waived, by rule and severity",
     "findings_waived": "open findings that somebody waived, by rule and severity",
     "cases_undecided": "cases that the captures do not decide, by rule",
@@ -73,6 +74,7 @@ class Metrics:
         about = {"version": as_of.tool_version, "rules_version": as_of.rules_version}
         self._samples["build_info"].append((about, 1))
         self._samples["report_timestamp_seconds"].append(({}, as_of.made_at_ms / 1000))
+        self._samples["clusters_not_read"].append(({}, len(as_of.not_read)))
 
     def add(self, given: ClusterInput) -> None:
         """Take one cluster in."""

@@ -50,6 +50,7 @@ class Written:
     open_findings: int
     files: int
     size_bytes: int
+    not_read: int = 0
 
 
 def shown(value: Any) -> Any:
@@ -178,7 +179,8 @@ def write_site(source: Source, folder: Path) -> Written:
     site.drop_stale()
     sizes = [file.stat().st_size for file in site.written]
     opened = sum(sum(line.open_counts.values()) for line in fleet.lines)
-    return Written(folder / "index.html", len(fleet.lines), opened, len(sizes), sum(sizes))
+    not_read = len(site.as_of.not_read)
+    return Written(folder / "index.html", len(fleet.lines), opened, len(sizes), sum(sizes), not_read)
 
 
 def _cluster_page(view: ClusterView) -> dict[str, Any]:

@@ -24,8 +24,20 @@ class TableVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class NotRead:
+    """A cluster of the fleet that could not be read, or not wholly, when that was last tried, and why."""
+
+    name: str
+    why: str
+    tried_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AsOf:
-    """From what, and as of when, everything on the pages was told. `plan` is the newest closed plan of a lake."""
+    """From what, and as of when, everything on the pages was told. `plan` is the newest closed plan of a lake.
+
+    `not_read` are clusters that a lake's plans could not read: what is told of them, if anything, is older.
+    """
 
     source: str
     kind: str
@@ -34,6 +46,7 @@ class AsOf:
     rules_version: str
     plan: int | None = None
     versions: tuple[TableVersion, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,6 @@ import pyarrow as pa
 from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import (
-    Case,
     Finding,
     RowsThatMatter,
     Rule,

@@ -70,7 +70,7 @@ def lake_clusters(lake: DeltaLake, closed: int) -> list[LakeCluster]:
     """The clusters that closed plans read, each as the newest of them was told to, by name."""
     rows = lake.query(
         f"SELECT cluster_id, cluster_plan FROM plans WHERE event = {sql_text(OPENED)} AND plan <= {closed} "  # noqa: S608
-        "ORDER BY plan",
+        "AND cluster_plan IS NOT NULL ORDER BY plan",
         PLANS.name,
     ).to_pylist()
     newest = {row["cluster_id"]: from_json(row["cluster_plan"]) for row in rows}

@@ -23,6 +23,7 @@ from kraft_audit.spark.lake import Lake, sql_text
 from kraft_audit.spark.ledger_state import (
     LedgerFile,
     LedgerState,
+    LookedAt,
     Manifest,
     PlannedCluster,
     StateChange,
@@ -42,8 +43,14 @@ STAGED: Final = "staged"
 CHECKPOINT: Final = "checkpoint"
 CLOSED: Final = "closed"
 READ: Final = "read"
+UNCHANGED: Final = "unchanged"
 FAILED: Final = "failed"
 CHECKPOINT_PLANS: Final = 100
+HOUR_MS: Final = 3_600_000
+# What could not be read is told again by a plan of its own where no other one told it for so long.
+UNREAD_AGAIN_MS: Final = 12 * HOUR_MS
+UNREAD_HOLDS_MS: Final = 26 * HOUR_MS
+"""A cluster counts as not read as long as the plans of so long say so: nobody tells of one that left the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +90,45 @@ class Ledger:
         applications = [self.application(f"plans/{event}") for event in (OPENED, STAGED, CLOSED)]
         return PlanStatus(*self.lake.versions(PLANS.name, applications))
 
-    def open_plan(self, clusters: Sequence[PlannedCluster], redaction_key_id: str) -> bool:
-        """Fix what one plan reads. False where another run opened a plan of that number first."""
-        rows = [
+    def open_plan(
+        self,
+        clusters: Sequence[PlannedCluster],
+        redaction_key_id: str,
+        looked_at: Sequence[LookedAt] = (),
+        number: int | None = None,
+    ) -> bool:
+        """Fix what one plan reads. False where another run opened a plan of that number first.
+
+        `looked_at` are clusters that it tells of and reads nothing of. `number` is needed where it reads none at all.
+        """
+        rows: list[dict[str, Any]] = [
             {
-                "cluster_number": number,
+                "cluster_number": place,
                 "cluster_name": cluster.plan.name,
                 "cluster_id": cluster.plan.cluster_id,
                 "cluster_plan": plan_to_json(cluster.plan),
                 "redaction_key_id": redaction_key_id,
                 "state": to_json(StateChange(archives=cluster.archives, damages=cluster.damages)),
             }
-            for number, cluster in enumerate(clusters)
+            for place, cluster in enumerate(clusters)
         ]
-        return self._record(OPENED, clusters[0].plan.number, rows)
+        rows += [
+            {
+                "cluster_number": place,
+                "cluster_name": one.cluster_name,
+                "cluster_id": one.cluster_id,
+                "redaction_key_id": redaction_key_id,
+                "outcome": UNCHANGED if one.failure is None else FAILED,
+                "failure": one.failure,
+            }
+            for place, one in enumerate(looked_at, len(clusters))
+        ]
+        return self._record(OPENED, clusters[0].plan.number if number is None else number, rows)
 
     def planned(self, number: int) -> list[tuple[int, str]]:
-        """(cluster number, plan as JSON) of an opened plan."""
+        """(cluster number, plan as JSON) of an opened plan, of the clusters that it reads."""
         rows = self._plan_rows(number, OPENED, "cluster_number, cluster_plan")
-        return [(row["cluster_number"], row["cluster_plan"]) for row in rows]
+        return [(row["cluster_number"], row["cluster_plan"]) for row in rows if row["cluster_plan"] is not None]
 
     def redaction_key_id(self) -> str | None:
         """Which key made the fingerprints of this lake; None where nothing was planned yet."""
@@ -112,10 +139,8 @@ class Ledger:
 
     def record_staged(self, number: int, manifest: Manifest) -> bool:
         """Fix what is to be committed. False where another run's staging came first: its manifest holds."""
-        opened = {
-            row["cluster_number"]: change_from_json(row["state"])
-            for row in self._plan_rows(number, OPENED, "cluster_number, state")
-        }
+        fixed = self._plan_rows(number, OPENED, "cluster_number, cluster_name, cluster_id, outcome, failure, state")
+        opened = {row["cluster_number"]: change_from_json(row["state"]) for row in fixed if row["state"] is not None}
         rows: list[dict[str, Any]] = [
             {
                 "cluster_number": outcome.cluster_number,
@@ -129,12 +154,38 @@ class Ledger:
             }
             for outcome in manifest.outcomes
         ]
+        rows += [{**row, "state": None} for row in fixed if row["outcome"] is not None]
         rows += [{"table_name": file.table, "data_file": file.to_json()} for file in manifest.files]
         return self._record(STAGED, number, rows)
 
     def manifest(self, number: int) -> Manifest:
         columns = "cluster_number, cluster_name, cluster_id, failure, state, data_file, summary"
-        return manifest_of(self._plan_rows(number, STAGED, columns))
+        rows = self._plan_rows(number, STAGED, columns)
+        return manifest_of(row for row in rows if row["summary"] is not None or row["data_file"] is not None)
+
+    def unread(self) -> dict[str, LookedAt]:
+        """The clusters, by name, that could not be read, or not wholly, when a plan last told of them."""
+        closed = self.status().closed
+        if closed == 0:
+            return {}
+        newest = f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = {sql_text(CLOSED)} AND plan <= {closed}"  # noqa: S608
+        since_ms = self.lake.query(newest, PLANS.name).column("at_ms")[0].as_py() - UNREAD_HOLDS_MS
+        rows = self.lake.query(
+            f"SELECT plan, at_ms, cluster_name, cluster_id, outcome, failure FROM plans WHERE plan <= {closed} "  # noqa: S608
+            f"AND event = {sql_text(STAGED)} AND outcome IS NOT NULL AND at_ms >= {since_ms} "
+            "ORDER BY plan, cluster_number",
+            PLANS.name,
+        ).to_pylist()
+        told: dict[str, tuple[int, LookedAt | None]] = {}
+        for row in rows:
+            name = row["cluster_name"]
+            failed = None
+            if row["outcome"] == FAILED:
+                failed = LookedAt(name, row["cluster_id"], row["failure"], row["at_ms"])
+            # A plan that read a part of a cluster tells of both.
+            plan, before = told.get(name, (0, None))
+            told[name] = (row["plan"], failed or (before if plan == row["plan"] else None))
+        return {name: one for name, (_, one) in sorted(told.items()) if one is not None}
 
     def close_plan(self, number: int, summary: Mapping[str, Any]) -> bool:
         """End the plan. False where another run has ended it."""

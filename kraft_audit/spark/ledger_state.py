@@ -68,6 +68,19 @@ class PlannedCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedAt:
+    """A cluster that a plan reads nothing of, and why that is to be known: a path of it could not be read.
+
+    `failure` is None where it could be again, and nothing there was new. `at_ms` is when that was recorded.
+    """
+
+    cluster_name: str
+    cluster_id: str | None
+    failure: str | None
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterOutcome:
     """How staging one cluster ended: `failure` is None where it was read; `summary` counts its rows."""
 

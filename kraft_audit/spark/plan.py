@@ -20,8 +20,8 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.replay.planning import LEFT_OUT, plan_cluster
 from kraft_audit.settings import ClusterSettings, FleetSettings, is_uri
-from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.ledger_state import Archive, LedgerFile, LedgerState, PlannedCluster
+from kraft_audit.spark.ledger import UNREAD_AGAIN_MS, Ledger
+from kraft_audit.spark.ledger_state import Archive, LedgerFile, LedgerState, LookedAt, PlannedCluster
 from kraft_codec.discovery import ReplicaDir, discover
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
@@ -40,11 +40,27 @@ FolderKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What one plan is to read. `failed` names clusters of which something, or everything, could not be reached."""
+    """What one plan is to read. `failed` names clusters of which something, or everything, could not be reached.
+
+    `looked_at` are these, and those that had nothing new.
+    """
 
     clusters: tuple[PlannedCluster, ...]
     unchanged_count: int
     failed: Mapping[str, str]
+    looked_at: tuple[LookedAt, ...] = ()
+
+    def news_of_looking(self, known: Mapping[str, LookedAt], now_ms: int) -> list[LookedAt]:
+        """What is to be recorded of clusters that are not read: who fails, and who does no longer.
+
+        Without clusters to read that is worth a plan only where it is another thing than was `known`.
+        """
+        failing = [one for one in self.looked_at if one.failure is not None]
+        back = [one for one in self.looked_at if one.failure is None and one.cluster_name in known]
+        is_known = all(
+            one.cluster_name in known and now_ms - known[one.cluster_name].at_ms < UNREAD_AGAIN_MS for one in failing
+        )
+        return [] if not self.clusters and not back and is_known else failing + back
 
     @property
     def replica_count(self) -> int:
@@ -93,7 +109,12 @@ def plan_fleet(fleet: FleetSettings, ledger: Ledger, number: int) -> FleetPlan:
         if found.planned is not None:
             clusters.append(found.planned)
     unchanged = sum(found.is_unchanged for found in looked)
-    return FleetPlan(tuple(clusters), unchanged, failed)
+    looked_at = [
+        LookedAt(settings.name, found.cluster_id or settings.cluster_id, failed.get(settings.name))
+        for settings, found in zip(fleet.clusters, looked, strict=True)
+        if settings.name in failed or found.is_unchanged
+    ]
+    return FleetPlan(tuple(clusters), unchanged, failed, tuple(looked_at))
 
 
 @dataclass(frozen=True, slots=True)

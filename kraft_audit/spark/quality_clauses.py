@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from kraft_audit.spark.lake import Lake
-from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, STAGED
+from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, STAGED, Ledger
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS
 
@@ -58,14 +58,16 @@ def fleet_clauses(lake: Lake, closed: int, now_ms: int, fresh_hours: float) -> l
     }
     outcomes = f"""SELECT cluster_id, outcome FROM (
             SELECT cluster_id, outcome, row_number() OVER (PARTITION BY cluster_id ORDER BY plan DESC) AS place
-            FROM {PLANS.name} WHERE plan <= {closed} AND event = '{STAGED}' AND outcome IS NOT NULL
+            FROM {PLANS.name}
+            WHERE plan <= {closed} AND event = '{STAGED}' AND outcome IS NOT NULL AND summary IS NOT NULL
         ) WHERE place = 1"""  # noqa: S608
     failed = {
         row["cluster_id"]: float(row["outcome"] == FAILED) for row in lake.query(outcomes, PLANS.name).to_pylist()
     }
+    failed |= {one.cluster_name: 1.0 for one in Ledger(lake).unread().values() if not failed.get(one.cluster_id)}
     return [
         Clause("hours_since_news", "warning", f"news of every cluster within {fresh_hours:g} hours", ages, fresh_hours),
-        Clause("unread_clusters", "warning", "the last plan that tried could read the cluster", failed),
+        Clause("unread_clusters", "warning", "the last plan that tried could read the cluster, all of it", failed),
     ]
 
 

@@ -131,9 +131,10 @@ def _whole_calendar(lake: Lake) -> Clause:
 
 
 def _hours_behind(lake: Lake, table: Table, closed: int, now_ms: int) -> float:
-    """Since when a closed plan waits for this table."""
+    """Since when a closed plan that read anything waits for this table."""
     sql = f"""SELECT min(at_ms) AS since_ms FROM {PLANS.name}
-        WHERE event = '{CLOSED}' AND plan > {_merged(lake, table)} AND plan <= {closed}"""  # noqa: S608
+        WHERE event = '{CLOSED}' AND plan > {_merged(lake, table)} AND plan <= {closed}
+          AND plan IN (SELECT plan FROM {PLANS.name} WHERE {READ})"""  # noqa: S608
     since_ms = lake.query(sql, PLANS.name).column("since_ms")[0].as_py()
     return 0.0 if since_ms is None else round((now_ms - since_ms) / HOUR_MS, 2)
 

@@ -275,9 +275,9 @@ class RiskTables:
         """Bring both up to the newest closed plan; the tables that were touched."""
         closed = self.gold.ledger.status().closed
         touched = []
-        if self._lags(closed):
+        if self._lags(closed) and (changed := self._risk_changed(closed)).num_rows:
             self.gold.create(PARTITION_RISK)
-            self._update_risk(closed)
+            self._update_risk(closed, changed)
             touched.append(PARTITION_RISK.name)
             failpoint("after-risk")
         if self.gold.lake.exists(FINDINGS.name) and closed > 0:
@@ -295,9 +295,12 @@ class RiskTables:
         sql = COMPLIANCE_CHANGED.format(closed=closed)
         return self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
 
-    def _update_risk(self, closed: int) -> None:
+    def _risk_changed(self, closed: int) -> pa.Table:
+        """The clusters that plans read since: a plan may have read none, and only tell that it could not."""
         done = self.gold.merged_plan(PARTITION_RISK.name)
-        changed = self.gold.lake.query(RISK_CHANGED.format(done=done, closed=closed), PLANS.name)
+        return self.gold.lake.query(RISK_CHANGED.format(done=done, closed=closed), PLANS.name)
+
+    def _update_risk(self, closed: int, changed: pa.Table) -> None:
         self._rows("changed", changed)
         self._inputs(closed, changed, CAPTURES.name, PARTITION_CHANGES, BROKER_CHANGES)
         self._merge(PARTITION_RISK, RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX), changed, closed)

@@ -151,10 +151,15 @@ class Run:
         for one in planned.clusters:
             for line in unread_lines(one.plan.damages):
                 self.progress(Line(Step.PLAN, line, cluster=one.plan.name, level="warning"))
-        if not planned.clusters:
+        for looked in planned.looked_at:
+            if looked.failure is None:
+                # What the plan of another run could not reach, this one did.
+                self.result.unread.pop(looked.cluster_name, None)
+        looked_at = planned.news_of_looking(self.ledger.unread(), time.time_ns() // 1_000_000)
+        if not planned.clusters and not looked_at:
             self._tell(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters", started)
             return None
-        opened = self.ledger.open_plan(planned.clusters, self.key_id)
+        opened = self.ledger.open_plan(planned.clusters, self.key_id, looked_at, number)
         if not opened:
             self._tell(Step.PLAN, f"another run opened plan {number}", started)
             return 0
@@ -189,7 +194,7 @@ class Run:
 
     def _stage(self, number: int) -> None:
         started = time.monotonic()
-        manifest = self.stager(number)
+        manifest = self.stager(number) if self.ledger.planned(number) else Manifest((), ())
         failpoint("before-manifest")
         if self.ledger.record_staged(number, manifest):
             rows = sum(file.row_count for file in manifest.files)

@@ -46,7 +46,7 @@ class RunResult:
         """Why of each cluster: a path of it could not be reached, or the last plan that tried could not read it."""
         names = {**self.unreachable, **self.unread}
         told = ((self.unreachable.get(name), self.unread.get(name)) for name in names)
-        return {name: "; ".join(filter(None, why)) for name, why in zip(names, told, strict=True)}
+        return {name: "; ".join(dict.fromkeys(filter(None, why))) for name, why in zip(names, told, strict=True)}
 
     @property
     def exit_code(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ def test_a_cluster_of_which_nothing_was_read_does_not_pass(kraft_audit, never_st
 
 
 @pytest.mark.slow
-def test_no_control_held_of_a_cluster_of_which_nothing_was_read(kraft_audit, never_started: Path, tmp_path: Path) -> None:
+def test_no_control_held_of_a_cluster_of_which_nothing_was_read(
+    kraft_audit, never_started: Path, tmp_path: Path
+) -> None:
     from kraft_audit.report.cluster import cluster_view
     from kraft_audit.report.fleet import Fleet, fleet_view
 
@@ -52,3 +55,38 @@ def test_no_control_held_of_a_cluster_of_which_nothing_was_read(kraft_audit, nev
     assert "Nothing of the log of 1 cluster was read" in (site / "index.html").read_text()
     assert "Nothing is open" not in (site / "clusters" / f"{given.cluster_id}.html").read_text()
     assert "partition_count{" not in (site / "metrics.prom").read_text()
+
+
+@pytest.fixture
+def cut_short(samples: Path, tmp_path: Path) -> Path:
+    """An archive of three voters' disks of which a copy ended early."""
+    whole = tmp_path / "whole.tgz"
+    with tarfile.open(whole, "w:gz") as archive:
+        for node in sorted((samples / "divergence").glob("*/node-*"))[:4]:
+            archive.add(node, arcname=node.name)
+    cut = tmp_path / "cut.tgz"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    return cut
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["check", "voters", "quorum", "state", "timeline", "dump", "diverge", "partitions"])
+def test_a_cut_archive_is_told_once_by_every_command_that_reads(kraft_audit, cut_short: Path, command: str) -> None:
+    ended = kraft_audit(command, cut_short)
+    size = cut_short.stat().st_size
+    told = [line for line in ended.error_lines if "cut short" in line]
+    assert told[0].startswith(f"kraft-audit: {cut_short}: the archive is cut short at byte {size}: replicas may be ")
+    assert len(told) == 1
+
+
+@pytest.mark.slow
+def test_the_rules_do_not_call_a_cut_archive_sound(kraft_audit, cut_short: Path) -> None:
+    from kraft_audit.report.cluster import cluster_view
+
+    rows = json.loads(kraft_audit("check", cut_short, "--rule", "KQ008", "-o", "json").out)
+    assert {row["status"] for row in rows} == {"undecided"}
+    assert f"cut.tgz at byte {cut_short.stat().st_size}" in {row["subject"] for row in rows}
+    (given,) = path_source(cut_short).clusters()
+    (integrity,) = [one for one in cluster_view(given).controls if one.name == "log integrity"]
+    assert integrity.status != "held"
+    assert "KQ008" in integrity.undecided_by
