@@ -10,6 +10,7 @@ from typing import Any, Final
 from kraft_audit.report.exposure import Exposure, cluster_exposure
 from kraft_audit.report.ledger import PartitionLedger, partitions_at_risk
 from kraft_audit.report.source import ClusterInput, Row, state_of
+from kraft_audit.rules.advice import Advice, distinct_advice
 from kraft_audit.rules.canonical import newest_watermark
 from kraft_audit.rules.controls import CONTROL_OF, CONTROLS
 from kraft_audit.rules.features import feature_level
@@ -22,13 +23,17 @@ SEVERITIES: Final = tuple(severity.value for severity in sorted(Severity, key=la
 RANK: Final = {severity.value: severity.rank for severity in Severity}
 SUBJECTS_SHOWN: Final = 60
 """Findings of one rule that a page lists; all of them stand in findings.csv."""
+ADVICE_SHOWN: Final = 8
 EPOCHS_SHOWN: Final = 100
 SETS_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class RuleGroup:
-    """Findings of one rule, severity and state, the oldest first; `count` may exceed those listed."""
+    """Findings of one rule, severity and state, the oldest first; `count` may exceed those listed.
+
+    `advice` is what to do, what most of all of them need first; `advised_otherwise` counts whom none of it is for.
+    """
 
     rule: str
     name: str
@@ -37,6 +42,8 @@ class RuleGroup:
     count: int
     since_ms: int | None
     findings: tuple[Row, ...]
+    advice: tuple[Advice, ...]
+    advised_otherwise: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +168,17 @@ def _groups(findings: Sequence[Row]) -> tuple[RuleGroup, ...]:
 def _group(severity: str, rule: str, group: list[Row]) -> RuleGroup:
     ordered = sorted(group, key=lambda f: (f["from_ms"] is None, f["from_ms"] or 0, f["subject"]))
     first = ordered[0]
+    advice = distinct_advice((one["subject"], one["what_to_do"]) for one in ordered)
     return RuleGroup(
-        rule, first["name"], severity, first["why"], len(ordered), first["from_ms"], tuple(ordered[:SUBJECTS_SHOWN])
+        rule,
+        first["name"],
+        severity,
+        first["why"],
+        len(ordered),
+        first["from_ms"],
+        tuple(ordered[:SUBJECTS_SHOWN]),
+        tuple(advice[:ADVICE_SHOWN]),
+        sum(len(one.subjects) for one in advice[ADVICE_SHOWN:]),
     )
 
 

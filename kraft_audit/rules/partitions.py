@@ -12,6 +12,7 @@ from kraft_audit.rules.model import Case, DeferredEvidence, Evidence, Scope, Sev
 from kraft_audit.rules.node_lists import Mask, differs, exceeds, rows_with, shares, union_sizes
 from kraft_audit.rules.operations import operation_ends
 from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
+from kraft_audit.rules.recovery import any_of, unclean_election_enabled
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.told_partitions import ToldPartitions
@@ -160,12 +161,7 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if episode.end is not None:
             return summary, "it is over: find out which brokers were away at once, and why"
         if isr or elr:
-            names = "; ".join(status_text(history, broker) for broker in (isr or elr))
-            first = f"broker {last_known[0]}, which led last," if last_known else f"one of {isr or elr}"
-            return summary, (
-                f"bring {first} back first: a member that stopped cleanly leads without loss, one that crashed leaves "
-                f"the ELR when it registers ({names})"
-            )
+            return summary, _bring_back_first(history, states, row, isr or elr, last_known)
         if last_known:
             return summary, (
                 f"nobody is eligible: broker {last_known[0]} was the last leader and is elected when it returns, "
@@ -174,6 +170,24 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         return summary, "nobody is eligible and no last leader is known: recover-plan shows what each choice costs"
 
     yield from _cases(states, states.in_order(states.told.exists & (states.told.leader == -1)), describe)
+
+
+def _bring_back_first(
+    history: ClusterHistory, states: PartitionStates, row: int, eligible: Sequence[int], last_known: Sequence[int]
+) -> str:
+    """Who may lead without loss. Where unclean election is on, any other replica that is live first leads instead."""
+    leads = bool(last_known) and last_known[0] in eligible
+    wanted = last_known[:1] if leads else eligible
+    first = f"broker {any_of(wanted)}" + (", which led last," if leads else "")
+    names = "; ".join(status_text(history, broker) for broker in wanted)
+    others = [broker for broker in states.nodes("replicas", row) if broker not in eligible]
+    when_back = "first"
+    if others and unclean_election_enabled(history, states.topic(row)):
+        when_back = f"before {any_of(others)}, as unclean election is on and whoever is live first leads"
+    return (
+        f"bring {first} back {when_back}: a member that stopped cleanly leads without loss, one that crashed leaves "
+        f"the ELR when it registers ({names})"
+    )
 
 
 @rule("KP005", "under-min-isr", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))

@@ -7,7 +7,7 @@ shipped: KIP-966, unclean recovery, `Balanced` (wait for the last known ELR and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,7 @@ ReplicaLogs = Mapping[tuple[str, int], tuple[ReplicaLog, ...]]
 class Choice:
     """What one strategy does: who leads (None: it waits), what is waited for, what is lost; None where unknown.
 
+    Any of `waits_for` that is back ends the waiting; `bring_first` are those of them to bring back before the others.
     `lost_records` were below a captured high watermark, so consumers may have read them. `lost_records_max` counts all
     that another captured log holds and the chosen one lacks; what only uncaptured disks hold is in neither.
     """
@@ -54,6 +55,7 @@ class Choice:
     text: str
     lost_records: int | None = None
     lost_records_max: int | None = None
+    bring_first: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +118,20 @@ def _is_up(history: ClusterHistory, broker: int) -> bool:
 
 def unclean_election_enabled(history: ClusterHistory, topic: str) -> bool:
     """unclean.leader.election.enable in effect: of the topic, else of all brokers, else the static default."""
-    newest: dict[tuple[str, str], str | None] = {}
-    for row in sorted(history.rows("config_changes"), key=lambda row: row["from_offset"]):
-        if row["name"] == UNCLEAN_ELECTION:
-            newest[row["resource_type"], row["resource_name"]] = row["value"] if row["exists"] else None
+    newest = history.known("unclean election", lambda: _unclean_election_writes(history))
     value = (
         newest.get(("TOPIC", topic)) or newest.get(("BROKER", "")) or history.defaults.get(UNCLEAN_ELECTION, "false")
     )
     return value.strip().lower() == "true"
+
+
+def _unclean_election_writes(history: ClusterHistory) -> dict[tuple[str, str], str | None]:
+    """The newest value of the config by (resource type, resource name); None where it was deleted."""
+    newest: dict[tuple[str, str], str | None] = {}
+    for row in sorted(history.rows("config_changes"), key=lambda row: row["from_offset"]):
+        if row["name"] == UNCLEAN_ELECTION:
+            newest[row["resource_type"], row["resource_name"]] = row["value"] if row["exists"] else None
+    return newest
 
 
 def _shipped(
@@ -148,11 +156,34 @@ def _shipped(
         if lists["elr"]:
             text += f"; gives up ELR {list(lists['elr'])}"
         return Choice(chosen, (), text, *_lost(chosen, known))
-    if eligible:
-        return Choice(None, eligible, f"waits until {_one_of(eligible)} is back, without loss if it was clean")
-    if has_elr and len(last) == 1:
-        return Choice(None, last, f"waits for broker {last[0]}, the last known leader, and elects it as it is")
+    heir = last[0] if has_elr and len(last) == 1 and last[0] in lists["replicas"] else None
+    able = tuple(broker for broker in eligible if broker in lists["replicas"])
+    if is_unclean:
+        return _whoever_is_live_first(lists["replicas"], able, heir)
+    if able:
+        text = f"waits until {_one_of(able)} is back, without loss if it was clean"
+        if heir is not None and not lists["isr"]:
+            each = "it" if len(able) == 1 else "each of them"
+            text += f"; if {each} crashed, elects broker {heir}, the last known leader, once back, with possible loss"
+        return Choice(None, able, text)
+    if heir is not None and not eligible:
+        return Choice(None, last, f"waits for broker {heir}, the last known leader, and elects it as it is")
     return Choice(None, lists["replicas"], "waits for an operator: nobody is eligible and no last leader is known")
+
+
+def _whoever_is_live_first(replicas: tuple[int, ...], able: tuple[int, ...], heir: int | None) -> Choice:
+    """Unclean election on, no replica up: whoever is unfenced first leads, with ISR and ELR given up unless it is a
+    member that stopped cleanly; one that crashed has left them when it registered.
+    """
+    first = tuple(broker for broker in replicas if broker in (able or (heir,)))
+    first = tuple(sorted(first, key=lambda broker: broker != heir))
+    others = [broker for broker in replicas if broker not in first]
+    text = "elects whichever replica is live first, with possible loss, as unclean election is on"
+    if first:
+        back = f"bring broker {any_of(first)} back"
+        text += f"; {back} before {any_of(others)}" if others else f"; {back}"
+        text += ": without loss if it was clean" if able else ", which led last"
+    return Choice(None, replicas, text, bring_first=first)
 
 
 def _balanced(lists: Mapping[str, tuple[int, ...]], up: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> Choice:
@@ -198,6 +229,12 @@ def _why_it(up: tuple[int, ...]) -> str:
 
 def _one_of(brokers: tuple[int, ...]) -> str:
     return f"broker {brokers[0]}" if len(brokers) == 1 else f"one of {list(brokers)}"
+
+
+def any_of(brokers: Sequence[int]) -> str:
+    """Some brokers of which one is enough: `11, 12 or 13`."""
+    *most, last = map(str, brokers)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _longest(brokers: tuple[int, ...], known: Mapping[int, ReplicaLog]) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from kraft_audit.rules.advice import distinct_advice
 from kraft_audit.rules.canonical import newest_watermark
 from kraft_audit.rules.features import feature_level
 from kraft_audit.rules.history import ClusterHistory
@@ -21,6 +22,8 @@ RULES_ON_A_LINE: Final = 10
 NAMES_SHOWN: Final = 8
 NAMES_MAX: Final = 12
 """Subjects of a rule that are not listed: so many are named in one line, and all of them where they are few."""
+ADVICE_SHOWN: Final = 4
+"""So many things to do are told of one rule, unless everything was asked for."""
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     1: "3.0-IV1",
     2: "3.1-IV0",
@@ -135,8 +138,25 @@ def _group_lines(group: Sequence[Finding], history: ClusterHistory, in_full: boo
     if len(listed) < len(group):
         yield Line(f"{INDENT}{_others(group, listed)}   --rule {first.rule}")
     yield Line(f"    why   {_first_sentence(first.why)}")
-    yield Line(f"    do    {(now or list(group))[0].what_to_do}")
+    yield from _advice_lines(now or group, in_full)
     yield Line("")
+
+
+def _advice_lines(findings: Sequence[Finding], in_full: bool) -> Iterator[Line]:
+    """What to do, a line each: partitions of one rule may need different brokers back."""
+    found = distinct_advice((finding.subject, finding.what_to_do) for finding in findings)
+    if len(found) == 1:
+        yield Line(f"    do    {found[0].text}")
+        return
+    shown = found if in_full else found[:ADVICE_SHOWN]
+    for one in shown:
+        count = len(one.subjects)
+        yield Line(f"    do    {count} {_noun(findings[0], count)} ({one.names}): {one.text}")
+    rest = found[len(shown) :]
+    if rest:
+        count = sum(len(one.subjects) for one in rest)
+        noun = _noun(findings[0], count)
+        yield Line(f"    do    {count} more {noun} need{'s' * (count == 1)} something else: --rule {findings[0].rule}")
 
 
 def _others(group: Sequence[Finding], listed: Sequence[Finding]) -> str:

@@ -155,6 +155,16 @@ def test_a_cluster_page_tells_what_check_tells(site: Path, last_replica: Cluster
     assert "to offset 189 of 189, by 1 of 1 voters captured" in text
 
 
+def test_a_page_tells_every_advice_and_whom_it_is_for(samples: Path, tmp_path: Path) -> None:
+    """Seven of sixteen partitions without a leader wait for another broker than the rest."""
+    (given,) = path_source(samples / "elr").clusters()
+    write_site(GivenSource([given]), tmp_path / "site")
+    text = re.sub(r"\s+", " ", Page((tmp_path / "site" / page_of(given.cluster_id)).read_text()).text)
+    assert "8: elr-a-0 elr-a-1 elr-b-1 elr-c-0 … bring broker 11, which led last, back first" in text
+    assert "7: elr-4-0 elr-a-2 elr-b-0 elr-c-1 … bring broker 14, which led last, back first" in text
+    assert "1: elr-u-0 bring broker 11, which led last, back before 12" in text
+
+
 def test_every_rule_has_a_page(site: Path) -> None:
     assert {file.stem for file in (site / "rules").iterdir()} == {"index", *rules()}
 

@@ -363,4 +363,23 @@ def test_kp002_names_who_must_come_back_first(build: HistoryBuilder) -> None:
     build.broker(13, at=19, fenced=True)
     (finding,) = build.raised("KP002")
     assert finding.what_to_do.startswith("bring broker 13, which led last, back first")
-    assert finding.what_to_do.endswith("(broker 12 up; broker 13 fenced)")
+    assert finding.what_to_do.endswith("(broker 13 fenced)")
+
+
+@pytest.mark.parametrize(
+    ("elr", "is_unclean", "begins"),
+    [
+        # The last leader came back uncleanly: only who is left in the ELR is eligible.
+        ([12], False, "bring broker 12 back first"),
+        ([11, 12], False, "bring broker 11 or 12 back first"),
+        ([12, 13], True, "bring broker 13, which led last, back before 11, as unclean election is on"),
+        ([11, 12, 13], True, "bring broker 13, which led last, back first"),
+    ],
+)
+def test_who_must_come_back_first_is_eligible_and_before_whom(
+    build: HistoryBuilder, elr: list[int], is_unclean: bool, begins: str
+) -> None:
+    build.config("TOPIC", "t", "unclean.leader.election.enable", "true" if is_unclean else "false", 15)
+    build.partition("t-0", 10).partition("t-0", 20, isr=[], elr=elr, last_known_elr=[13], leader=-1)
+    (finding,) = build.raised("KP002")
+    assert finding.what_to_do.startswith(f"{begins}{'' if 'as un' in begins else ':'}")

@@ -63,6 +63,37 @@ def test_what_is_over_counts_a_subject_once_and_its_episodes_beside_it(build: Hi
     assert [line for line in lines if "KP001" in line][:1] == [head]
 
 
+def _offline(build: HistoryBuilder, last_leaders: list[int]) -> list[str]:
+    """What KP002 says to do of partitions t-0, t-1, … that wait each for its last leader."""
+    build.brokers(*range(11, 20))
+    for number, leader in enumerate(last_leaders):
+        name = f"t-{number}"
+        build.partition(name, 10).partition(name, 20, isr=[], elr=[leader], last_known_elr=[leader], leader=-1)
+    history = build.history()
+    return [
+        line.text.partition(", which led last,")[0]
+        for line in check_lines(history, check(history, only=["KP002"]), path="x")
+        if line.text.startswith("    do ")
+    ]
+
+
+def test_partitions_that_need_different_brokers_back_are_told_apart(build: HistoryBuilder) -> None:
+    assert _offline(build, [14, 11, 11, 14, 11, 11, 11]) == [
+        "    do    5 partitions (t-1 t-2 t-4 t-5 …): bring broker 11",
+        "    do    2 partitions (t-0 t-3): bring broker 14",
+    ]
+
+
+def test_one_advice_for_all_names_nobody(build: HistoryBuilder) -> None:
+    assert _offline(build, [11, 11]) == ["    do    bring broker 11"]
+
+
+def test_the_lines_of_advice_are_bounded(build: HistoryBuilder) -> None:
+    told = _offline(build, [11, 11, 12, 13, 14, 15, 16])
+    assert told[0] == "    do    2 partitions (t-0 t-1): bring broker 11"
+    assert (len(told), told[-1]) == (5, "    do    2 more partitions need something else: --rule KP002")
+
+
 def test_where_states_begin_is_said(build: HistoryBuilder) -> None:
     """A cleaned log begins with a snapshot: what came before is not judged."""
     history = _incident(build).history()
