@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from kraft_audit.table_layout import layout
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -28,6 +30,7 @@ Row = Mapping[str, Any]
 SAMPLED_ROWS: Final = 200
 """A table's widths follow its first rows, so that it starts to print before the last row is known."""
 CELL_CHARACTERS_MAX: Final = 60
+"""A longer cell takes the room that it needs, and does not widen the cells above and below."""
 ROOM_MIN: Final = 60
 """A narrower terminal breaks lines by itself."""
 LAST_TIME_MS: Final = 253_402_300_800_000
@@ -277,11 +280,17 @@ class Output:
             for place, column in enumerate(columns)
         ]
         room = shutil.get_terminal_size().columns if self.is_terminal else None
-        self.title(_laid_out([column.title for column in columns], columns, widths, room))
+        laid_out = layout(widths, [column.is_number for column in columns], room)
+        for line in laid_out.lines([column.title for column in columns]):
+            self.title(line)
         for cells in sample:
-            self.line(_laid_out(cells, columns, widths, room))
+            self._lines(laid_out.lines(cells))
         for row in rows:
-            self.line(_laid_out(_cells(row, columns), columns, widths, room))
+            self._lines(laid_out.lines(_cells(row, columns)))
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.line(line)
 
 
 def _limit(column: Column) -> int:
@@ -290,13 +299,3 @@ def _limit(column: Column) -> int:
 
 def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
     return [to_cell(row.get(column.name)) for column in columns]
-
-
-def _laid_out(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], room: int | None) -> str:
-    parts = []
-    for cell, column, width in zip(cells, columns, widths, strict=True):
-        if len(cell) > _limit(column):
-            cell = cell[: _limit(column) - 1] + "…"
-        parts.append(cell.rjust(width) if column.is_number else cell.ljust(width))
-    line = "  ".join(parts).rstrip()
-    return line if room is None or len(line) <= room else line[: room - 1] + "…"

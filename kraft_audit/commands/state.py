@@ -50,7 +50,7 @@ FIRST_FOR_PEOPLE: Final = {
         *("leader_epoch", "partition_epoch", "leader_recovery_state", "adding_replicas", "removing_replicas"),
     ),
 }
-"""What a terminal, which cuts lines at its width, must show; the rest follows as the table has it."""
+"""What people look for first; the rest follows as the table has it."""
 
 
 class Part(enum.StrEnum):

@@ -92,12 +92,65 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
     assert not Output(stream=Terminal()).has_color
 
 
-def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setenv("NO_COLOR", "1")
+def on_terminal(columns: int, rows: list[dict[str, object]], of: list[Column], patch: pytest.MonkeyPatch) -> list[str]:
+    patch.setenv("COLUMNS", str(columns))
+    patch.setenv("NO_COLOR", "1")
     stream = Terminal()
-    Output(stream=stream).rows([{"name": "n" * 50, "count": 1}], COLUMNS)
-    assert [len(line) for line in stream.getvalue().splitlines()] == [20, 20]
+    Output(stream=stream).rows(rows, of)
+    return stream.getvalue().splitlines()
+
+
+def test_a_table_fits_the_terminal_and_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_terminal(20, [{"name": "n" * 50, "count": 123456}], COLUMNS, monkeypatch)
+    assert lines == ["name", "     count", "n" * 20, "n" * 20, "n" * 10, "    123456"]
+
+
+def test_a_table_with_room_has_a_line_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_terminal(80, [{"name": "n", "count": 1}], COLUMNS, monkeypatch) == ["name  count", "n         1"]
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 10**18) | st.text("ab ,7[]", max_size=90), min_size=4, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(24, 120),
+)
+def test_every_number_is_whole_and_every_line_fits(values: list[list[object]], room: int) -> None:
+    columns = [Column(str(n), f"c{n}", is_number=isinstance(value, int)) for n, value in enumerate(values[0])]
+    rows = [{str(n): value for n, value in enumerate(row)} for row in values]
+    rows = [row for row in rows if all(isinstance(row[c.name], int) == c.is_number for c in columns)]
+    with pytest.MonkeyPatch.context() as patch:
+        lines = on_terminal(room, rows, columns, patch)
+    assert all(len(line) <= room for line in lines)
+    words = " ".join(lines).split()
+    assert all(str(value) in words for row in rows for value in row.values() if isinstance(value, int))
+    told = "".join(str(value) for row in rows for value in row.values()) + "".join(c.title for c in columns)
+    assert sorted("".join(lines).replace(" ", "")) == sorted(told.replace(" ", ""))
+
+
+def test_a_long_text_is_folded_beside_short_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [Column("offset", "offset", is_number=True), Column("told", "event", is_wide=True)]
+    lines = on_terminal(50, [{"offset": 188, "told": "partitions fenced " * 4}], columns, monkeypatch)
+    assert lines == [
+        "offset  event",
+        "   188  partitions fenced partitions fenced",
+        "        partitions fenced partitions fenced",
+    ]
+
+
+def test_a_list_of_ids_is_parted_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = list(range(1000, 1012))
+    lines = on_terminal(32, [{"ids": ids}], [Column("ids", "ids")], monkeypatch)
+    assert "".join(lines[1:]) == json.dumps(ids, separators=(",", ":"))
+    assert all(line.endswith((",", "]")) for line in lines[1:])
+
+
+def test_nothing_is_cut_in_a_pipe() -> None:
+    stream = io.StringIO()
+    Output(stream=stream).rows([{"name": "n" * 5_000, "count": 1}], COLUMNS)
+    assert stream.getvalue().splitlines()[1] == f"{'n' * 5_000}      1"
 
 
 def test_times() -> None:
