@@ -18,9 +18,13 @@ def whatif_lines(found: WhatIf, smallest: SmallestLoss, *, in_full: bool = False
     yield f"if {noun} {lost} crashed uncleanly now, of {found.partition_count} partitions"
     if found.unknown_brokers:
         yield f"  not registered: {' '.join(map(str, found.unknown_brokers))}"
+    if found.fenced_brokers:
+        are = "is" if len(found.fenced_brokers) == 1 else "are"
+        yield f"  {' '.join(map(str, found.fenced_brokers))} {are} fenced already"
     yield f"  {found.loss_count} lose acknowledged records unless the disks come back whole"
-    yield f"  {found.offline_count} go offline"
-    yield f"  {found.under_min_isr_count} fall under min ISR: acks=all producers are refused"
+    yield f"  {found.offline_count} go offline{_already(found.already_offline_count)}"
+    refused = "acks=all producers are refused"
+    yield f"  {found.under_min_isr_count} fall under min ISR{_already(found.already_under_min_isr_count)}: {refused}"
     outcomes = found.outcomes if in_full else found.outcomes[:LISTED]
     width = max((len(_name(outcome)) for outcome in outcomes), default=0)
     for outcome in outcomes:
@@ -28,6 +32,10 @@ def whatif_lines(found: WhatIf, smallest: SmallestLoss, *, in_full: bool = False
     if len(outcomes) < len(found.outcomes):
         yield f"    {len(found.outcomes) - len(outcomes)} more"
     yield smallest_line(smallest)
+
+
+def _already(count: int) -> str:
+    return f", {count} more {'is' if count == 1 else 'are'} already" if count else ""
 
 
 def smallest_line(smallest: SmallestLoss) -> str:

@@ -44,12 +44,19 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The outcome for a cluster: only partitions that something happens to are listed."""
+    """The outcome for a cluster: only partitions that something happens to are listed.
+
+    What is so already, whatever crashes, stands beside it: `fenced_brokers` are those of the lost ones that are away,
+    the counts are of all partitions.
+    """
 
     lost_brokers: tuple[int, ...]
     unknown_brokers: tuple[int, ...]
     partition_count: int
     outcomes: tuple[PartitionOutcome, ...]
+    fenced_brokers: tuple[int, ...] = ()
+    already_offline_count: int = 0
+    already_under_min_isr_count: int = 0
 
     @property
     def offline_count(self) -> int:
@@ -74,7 +81,7 @@ def lose(history: ClusterHistory, brokers: Iterable[int]) -> WhatIf:
     states = partition_states(history)
     told = states.told
     lost = tuple(sorted(set(brokers)))
-    registered = {broker for broker, known in broker_states(history).items() if known.newest["exists"]}
+    registered = {broker: known.newest for broker, known in broker_states(history).items() if known.newest["exists"]}
     current = states.is_last & states.exists
     touched = current & (
         states.in_order(holders(told.lists["isr"], lost) | holders(told.lists["elr"], lost))
@@ -84,7 +91,16 @@ def lose(history: ClusterHistory, brokers: Iterable[int]) -> WhatIf:
     outcomes = [_outcome(history, states, row, frozenset(lost), has_elr) for row in np.flatnonzero(touched).tolist()]
     happens = [o for o in outcomes if o.goes_offline or o.loses_data or o.falls_under_min_isr]
     happens.sort(key=lambda o: (not o.loses_data, not o.goes_offline, o.topic, o.partition))
-    return WhatIf(lost, tuple(b for b in lost if b not in registered), int(current.sum()), tuple(happens))
+    under_min_isr = states.in_order(told.size("isr") < told.effective_min_isr)
+    return WhatIf(
+        lost,
+        tuple(broker for broker in lost if broker not in registered),
+        int(current.sum()),
+        tuple(happens),
+        tuple(broker for broker in lost if broker in registered and registered[broker]["fenced"]),
+        int((current & (states.leader == -1)).sum()),
+        int((current & under_min_isr).sum()),
+    )
 
 
 def _outcome(

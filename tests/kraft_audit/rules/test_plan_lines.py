@@ -18,9 +18,25 @@ def test_whatif(build: HistoryBuilder) -> None:
         "  not registered: 99",
         "  1 lose acknowledged records unless the disks come back whole",
         "  1 go offline",
-        "  0 fall under min ISR: acks=all producers are refused",
+        "  0 fall under min ISR, 1 more is already: acks=all producers are refused",
         "    t-0   loses data, offline   ISR [13]  ELR [] → ISR []  ELR [13], leader -1",
         "the smallest crash that loses data: broker 13 (1 partition, such as t-0)",
+    ]
+
+
+def test_whatif_tells_what_is_so_already(build: HistoryBuilder) -> None:
+    build.three_nodes().feature("eligible.leader.replicas.version", 1).broker(11).broker(12, fenced=True)
+    build.broker(13, fenced=True)
+    build.partition("t-0", 10, isr=[], elr=[12, 13], leader=-1).partition("t-1", 11, isr=[11], elr=[13], leader=11)
+    build.partition("t-2", 12, isr=[11, 12], leader=11).partition("t-3", 13, isr=[], leader=-1, exists=False)
+    found = lose(build.history(), [11, 13])
+    assert (found.fenced_brokers, found.already_offline_count, found.already_under_min_isr_count) == ((13,), 1, 2)
+    assert list(whatif_lines(found, smallest_loss(build.history())))[:5] == [
+        "if brokers 11 13 crashed uncleanly now, of 3 partitions",
+        "  13 is fenced already",
+        "  1 lose acknowledged records unless the disks come back whole",
+        "  2 go offline, 1 more is already",
+        "  1 fall under min ISR, 2 more are already: acks=all producers are refused",
     ]
 
 
