@@ -17,7 +17,7 @@ from kraft_codec.uuids import uuid_text
 from tests.hostile.harms import HARMS
 from tests.kraft_audit.analyze.conftest import Log, write_node
 
-GOOD = int(os.environ.get("KRAFT_AUDIT_GOOD_CLUSTERS", "999"))
+GOOD = int(os.environ.get("KRAFT_AUDIT_GOOD_CLUSTERS", "499"))
 TOPICS = 20
 LEFT_OUT = {"many_files", "zeros", "archive_bomb", "restless"}
 """Files beside the log, which planning meets, and a log that does not stand still: tested where one cluster is read."""
@@ -54,6 +54,7 @@ def hostile_clusters(folder: Path) -> dict[str, list[Path | str]]:
 
 
 @pytest.mark.ci
+@pytest.mark.timeout(1200)
 def test_hostile_logs_among_good_ones(
     tmp_path: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
     rows_of: Callable[..., list[str]],
