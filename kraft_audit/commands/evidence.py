@@ -11,6 +11,7 @@ import typer
 
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption
 from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, complain
+from kraft_audit.commands.histories import say_unread
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_audit.output import Output
 from kraft_codec.errors import InputError
@@ -36,6 +37,8 @@ def evidence(
 ) -> int:
     """Write an evidence pack: findings, the records and batch headers behind them, redacted, with a hash of every file.
 
+    The manifest also holds the SHA-256 of each file that was read, and of the archive where PATH is one.
+
     With --verify: exit code 1 where a pack is not as its manifest says.
 
     \b
@@ -53,10 +56,13 @@ def evidence(
     from importlib.metadata import version
 
     from kraft_audit.rules.evidence import write_pack
+    from kraft_audit.rules.evidence_source import archive_source
 
     clusters = _gathered(path, capture, default, dialect)
+    made_at_ms = time.time_ns() // 1_000_000
+    archive = archive_source(path)
     try:
-        digest = write_pack(out, clusters, tool_version=version("kraft-audit"), made_at_ms=time.time_ns() // 1_000_000)
+        digest = write_pack(out, clusters, tool_version=version("kraft-audit"), made_at_ms=made_at_ms, archive=archive)
     except OSError as problem:
         raise InputError(str(out), f"cannot be written: {problem.strerror}") from None
     Output().text(f"{out}: {sum(len(one.records) for one in clusters)} records; sha256 of its manifest {digest}")
@@ -72,6 +78,7 @@ def _gathered(path: str, capture: str | None, defaults: list[str] | None, dialec
     with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
         for plan in found.plans:
             history = read_history(plan, open_storage=found.open_storage, redactor=redactor(key))
+            say_unread(path, history)
             findings = list(registry.check(history))
             clusters.append(gather(plan, history, findings, open_storage=found.open_storage, redactor=redactor(key)))
     return clusters

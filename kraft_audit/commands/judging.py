@@ -22,7 +22,9 @@ SettingsFile = Annotated[
 ]
 WaiversFile = Annotated[
     Path | None,
-    typer.Option("--waivers", metavar="FILE", show_default=False, help="Accepted findings, until a day."),
+    typer.Option(
+        "--waivers", metavar="FILE", show_default=False, help="Accepted findings: a file as conf/waivers.example.yaml."
+    ),
 ]
 
 

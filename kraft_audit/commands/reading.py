@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from kraft_codec.random_access import Storage
     from kraft_codec.redaction import Redactor
 
+IS_A_LAKE: Final = (
+    "a lake, not log dirs: its findings are in `kraft-audit report LAKE -o DIR` and `kraft-audit tables LAKE`"
+)
 KEY_VARIABLE: Final = "KRAFT_AUDIT_REDACTION_KEY_FILE"
 
 
@@ -61,7 +64,12 @@ def opened(
             return nullcontext(storage)  # an archive is unpacked once
 
         now_ms = time.time_ns() // 1_000_000
-        plans = plan_path(path, open_storage=kept, captured_at_ms=now_ms, dialect=dialect, capture=capture)
+        try:
+            plans = plan_path(path, open_storage=kept, captured_at_ms=now_ms, dialect=dialect, capture=capture)
+        except InputError:
+            if looks_like_a_lake(path):
+                raise InputError(path, IS_A_LAKE) from None
+            raise
         plans = [plan for plan in (_narrowed(plan, node_ids, file) for plan in plans) if plan.replicas]
         plans = [replace(plan, defaults=static) for plan in plans]
         if not plans:
@@ -71,6 +79,11 @@ def opened(
         for line in unread_lines(damage for plan in plans for damage in plan.damages):
             complain(line)
         yield Input(path, storage, plans)
+
+
+def looks_like_a_lake(path: str) -> bool:
+    """Whether a local folder has the ledger of a lake."""
+    return (Path(path) / "plans" / "_delta_log").is_dir()
 
 
 def static_defaults(given: list[str] | None) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,7 @@ from kraft_audit.commands.arguments import Capture, Defaults, DialectOption
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.histories import histories
 from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
+from kraft_audit.commands.reading import looks_like_a_lake
 from kraft_audit.output import Output
 from kraft_codec.schemas import Dialect
 
@@ -36,7 +37,13 @@ def report(
     ],
     out: Annotated[
         FilePath,
-        typer.Option("--out", "-o", metavar="DIR", show_default=False, help="html: a folder. The others: a new file."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            show_default=False,
+            help="html: a folder. The others: a file, replaced whole where there is one.",
+        ),
     ],
     format_: Annotated[ReportFormat, typer.Option("--format", help="Pages, or a file for other programs.")] = (
         ReportFormat.HTML
@@ -50,7 +57,8 @@ def report(
     """Write a report: a static site that needs no server, or findings and figures as one file.
 
     Of a lake it tells what the last closed plan left there, with the version of every table; of a PATH what check
-    finds, without Spark. A folder is written over only where an earlier report lies.
+    finds, without Spark. A folder is written over only where an earlier report lies; a file is replaced, as collectors
+    read it at any moment. Where nothing can be read nothing is left, and an earlier report stays as it was.
 
     \b
     Examples:
@@ -104,16 +112,12 @@ def _source(
                     "--dialect are for log dirs"
                 )
             return LakeSource(source)
-    elif _looks_like_a_lake(source):
+    elif looks_like_a_lake(source):
         raise UsageError("a report of a lake needs deltalake: pip install 'kraft-audit[spark]'")
     from kraft_audit.report.path_source import PathSource
 
     found = histories(source, dialect=dialect, capture=capture, defaults=default)
     return PathSource(source, found, thresholds_of(settings), waivers_of(waivers))
-
-
-def _looks_like_a_lake(source: str) -> bool:
-    return (FilePath(source) / "plans" / "_delta_log").is_dir()
 
 
 def _check_target(source: str, out: FilePath) -> None:

@@ -22,10 +22,9 @@ from kraft_audit.report.exposure import DAY_MS
 from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
 from kraft_audit.settings import absolute
-from kraft_audit.spark.lake import DeltaLake, sql_text
+from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.views import query_of
-from kraft_codec.errors import InputError
 from kraft_codec.tables import PLANS
 
 HISTORY: Final = (
@@ -44,8 +43,7 @@ class LakeSource:
 
     def __init__(self, path: str) -> None:
         self._lake = DeltaLake(absolute(path, Path.cwd()))
-        if not self._lake.exists(PLANS.name):
-            raise InputError(path, "no lake: it has no table `plans`")
+        require_lake(self._lake)
         ledger = Ledger(self._lake)
         self._plan = ledger.status().closed
         self._not_read = tuple(NotRead(name, one.failure or "", one.at_ms) for name, one in ledger.unread().items())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft_audit.report.exports import write_csv, write_parquet
+from kraft_audit.report.folders import created_folders
 from kraft_audit.report.openmetrics import openmetrics
 from kraft_audit.report.source import ClusterInput, Source
 from kraft_codec.errors import InputError
@@ -18,8 +19,10 @@ def write_file(source: Source, format_: str, out: Path) -> int:
     if out.is_dir():
         raise InputError(str(out), "is a folder; a file is needed")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
+        with (
+            created_folders(out.parent),
+            tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder,
+        ):
             whole = Path(folder) / out.name
             count = WRITERS[format_](source, whole)
             whole.replace(out)

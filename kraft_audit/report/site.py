@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -25,7 +27,8 @@ from kraft_audit.output import neutral
 from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
 from kraft_audit.report.exports import CsvFile
 from kraft_audit.report.exposure import LAST_TIME_MS
-from kraft_audit.report.fleet import Fleet, fleet_view
+from kraft_audit.report.fleet import ClusterLine, Fleet, fleet_view
+from kraft_audit.report.folders import created_folders
 from kraft_audit.report.openmetrics import Metrics
 from kraft_audit.report.plots import epoch_marks, interval_marks, voter_columns
 from kraft_audit.report.source import AsOf, Source
@@ -36,6 +39,7 @@ from kraft_codec.errors import InputError
 
 MARK: Final = ".kraft-audit-report"
 """A file of this name says that a folder is ours to write over."""
+UNFINISHED: Final = ".unfinished-"
 TEXT_CHARACTERS_MAX: Final = 4000
 """A longer text is cut on a page; findings.csv has it whole."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -150,18 +154,31 @@ def environment() -> Environment:
 
 
 def write_site(source: Source, folder: Path) -> Written:
-    """Write the site into a folder that is new, empty, or an earlier report. Raises InputError."""
-    _claim(folder)
-    site = _Site(folder, source.as_of())
+    """Write the site into a folder that is new, empty, or an earlier report. Raises InputError.
+
+    The site is made whole beside its place, then put there: one that fails leaves nothing, or what was there before.
+    """
+    with _claimed(folder) as unfinished:
+        site = _Site(unfinished, source.as_of())
+        lines = _write_pages(source, site)
+        (unfinished / MARK).write_text("made by kraft-audit report, which writes over this folder\n")
+        sizes = [file.stat().st_size for file in site.written]
+        _put_in_place(site, folder)
+    opened = sum(sum(line.open_counts.values()) for line in lines)
+    not_read = len(site.as_of.not_read)
+    return Written(folder / "index.html", len(lines), opened, len(sizes), sum(sizes), not_read)
+
+
+def _write_pages(source: Source, site: _Site) -> list[ClusterLine]:
     fleet, metrics = Fleet(), Metrics(site.as_of)
-    with CsvFile(folder / "findings.csv") as csv:
+    with CsvFile(site.folder / "findings.csv") as csv:
         for given in source.clusters():
             view, page = cluster_view(given), page_of(given.cluster_id)
             fleet.add(given, view, page)
             csv.add(given.findings)
             metrics.add(given)
             site.write(page, "cluster.html", **_cluster_page(view))
-    site.written.append(folder / "findings.csv")
+    site.written.append(site.folder / "findings.csv")
     site.put("metrics.prom", "".join(metrics.lines()))
     view_of_fleet = fleet_view(fleet, days_only=any(line.exposure.by_day is not None for line in fleet.lines))
     site.write("index.html", "fleet.html", **view_of_fleet)
@@ -176,11 +193,7 @@ def write_site(source: Source, folder: Path) -> Written:
             where=sorted(where, key=lambda one: (-one[1], one[0].cluster_id)),
         )
     site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts)
-    site.drop_stale()
-    sizes = [file.stat().st_size for file in site.written]
-    opened = sum(sum(line.open_counts.values()) for line in fleet.lines)
-    not_read = len(site.as_of.not_read)
-    return Written(folder / "index.html", len(fleet.lines), opened, len(sizes), sum(sizes), not_read)
+    return fleet.lines
 
 
 def _cluster_page(view: ClusterView) -> dict[str, Any]:
@@ -210,31 +223,56 @@ class _Site:
         target = self.folder / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-                file.write(text)
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(target)
+            target.write_text(text, encoding="utf-8")
         except OSError as problem:
             raise InputError(str(target), f"cannot be written: {problem.strerror}") from None
         self.written.append(target)
 
-    def drop_stale(self) -> None:
-        """Pages of clusters that an earlier report told of and this one does not."""
-        current = set(self.written)
-        for file in (self.folder / "clusters").glob("*.html"):
-            if file not in current:
-                file.unlink()
 
-
-def _claim(folder: Path) -> None:
-    """Nothing that is no report is written over. Raises InputError."""
+def _put_in_place(site: _Site, folder: Path) -> None:
+    """Move every page to its place, each at once, the mark first; then drop the pages of clusters that are gone."""
     try:
-        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _is_report(folder))):
-            raise InputError(str(folder), "expected a new or empty folder, or an earlier report")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MARK).write_text("made by kraft-audit report, which writes over this folder\n")
+        (site.folder / MARK).replace(folder / MARK)
+        placed = set()
+        for file in site.written:
+            target = folder / file.relative_to(site.folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.chmod(0o644)
+            file.replace(target)
+            placed.add(target)
+        for page in (folder / "clusters").glob("*.html"):
+            if page not in placed:
+                page.unlink()
     except OSError as problem:
         raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[Path]:
+    """A place inside the folder for what is not whole yet; nothing that is no report is written over."""
+    with created_folders(folder):
+        try:
+            if not _is_free(folder):
+                raise InputError(str(folder), "expected a new or empty folder, or an earlier report")
+            unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=UNFINISHED))
+        except OSError as problem:
+            raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None
+        try:
+            yield unfinished
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _is_free(folder: Path) -> bool:
+    """A report that was killed leaves what it had not finished, which goes."""
+    if not folder.is_dir():
+        return False
+    others = [one for one in folder.iterdir() if not one.name.startswith(UNFINISHED)]
+    if others and not _is_report(folder):
+        return False
+    for left in set(folder.iterdir()) - set(others):
+        shutil.rmtree(left, ignore_errors=True)
+    return True
 
 
 def _is_report(folder: Path) -> bool:

@@ -1,7 +1,8 @@
 """The evidence pack: what was found and what it rests on, in one zip that anybody can check years later.
 
 It holds findings, captures, damage, the records and batch headers behind the findings, and a manifest with the SHA-256
-of every file. Secrets are fingerprints as everywhere. The same evidence gives the same bytes.
+of every file, and of every file that was read for it. Secrets are fingerprints as everywhere. The same evidence gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvidence:
-    """What one cluster adds to a pack: records and headers as `wanted_offsets` and `header_rows` name them."""
+    """What one cluster adds to a pack: records and headers as `wanted_offsets` and `header_rows` name them.
+
+    `sources` are the files that it was read from, each with its SHA-256.
+    """
 
     history: ClusterHistory
     findings: Sequence[Finding]
     records: Sequence[Mapping[str, Any]] = ()
     headers: Sequence[Mapping[str, Any]] = ()
+    sources: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,18 @@ def header_rows(history: ClusterHistory, offsets: Sequence[int]) -> list[dict[st
     return found
 
 
-def write_pack(out: Path, clusters: Sequence[ClusterEvidence], *, tool_version: str, made_at_ms: int) -> str:
-    """Writes the zip; returns the SHA-256 of its manifest, which is worth writing down elsewhere."""
+def write_pack(
+    out: Path,
+    clusters: Sequence[ClusterEvidence],
+    *,
+    tool_version: str,
+    made_at_ms: int,
+    archive: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes the zip; returns the SHA-256 of its manifest, which is worth writing down elsewhere.
+
+    `archive` is the file that everything was read from, with its hash, where it was one.
+    """
     members = dict(_members(clusters))
     manifest = {
         "format": FORMAT,
@@ -107,6 +122,7 @@ def write_pack(out: Path, clusters: Sequence[ClusterEvidence], *, tool_version: 
         "made_at_ms": made_at_ms,
         "clusters": [cluster.history.cluster_id for cluster in clusters],
         "redacted": True,
+        "sources": [*([archive] if archive is not None else []), *(one for own in clusters for one in own.sources)],
         "files": {
             name: {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
             for name, content in sorted(members.items())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,10 +18,15 @@ from kraft_audit.replay.survey import UNREAD, unread_by_now
 from kraft_audit.rules.evidence import HEADER_BYTES, ClusterEvidence, header_rows, records_behind, wanted_offsets
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Finding
-from kraft_codec.errors import CodecError, InputError
-from kraft_codec.random_access import Storage, join
+from kraft_codec.errors import CodecError, InputError, Reason
+from kraft_codec.file_names import printable
+from kraft_codec.random_access import RandomAccess, Storage, join
 from kraft_codec.redaction import Redactor
 from kraft_codec.tables import DECODE_ERRORS, RECORDS
+
+HASHED_AT_ONCE: Final = 1 << 20
+HASHED_BYTES_MAX: Final = 16 << 30
+"""No file of a metadata log dir is larger; one that claims to be is mostly a hole."""
 
 
 def gather(
@@ -41,7 +48,53 @@ def gather(
         rows = analyze(plan, tables, open_storage=open_storage, redactor=redactor)
         records = list(records_behind(_records(rows, history), offsets))
     headers = list(_headers(header_rows(history, offsets), open_storage))
-    return ClusterEvidence(history, findings, records, headers)
+    return ClusterEvidence(history, findings, records, headers, tuple(sources_of(plan, open_storage)))
+
+
+def sources_of(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
+    """Each file that was read, with its SHA-256: of its first `size_bytes` bytes, as a live file may have grown since.
+
+    One that cannot be read any more, or holds more than any file of a log dir, has its reason instead.
+    """
+    with ExitStack() as stack:
+        storages: dict[str, Storage] = {}
+        for replica in sorted(plan.replicas, key=lambda one: one.sort_key):
+            for file in replica.files:
+                path = join(replica.path, file.name)
+                told: dict[str, Any] = {"root": printable(replica.root), "path": printable(path), "sha256": None}
+                try:
+                    if replica.root not in storages:
+                        storages[replica.root] = stack.enter_context(open_storage(replica.root))
+                    with storages[replica.root].open(path, file.size_bytes) as opened:
+                        told |= {"size_bytes": opened.size_bytes, "sha256": _sha256(opened)}
+                except (CodecError, InputError) as error:
+                    told["unread"] = str(error)
+                yield told
+
+
+def archive_source(root: str) -> dict[str, Any] | None:
+    """An archive itself, whole, where it is a file of this machine; None for a folder and for what lies elsewhere."""
+    file = Path(root)
+    try:
+        if not file.is_file():
+            return None
+        digest, size_bytes = hashlib.sha256(), 0
+        with file.open("rb") as opened:
+            while chunk := opened.read(HASHED_AT_ONCE):
+                digest.update(chunk)
+                size_bytes += len(chunk)
+    except OSError as error:
+        return {"root": printable(root), "path": "", "sha256": None, "unread": error.strerror or str(error)}
+    return {"root": printable(root), "path": "", "size_bytes": size_bytes, "sha256": digest.hexdigest()}
+
+
+def _sha256(file: RandomAccess) -> str:
+    if file.size_bytes > HASHED_BYTES_MAX:
+        raise CodecError(Reason.LIMIT, 0, f"{file.size_bytes} bytes, expected at most {HASHED_BYTES_MAX}")
+    digest = hashlib.sha256()
+    for position in range(0, file.size_bytes, HASHED_AT_ONCE):
+        digest.update(file.read_at(position, min(HASHED_AT_ONCE, file.size_bytes - position)).tobytes())
+    return digest.hexdigest()
 
 
 def _records(rows: Iterable[TableRows], history: ClusterHistory) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from kraft_audit.replay.archived import ArchivedCluster, archived_cluster
 from kraft_audit.replay.plan import from_json
 from kraft_audit.settings import absolute
-from kraft_audit.spark.lake import DeltaLake, sql_text
+from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
 from kraft_audit.spark.ledger import OPENED, Ledger
 from kraft_codec.contract import Table
 from kraft_codec.errors import InputError
@@ -82,8 +82,7 @@ def lake_clusters(lake: DeltaLake, closed: int) -> list[LakeCluster]:
 
 def closed_plan(lake: DeltaLake) -> int:
     """The newest closed plan. Raises InputError where there is no lake, or nothing in it yet."""
-    if not lake.exists(PLANS.name):
-        raise InputError(lake.uri, "no lake: it has no table `plans`")
+    require_lake(lake)
     closed = Ledger(lake).status().closed
     if not closed or not lake.exists(ARCHIVE.name):
         raise InputError(lake.uri, "no plan is closed: there is nothing in the archive yet")

@@ -24,6 +24,7 @@ from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, write_rows
 from kraft_audit.spark.lake_paths import first_outside
 from kraft_codec.errors import InputError
+from kraft_codec.tables import PLANS
 
 # Others append at the same time and each round re-reads the log: a few rounds are plenty, a thousand mean a fault.
 COMMIT_ATTEMPTS: Final = 20
@@ -69,6 +70,15 @@ class Lake(Protocol):
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         """Options by which workers that cannot read the lake find the plan, and what earlier ones hold."""
+
+
+def require_lake(lake: Lake) -> None:
+    """Raises InputError where there is none, which says whether there is a folder at all."""
+    if lake.exists(PLANS.name):
+        return
+    if not is_uri(lake.uri) and not Path(lake.uri).is_dir():
+        raise InputError(lake.uri, "no such folder")
+    raise InputError(lake.uri, "no lake: it has no table `plans`")
 
 
 class DeltaLake:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft_audit.settings import is_uri
-from kraft_audit.spark.lake import DeltaLake, Lake
+from kraft_audit.spark.lake import DeltaLake, Lake, require_lake
 from kraft_audit.spark.ledger import CHECKPOINT_PLANS, CLOSED, Ledger
 from kraft_audit.spark.maintain_settings import MaintainSettings
 from kraft_audit.spark.tables import LAKE_TABLES
@@ -156,8 +156,7 @@ def maintain_lake(
 
     Raises InputError where there is no lake, or where a plan is open: its staged files are named by no transaction yet.
     """
-    if not lake.exists(PLANS.name):
-        raise InputError(lake.uri, "no lake: it has no table `plans`")
+    require_lake(lake)
     ledger = Ledger(lake)
     open_number = ledger.status().open_number
     if open_number is not None:

@@ -23,13 +23,12 @@ from kraft_audit.output import neutral
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import table_folder
 from kraft_audit.spark.gold_tables import GOLD
-from kraft_audit.spark.lake import Lake
+from kraft_audit.spark.lake import Lake, require_lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality_clauses import Clause, fleet_clauses, table_clauses
 from kraft_audit.spark.quality_gold import gold_clauses
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,8 +79,7 @@ def judge_lake(
 
     `docs` is a folder for the Data Docs; None puts them into the lake's own `_quality/plan-…`, empty writes none.
     """
-    if not lake.exists(PLANS.name):
-        raise InputError(lake.uri, "no lake: it has no table `plans`")
+    require_lake(lake)
     closed = Ledger(lake).status().closed
     if closed == 0:
         raise InputError(lake.uri, "no plan is closed yet: `kraft-audit run` first")

@@ -43,7 +43,10 @@ def run_fleet(
 
     Raises SettingsError (exit 2), InputError (exit 3).
     """
-    from kraft_audit.spark.session import spark_session
+    from kraft_audit.spark.session import read_conf, spark_session
+
+    if spark_conf is not None:
+        read_conf(spark_conf)  # before a plan is opened that waits for it
 
     def session() -> SparkSession:
         started = time.monotonic()

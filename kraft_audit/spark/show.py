@@ -7,11 +7,9 @@ from typing import Any, Final
 
 from kraft_audit.settings import absolute
 from kraft_audit.spark.gold_tables import GOLD
-from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.lake import DeltaLake, require_lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS
 
 SHOWN: Final = {**LAKE_TABLES, **GOLD}
 
@@ -34,8 +32,7 @@ def lake_contents(lake_path: str, sample_rows: int = 3) -> list[TableContents]:
     from pathlib import Path
 
     lake = DeltaLake(absolute(lake_path, Path.cwd()))
-    if not lake.exists(PLANS.name):
-        raise InputError(lake_path, "no lake: it has no table `plans`")
+    require_lake(lake)
     closed = Ledger(lake).status().closed
     return [_contents(lake, table, closed, sample_rows) for table in SHOWN if lake.exists(table)]
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,3 +100,37 @@ def test_every_setting_says_what_it_means() -> None:
         if not field.description
     ]
     assert not without
+
+
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)")
+
+
+def dead_links(page: Path) -> Iterator[tuple[str, str]]:
+    """(target, paragraph) of each link that leads nowhere in the repository."""
+    for paragraph in page.read_text().split("\n\n"):
+        for target in LINK.findall(paragraph):
+            if not (page.parent / target).exists():
+                yield target, paragraph
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(dead_links(page))], ids=lambda page: page.name)
+def test_who_reads_the_repository_is_told_where_a_page_is_made(page: Path) -> None:
+    """Some pages are made by `make docs`: whoever is sent there learns that, or what to run instead."""
+    pytest.importorskip("mkdocs")
+    from scripts.docs_pages import generated_pages
+
+    for target, paragraph in dead_links(page):
+        made = (page.parent / target).resolve().relative_to(ROOT / "docs")
+        assert str(made) in generated_pages(), target
+        assert "`make docs`" in paragraph or "`kraft-audit " in paragraph, target
+
+
+def test_the_schedule_has_every_step_of_a_run() -> None:
+    """A step that no row of it runs leaves its tables behind, for ever."""
+    from kraft_audit.spark.run import Step
+
+    schedule = (ROOT / "docs" / "operations.md").read_text().partition("## Schedule")[2].partition("\n## ")[0]
+    rows = [line for line in schedule.splitlines() if line.startswith("| `jobs/analyze.py")]
+    told = {step for step in Step for row in rows if f"--only {step}`" in row}
+    assert "--tables-only" in rows[0], "the first four"
+    assert told == {Step.FINDINGS, Step.RISK}

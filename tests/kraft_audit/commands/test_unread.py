@@ -90,3 +90,29 @@ def test_the_rules_do_not_call_a_cut_archive_sound(kraft_audit, cut_short: Path)
     (integrity,) = [one for one in cluster_view(given).controls if one.name == "log integrity"]
     assert integrity.status != "held"
     assert "KQ008" in integrity.undecided_by
+
+
+def test_a_lake_that_is_none_is_told_from_a_folder_that_is_none(kraft_audit, tmp_path: Path) -> None:
+    for command in (["tables"], ["maintain"], ["report", "-o", str(tmp_path / "site")]):
+        nowhere = kraft_audit(command[0], tmp_path / "nowhere", *command[1:])
+        assert nowhere.code == 3
+        assert "no such f" in nowhere.err
+        assert "plans" not in nowhere.err
+    (tmp_path / "folder").mkdir()
+    assert "no lake: it has no table `plans`" in kraft_audit("tables", tmp_path / "folder").err
+
+
+def test_check_says_that_a_lake_is_one(kraft_audit, tmp_path: Path) -> None:
+    (tmp_path / "lake" / "plans" / "_delta_log").mkdir(parents=True)
+    ended = kraft_audit("check", tmp_path / "lake")
+    assert ended.code == 3
+    assert ended.error_lines[0].startswith(f"kraft-audit: {tmp_path / 'lake'}: a lake, not log dirs")
+
+
+def test_spark_settings_are_read_before_a_plan_waits_for_them(kraft_audit, samples: Path, tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(f"lake: lake\nclusters:\n  - name: one\n    paths: [{samples / 'mini-4.4.0'}]\n")
+    ended = kraft_audit("run", fleet, "--spark-conf", tmp_path / "nope.conf")
+    assert ended.code == 2
+    assert "nope.conf" in ended.err
+    assert not (tmp_path / "lake").exists()

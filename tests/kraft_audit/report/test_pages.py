@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import re
 import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, spans
+from kraft_audit.report.publish import WRITERS, write_file
 from kraft_audit.report.site import page_of, policy, shown, write_site
 from kraft_audit.report.source import ClusterInput
 from kraft_audit.rules.history import ClusterHistory
@@ -252,6 +255,51 @@ def test_a_report_is_written_over_and_nothing_else(tmp_path: Path, reverted_chan
     (tmp_path / "other" / "kept.txt").write_text("mine")
     with pytest.raises(InputError, match="expected a new or empty folder"):
         write_site(GivenSource([nothing]), tmp_path / "other")
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(one.relative_to(folder)): one.read_bytes() if one.is_file() else None for one in folder.rglob("*")}
+
+
+@dataclass
+class FailingSource(GivenSource):
+    """One whose second cluster cannot be read."""
+
+    def clusters(self) -> Iterator[ClusterInput]:
+        yield from self.given
+        raise InputError("logs", "gone")
+
+
+def test_a_report_that_fails_leaves_what_was_there(tmp_path: Path, reverted_change: ClusterInput) -> None:
+    broken = FailingSource([reverted_change])
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "a" / "b" / "site", tmp_path / "empty"):
+        with pytest.raises(InputError, match="gone"):
+            write_site(broken, folder)
+    for format_ in WRITERS:
+        with pytest.raises(InputError, match="gone"):
+            write_file(broken, format_, tmp_path / "c" / "d" / "file")
+    assert tree(tmp_path) == {"empty": None}
+    folder = tmp_path / "empty"
+    write_site(GivenSource([reverted_change]), folder)
+    before = tree(folder)
+    with pytest.raises(InputError, match="gone"):
+        write_site(broken, folder)
+    assert tree(folder) == before
+    # One that was killed leaves what it had not finished, and is no reason to refuse the next.
+    (tmp_path / "killed" / ".unfinished-x").mkdir(parents=True)
+    write_site(GivenSource([reverted_change]), tmp_path / "killed")
+    assert tree(tmp_path / "killed").keys() == before.keys()
+    (tmp_path / "a file").write_text("mine")
+    with pytest.raises(InputError, match="expected a new or empty folder"):
+        write_site(GivenSource([reverted_change]), tmp_path / "a file")
+
+
+def test_a_file_is_replaced_as_the_help_says(tmp_path: Path, reverted_change: ClusterInput) -> None:
+    out = tmp_path / "findings.csv"
+    out.write_text("an hour ago")
+    assert write_file(GivenSource([reverted_change]), "csv", out) == 1
+    assert out.read_text().startswith("cluster_id,")
 
 
 def test_waivers_are_shown_and_expired_ones_count_again(samples: Path, tmp_path: Path) -> None:

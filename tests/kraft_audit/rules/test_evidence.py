@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.rules.collect import read_history
 from kraft_audit.rules.evidence import ClusterEvidence, verify_pack, wanted_offsets, write_pack
-from kraft_audit.rules.evidence_source import gather
+from kraft_audit.rules.evidence_source import archive_source, gather, sources_of
 from kraft_audit.rules.registry import check
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
@@ -126,3 +129,41 @@ def test_a_file_that_unpacks_to_more_than_any_has_is_not_read_on(pack: Path, mon
     monkeypatch.setattr("kraft_audit.rules.evidence.MEMBER_BYTES_MAX", 100)
     (problem,) = verify_pack(pack).problems
     assert problem.endswith("manifest.json is larger than any file of a pack")
+
+
+def test_the_manifest_has_the_hash_of_what_was_read(samples: Path, tmp_path: Path) -> None:
+    folder = samples / "divergence" / "10-uncommitted-suffix-live"
+    evidence = _evidence(folder)
+    archive = tmp_path / "incident.tgz"
+    with tarfile.open(archive, "w:gz") as target:
+        target.add(folder, folder.name)
+    told = archive_source(str(archive))
+    write_pack(tmp_path / "pack.zip", [evidence], tool_version="0", made_at_ms=1, archive=told)
+    with zipfile.ZipFile(tmp_path / "pack.zip") as pack:
+        first, *sources = json.loads(pack.read("manifest.json"))["sources"]
+    assert first["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    hashed = {one["path"]: (one["size_bytes"], one["sha256"]) for one in sources}
+    files = {name: (folder / name).read_bytes() for name in hashed}
+    assert hashed == {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
+    read = {str(file.relative_to(folder)) for pattern in ("*.log", "*.checkpoint") for file in folder.rglob(pattern)}
+    assert read <= hashed.keys()
+    assert not any(name.endswith((".index", ".timeindex")) for name in hashed), "what is never read"
+    assert archive_source(str(folder)) is None
+    assert verify_pack(tmp_path / "pack.zip").is_whole
+
+
+def test_a_file_that_grew_is_hashed_as_far_as_it_was_read(samples: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(samples / "mini-4.4.0", tmp_path / "logs")
+    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1)
+    log = max(folder.rglob("*.log"), key=lambda file: file.stat().st_size)
+    before = log.read_bytes()
+    log.chmod(0o600)
+    log.write_bytes(before + b"more")
+    meta = next(folder.rglob("meta.properties"))
+    meta.unlink()
+    told = {one["path"]: one for one in sources_of(plan, open_storage)}
+    grown = told[str(log.relative_to(folder))]
+    assert (grown["size_bytes"], grown["sha256"]) == (len(before), hashlib.sha256(before).hexdigest())
+    gone = told[str(meta.relative_to(folder))]
+    assert gone["sha256"] is None
+    assert "no longer there" in gone["unread"]
