@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -163,8 +164,7 @@ def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:
     ids = table["cluster_id"].to_pylist()
     starts = [place for place, id_ in enumerate(ids) if place == 0 or ids[place - 1] != id_]
     return {
-        ids[start]: table.slice(start, end - start).combine_chunks()
-        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)
+        ids[start]: table.slice(start, end - start).combine_chunks() for start, end in pairwise([*starts, len(ids)])
     }
 
 

@@ -67,6 +67,16 @@ def test_a_lake_tells_what_its_log_dirs_tell(lake: Path, samples: Path) -> None:
                 assert told[(name, *sorted(known.items()))] == value
 
 
+def test_a_cluster_without_a_partition(samples: Path, tmp_path: Path) -> None:
+    shutil.copytree(samples / "mini-3.9.2", tmp_path / "logs", ignore=shutil.ignore_patterns("*.log", "*.checkpoint"))
+    fleet = tmp_path / "fleet.yaml"
+    clusters = [{"name": "nothing", "paths": [str(tmp_path / "logs")]}]
+    settings = {"lake": str(tmp_path / "lake"), "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}
+    fleet.write_text(yaml.safe_dump(settings))
+    run(load_fleet(fleet))
+    assert [given.history.cluster_id for given in LakeSource(str(tmp_path / "lake")).clusters()]
+
+
 def test_the_versions_are_told(lake: Path, tmp_path: Path) -> None:
     as_of = LakeSource(str(lake)).as_of()
     assert as_of.plan == 1
