@@ -20,7 +20,17 @@ from kraft_audit.commands.completion import answer_shells, completion
 from kraft_audit.commands.diverge import diverge
 from kraft_audit.commands.doctor import doctor
 from kraft_audit.commands.dump import dump
-from kraft_audit.commands.ending import EXIT_BUG, EXIT_USAGE, UsageError, complain, guarded, use_utf8
+from kraft_audit.commands.ending import (
+    EXIT_BUG,
+    EXIT_UNREADABLE,
+    EXIT_USAGE,
+    UsageError,
+    complain,
+    guarded,
+    has_output,
+    use_named_output,
+    use_utf8,
+)
 from kraft_audit.commands.evidence import evidence
 from kraft_audit.commands.export import export
 from kraft_audit.commands.maintain import maintain
@@ -159,7 +169,7 @@ def kraft_audit(
     these, here or in an object store. Nothing is ever written there, and no live cluster is asked. run and tables need
     the extra: pip install 'kraft-audit[spark]'.
 
-    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input.
+    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input or unwritable output.
 
     \b
     Examples:
@@ -170,6 +180,9 @@ def kraft_audit(
 
 def main() -> None:
     """The program: runs a command, and leaves with its exit code."""
+    if not has_output():
+        sys.exit(EXIT_UNREADABLE)
+    use_named_output()
     use_utf8()
     arguments = sys.argv[1:]
     if arguments and arguments[0] in {command_name(command) for command, _ in LAPTOP_COMMANDS}:

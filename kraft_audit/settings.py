@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from kraft_audit.static_configs import expected_of
 from kraft_audit.yaml_text import YamlError, parse_yaml
+from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
 
 Committer = Literal["deltalake", "spark"]
@@ -174,13 +175,13 @@ def is_uri(path: str) -> bool:
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, empty where the file is. Raises SettingsError."""
+    """The mapping in a YAML file, empty where the file is. Raises SettingsError, InputError."""
     try:
         values = parse_yaml(file.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise SettingsError(str(file), "file", problem.strerror or "unreadable", "a file to read") from None
+        raise InputError(str(file), problem.strerror or "unreadable") from None
     except UnicodeDecodeError:
-        raise SettingsError(str(file), "file", "bytes that are no UTF-8", "YAML text") from None
+        raise InputError(str(file), "no UTF-8 text") from None
     except YamlError as problem:
         raise SettingsError(str(file), problem.where or "file", problem.what, "YAML") from None
     if values is None:

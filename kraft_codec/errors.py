@@ -71,3 +71,7 @@ class InputError(Exception):
         super().__init__(f"{path}: {detail}")
         self.path = path
         self.detail = detail
+
+
+class ChoiceError(InputError):
+    """What was asked for by name is not among what a path holds: one line that names what is, exit code 2."""

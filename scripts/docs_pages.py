@@ -23,6 +23,15 @@ from kraft_audit.settings import ClusterSettings, FleetSettings
 from kraft_codec.contract import Table
 
 ROOT = Path(__file__).resolve().parents[1]
+EXIT_CODES = """| code | when |
+| --- | --- |
+| 0 | fine |
+| 1 | findings at or above `--fail-on`; `evidence --verify`: a pack is not as its manifest says; `quality`: a promise is broken |
+| 2 | usage: arguments or settings that cannot be, a folder to write to that is not empty, a name that is not there (`--capture`, `--node`, `--file`, `--cluster`, `--table`, `--rule`, `--type`) |
+| 3 | a file or folder that cannot be read, whatever it is for (PATH, a lake, `--settings`, `--waivers`, FLEET.yaml, `--spark-conf`, `--verify`); output that cannot be written |
+| 70 | a fault of kraft-audit itself |
+| 130 | interrupted |
+| 141 | the reader of the output left |"""  # noqa: E501  # rows of a table
 LAYERS = {
     "bronze": "what the disks hold, as it was read",
     "silver": "what happened, replayed; the state of a subject as after each change",
@@ -59,8 +68,8 @@ def commands_page() -> str:
     parts = [
         "# Commands",
         "PATH is a log dir, a node dir, a directory of node dirs or of captures, or an archive of them. "
-        "Exit codes: 0 fine, 1 findings at or above `--fail-on`, 2 usage, 3 unreadable input, "
-        "70 a fault of kraft-audit itself, 130 interrupted, 141 the reader of the output left.",
+        "A table that is wider than a terminal goes on below, folded; into a pipe nothing is cut. Exit codes:",
+        EXIT_CODES,
     ]
     with typer.Context(group, info_name="kraft-audit") as root:
         names = group.list_commands(root)  # type: ignore[attr-defined]

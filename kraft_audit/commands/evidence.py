@@ -39,7 +39,7 @@ def evidence(
 
     The manifest also holds the SHA-256 of each file that was read, and of the archive where PATH is one.
 
-    With --verify: exit code 1 where a pack is not as its manifest says.
+    With --verify: exit code 1 where a pack is not as its manifest says, 3 where a file is no pack.
 
     \b
     Examples:
@@ -99,6 +99,8 @@ def _verified(pack: FilePath) -> int:
     if not pack.is_file():
         raise InputError(str(pack), "no such file")
     verdict = verify_pack(pack)
+    if not verdict.is_readable:
+        raise InputError(str(pack), verdict.problems[0])
     for problem in verdict.problems:
         complain(f"{pack}: {problem}")
     if not verdict.problems:

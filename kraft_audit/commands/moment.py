@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, redactor
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 
 if TYPE_CHECKING:
     from kraft_audit.replay.plan import ClusterPlan
@@ -79,7 +79,7 @@ def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, 
     chosen = _chosen(intervals, capture)
     if chosen is None:
         names = ", ".join(sorted({one.round.capture for one in intervals})) or "none"
-        raise InputError(found.root, f"no capture {capture!r} of cluster {plan.cluster_id}: there are {names}")
+        raise ChoiceError(found.root, f"no capture {capture!r} of cluster {plan.cluster_id}: there are {names}")
     canonical = chosen.interval.canonical
     if canonical is None:
         why = chosen.interval.undecided or "its logs contradict each other"

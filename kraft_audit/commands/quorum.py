@@ -10,7 +10,7 @@ from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat,
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
 from kraft_audit.output import Column, Format, Output, time_text
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def quorum(
         clusters = [cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None]
     if not clusters:
         names = sorted({replica.capture for plan in found.plans for replica in plan.replicas})
-        raise InputError(path, f"no capture {capture!r}: there are {', '.join(names)}")
+        raise ChoiceError(path, f"no capture {capture!r}: there are {', '.join(names)}")
     if status or replication:
         from kraft_audit.commands.quorum_text import replication_lines, status_lines
 

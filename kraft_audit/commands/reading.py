@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.static_configs import expected_of
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def opened(
         if not plans:
             wanted = [f"node {', '.join(map(str, node_ids))}"] if node_ids else []
             wanted += [f"file {file}"] if file else []
-            raise InputError(path, f"nothing there of {' and '.join(wanted)}")
+            raise ChoiceError(path, f"nothing there of {' and '.join(wanted)}")
         for line in unread_lines(damage for plan in plans for damage in plan.damages):
             complain(line)
         yield Input(path, storage, plans)

@@ -13,7 +13,7 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_codec.batch import HEADER_BYTES, read_header
 from kraft_codec.discovery import FileEntry, ReplicaDir, discover
-from kraft_codec.errors import CodecError, Damage, InputError, Reason
+from kraft_codec.errors import ChoiceError, CodecError, Damage, InputError, Reason
 from kraft_codec.file_names import FileKind
 from kraft_codec.logdir import read_meta, read_quorum_state
 from kraft_codec.random_access import Storage
@@ -59,14 +59,14 @@ def plan_path(
     """One plan for each cluster below a path, ordered by cluster id.
 
     A replica without a cluster id belongs to the cluster with which it shares a segment's first batch, else to one that
-    has no id. Raises InputError where there is no metadata log at all, or no capture of that name.
+    has no id. Raises InputError where there is no metadata log at all, ChoiceError where no capture has that name.
     """
     found, damages = _look(root, open_storage, captured_at_ms, dialect)
     if capture is not None:
         names = sorted({one.plan.capture for one in found})
         found = [one for one in found if one.plan.capture == capture]
         if not found:
-            raise InputError(root, f"no capture {capture!r}: there are {', '.join(names) or 'none'}")
+            raise ChoiceError(root, f"no capture {capture!r}: there are {', '.join(names) or 'none'}")
     if not found:
         raise InputError(root, _why_nothing(damages))
     groups: dict[str, list[_Found]] = defaultdict(list)

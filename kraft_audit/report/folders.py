@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 
 
 @contextlib.contextmanager
 def created_folders(folder: Path) -> Iterator[None]:
-    """The folder with all above it; those that were not there go again where what follows fails. Raises InputError."""
+    """The folder with all above it; those that were not there go again where what follows fails. Raises ChoiceError, InputError."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(str(folder), "expected a new or empty folder, or an earlier report")
+        raise ChoiceError(str(folder), "expected a new or empty folder, or an earlier report")
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,13 +11,13 @@ from kraft_audit.report.exports import write_csv, write_parquet
 from kraft_audit.report.folders import created_folders
 from kraft_audit.report.openmetrics import openmetrics
 from kraft_audit.report.source import ClusterInput, Source
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 
 
 def write_file(source: Source, format_: str, out: Path) -> int:
     """Write csv, parquet or openmetrics to `out`; how many clusters it tells of. Raises InputError."""
     if out.is_dir():
-        raise InputError(str(out), "is a folder; a file is needed")
+        raise ChoiceError(str(out), "is a folder; a file is needed")
     try:
         with (
             created_folders(out.parent),

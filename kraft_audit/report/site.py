@@ -35,7 +35,7 @@ from kraft_audit.report.source import AsOf, Source
 from kraft_audit.rules.controls import CONTROL_OF
 from kraft_audit.rules.pages import rule_rows
 from kraft_audit.rules.times import duration, when
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 
 MARK: Final = ".kraft-audit-report"
 """A file of this name says that a folder is ours to write over."""
@@ -253,7 +253,7 @@ def _claimed(folder: Path) -> Iterator[Path]:
     with created_folders(folder):
         try:
             if not _is_free(folder):
-                raise InputError(str(folder), "expected a new or empty folder, or an earlier report")
+                raise ChoiceError(str(folder), "expected a new or empty folder, or an earlier report")
             unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=UNFINISHED))
         except OSError as problem:
             raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None

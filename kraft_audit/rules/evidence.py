@@ -52,11 +52,15 @@ class ClusterEvidence:
 
 @dataclass(frozen=True, slots=True)
 class PackVerdict:
-    """What `verify_pack` found: `problems` is empty where every file is as the manifest says."""
+    """What `verify_pack` found: `problems` is empty where every file is as the manifest says.
+
+    `is_readable` is False for what is no pack at all.
+    """
 
     manifest_sha256: str | None
     file_count: int
     problems: tuple[str, ...]
+    is_readable: bool = True
 
     @property
     def is_whole(self) -> bool:
@@ -161,7 +165,7 @@ def verify_pack(path: Path) -> PackVerdict:
         with zipfile.ZipFile(path) as pack:
             return _verdict(pack)
     except _NOT_A_PACK as error:
-        return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {type(error).__name__}: {error}",))
+        return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {_refusal(error)}",), is_readable=False)
 
 
 _NOT_A_PACK: Final = (
@@ -169,6 +173,21 @@ _NOT_A_PACK: Final = (
     # zipfile says RuntimeError of encrypted members, and NotImplementedError, one of its kind, of unknown compression
     *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
 )
+
+
+class _TooLargeError(ValueError):
+    """A file that nobody packed as evidence: nothing more of it, or of the others, is read."""
+
+
+def _refusal(error: Exception) -> str:
+    """Why a file is no pack, in words that need no Python."""
+    if isinstance(error, _TooLargeError):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"no {MANIFEST} that lists its files"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "no zip, or a damaged one"
 
 
 def _verdict(pack: zipfile.ZipFile) -> PackVerdict:
@@ -189,9 +208,18 @@ def _verdict(pack: zipfile.ZipFile) -> PackVerdict:
             continue
         if info.filename not in told:
             problems.append(f"{info.filename}: not in the manifest")
-        elif _read(pack, info)[0] != told[info.filename]["sha256"]:
-            problems.append(f"{info.filename}: SHA-256 differs")
+        elif (problem := _difference(pack, info, told[info.filename]["sha256"])) is not None:
+            problems.append(f"{info.filename}: {problem}")
     return PackVerdict(digest, len(infos) - 1, tuple(problems))
+
+
+def _difference(pack: zipfile.ZipFile, info: zipfile.ZipInfo, expected: str) -> str | None:
+    try:
+        return None if _read(pack, info)[0] == expected else "SHA-256 differs"
+    except _TooLargeError:
+        raise
+    except _NOT_A_PACK:
+        return "damaged"
 
 
 def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[str, bytes]:
@@ -203,7 +231,7 @@ def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[str, bytes]:
         while chunk := member.read(_CHUNK):
             size += len(chunk)
             if size > MEMBER_BYTES_MAX:
-                raise ValueError(f"{info.filename} is larger than any file of a pack")
+                raise _TooLargeError(f"{info.filename} is larger than any file of a pack")
             digest.update(chunk)
             if info.filename == MANIFEST:
                 kept += chunk

@@ -13,7 +13,7 @@ from kraft_audit.settings import absolute
 from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
 from kraft_audit.spark.ledger import OPENED, Ledger
 from kraft_codec.contract import Table
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.schemas import Dialect
 from kraft_codec.tables import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
 
@@ -115,10 +115,10 @@ def lake_at(path: str) -> DeltaLake:
 
 
 def chosen_cluster(lake: DeltaLake, clusters: list[LakeCluster], wanted: str | None) -> LakeCluster:
-    """The one of this id or name, or the only one. Raises InputError that names those that there are."""
+    """The one of this id or name, or the only one. Raises ChoiceError that names those that there are."""
     found = [one for one in clusters if wanted in (None, one.cluster_id, one.name)]
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{one.cluster_id} ({one.name})" for one in clusters)
     what = f"no cluster {wanted!r}" if wanted is not None else "more than one cluster"
-    raise InputError(lake.uri, f"{what}: there are {names}")
+    raise ChoiceError(lake.uri, f"{what}: there are {names}")

@@ -15,6 +15,7 @@ from kraft_audit.spark.gold import GoldLake, told_in_one_line
 from kraft_audit.spark.lake import Lake
 from kraft_audit.spark.risk import RiskTables
 from kraft_audit.spark.summary import FindingCounts
+from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class GoldSteps:
     """The gold tables of one fleet's lake. Spark is started only where there is something to do.
 
-    Raises SettingsError where the fleet's waivers cannot be used.
+    Raises SettingsError, InputError where the fleet's waivers cannot be used.
     """
 
     def __init__(self, fleet: FleetSettings, lake: Lake, session: Callable[[], SparkSession]) -> None:
@@ -48,7 +49,7 @@ class GoldSteps:
 
 
 def waivers_of(fleet: FleetSettings) -> tuple[Waiver, ...]:
-    """The waivers that a fleet.yaml names."""
+    """The waivers that a fleet.yaml names. Raises SettingsError, InputError."""
     if fleet.waivers is None:
         return ()
     if is_uri(fleet.waivers):
@@ -58,7 +59,4 @@ def waivers_of(fleet: FleetSettings) -> tuple[Waiver, ...]:
     except RuleSettingsError as problem:
         raise SettingsError(problem.source, problem.key, problem.value, problem.expected) from None
     except (OSError, UnicodeDecodeError) as problem:
-        expected = "a file of waivers to read"
-        raise SettingsError(
-            fleet.waivers, "file", getattr(problem, "strerror", None) or "no UTF-8 text", expected
-        ) from None
+        raise InputError(fleet.waivers, getattr(problem, "strerror", None) or "no UTF-8 text") from None

@@ -18,7 +18,7 @@ from kraft_audit.spark.lake import DeltaLake, Lake, require_lake
 from kraft_audit.spark.ledger import CHECKPOINT_PLANS, CLOSED, Ledger
 from kraft_audit.spark.maintain_settings import MaintainSettings
 from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.tables import FILES, PLANS
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def maintain_lake(
     there = lake_tables(lake)
     unknown = [table for table in tables if table not in there]
     if unknown:
-        raise InputError(lake.uri, f"no table {unknown[0]}: it has {', '.join(there)}")
+        raise ChoiceError(lake.uri, f"no table {unknown[0]}: it has {', '.join(there)}")
     for table in tables or there:
         try:
             yield _maintain(lake, maintainer, settings, table, hours, dry_run)

@@ -16,6 +16,7 @@ from kraft_audit.spark.lineage import traced
 from kraft_audit.spark.progress import Line, LogFormat, Progress, progress_on_stderr
 from kraft_audit.spark.reaudit import Reaudit, lake_alone, without_lost_key
 from kraft_audit.spark.run import Run, Step
+from kraft_audit.spark.session import read_conf
 from kraft_audit.spark.spark_stage import SparkStager, StageError
 from kraft_audit.spark.summary import EXIT_UNREADABLE, EXIT_USAGE, RunResult, summary_text
 from kraft_codec.errors import InputError
@@ -95,6 +96,8 @@ def main_run(
         else:
             fleet = load_fleet(fleet_file, arguments={"lake": lake, "committer": committer})
             fleet = only_clusters(fleet, fleet_file, clusters)
+        if spark_conf is not None:
+            read_conf(spark_conf)  # a run that needs no Spark until its end should not fail there
         fleet = without_lost_key(fleet) if from_archive else fleet
         kind = Reaudit if from_archive else Run
         result = run_fleet(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraft_audit.settings import SettingsError
+from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,13 +95,14 @@ def spark_session(
 
 
 def read_conf(file: Path) -> dict[str, str]:
-    """A Spark properties file (`spark.key value` or `spark.key=value` a line, # for comments)."""
+    """A Spark properties file (`spark.key value` or `spark.key=value` a line, # for comments).
+
+    Raises SettingsError, InputError.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        raise SettingsError(
-            str(file), "file", getattr(problem, "strerror", None) or "unreadable", "a Spark properties file"
-        ) from None
+        raise InputError(str(file), getattr(problem, "strerror", None) or "no UTF-8 text") from None
     settings: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
+from kraft_codec.errors import InputError
 
 GOOD = """
 lake: ../lake
@@ -106,7 +107,7 @@ def test_a_bad_file_is_one_line(case: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="No such file or directory"):
+    with pytest.raises(InputError, match="No such file or directory"):
         load_fleet(tmp_path / "fleet.yaml", environment={})
 
 

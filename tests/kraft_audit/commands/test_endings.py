@@ -116,7 +116,16 @@ def test_an_address_of_an_unknown_kind(kraft_audit) -> None:
         (["dump", "samples/elr", "--type", "PARTITION_CHANGED"], "PARTITION_CHANGE_RECORD"),
         (["dump", "samples/elr", "--dialect", "kip1"], "kip1"),
         (["quorum", "samples/divergence", "--status", "--output", "json"], "--status"),
-        (["run", "no-such-fleet.yaml"], "no-such-fleet.yaml"),
+        (["run", "conf/fleet.yaml", "--cluster", "nope"], "nope"),
+        (["dump", "samples/divergence", "--node", "99"], "node 99"),
+        (["check", "samples/divergence", "--capture", "nope"], "nope"),
+        (["state", "samples/divergence", "--capture", "nope"], "nope"),
+        (["check", "samples/divergence", "--rule", "KX999"], "KX999"),
+        (["report", "samples/divergence", "--out", "conf"], "conf: expected a new or empty folder"),
+        (["report", "samples/divergence", "--format", "csv", "--out", "conf"], "conf: is a folder"),
+        (["simulate", "last-replica-standing", "--out", "conf"], "conf: expected a new or empty folder"),
+        (["export", "no-lake", "--out", "conf"], "conf: expected a new or empty folder"),
+        (["evidence", "samples/divergence", "--out", "README.md"], "README.md"),
         (["tables"], "LAKE"),
     ],
 )
@@ -131,8 +140,57 @@ def test_wrong_usage_is_one_line(kraft_audit, arguments: list[str], told: str) -
 @pytest.mark.parametrize("command", READERS)
 def test_an_unknown_capture_names_the_known_ones(kraft_audit, command: str) -> None:
     ended = kraft_audit(command, "samples/divergence", "--capture", "nope")
-    assert (ended.code, len(ended.error_lines)) == (3, 1)
+    assert (ended.code, len(ended.error_lines)) == (2, 1)
     assert "10-uncommitted-suffix-live" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "samples/divergence", "--settings", "none.here"],
+        ["check", "samples/divergence", "--waivers", "none.here"],
+        ["run", "none.here"],
+        ["run", "conf/fleet.yaml", "--spark-conf", "none.here", "--lake", "{tmp}/lake"],
+        ["maintain", "{tmp}/lake", "--conf", "none.here"],
+        ["evidence", "--verify", "none.here"],
+    ],
+)
+def test_a_file_that_is_not_there_is_unreadable_whatever_it_is_for(kraft_audit, tmp_path: Path, arguments) -> None:
+    ended = kraft_audit(*[text.replace("{tmp}", str(tmp_path)) for text in arguments])
+    assert (ended.code, ended.out, len(ended.error_lines)) == (3, "", 1)
+    assert "none.here: " in ended.err
+
+
+def test_what_is_no_evidence_pack_is_unreadable(kraft_audit, tmp_path: Path) -> None:
+    for name, content in (("notes.txt", b"no pack"), ("half.zip", b"PK\x03\x04" + bytes(40))):
+        (tmp_path / name).write_bytes(content)
+        ended = kraft_audit("evidence", "--verify", tmp_path / name)
+        assert (ended.code, len(ended.error_lines)) == (3, 1)
+        assert ended.err.endswith("cannot be read as an evidence pack: no zip, or a damaged one\n")
+
+
+def _ended(redirected: str, project_root: Path) -> tuple[int, str]:
+    """The exit code and stderr of a command with its output redirected by a shell."""
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "from kraft_audit.cli import main; main()" {redirected}', sys.executable],
+        cwd=project_root,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", ["rules", "dump samples/divergence --output jsonl"])
+def test_a_full_disk_behind_the_output_is_no_unreadable_input(project_root: Path, command: str) -> None:
+    told = "kraft-audit: output: No space left on device\n"
+    assert _ended(f"{command} > /dev/full", project_root) == (3, told)
+
+
+def test_closed_outputs_are_no_fault_of_the_program(project_root: Path) -> None:
+    assert _ended("rules >&-", project_root) == (3, "kraft-audit: output: standard output is closed\n")
+    assert _ended("rules >&- 2>&-", project_root) == (3, "")
+    assert _ended("explain KX999 2>&-", project_root) == (2, "")
 
 
 def test_no_lake_is_unreadable_input(kraft_audit, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kraft_audit.settings import SettingsError
 from kraft_audit.spark import session
 from kraft_audit.spark.session import LOCAL, REQUIRED, jar_settings, java_settings, read_conf, use_java
+from kraft_codec.errors import InputError
 
 
 def java_home(folder: Path, release: str | None, output: str = "") -> Path:
@@ -84,7 +85,7 @@ def test_a_properties_file(tmp_path: Path) -> None:
     file.write_text("spark.master local[1]\nmaster local\n")
     with pytest.raises(SettingsError, match=r"x\.conf: line 2: 'master local': expected a line such as"):
         read_conf(file)
-    with pytest.raises(SettingsError, match="No such file or directory"):
+    with pytest.raises(InputError, match="No such file or directory"):
         read_conf(tmp_path / "none.conf")
 
 
