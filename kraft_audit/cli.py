@@ -49,6 +49,8 @@ from kraft_audit.commands.voters import voters
 FAULT_CHARACTERS_MAX: Final = 200
 COLLECT_AFTER: Final = (50_000, 20, 50)
 """Commands make many findings and rows that live to their end, and few circles: to look for these took a tenth."""
+FLEET_CLUSTERS: Final = 10
+FLEET_PARTITIONS: Final = 100
 FLEET_CHANGES: Final = 1000
 Command = Callable[..., int | None]
 
@@ -61,8 +63,10 @@ def simulate(
         Path | None, typer.Option("--out", metavar="DIR", show_default=False, help="A new or empty folder.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")] = 1,
-    clusters: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 10,
-    partitions: Annotated[int, typer.Option(min=1, help="Of each cluster of a fleet.")] = 100,
+    clusters: Annotated[int | None, typer.Option(min=1, show_default=str(FLEET_CLUSTERS), help="Of a fleet.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, show_default=str(FLEET_PARTITIONS), help="Of each cluster of a fleet.")
+    ] = None,
 ) -> None:
     """Play an incident on simulated controllers and brokers, and write the log dirs that they leave.
 
@@ -88,12 +92,15 @@ def simulate(
         near = get_close_matches(scenario, scenario_names(), n=1)
         hint = f", perhaps {near[0]}" if near else ""
         raise UsageError(f"no scenario {scenario!r}{hint}: `kraft-audit simulate list` names them")
+    if scenario != "fleet" and (clusters is not None or partitions is not None):
+        raise UsageError("--clusters and --partitions are of a fleet: `kraft-audit simulate fleet`")
     if out is None:
         raise UsageError("simulate needs --out DIR")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out: {out}: expected a new or empty folder")
     if scenario == "fleet":
-        fleet = simulate_fleet(out, clusters=clusters, partitions=partitions, changes=FLEET_CHANGES, seed=seed)
+        size = {"clusters": clusters or FLEET_CLUSTERS, "partitions": partitions or FLEET_PARTITIONS}
+        fleet = simulate_fleet(out, **size, changes=FLEET_CHANGES, seed=seed)
         lines.text(f"{fleet.cluster_count} clusters, {fleet.record_count} records, {fleet.log_bytes} bytes below {out}")
         return
     told = play(scenario, seed, out)

@@ -15,6 +15,9 @@ _KNOWN: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     ),
 }
 
+USED_CONFIGS: Final = (*_KNOWN, "unclean.leader.election.enable")
+"""Those that states and rules depend on."""
+
 
 def expected_of(name: str, value: str) -> str | None:
     """What was expected instead of a value that cannot be used; None where it can, or where the config is not known."""

@@ -261,6 +261,17 @@ class ArchiveStorage(Storage):
         self._damages.add(path, error.reason, error.detail, position=error.position)
 
 
+_UNREAD_KINDS: Final = {
+    "xz": (re.compile(rb"\xfd7zXZ\0"), "`xz -d`"),
+    # A name in a tar may begin with BZh too: its first block, or the end of an empty one, follows.
+    "bzip2": (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "`bzip2 -d`"),
+    "zstd": (re.compile(rb"\x28\xb5\x2f\xfd"), "`zstd -d`"),
+    "lz4": (re.compile(rb"\x04\x22\x4d\x18"), "`lz4 -d`"),
+    "7z": (re.compile(rb"7z\xbc\xaf\x27\x1c"), "`7z x`"),
+}
+"""Compressions that a tar may come in and that are not read, told by their first bytes."""
+
+
 def _members(file: BinaryIO, location: str, budget: Budget) -> Iterator[Member]:
     """The members of whatever kind of archive this is, told by its first bytes and not by its name."""
     start = file.read(BLOCK_BYTES)
@@ -271,6 +282,9 @@ def _members(file: BinaryIO, location: str, budget: Budget) -> Iterator[Member]:
         return zip_members(file, budget)
     if start.startswith(GZIP_MAGIC):
         return tar_members(GzipSource(file), budget)
+    for kind, (magic, program) in _UNREAD_KINDS.items():
+        if magic.match(start):
+            raise InputError(location, f"a {kind} file, which is not read: unpack it first, as by {program}")
     if len(start) < BLOCK_BYTES:
         raise InputError(location, "not a .tar, .tar.gz or .zip archive")
     return tar_members(PlainSource(file), budget)

@@ -68,7 +68,9 @@ def commands_page() -> str:
     parts = [
         "# Commands",
         "PATH is a log dir, a node dir, a directory of node dirs or of captures, or an archive of them. "
-        "A table that is wider than a terminal goes on below, folded; into a pipe nothing is cut. Exit codes:",
+        "A table that is wider than a terminal goes on below, folded; into a pipe nothing is cut. "
+        "`--output json` of `quorum`, `state` and `whatif` is one object where PATH holds one cluster, else a list of "
+        "them; of other commands on PATH it is always a list. Exit codes:",
         EXIT_CODES,
     ]
     with typer.Context(group, info_name="kraft-audit") as root:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.output import Format
 from kraft_codec.schemas import Dialect
 
@@ -20,6 +21,14 @@ Capture = Annotated[
 DialectOption = Annotated[
     Dialect, typer.Option("--dialect", help="Membership protocol that wrote the log, as its owner knows.")
 ]
+
+
+def check_range(from_offset: int | None, to_offset: int | None) -> None:
+    """Raises UsageError for offsets between which nothing can be."""
+    if from_offset is not None and to_offset is not None and to_offset <= from_offset:
+        raise UsageError(f"--to: {to_offset}: expected an offset above --from {from_offset}")
+
+
 Defaults = Annotated[
     list[str] | None,
     typer.Option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
+from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path, check_range
 from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
 from kraft_audit.output import Column, Format, Output, neutral
@@ -145,6 +145,7 @@ def dump(
     """
     if style is DumpFormat.KAFKA:
         refuse_row_options(output, table, from_offset, to_offset, record_type)
+    check_range(from_offset, to_offset)
     types = None if not record_type else tuple(type_name(name, dialect) for name in record_type)
     if reveal_secrets and sys.stderr.isatty():
         remark("secrets are shown as they are")
@@ -218,9 +219,24 @@ def _dump_rows(
                 else:
                     damage.add(batch)
 
-    out.batches(batches(), COLUMNS[table], frozenset({"record"}))
+    count = out.batches(batches(), COLUMNS[table], frozenset({"record"}))
     out.stream.flush()
+    if not count and (has_range or selection.record_types):
+        _tell_what_there_is(found)
     damage.tell()
+
+
+def _tell_what_there_is(found: Input) -> None:
+    """Beside nothing at all: which offsets the logs hold."""
+    from kraft_audit.replay.analyze import analyze
+
+    for plan in found.plans:
+        rows = analyze(plan, frozenset({"captures"}), open_storage=found.open_storage, redactor=redactor(bytes(32)))
+        captures = [row for _, batch in rows for row in batch.to_pylist() if row["log_end_offset"]]
+        if captures:
+            first = min(row["log_start_offset"] or 0 for row in captures)
+            last = max(row["log_end_offset"] for row in captures) - 1
+            remark(f"{plan.cluster_id or '(no cluster id)'}: nothing there; its logs hold offsets {first} to {last}")
 
 
 def _of_the_log(batch: pa.RecordBatch) -> pa.RecordBatch:

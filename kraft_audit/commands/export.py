@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from kraft_audit.commands.arguments import check_range
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.output import Format, Output
 
@@ -46,8 +47,7 @@ def export(
     """
     if find_spec("deltalake") is None:
         raise UsageError("export needs deltalake: pip install 'kraft-audit[spark]'")
-    if from_offset is not None and to_offset is not None and to_offset <= from_offset:
-        raise UsageError(f"--to: {to_offset}: expected an offset above --from {from_offset}")
+    check_range(from_offset, to_offset)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out: {out}: expected a new or empty folder")
     from kraft_audit.replay.archived import ArchivedRedactor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.reading import Input, redactor
 from kraft_codec.errors import ChoiceError, InputError
 
@@ -70,16 +70,17 @@ def place(option: str, text: str | None) -> Place:
 
 def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, tables: frozenset[str]) -> Moment:
     """The newest capture of a cluster, or the one of that name. Raises InputError where it has no canonical log."""
+    from kraft_audit.replay.planning import capture_named, captures_text
     from kraft_audit.replay.rounds import committed_intervals
     from kraft_audit.replay.state import Sources
     from kraft_audit.replay.survey import survey
 
     shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
     intervals = committed_intervals(shape, plan)
-    chosen = _chosen(intervals, capture)
+    chosen = _chosen(intervals, None if capture is None else capture_named(capture, plan.replicas))
     if chosen is None:
-        names = ", ".join(sorted({one.round.capture for one in intervals})) or "none"
-        raise ChoiceError(found.root, f"no capture {capture!r} of cluster {plan.cluster_id}: there are {names}")
+        there = captures_text(plan.replicas)
+        raise ChoiceError(found.root, f"no capture {capture!r} of cluster {plan.cluster_id}: {there}")
     canonical = chosen.interval.canonical
     if canonical is None:
         why = chosen.interval.undecided or "its logs contradict each other"
@@ -95,8 +96,18 @@ def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, 
     )
 
 
-def state_at_place(moment: Moment, where: Place) -> ClusterState:
-    """The state there; beyond the end of the capture's log, the state at its end."""
+def state_at_place(moment: Moment, where: Place, option: str = "--at") -> ClusterState:
+    """The state there; beyond the end of the capture's log, the state at its end. Says on stderr what lies beyond."""
+    told = _state_at_place(moment, where)
+    last = moment.end_offset - 1
+    if where.offset is not None and where.offset > last:
+        remark(f"{option} {where.offset}: the log ends with offset {last}, this is the state there")
+    elif told.offset < 0 and (where.offset is not None or where.time_ms is not None):
+        remark(f"{option}: nothing is known of before the log's first record")
+    return told
+
+
+def _state_at_place(moment: Moment, where: Place) -> ClusterState:
     from kraft_audit.replay.state import state_at
 
     last = moment.end_offset - 1

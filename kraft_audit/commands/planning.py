@@ -43,6 +43,8 @@ def whatif(
 ) -> None:
     """Say which partitions go offline or lose data if those brokers crash uncleanly, together, now.
 
+    JSON is an object; of several clusters below PATH, a list of them.
+
     \b
     Examples:
       kraft-audit whatif samples/elr --lose 13

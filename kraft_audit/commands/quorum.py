@@ -50,7 +50,7 @@ def quorum(
 
     Of several captures below PATH the newest is shown, or the one that --capture names; earlier ones are evidence.
     With --status and --replication, what only a live leader knows is -1, and a high watermark that the disks do not
-    decide is a range.
+    decide is a range. JSON is an object; of several clusters below PATH, a list of them.
 
     \b
     Examples:
@@ -64,8 +64,10 @@ def quorum(
     with opened(path, dialect=dialect) as found:
         clusters = [cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None]
     if not clusters:
-        names = sorted({replica.capture for plan in found.plans for replica in plan.replicas})
-        raise ChoiceError(path, f"no capture {capture!r}: there are {', '.join(names)}")
+        from kraft_audit.replay.planning import captures_text
+
+        there = captures_text(replica for plan in found.plans for replica in plan.replicas)
+        raise ChoiceError(path, f"no capture {capture!r}: {there}")
     if status or replication:
         from kraft_audit.commands.quorum_text import replication_lines, status_lines
 
@@ -88,8 +90,10 @@ def quorum(
 
 def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None) -> dict[str, Any] | None:
     """One cluster as of a capture, the newest by default; None where it has none of that name."""
+    from kraft_audit.replay.planning import capture_named
     from kraft_audit.replay.proven_plan import in_proven_order
 
+    capture = None if capture is None else capture_named(capture, plan.replicas)
     proven = in_proven_order(plan, open_storage=found.open_storage, redactor=redactor(key))
     plan = proven.plan
     names = {replica.capture_number: replica.capture for replica in plan.replicas}

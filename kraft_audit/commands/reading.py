@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.ending import UsageError, complain, remark
-from kraft_audit.static_configs import expected_of
+from kraft_audit.static_configs import USED_CONFIGS, expected_of
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.schemas import Dialect
 
@@ -93,10 +94,22 @@ def static_defaults(given: list[str] | None) -> tuple[tuple[str, str], ...]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"--default: {text!r}: expected NAME=VALUE")
+        _check_is_used(name)
         if (expected := expected_of(name, value)) is not None:
             raise UsageError(f"--default: {text!r}: expected {expected}")
         pairs[name] = value
     return tuple(sorted(pairs.items()))
+
+
+def _check_is_used(name: str) -> None:
+    """A misspelt config would be left out of everything. Raises UsageError."""
+    from kraft_audit.replay.describe import DESCRIBED_CONFIGS
+
+    used = {*USED_CONFIGS, *DESCRIBED_CONFIGS}
+    if name not in used:
+        near = get_close_matches(name, used, n=1)
+        hint = f", perhaps {near[0]}" if near else f"; those are {', '.join(sorted(used))}"
+        raise UsageError(f"--default: {name!r}: no static config that is used here{hint}")
 
 
 def _narrowed(plan: ClusterPlan, node_ids: list[int] | None, file: str | None) -> ClusterPlan:

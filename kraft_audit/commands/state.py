@@ -83,6 +83,8 @@ def state(
 ) -> None:
     """Show brokers, topics, partitions, configs, features and voters as after a record: the last one by default.
 
+    JSON is an object; of several clusters below PATH, a list of them.
+
     \b
     Examples:
       kraft-audit state samples/elr-06-kill-13-last-replica.tgz
@@ -134,7 +136,8 @@ def diff(
     with opened(path, dialect=dialect, defaults=default) as found:
         for plan in found.plans:
             moment = moment_of(found, plan, key, capture, _tables(parts))
-            before, after = state_at_place(moment, before_place), state_at_place(moment, after_place)
+            before = state_at_place(moment, before_place, "--from")
+            after = state_at_place(moment, after_place, "--to")
             if out.format is Format.TABLE:
                 out.title(f"{plan.cluster_id or '(no cluster id)'}   offset {before.offset} to {after.offset}")
                 out.text(moment.proof_text(after.offset))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
+from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path, check_range
+from kraft_audit.commands.ending import remark
 from kraft_audit.commands.histories import histories
 from kraft_audit.output import Column, Format, Output, time_text
 from kraft_codec.schemas import Dialect
@@ -41,17 +42,22 @@ def timeline(
     """
     from kraft_audit.commands.timeline_events import events
 
+    check_range(from_offset, to_offset)
     out = Output(output)
     rows: list[dict[str, Any]] = []
     for number, history in enumerate(
         histories(path, dialect=dialect, capture=capture, defaults=default, shows_values=True)
     ):
+        everything = list(with_nodes(events(history)))
         told = [
             row
-            for row in with_nodes(events(history))
+            for row in everything
             if (from_offset is None or row["offset"] >= from_offset)
             and (to_offset is None or row["offset"] < to_offset)
         ]
+        if everything and not told:
+            first, last = max(0, everything[0]["offset"]), everything[-1]["offset"]
+            remark(f"{history.cluster_id}: no event there; those of this log are at offsets {first} to {last}")
         if out.format is Format.TABLE:
             if number:
                 out.line("")

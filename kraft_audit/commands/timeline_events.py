@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -137,10 +138,11 @@ def _configs(history: ClusterHistory) -> Iterator[Event]:
 def _partitions(history: ClusterHistory) -> Iterator[Event]:
     """Neighbours of one cause are one event; columns, as there may be very many."""
     table = history.table("partition_changes").select([*PARTITION_COLUMNS, "leader"]).sort_by("from_offset")
+    topics = sorted(row["from_offset"] for row in history.rows("topic_changes"))
     rows: list[dict[str, Any]] = []
     for batch in table.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
-            if rows and not _is_one(rows[-1], row):
+            if rows and not (_is_one(rows[-1], row) and _is_beside(rows[-1], row, topics)):
                 yield _partition_event(rows)
                 rows = []
             rows.append(row)
@@ -151,6 +153,11 @@ def _partitions(history: ClusterHistory) -> Iterator[Event]:
 def _is_one(before: dict[str, Any], after: dict[str, Any]) -> bool:
     same = (before["cause"], before["cause_broker_id"]) == (after["cause"], after["cause_broker_id"])
     return bool(same and after["timestamp_ms"] - before["timestamp_ms"] <= PAUSE_MS)
+
+
+def _is_beside(before: dict[str, Any], after: dict[str, Any], topics: list[int]) -> bool:
+    """Whether no topic came or went between two changes: its partitions are told after it."""
+    return bisect_right(topics, before["from_offset"]) == bisect_left(topics, after["from_offset"])
 
 
 def _partition_event(rows: list[dict[str, Any]]) -> Event:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-_CLUSTER_WIDE: Final = {
+DESCRIBED_CONFIGS: Final = {
     "compression.type": "compression.type",
     "message.max.bytes": "max.message.bytes",
     "min.insync.replicas": "min.insync.replicas",
@@ -42,10 +42,10 @@ def describe_topics(
         if row["exists"] and topic in (None, row["topic"]):
             by_topic.setdefault(row["topic"], []).append(row)
     written = [row for row in configs if row["exists"]]
-    inherited = {_CLUSTER_WIDE[key]: value for key, value in (defaults or {}).items() if key in _CLUSTER_WIDE}
+    inherited = {DESCRIBED_CONFIGS[key]: value for key, value in (defaults or {}).items() if key in DESCRIBED_CONFIGS}
     for row in written:
-        if row["resource_type"] == "BROKER" and not row["resource_name"] and row["name"] in _CLUSTER_WIDE:
-            inherited[_CLUSTER_WIDE[row["name"]]] = row["value"]
+        if row["resource_type"] == "BROKER" and not row["resource_name"] and row["name"] in DESCRIBED_CONFIGS:
+            inherited[DESCRIBED_CONFIGS[row["name"]]] = row["value"]
     own: dict[str, dict[str, str]] = {}
     for row in written:
         if row["resource_type"] == "TOPIC":

@@ -63,10 +63,11 @@ def plan_path(
     """
     found, damages = _look(root, open_storage, captured_at_ms, dialect)
     if capture is not None:
-        names = sorted({one.plan.capture for one in found})
-        found = [one for one in found if one.plan.capture == capture]
+        replicas = [one.plan for one in found]
+        wanted = capture_named(capture, replicas)
+        found = [one for one in found if one.plan.capture == wanted]
         if not found:
-            raise ChoiceError(root, f"no capture {capture!r}: there are {', '.join(names) or 'none'}")
+            raise ChoiceError(root, f"no capture {capture!r}: {captures_text(replicas)}")
     if not found:
         raise InputError(root, _why_nothing(damages))
     groups: dict[str, list[_Found]] = defaultdict(list)
@@ -145,6 +146,28 @@ def _why_nothing(damages: Sequence[PlannedDamage]) -> str:
         first = damages[0]
         return f"no metadata log (__cluster_metadata-0) was found; {first.path or 'it'}: {first.detail}"
     return "no metadata log (__cluster_metadata-0) was found"
+
+
+def capture_named(asked: str, replicas: Iterable[ReplicaPlan]) -> str:
+    """The capture as replicas know it: where there is only one, it has no name, and is asked for by its folder's."""
+    replicas = list(replicas)
+    return "" if asked == _sole_folder(replicas) and {one.capture for one in replicas} == {""} else asked
+
+
+def captures_text(replicas: Iterable[ReplicaPlan]) -> str:
+    """Which captures there are, for whoever asked for another."""
+    replicas = list(replicas)
+    names = sorted({one.capture for one in replicas} - {""})
+    if names:
+        return f"there are {', '.join(names)}"
+    folder = _sole_folder(replicas)
+    return f"there is one alone, {folder}" if folder else "there is one alone, and it needs no name"
+
+
+def _sole_folder(replicas: Sequence[ReplicaPlan]) -> str | None:
+    """The name of the folder that all node dirs lie in, where there is one."""
+    folders = {one.path.rpartition("/")[0] for one in replicas}
+    return folders.pop().rpartition("/")[2] or None if len(folders) == 1 else None
 
 
 def _replica(root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect) -> _Found:

@@ -11,7 +11,10 @@ from kraft_codec.errors import ChoiceError, InputError
 
 @contextlib.contextmanager
 def created_folders(folder: Path) -> Iterator[None]:
-    """The folder with all above it; those that were not there go again where what follows fails. Raises ChoiceError, InputError."""
+    """The folder with all above it; those that were not there go again where what follows fails.
+
+    Raises ChoiceError, InputError.
+    """
     if folder.exists() and not folder.is_dir():
         raise ChoiceError(str(folder), "expected a new or empty folder, or an earlier report")
     missing = [one for one in (folder, *folder.parents) if not one.exists()]

@@ -89,11 +89,13 @@ def recovery_lines(plans: Sequence[RecoveryPlan]) -> Iterator[str]:
 
 
 def _log_text(log: ReplicaLog) -> str:
-    visible = "" if log.high_watermark is None else f", visible to {log.high_watermark} at least"
+    mark = log.high_watermark
+    visible = "" if mark is None else f", consumers could read up to offset {mark}, perhaps more"
     if log.log_end_offset is None:
-        return f"broker {log.broker_id}: no log end{visible}"
+        return f"broker {log.broker_id}: where its log ends was not captured{visible}"
     stopped = ", stopped cleanly" if log.is_clean else ""
-    return f"broker {log.broker_id}: log end {log.log_end_offset}, epoch {log.leader_epoch}{visible}{stopped}"
+    ends = f"its log ends at offset {log.log_end_offset}, in leader epoch {log.leader_epoch}"
+    return f"broker {log.broker_id}: {ends}{visible}{stopped}"
 
 
 def _choice_text(choice: Choice) -> str:

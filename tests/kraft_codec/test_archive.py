@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kraft_codec.archive import ArchiveStorage
@@ -371,3 +374,27 @@ def test_archives_in_a_directory_are_bounded(tree: Path, tmp_path: Path) -> None
         found = discover(storage)
     assert [replica.node_dir for replica in found.replicas] == ["0.tar/node-1", "1.tar/node-1"]
     assert [damage.reason for damage in found.damages] == [Reason.LIMIT]
+
+
+@pytest.mark.parametrize(
+    ("kind", "compress"),
+    [
+        ("xz", lzma.compress),
+        ("bzip2", bz2.compress),
+        ("zstd", lambda data: pa.compress(data, codec="zstd", asbytes=True)),
+        ("lz4", lambda data: pa.compress(data, codec="lz4", asbytes=True)),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 64], ids=["small", "large"])
+def test_a_compression_that_is_not_read_is_named(tmp_path: Path, kind: str, compress, content: bytes) -> None:
+    path = tmp_path / f"incident.tar.{kind}"
+    path.write_bytes(compress(content))
+    with pytest.raises(InputError, match=f"a {kind} file, which is not read: unpack it first"):
+        open_storage(path)
+
+
+def test_a_tar_whose_first_name_looks_like_bzip2_is_a_tar(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("BZh9-notes.txt"))
+    with open_storage(tmp_path / "x.tar") as storage:
+        assert storage is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,3 +257,78 @@ def test_a_stopped_broker_is_fenced_and_an_unchanged_cordoned_list_is_no_event(k
         for cause in ("controlled shutdown", "fenced")
     )
     assert (stopping, stopped) == ("S", "F")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["state", ELR, "--at", "9999", "--only", "features"], "--at 9999: the log ends with offset 188, this is"),
+        (["state", ELR, "--at", "2020-01-01", "--only", "features"], "--at: nothing is known of before the log's"),
+        (["diff", ELR, "--from", "9999"], "--from 9999: the log ends with offset 188, this is"),
+        (["timeline", ELR, "--from", "500"], "no event there; those of this log are at offsets 0 to 189"),
+        (["dump", ELR, "--from", "500"], "nothing there; its logs hold offsets 0 to 188"),
+        (["dump", ELR, "--type", "UnregisterBrokerRecord"], "nothing there; its logs hold offsets 0 to 188"),
+    ],
+)
+def test_what_lies_beyond_the_log_is_remarked(kraft_audit, arguments: list[str], told: str) -> None:
+    ended = kraft_audit(*arguments)
+    assert (ended.code, len(ended.error_lines)) == (0, 1), ended.err
+    assert told in ended.err
+
+
+@pytest.mark.parametrize("arguments", [["state", ELR, "--at", "188"], ["diff", ELR, "--from", "0"]])
+def test_what_lies_in_the_log_is_not(kraft_audit, arguments: list[str]) -> None:
+    assert kraft_audit(*arguments, "--only", "features").err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dump", ELR, "--from", "180", "--to", "170"],
+        ["timeline", ELR, "--from", "180", "--to", "180"],
+        ["check", ELR, "--default", "min.insync.replica=2"],
+        ["simulate", "last-replica-standing", "--clusters", "3"],
+        ["simulate", "random", "--partitions", "3"],
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(kraft_audit, arguments: list[str]) -> None:
+    ended = kraft_audit(*arguments)
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    "command", [["quorum"], ["state", "--only", "features"], ["check", "--rule", "KV601"], ["dump", "--from", "180"]]
+)
+def test_the_only_capture_is_known_by_its_folder(kraft_audit, command: list[str]) -> None:
+    name, *options = command
+    plain = kraft_audit(name, ELR, *options)
+    named = kraft_audit(name, ELR, *options, "--capture", "06-kill-13-last-replica")
+    other = kraft_audit(name, ELR, *options, "--capture", "07")
+    assert (named.code, len(named.out.splitlines())) == (0, len(plain.out.splitlines()))
+    assert (other.code, other.out) == (2, "")
+    assert "there is one alone, 06-kill-13-last-replica" in other.err
+
+
+def test_no_partition_is_told_before_its_topic(kraft_audit) -> None:
+    rows = json.loads(kraft_audit("timeline", "samples/elr", "--output", "json").out)
+    known: set[str] = set()
+    created = 0
+    for row in rows:
+        if row["event"] == "topic" and row["text"].endswith(" created"):
+            known.add(row["text"].split()[1])
+        if row["event"] == "partition" and " created: " in row["text"]:
+            names = row["text"].partition(" created: ")[2].partition(" and ")[0].split()
+            created += len(names)
+            assert {name.rpartition("-")[0] for name in names} <= known, row
+    assert created > 5
+
+
+def test_json_of_several_clusters_is_a_list(kraft_audit, tmp_path: Path) -> None:
+    for name in ("divergence", "mini-3.9.2"):
+        (tmp_path / name).mkdir()
+        shutil.copytree(Path("samples") / name, tmp_path / name, dirs_exist_ok=True)
+    for command in (["quorum"], ["state"], ["whatif", "--lose", "1"]):
+        one = json.loads(kraft_audit(command[0], "samples/mini-3.9.2", *command[1:], "--output", "json").out)
+        two = json.loads(kraft_audit(command[0], tmp_path, *command[1:], "--output", "json").out)
+        assert isinstance(one, dict)
+        assert one["cluster_id"] in [cluster["cluster_id"] for cluster in two]

@@ -58,7 +58,8 @@ def test_recovery(build: HistoryBuilder) -> None:
         "loses 10 records that consumers may have read",
         "  Balanced   elects broker 12, the only replica that is up; loses 10 records that consumers may have read",
         "  Aggressive elects broker 12, the only replica that is up; loses 10 records that consumers may have read",
-        "  captured   broker 12: log end 80, epoch 3, visible to 90 at least",
+        "  captured   broker 12: its log ends at offset 80, in leader epoch 3, consumers could read up to offset 90, "
+        "perhaps more",
     ]
 
 
