@@ -284,33 +284,55 @@ def kq016(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
         for row in sorted(rows, key=lambda row: row["from_offset"] or 0, reverse=True)
         if row["timestamp_ms"] is not None
     }
-    timed = [began[epoch] for epoch in sorted(began)]
-    limit = int(thresholds["max_epochs_an_hour"])
-    start = 0
+    yield from _storms([began[epoch] for epoch in sorted(began)], int(thresholds["max_epochs_an_hour"]))
+    burnt = (row["epoch"] for row in rows if row["ended_by"] == "burnt")
+    yield from _longest_burnt_run(sorted(burnt), int(thresholds["max_burnt_epochs"]))
+
+
+def _storms(timed: list[dict[str, Any]], limit: int) -> Iterator[Case]:
+    """Each stretch of epochs that goes on while the hour before the newest of them holds more than `limit`."""
+    busiest = 0
+    start = first = 0
     for end, row in enumerate(timed):
         while row["timestamp_ms"] - timed[start]["timestamp_ms"] > HOUR_MS:
             start += 1
-        if end - start + 1 > limit:
-            first = timed[start]
-            yield Case(
-                "leader epochs",
-                f"{end - start + 1} epochs within an hour, from epoch {first['epoch']}",
-                from_offset=first["from_offset"],
-                from_ms=first["timestamp_ms"],
-                epoch=first["epoch"],
-                evidence=tuple(_epoch_evidence(each) for each in timed[start : end + 1][:10]),
-            )
-            break
-    burnt = sorted(row["epoch"] for row in rows if row["ended_by"] == "burnt")
-    run = 0
-    for number, epoch in enumerate(burnt):
-        run = run + 1 if number and burnt[number - 1] == epoch - 1 else 1
-        if run > int(thresholds["max_burnt_epochs"]):
-            yield Case(
-                "burnt epochs",
-                f"more than {thresholds['max_burnt_epochs']} epochs in a row elected nobody, up to epoch {epoch}",
-                epoch=epoch - run + 1,
-                from_ms=None,
-                evidence=(Evidence(f"epochs {epoch - run + 1} to {epoch} have no record", epoch=epoch),),
-            )
-            break
+        count = end - start + 1
+        if count > limit:
+            first = first if busiest else start
+            busiest = max(busiest, count)
+        elif busiest:
+            yield _storm(timed[first:end], busiest)
+            busiest = 0
+    if busiest:
+        yield _storm(timed[first:], busiest)
+
+
+def _storm(epochs: list[dict[str, Any]], busiest: int) -> Case:
+    first, last = epochs[0], epochs[-1]
+    text = f"{busiest} epochs within an hour, from epoch {first['epoch']}"
+    if len(epochs) > busiest:
+        text = f"up to {busiest} epochs within an hour, {len(epochs)} from epoch {first['epoch']} to {last['epoch']}"
+    return Case(
+        "leader epochs",
+        text,
+        from_offset=first["from_offset"],
+        from_ms=first["timestamp_ms"],
+        epoch=first["epoch"],
+        evidence=tuple(_epoch_evidence(each) for each in epochs[:10]),
+    )
+
+
+def _longest_burnt_run(burnt: list[int], limit: int) -> Iterator[Case]:
+    """The longest alone: such epochs have no offset and no time by which several findings could be told apart."""
+    longest = run = range(0)
+    for epoch in burnt:
+        run = range(run.start, epoch + 1) if run and run.stop == epoch else range(epoch, epoch + 1)
+        longest = max(longest, run, key=len)
+    if len(longest) > limit:
+        yield Case(
+            "burnt epochs",
+            f"{len(longest)} epochs in a row elected nobody, {longest[0]} to {longest[-1]}",
+            epoch=longest[0],
+            from_ms=None,
+            evidence=(Evidence(f"epochs {longest[0]} to {longest[-1]} have no record", epoch=longest[-1]),),
+        )

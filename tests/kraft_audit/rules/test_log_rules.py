@@ -292,12 +292,28 @@ def test_kq014_a_leader_that_forgot_its_epoch(
 
 
 def test_kq016_burnt_epochs(build: HistoryBuilder) -> None:
+    """The longest run with all of its epochs, though the limit is exceeded before its end, and by another run."""
     build.leader_epoch(1, 1, 0)
-    for epoch in range(2, 24):
+    for epoch in (*range(2, 24), *range(30, 160), *range(170, 192)):
         build.leader_epoch(
             epoch, 1, 0, from_offset=None, leader_change_offset=None, timestamp_ms=None, ended_by="burnt"
         )
-    assert [(finding.subject, finding.epoch) for finding in build.raised("KQ016")] == [("burnt epochs", 2)]
+    (finding,) = build.raised("KQ016")
+    assert (finding.subject, finding.epoch) == ("burnt epochs", 30)
+    assert finding.summary == "130 epochs in a row elected nobody, 30 to 159"
+    assert finding.evidence[0].text == "epochs 30 to 159 have no record"
+
+
+def test_kq016_counts_all_epochs_of_each_storm(build: HistoryBuilder) -> None:
+    """36 at once; a day later 41 that each begin five minutes after the other, of which an hour holds 13."""
+    for epoch in range(1, 37):
+        build.leader_epoch(epoch, 1, 10 * epoch, timestamp_ms=T0 + epoch)
+    for epoch in range(37, 78):
+        build.leader_epoch(epoch, 1, 10 * epoch, timestamp_ms=T0 + 86_400_000 + epoch * 300_000)
+    assert [(finding.from_offset, finding.summary) for finding in build.raised("KQ016")] == [
+        (10, "36 epochs within an hour, from epoch 1"),
+        (370, "up to 13 epochs within an hour, 41 from epoch 37 to 77"),
+    ]
 
 
 def test_kq016_counts_an_epoch_once_though_it_is_told_in_pieces(build: HistoryBuilder) -> None:
