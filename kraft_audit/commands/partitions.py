@@ -67,7 +67,7 @@ def partitions(
     with opened(path, dialect=dialect, defaults=default) as found:
         from kraft_audit.replay.replay import REPLAY_TABLES
 
-        moments = [moment_of(found, plan, key, capture, REPLAY_TABLES) for plan in found.plans]
+        moments = [moment_of(found, plan, key, capture, REPLAY_TABLES) for plan in found.plans_with(capture)]
         if describe:
             for moment in moments:
                 for line in _description(moment, where, topic):

@@ -10,7 +10,6 @@ from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat,
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
 from kraft_audit.output import Column, Format, Output, time_text
-from kraft_codec.errors import ChoiceError
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -62,12 +61,7 @@ def quorum(
     key = redaction_key(shows_values=False)
     out = Output(output)
     with opened(path, dialect=dialect) as found:
-        clusters = [cluster for plan in found.plans if (cluster := _cluster_at(found, plan, key, capture)) is not None]
-    if not clusters:
-        from kraft_audit.replay.planning import captures_text
-
-        there = captures_text(replica for plan in found.plans for replica in plan.replicas)
-        raise ChoiceError(path, f"no capture {capture!r}: {there}")
+        clusters = [_cluster_at(found, plan, key, capture) for plan in found.plans_with(capture)]
     if status or replication:
         from kraft_audit.commands.quorum_text import replication_lines, status_lines
 
@@ -88,8 +82,8 @@ def quorum(
         out.rows([replica for cluster in clusters for replica in cluster["replicas"]], COLUMNS)
 
 
-def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None) -> dict[str, Any] | None:
-    """One cluster as of a capture, the newest by default; None where it has none of that name."""
+def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None) -> dict[str, Any]:
+    """One cluster as of a capture that it has, the newest by default."""
     from kraft_audit.replay.planning import capture_named
     from kraft_audit.replay.proven_plan import in_proven_order
 
@@ -98,7 +92,7 @@ def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None
     plan = proven.plan
     names = {replica.capture_number: replica.capture for replica in plan.replicas}
     numbers = [number for number, name in names.items() if capture in (None, name)]
-    return _cluster_of(found, plan, key, numbers, proven.shape) if numbers else None
+    return _cluster_of(found, plan, key, numbers, proven.shape)
 
 
 def _cluster_of(

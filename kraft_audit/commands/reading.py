@@ -42,6 +42,22 @@ class Input:
     def open_storage(self, root: str) -> AbstractContextManager[Storage]:
         return nullcontext(self.storage)
 
+    def plans_with(self, capture: str | None) -> list[ClusterPlan]:
+        """The clusters that have a capture of that name, all for None. Raises ChoiceError where there is none."""
+        from kraft_audit.replay.planning import capture_named, captures_text
+
+        if capture is None:
+            return list(self.plans)
+        found = [
+            plan
+            for plan in self.plans
+            if capture_named(capture, plan.replicas) in {replica.capture for replica in plan.replicas}
+        ]
+        if not found:
+            there = captures_text(replica for plan in self.plans for replica in plan.replicas)
+            raise ChoiceError(self.root, f"no capture {capture!r}: {there}")
+        return found
+
 
 @contextmanager
 def opened(

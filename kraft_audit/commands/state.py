@@ -12,6 +12,7 @@ from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, Out
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.moment import Moment, moment_of, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
+from kraft_audit.natural_order import natural
 from kraft_audit.output import Column, Format, Output
 from kraft_codec.schemas import Dialect
 
@@ -97,7 +98,7 @@ def state(
     key, out = redaction_key(), Output(output)
     documents = []
     with opened(path, dialect=dialect, defaults=default) as found:
-        for number, plan in enumerate(found.plans):
+        for number, plan in enumerate(found.plans_with(capture)):
             moment = moment_of(found, plan, key, capture, _tables(parts))
             told = state_at_place(moment, where)
             if out.format is Format.TABLE:
@@ -134,7 +135,7 @@ def diff(
     key, out = redaction_key(), Output(output)
     rows: list[dict[str, Any]] = []
     with opened(path, dialect=dialect, defaults=default) as found:
-        for plan in found.plans:
+        for plan in found.plans_with(capture):
             moment = moment_of(found, plan, key, capture, _tables(parts))
             before = state_at_place(moment, before_place, "--from")
             after = state_at_place(moment, after_place, "--to")
@@ -172,7 +173,7 @@ def rows_of(part: Part, told: ClusterState) -> list[dict[str, Any]]:
 def differences(part: Part, before: ClusterState, after: ClusterState) -> Iterator[dict[str, Any]]:
     """A row for each subject that is new or gone, and for each field that changed."""
     olds, news = _by_subject(part, before), _by_subject(part, after)
-    for subject in sorted(olds.keys() | news.keys(), key=_natural):
+    for subject in sorted(olds.keys() | news.keys(), key=natural):
         old, new = olds.get(subject), news.get(subject)
         if old is None or new is None:
             yield {
@@ -205,12 +206,6 @@ def _subject(part: Part, row: Mapping[str, Any]) -> str:
 
     key = SILVER[TABLE_OF[part.value]].key
     return " ".join(str(row[name]) for name in key if name not in ENVELOPE and row[name] not in (None, ""))
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    import re
-
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", text)]
 
 
 def _tables(parts: tuple[Part, ...]) -> frozenset[str]:

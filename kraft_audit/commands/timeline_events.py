@@ -47,7 +47,10 @@ class Event:
 
 
 def events(history: ClusterHistory) -> list[Event]:
-    """All events, by offset; those at one offset in the order of the tables."""
+    """All events, by offset; those at one offset in the order of the tables.
+
+    A capture stands before the records at its log's end, which it lacks, and behind what a snapshot tells up to there.
+    """
     found = [
         *_voter_sets(history),
         *_leaders(history),
@@ -59,7 +62,7 @@ def events(history: ClusterHistory) -> list[Event]:
         *_partitions(history),
         *_captures(history),
     ]
-    return sorted(found, key=lambda event: event.offset)
+    return sorted(found, key=lambda event: (event.offset, event.is_told and (1 if event.kind == "capture" else 2)))
 
 
 def _leaders(history: ClusterHistory) -> Iterator[Event]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from typing import TypeVar
 
+from kraft_audit.natural_order import natural
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_codec.batch import HEADER_BYTES, read_header
@@ -237,7 +237,7 @@ def _in_time(found: Sequence[_Found]) -> tuple[ReplicaPlan, ...]:
             del by_capture[(capture, "")]
             for member in members:
                 by_capture[(capture, member.plan.root)].append(member)
-    ordered = sorted(by_capture, key=lambda key: (_natural(key[0]), _natural(key[1])))
+    ordered = sorted(by_capture, key=lambda key: (natural(key[0]), natural(key[1])))
 
     def in_order(first: tuple[str, str], second: tuple[str, str]) -> int:
         return _in_which_order(by_capture[first], by_capture[second])
@@ -284,8 +284,3 @@ def _majority_end(members: Iterable[_Found]) -> tuple[int, int]:
 
 def _end_in(members: Sequence[_Found], epoch: int) -> tuple[int, int]:
     return max(member.end_estimate for member in members if member.epoch == epoch)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts 2 before 10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]

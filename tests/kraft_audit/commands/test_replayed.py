@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kraft_audit.natural_order import natural
+
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
 
 
@@ -212,6 +214,52 @@ def test_the_timeline_tells_a_removed_leader_from_a_voter(kraft_audit) -> None:
         if not row["canonical"]
     ]
     assert [row["text"] for row in reverted] == ["voters 1 2 3 4 +4, reverted"]
+
+
+def test_the_timeline_puts_a_capture_before_the_record_that_it_lacks(kraft_audit) -> None:
+    rows = json.loads(kraft_audit("timeline", "samples/dynamic-quorum", "-o", "json").out)
+    assert [row["text"] for row in rows if row["offset"] in (115, 118)] == [
+        "node 2 leads epoch 7, votes of 2 4",
+        "capture 09-leader-removed-while-leader: log end 118, committed 118",
+        "topic t5 created",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["state", "partitions", "diff"])
+def test_a_capture_of_one_of_several_clusters(kraft_audit, tmp_path: Path, command: str) -> None:
+    """Of clusters that have no capture of that name nothing is told, as `quorum` does it."""
+    captures = ("divergence/12-after-truncation", "static-to-dynamic-upgrade/01-kafka-3.5.2")
+    names = [Path(capture).name for capture in captures]
+    for capture, name in zip(captures, names, strict=True):
+        shutil.copytree(Path("samples", capture), tmp_path / name)
+    arguments = ["--from", "1", "--only", "voters"] if command == "diff" else []
+    for name in names:
+        ended = kraft_audit(command, tmp_path, "--capture", name, *arguments)
+        assert (ended.code, ended.err) == (0, "")
+        cluster = json.loads(kraft_audit("quorum", tmp_path, "--capture", name, "-o", "json").out)
+        assert ended.out.splitlines()[0].startswith(cluster["cluster_id"])
+    missing = kraft_audit(command, tmp_path, "--capture", "nope", *arguments)
+    assert (missing.code, len(missing.error_lines)) == (3, 1)
+    assert ", ".join(sorted(names)) in missing.err
+
+
+@pytest.mark.parametrize("name", ["10²", "٣", "9" * 5000])
+def test_digits_that_are_no_numbers_do_no_harm(name: str) -> None:
+    """As a capture's folder and as the name of anything in a state."""
+    assert natural(f"{name}a") < natural(f"{name}a1") < natural(f"{name}b")
+
+
+def test_names_are_sorted_as_people_count() -> None:
+    names = ["a", "a0", "a1", "a02", "a2", "a10", "a10b2", "a10b10", "b"]
+    assert sorted(reversed(names), key=natural) == names
+
+
+def test_a_capture_with_a_superscript_in_its_name(kraft_audit, tmp_path: Path) -> None:
+    for number in ("9", "10²"):
+        shutil.copytree("samples/divergence/10-uncommitted-suffix-live", tmp_path / number)
+    ended = kraft_audit("check", tmp_path, "--fail-on", "never")
+    assert (ended.code, ended.err) == (0, "")
 
 
 COMMANDS = ["state", "partitions", "voters", "diverge", "timeline", "check", "whatif", "recover-plan"]
