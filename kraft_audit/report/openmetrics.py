@@ -74,7 +74,8 @@ class Metrics:
         about = {"version": as_of.tool_version, "rules_version": as_of.rules_version}
         self._samples["build_info"].append((about, 1))
         self._samples["report_timestamp_seconds"].append(({}, as_of.made_at_ms / 1000))
-        self._samples["clusters_not_read"].append(({}, len(as_of.not_read)))
+        if as_of.plan is not None:
+            self._samples["clusters_not_read"].append(({}, len(as_of.not_read)))
 
     def add(self, given: ClusterInput) -> None:
         """Take one cluster in."""
