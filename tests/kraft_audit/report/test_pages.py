@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kraft_audit.cli import run_command
 from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, spans
 from kraft_audit.report.publish import WRITERS, write_file
@@ -295,11 +296,17 @@ def test_a_report_that_fails_leaves_what_was_there(tmp_path: Path, reverted_chan
         write_site(GivenSource([reverted_change]), tmp_path / "a file")
 
 
-def test_a_file_is_replaced_as_the_help_says(tmp_path: Path, reverted_change: ClusterInput) -> None:
+def test_a_file_is_replaced_as_the_help_says(
+    tmp_path: Path, reverted_change: ClusterInput, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "findings.csv"
     out.write_text("an hour ago")
     assert write_file(GivenSource([reverted_change]), "csv", out) == 1
     assert out.read_text().startswith("cluster_id,")
+    assert run_command(["report", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "a file, replaced whole" in told
+    assert "new file" not in told
 
 
 def test_waivers_are_shown_and_expired_ones_count_again(samples: Path, tmp_path: Path) -> None:
