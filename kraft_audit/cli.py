@@ -99,8 +99,13 @@ def simulate(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out: {out}: expected a new or empty folder")
     if scenario == "fleet":
-        size = {"clusters": clusters or FLEET_CLUSTERS, "partitions": partitions or FLEET_PARTITIONS}
-        fleet = simulate_fleet(out, **size, changes=FLEET_CHANGES, seed=seed)
+        fleet = simulate_fleet(
+            out,
+            clusters=clusters or FLEET_CLUSTERS,
+            partitions=partitions or FLEET_PARTITIONS,
+            changes=FLEET_CHANGES,
+            seed=seed,
+        )
         lines.text(f"{fleet.cluster_count} clusters, {fleet.record_count} records, {fleet.log_bytes} bytes below {out}")
         return
     told = play(scenario, seed, out)

@@ -63,11 +63,11 @@ def plan_path(
     """
     found, damages = _look(root, open_storage, captured_at_ms, dialect)
     if capture is not None:
-        replicas = [one.plan for one in found]
-        wanted = capture_named(capture, replicas)
+        there = [one.plan for one in found]
+        wanted = capture_named(capture, there)
         found = [one for one in found if one.plan.capture == wanted]
         if not found:
-            raise ChoiceError(root, f"no capture {capture!r}: {captures_text(replicas)}")
+            raise ChoiceError(root, f"no capture {capture!r}: {captures_text(there)}")
     if not found:
         raise InputError(root, _why_nothing(damages))
     groups: dict[str, list[_Found]] = defaultdict(list)

@@ -108,8 +108,8 @@ def test_what_cannot_be_is_said_in_one_line(lake: str, tmp_path: Path, capsys: p
     assert [path.name for path in full.iterdir()] == ["mine"]
     for code, words, arguments in (
         (2, "above --from", ("export", lake, "--from", "7", "--to", "7", "--out", tmp_path / "x")),
-        (3, "no cluster 'nobody': there are", ("export", lake, "--cluster", "nobody", "--out", tmp_path / "x")),
-        (3, "more than one cluster: there are", ("export", lake, "--out", tmp_path / "x")),
+        (2, "no cluster 'nobody': there are", ("export", lake, "--cluster", "nobody", "--out", tmp_path / "x")),
+        (2, "more than one cluster: there are", ("export", lake, "--out", tmp_path / "x")),
         (3, "nothing between", ("export", lake, "--cluster", "elr", "--from", "9999", "--out", tmp_path / "x")),
         (3, "no lake", ("export", tmp_path / "nowhere", "--out", tmp_path / "x")),
         (2, "--lake LAKE with --from archive", ("run", "--from", "archive")),
