@@ -22,6 +22,22 @@ COMMANDS = (
     *(["dump", "--format", "kafka"], ["dump", "--table", "decode_errors", "-o", "json"], ["recover-plan"]),
     *(["state", "-o", "json"], ["timeline", "-o", "jsonl"], ["whatif", "--lose", "1"]),
 )
+REPORTS = ("html", "csv", "parquet", "openmetrics")
+NOTEBOOKS = ("elr_time_travel", "fleet_risk", "incident_timeline", "replica_divergence", "voter_change_audit")
+LOGGED = """
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+logger.sql.name = org.apache.spark.sql
+logger.sql.level = debug
+logger.python.name = org.apache.spark.api.python
+logger.python.level = debug
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c %m%n%ex
+"""
+"""Spark tells its plans and what it asks of its workers."""
 CONFIG_KEYS = (
     *("ssl.keystore.password", "ssl.key.password", "sasl.jaas.config", "listener.name.x.ssl.truststore.password"),
     *("some.unknown.key", "my.plugin.token", "basic.auth.user.info", "follower.replication.throttled.replicas.secret"),
@@ -90,12 +106,12 @@ def test_no_command_lets_a_secret_out(cluster: Path, planted: Planted, command: 
         assert not planted.in_(done.stdout + done.stderr), (name, options)
     made = tmp_path / "made"
     made.mkdir()
-    for number, form in enumerate(("html", "csv", "parquet", "openmetrics")):
+    for number, form in enumerate(REPORTS):
         done = command("report", cluster, "--format", form, "-o", made / f"report-{number}")
         assert done.returncode == 0, done.stderr
         assert not planted.in_(done.stdout + done.stderr)
     assert command("evidence", cluster, "-o", made / "pack.zip").returncode == 0
-    _nothing_in(made, planted)
+    assert len(_nothing_in(made, planted)) > 10
 
 
 @pytest.mark.ci
@@ -111,17 +127,48 @@ def test_no_table_and_no_export_holds_a_secret(cluster: Path, planted: Planted, 
             }
         )
     )
-    for arguments in (["run", fleet], ["tables", made / "lake"], ["export", made / "lake", "--out", made / "exported"]):
+    lake = made / "lake"
+    made.mkdir()
+    (tmp_path / "log4j2.properties").write_text(LOGGED.format(made / "spark.log"))
+    conf = tmp_path / "spark.conf"
+    log_settings = f"-Dlog4j2.configurationFile={(tmp_path / 'log4j2.properties').as_uri()}"
+    conf.write_text(f"spark.driver.extraJavaOptions {log_settings}\n")
+    reports = (["report", lake, "--format", form, "-o", made / f"report-{form}"] for form in REPORTS)
+    tables = (["tables", lake, "--rows", "1000", "-o", form] for form in ("table", "json"))
+    for arguments in (
+        ["run", fleet, "--spark-conf", conf],
+        *tables,
+        ["export", lake, "--out", made / "exported"],
+        *reports,
+    ):
         done = command(*arguments)
         assert done.returncode == 0, done.stderr.decode()
         assert not planted.in_(done.stdout + done.stderr), arguments
-    _nothing_in(made, planted)
     assert any((made / "exported").rglob("*.log"))
+    assert (made / "report-html" / "clusters").is_dir()
+    assert b"DEBUG org.apache.spark" in (made / "spark.log").read_bytes(), "Spark told what it did"
+    names = _nothing_in(made, planted)
+    assert any("/_delta_log/" in name and name.endswith(".json") for name in names), "minima and maxima of every file"
+    assert any(name.endswith(".parquet: statistics") for name in names)
 
 
-def _nothing_in(folder: Path, planted: Planted) -> None:
-    seen = 0
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_notebook_shows_a_secret(
+    name: str, cluster: Path, planted: Planted, project_root: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("nbclient")
+    from scripts.run_notebook import execute
+
+    made = tmp_path / "made"
+    execute(project_root / "notebooks" / f"{name}.py", made, {"PATH": str(cluster)})
+    assert len(_nothing_in(made, planted)) == 2, "the notebook, and its page"
+
+
+def _nothing_in(folder: Path, planted: Planted) -> list[str]:
+    """The names of all that was looked at."""
+    names = []
     for name, data in contents(folder):
-        seen += 1
+        names.append(name)
         assert not planted.in_(data), name
-    assert seen > 4
+    return names
