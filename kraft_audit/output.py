@@ -18,7 +18,6 @@ import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from kraft_audit.table_layout import layout
@@ -33,7 +32,6 @@ CELL_CHARACTERS_MAX: Final = 60
 """A longer cell takes the room that it needs, and does not widen the cells above and below."""
 ROOM_MIN: Final = 60
 """A narrower terminal breaks lines by itself."""
-LAST_TIME_MS: Final = 253_402_300_800_000
 SLICED_ROWS: Final = 1000
 """So many rows of a batch are Python objects at one time."""
 _json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -142,16 +140,6 @@ def to_cell(value: Any) -> str:
     if isinstance(value, list | tuple | Mapping):
         return to_json(value)
     return neutral(value) if isinstance(value, str) else neutral(_to_plain(value))
-
-
-def time_text(timestamp_ms: int | None) -> str:
-    """A time for people: UTC, to the millisecond; a number that is no time of this era as it is."""
-    if timestamp_ms is None:
-        return ""
-    if not 0 <= timestamp_ms < LAST_TIME_MS:
-        return str(timestamp_ms)
-    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
 
 
 def to_csv_cell(value: Any) -> str:

@@ -9,7 +9,8 @@ import typer
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
-from kraft_audit.output import Column, Format, Output, time_text
+from kraft_audit.output import Column, Format, Output
+from kraft_audit.times import time_text
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import typer
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path, check_range
 from kraft_audit.commands.ending import remark
 from kraft_audit.commands.histories import histories
-from kraft_audit.output import Column, Format, Output, time_text
+from kraft_audit.output import Column, Format, Output
+from kraft_audit.times import time_text
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
 from kraft_audit.commands.reading import opened, redaction_key, redactor
-from kraft_audit.output import Column, Format, Output, time_text
+from kraft_audit.output import Column, Format, Output
+from kraft_audit.times import time_text
 from kraft_codec.schemas import Dialect
 
 COLUMNS: Final = (

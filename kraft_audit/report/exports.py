@@ -11,9 +11,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kraft_audit.output import time_text, to_csv_cell
+from kraft_audit.output import to_csv_cell
 from kraft_audit.report.source import ClusterInput, Row, state_of
 from kraft_audit.rules.tables import FINDINGS
+from kraft_audit.times import time_text
 from kraft_codec.errors import InputError
 from kraft_codec.tables import build_rows
 

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.node_lists import Mask, union_sizes
 from kraft_audit.rules.partition_states import PartitionStates, partition_states
+from kraft_audit.times import LAST_TIME_MS
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
-LAST_TIME_MS: Final = 253_402_300_800_000
 Times = npt.NDArray[np.int64]
 
 

@@ -14,6 +14,7 @@ from kraft_audit.report.exposure import DAY_MS, HOUR_MS, Exposure, spans
 from kraft_audit.report.plots import stacked, strip
 from kraft_audit.report.source import ClusterInput, Row, state_of
 from kraft_audit.rules.registry import rules
+from kraft_audit.times import is_time
 
 BUCKETS_MAX: Final = 35
 """The columns of the heat map: five weeks, or as many hours where the whole fleet's logs are younger than that."""
@@ -100,7 +101,7 @@ class Fleet:
             self.expired.append((line, finding))
         if state in ("undecided", "waived"):
             return
-        if finding["from_ms"] is None:
+        if finding["from_ms"] is None or not is_time(finding["from_ms"]):
             self.timeless += 1
             return
         starts, ends = self.times[finding["severity"]]

@@ -26,7 +26,6 @@ from markupsafe import Markup
 from kraft_audit.output import neutral
 from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
 from kraft_audit.report.exports import CsvFile
-from kraft_audit.report.exposure import LAST_TIME_MS
 from kraft_audit.report.fleet import ClusterLine, Fleet, fleet_view
 from kraft_audit.report.folders import created_folders
 from kraft_audit.report.openmetrics import Metrics
@@ -34,7 +33,7 @@ from kraft_audit.report.plots import epoch_marks, interval_marks, voter_columns
 from kraft_audit.report.source import AsOf, Source
 from kraft_audit.rules.controls import CONTROL_OF
 from kraft_audit.rules.pages import rule_rows
-from kraft_audit.rules.times import duration, when
+from kraft_audit.times import duration, is_time, when
 from kraft_codec.errors import ChoiceError, InputError
 
 MARK: Final = ".kraft-audit-report"
@@ -73,7 +72,7 @@ def time_of(value: int | None) -> str:
     """A time in UTC, or what stands for none."""
     if value is None:
         return "not known"
-    return f"{when(value)} UTC" if 0 < value < LAST_TIME_MS else f"{value} ms"
+    return f"{when(value)} UTC" if value and is_time(value) else f"{value} ms"
 
 
 def length_of(length_ms: int | None) -> str:

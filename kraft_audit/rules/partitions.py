@@ -14,8 +14,8 @@ from kraft_audit.rules.operations import operation_ends
 from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.recovery import any_of, unclean_election_enabled
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.told_partitions import ToldPartitions
+from kraft_audit.times import duration, when
 
 DEPARTURE_ROWS = 50
 """So many changes back it is looked up when a replica left: far enough for an incident."""

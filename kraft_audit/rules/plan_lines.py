@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kraft_audit.rules.recovery import Choice, RecoveryPlan, ReplicaLog
-from kraft_audit.rules.times import when
 from kraft_audit.rules.whatif import PartitionOutcome, SmallestLoss, WhatIf
+from kraft_audit.times import when
 
 LISTED = 20
 

@@ -14,8 +14,8 @@ from kraft_audit.rules.features import feature_level
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Evidence, Finding, Severity, Status
 from kraft_audit.rules.registry import by_severity
-from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.waivers import WaiverCount
+from kraft_audit.times import duration, when
 
 INDENT: Final = " " * 10
 RULES_ON_A_LINE: Final = 10

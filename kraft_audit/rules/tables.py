@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.rules.model import Evidence, Finding
+from kraft_audit.times import timestamp_us
 from kraft_codec.contract import TIMESTAMP, Table, is_, list_of, may
 from kraft_codec.tables import build_rows
 
@@ -53,8 +54,8 @@ FINDINGS: Final = Table(
         may("to_offset", pa.int64(), "offset at which it ended (exclusive); null while it lasts"),
         may("from_ms", pa.int64(), "append time of its beginning"),
         may("to_ms", pa.int64(), "append time of its end"),
-        may("from_time", TIMESTAMP, "from_ms for people"),
-        may("to_time", TIMESTAMP, "to_ms for people"),
+        may("from_time", TIMESTAMP, "from_ms for people; null where that is no time"),
+        may("to_time", TIMESTAMP, "to_ms for people; null where that is no time"),
         may("epoch", pa.int32(), "leader epoch it is about: of the partition for partitions, of the log otherwise"),
         is_("is_over", pa.bool_(), "it is history: its cause is gone"),
         is_("evidence", EVIDENCE, "the facts behind it"),
@@ -92,8 +93,8 @@ def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
         "severity": finding.severity.value,
         "scope": finding.scope.value,
         "status": finding.status.value,
-        "from_time": None if finding.from_ms is None else finding.from_ms * 1000,
-        "to_time": None if finding.to_ms is None else finding.to_ms * 1000,
+        "from_time": timestamp_us(finding.from_ms),
+        "to_time": timestamp_us(finding.to_ms),
         "evidence": [evidence_row(fact) for fact in finding.evidence],
         "waiver": None if waiver is None else {"who": waiver.who, "why": waiver.why, "until": waiver.until},
         "seen_ms": seen_ms,

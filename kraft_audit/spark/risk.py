@@ -27,7 +27,8 @@ from kraft_codec.tables import BATCHES, CAPTURES, PLANS
 
 PARTITION_CHANGES: Final = "partition_changes"
 BROKER_CHANGES: Final = "broker_changes"
-# A log's timestamps are whatever its writer's clock said: days beyond these are not made.
+# A log's timestamps are whatever its writer's clock said, any 64 bits: days beyond these are not made, and a log that
+# ends before 1970 has none.
 DAYS_BACK_MAX: Final = 1100
 DAY_MS: Final = "86400000L"
 
@@ -54,7 +55,7 @@ WITH log_end AS (
     SELECT captures.cluster_id, least(max(last_timestamp_ms), max(read_to_ms)) AS end_ms, max(changed.plan) AS plan
     FROM captures
     JOIN changed ON captures.cluster_id = changed.cluster_id
-    WHERE last_timestamp_ms IS NOT NULL
+    WHERE last_timestamp_ms >= 0
     GROUP BY captures.cluster_id
 ),
 racks AS (
@@ -117,13 +118,15 @@ LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper = rack
 GROUP BY pieces.cluster_id, day_number, topic, coalesce(rack, '')
 """
 
-# A cluster of whose log nothing was read has the day on which that was seen: no control of it held.
+# A cluster of whose log nothing was read, or whose log says that it ended before 1970, has the day on which it was seen.
 # A finding lasts from its first moment to its end; one that is not over, to the last day that was seen; one that no
 # record dates, from the day on which it was seen first.
 COMPLIANCE: Final = """
 WITH seen AS (
     SELECT captures.cluster_id,
-           floor(least(max(last_timestamp_ms), max(read_to_ms)) / {day_ms}) AS last_day
+           floor(
+               least(max(last_timestamp_ms) FILTER (WHERE last_timestamp_ms >= 0), max(read_to_ms)) / {day_ms}
+           ) AS last_day
     FROM captures
     JOIN changed ON captures.cluster_id = changed.cluster_id
     GROUP BY captures.cluster_id
@@ -154,7 +157,7 @@ lasting AS (
         greatest(first_day, least(last_day, floor(coalesce(from_ms, first_seen_ms) / {day_ms}))) AS from_day,
         CASE
             WHEN closed_by = 'not_found' THEN least(last_day, floor(last_seen_ms / {day_ms}))
-            WHEN is_over THEN least(last_day, coalesce(floor(greatest(to_ms - 1, from_ms) / {day_ms}),
+            WHEN is_over THEN least(last_day, coalesce(floor(greatest(try_subtract(to_ms, 1), from_ms) / {day_ms}),
                                                        floor(from_ms / {day_ms}), last_day))
             ELSE last_day
         END AS to_day

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.output import Column, Format, Json, Output, json_objects, neutral, time_text, to_csv_cell, to_json
+from kraft_audit.output import Column, Format, Json, Output, json_objects, neutral, to_csv_cell, to_json
 
 ACTING = ["\x00", "\x07", "\x1b", "\x7f", "\x85", "\x9b", "\n", "\r", "\u200e", "\u2028", "\u202e", "\u2066", "\ufeff"]
 COLUMNS = [Column("name", "name"), Column("count", "count", is_number=True)]
@@ -151,13 +151,6 @@ def test_nothing_is_cut_in_a_pipe() -> None:
     stream = io.StringIO()
     Output(stream=stream).rows([{"name": "n" * 5_000, "count": 1}], COLUMNS)
     assert stream.getvalue().splitlines()[1] == f"{'n' * 5_000}      1"
-
-
-def test_times() -> None:
-    assert time_text(1_700_000_000_123) == "2023-11-14 22:13:20.123"
-    assert time_text(None) == ""
-    assert time_text(-1) == "-1"
-    assert time_text(2**62) == str(2**62)
 
 
 def test_long_text_is_broken_for_a_terminal_and_whole_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kraft_audit.rules.plan_lines import recovery_lines, smallest_line, whatif_lines
 from kraft_audit.rules.recovery import ReplicaLog, recover_plan
-from kraft_audit.rules.times import when
 from kraft_audit.rules.whatif import SmallestLoss, lose, smallest_loss
+from kraft_audit.times import when
 from tests.kraft_audit.rules.conftest import T0, HistoryBuilder
 
 

@@ -12,8 +12,8 @@ from kraft_audit.rules.exports import check_document, csv_rows, sarif
 from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check, find_rule, rules
 from kraft_audit.rules.render import check_lines, headline
-from kraft_audit.rules.times import duration, when
 from kraft_audit.rules.waivers import apply_waivers, parse_waivers
+from kraft_audit.times import duration, when
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder
 
 WAIVER = "waivers: [{rule: KV007, who: ops, why: a laptop, until: 2099-01-01}]"
