@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -263,9 +263,8 @@ def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             yield Case("cluster", f"all {len(all_brokers)} brokers are in rack {names[0]}", from_offset=0)
         return
     states = partition_states(history)
-    rack_of = np.full(max(known) + 2, -1, np.int64)
-    for broker, rack in known.items():
-        rack_of[broker] = names.index(rack)
+    numbers = {name: number for number, name in enumerate(names)}
+    rack_of = {broker: numbers[rack] for broker, rack in known.items()}
     condition = states.in_order(states.told.exists & _is_one_rack(states.told, rack_of))
     if not condition[states.last_rows].any():
         return
@@ -277,14 +276,19 @@ def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 yield partition_case(states, episode, f"{members} are all in rack {known[members[0]]}")
 
 
-def _is_one_rack(told: ToldPartitions, rack_of: np.ndarray) -> Mask:
-    """Rows whose ISR and ELR members have known racks, all the same."""
+def _is_one_rack(told: ToldPartitions, rack_of: Mapping[int, int]) -> Mask:
+    """Rows whose ISR and ELR members have known racks, all the same.
+
+    Brokers are looked up, not counted up to: an id may be any number, and only as many as are registered are held.
+    """
+    brokers = np.array(sorted(rack_of), np.int64)
+    its_rack = np.array([rack_of[broker] for broker in brokers.tolist()], np.int64)
     lowest = np.full(len(told), np.iinfo(np.int64).max)
     highest = np.full(len(told), -2, np.int64)
     for name in ("isr", "elr"):
         lists = told.lists[name]
-        members = np.clip(lists.values, -1, len(rack_of) - 1)
-        rack = np.where(members >= 0, rack_of[members], -1)
+        place = np.minimum(np.searchsorted(brokers, lists.values), len(brokers) - 1)
+        rack = np.where(brokers[place] == lists.values, its_rack[place], -1)
         np.minimum.at(lowest, lists.row_of_value, rack)
         np.maximum.at(highest, lists.row_of_value, rack)
     one_rack: Mask = (lowest == highest) & (highest >= 0)

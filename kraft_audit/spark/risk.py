@@ -118,7 +118,7 @@ LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper = rack
 GROUP BY pieces.cluster_id, day_number, topic, coalesce(rack, '')
 """
 
-# A cluster of whose log nothing was read, or whose log says that it ended before 1970, has the day on which it was seen.
+# A cluster of whose log nothing was read, or whose log says that it ended before 1970, has the day when it was seen.
 # A finding lasts from its first moment to its end; one that is not over, to the last day that was seen; one that no
 # record dates, from the day on which it was seen first.
 COMPLIANCE: Final = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -304,6 +305,24 @@ def test_kp009_one_rack_for_all_is_one_finding(build: HistoryBuilder) -> None:
         build.broker(broker, rack="a")
     build.partition("t-0", 10).partition("t-1", 11)
     assert [finding.subject for finding in build.raised("KP009")] == ["cluster"]
+
+
+def test_kp009_needs_no_memory_for_brokers_that_are_not(build: HistoryBuilder) -> None:
+    far = 50_000_000
+    for broker, rack in ((11, "a"), (12, "b"), (far, "b")):
+        build.broker(broker, rack=rack)
+    build.partition("t-0", 10, replicas=[12, far], isr=[12, far]).partition(
+        "t-1", 11, replicas=[11, far], isr=[11, far]
+    )
+    build.partition("t-2", 12, replicas=[12, far + 1], isr=[12, far + 1])
+    tracemalloc.start()
+    try:
+        found = build.raised("KP009")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(finding.subject, finding.summary) for finding in found] == [("t-0", f"[12, {far}] are all in rack b")]
+    assert peak_bytes < far
 
 
 def test_kp010_each_kind_by_topic(build: HistoryBuilder) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kraft_audit.settings import FleetSettings
-from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.quality import judge_lake
 from kraft_codec.uuids import uuid_text
