@@ -59,7 +59,8 @@ def _waiver(entry: Any, key: str, source: str) -> Waiver:
     if rule is None:
         raise RuleSettingsError(source, f"{key}.rule", values["rule"], "the id or name of a rule")
     try:
-        date.fromisoformat(values["until"])
+        # Other forms of ISO 8601 are days to Python alone: in the tables stands the one that SQL reads too.
+        values["until"] = date.fromisoformat(values["until"]).isoformat()
     except ValueError:
         raise RuleSettingsError(source, f"{key}.until", values["until"], _expected("until")) from None
     return Waiver(**{**values, "rule": rule.id})

@@ -81,6 +81,12 @@ def test_one_line_for_an_entry_that_cannot_be_used(old: str, new: str, line: str
     assert str(caught.value) == line
 
 
+@pytest.mark.parametrize("until", ["2026-12-31", "'2026-12-31'", "'20261231'", "'2026-W53-4'"])
+def test_a_day_is_kept_as_sql_reads_it(until: str) -> None:
+    (waiver,) = parse_waivers(WAIVER.replace("2026-12-31", until), "w.yaml")
+    assert waiver.until == "2026-12-31"
+
+
 def test_an_empty_file_waives_nothing() -> None:
     assert parse_waivers("# none yet\n", "w.yaml") == ()
 
