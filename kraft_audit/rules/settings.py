@@ -13,6 +13,8 @@ from kraft_audit.rules.model import Threshold, Thresholds, Value
 from kraft_audit.rules.registry import rules
 from kraft_audit.yaml_text import YamlError, parse_yaml
 
+THRESHOLD_MAX: Final = 10**15
+"""More than any of them can mean, and far below what 64 bits hold of the smaller units that rules count in."""
 HEAD: Final = """\
 # Thresholds of the rules, with their defaults. What is left out keeps its default.
 # `kraft-audit explain RULE` says what a rule does.
@@ -83,8 +85,10 @@ def _of_rule(rule_id: Any, given: Any, source: str) -> Thresholds:
 
 def _checked(source: str, key: str, value: Any, threshold: Threshold) -> Value:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or value < 0:
-        raise RuleSettingsError(source, key, value, f"a number of {threshold.name.rsplit('_', 1)[-1]}, 0 or more")
+    # YAML knows .inf and .nan, which no rule can count with: neither lies between the two.
+    if not is_number or not 0 <= value <= THRESHOLD_MAX:
+        unit = threshold.name.rsplit("_", 1)[-1]
+        raise RuleSettingsError(source, key, value, f"a number of {unit}, 0 to {THRESHOLD_MAX}")
     checked: Value = value
     return checked
 

@@ -10,7 +10,13 @@ import pytest
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Scope, Severity, Status
 from kraft_audit.rules.registry import by_severity, check, find_rule, rule, rules, texts
-from kraft_audit.rules.settings import RuleSettingsError, load_rule_settings, parse_rule_settings, settings_text
+from kraft_audit.rules.settings import (
+    THRESHOLD_MAX,
+    RuleSettingsError,
+    load_rule_settings,
+    parse_rule_settings,
+    settings_text,
+)
 from tests.kraft_audit.rules import test_log_rules, test_partition_rules, test_voter_rules
 from tests.kraft_audit.rules.conftest import HistoryBuilder
 
@@ -63,15 +69,27 @@ def test_the_settings_file_is_the_registrys(project_root: Path) -> None:
         ),
         (
             "KV013:\n  max_lag_records: many\n",
-            "rules.yaml: KV013.max_lag_records: 'many': expected a number of records, 0 or more",
+            "rules.yaml: KV013.max_lag_records: 'many': expected a number of records, 0 to 1000000000000000",
         ),
         (
             "KV013:\n  max_lag_records: true\n",
-            "rules.yaml: KV013.max_lag_records: True: expected a number of records, 0 or more",
+            "rules.yaml: KV013.max_lag_records: True: expected a number of records, 0 to 1000000000000000",
         ),
         (
             "KV013:\n  max_lag_records: -1\n",
-            "rules.yaml: KV013.max_lag_records: -1: expected a number of records, 0 or more",
+            "rules.yaml: KV013.max_lag_records: -1: expected a number of records, 0 to 1000000000000000",
+        ),
+        (
+            "KP012:\n  max_changes_an_hour: .inf\n",
+            "rules.yaml: KP012.max_changes_an_hour: inf: expected a number of hour, 0 to 1000000000000000",
+        ),
+        (
+            "KV010:\n  grace_seconds: .nan\n",
+            "rules.yaml: KV010.grace_seconds: nan: expected a number of seconds, 0 to 1000000000000000",
+        ),
+        (
+            "KV010:\n  grace_seconds: 1.0e+300\n",
+            "rules.yaml: KV010.grace_seconds: 1e+300: expected a number of seconds, 0 to 1000000000000000",
         ),
         ("KV013: 7\n", "rules.yaml: KV013: 7: expected thresholds by name"),
         ("KV013:\nKV013:\n", "rules.yaml: line 2: \"key 'KV013' twice\": expected YAML"),
@@ -82,6 +100,18 @@ def test_one_line_for_a_setting_that_cannot_be_used(text: str, line: str) -> Non
     with pytest.raises(RuleSettingsError) as caught:
         parse_rule_settings(text, "rules.yaml")
     assert str(caught.value) == line
+
+
+def test_the_largest_thresholds_raise_nothing(build: HistoryBuilder) -> None:
+    largest = "".join(
+        f"{rule.id}: {{{', '.join(f'{threshold.name}: {THRESHOLD_MAX}' for threshold in rule.thresholds)}}}\n"
+        for rule in rules().values()
+        if rule.thresholds
+    )
+    build.voters(1, 2, 3).capture(1, 40).capture(2, 40).capture(3, 30).watermark(40, 40, end=40)
+    settings = parse_rule_settings(largest, "rules.yaml")
+    findings = check(build.history(), settings, only=list(settings))
+    assert [finding.rule for finding in findings if finding.status == "raised"] == []
 
 
 def test_an_unknown_rule_is_told_with_the_nearest() -> None:
