@@ -39,7 +39,6 @@ class FileKind(enum.StrEnum):
 NODE_KINDS: Final = frozenset(
     {FileKind.META_PROPERTIES, FileKind.BOOTSTRAP_SNAPSHOT, FileKind.CLEAN_SHUTDOWN, FileKind.OFFSET_CHECKPOINT}
 )
-INDEX_KINDS: Final = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
 _WHOLE_NAMES: Final = {
     "quorum-state": FileKind.QUORUM_STATE,

@@ -21,8 +21,6 @@ FINDINGS_STAGED: Final = replace(
 )
 LAKE_TABLES: Final[Mapping[str, Table]] = {**TABLES, **SILVER, FINDINGS_STAGED.name: FINDINGS_STAGED}
 """What plans commit, by name; `plans` itself is the ledger."""
-STAGED_TABLES: Final = frozenset(LAKE_TABLES) - {PLANS.name}
-"""What staging writes data files of."""
 READABLE_TABLES: Final[Mapping[str, Table]] = {
     **{table.name: table for table in BRONZE if table.name != PLANS.name},
     **SILVER,

@@ -50,7 +50,6 @@ _KINDS: Final[dict[Type, int]] = {
 }
 _NULL: Final = b"\x00"
 _EMPTY: Final = b"\x01"
-_NO_TAGS: Final = b"\x00"
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,6 @@ FROM_TIMES = 12
 FROM_COUNT = 13
 UUID_STRIDE = 24
 """The characters of a uuid, and two zeros: copied as three words, of which the next one's overwrite the zeros."""
-WORD_BYTES = 8
 SLACK_BYTES = 24
 """Room behind texts and lists, where they are read and where they are written: short ones, which nearly all are, are
 copied as so many bytes whatever their length is."""
