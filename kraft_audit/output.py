@@ -16,7 +16,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -158,8 +158,11 @@ class Output:
         self.format = format_ or Format.TABLE
         self.has_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[Column]) -> int:
-        """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table."""
+    def rows(self, rows: Iterable[Row], columns: Sequence[Column], keys: Iterable[str] = ()) -> int:
+        """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table.
+
+        `keys` are what stands in CSV, rows or none; without them those of the columns.
+        """
         count = 0
 
         def counted() -> Iterator[Row]:
@@ -168,17 +171,20 @@ class Output:
                 count += 1
                 yield row
 
-        writers: dict[Format, Callable[[Iterator[Row], Sequence[Column]], None]] = {
-            Format.TABLE: self._table,
-            Format.JSON: self._json,
-            Format.JSONL: self._json_lines,
-            Format.CSV: self._csv,
-        }
-        writers[self.format](counted(), columns)
+        if self.format is Format.TABLE:
+            self._table(counted(), columns)
+        elif self.format is Format.CSV:
+            self._csv(counted(), list(keys) or [column.name for column in columns])
+        else:
+            (self._json if self.format is Format.JSON else self._json_lines)(counted())
         return count
 
     def batches(
-        self, batches: Iterable[pa.RecordBatch], columns: Sequence[Column], json_columns: frozenset[str] = frozenset()
+        self,
+        batches: Iterable[pa.RecordBatch],
+        columns: Sequence[Column],
+        keys: Iterable[str],
+        json_columns: frozenset[str] = frozenset(),
     ) -> int:
         """Prints Arrow batches as they come, as `rows` does; `json_columns` hold JSON text."""
         count = 0
@@ -198,7 +204,7 @@ class Output:
                     separator = ",\n"
             self.stream.write("[]\n" if separator == "[\n" else "\n]\n")
         else:
-            count = self.rows((row for part in slices for row in part.to_pylist()), columns)
+            count = self.rows((row for part in slices for row in part.to_pylist()), columns, keys)
         return count
 
     def document(self, document: Any) -> None:
@@ -233,27 +239,22 @@ class Output:
         """Prints a heading."""
         self.line(f"\x1b[1m{neutral(text)}\x1b[0m" if self.has_color else neutral(text))
 
-    def _json(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+    def _json(self, rows: Iterator[Row]) -> None:
         separator = "["
         for row in rows:
             self.stream.write(f"{separator}\n{to_json(row)}")
             separator = ","
         self.stream.write("[]\n" if separator == "[" else "\n]\n")
 
-    def _json_lines(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+    def _json_lines(self, rows: Iterator[Row]) -> None:
         for row in rows:
             self.stream.write(to_json(row) + "\n")
 
-    def _csv(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
+    def _csv(self, rows: Iterator[Row], header: Sequence[str]) -> None:
         writer = csv.writer(self.stream, lineterminator="\n")
-        header: list[str] | None = None
+        writer.writerow(header)
         for row in rows:
-            if header is None:
-                header = list(row)
-                writer.writerow(header)
             writer.writerow([to_csv_cell(row[name]) for name in header])
-        if header is None:
-            writer.writerow([column.name for column in columns])
 
     def _table(self, rows: Iterator[Row], columns: Sequence[Column]) -> None:
         sample: list[list[str]] = []

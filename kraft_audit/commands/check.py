@@ -13,7 +13,7 @@ from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, Pat
 from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNREADABLE, UsageError
 from kraft_audit.commands.histories import histories
 from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
-from kraft_audit.output import Column, Format, Output
+from kraft_audit.output import Format, Output
 from kraft_audit.rules.model import Severity
 from kraft_codec.schemas import Dialect
 
@@ -140,7 +140,7 @@ def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all:
 
         out.document(exports.sarif(findings, version=version("kraft-audit")))
     elif output is CheckFormat.CSV:
-        out.rows(exports.csv_rows(findings, show_all=show_all), [Column(key, key) for key in exports.CHECK_KEYS])
+        out.rows(exports.csv_rows(findings, show_all=show_all), [], exports.CSV_KEYS)
     elif output is not CheckFormat.TABLE:
         out.rows(exports.check_document(findings, show_all=show_all), [])
 

@@ -199,6 +199,8 @@ def _dump_rows(
     has_range = selection.from_offset is not None or selection.to_offset is not None
     is_of_log_alone = has_range and table is DumpTable.RECORDS
 
+    from kraft_codec.tables import TABLES
+
     def batches() -> Iterator[pa.RecordBatch]:
         from kraft_audit.replay.analyze import analyze
 
@@ -219,7 +221,7 @@ def _dump_rows(
                 else:
                     damage.add(batch)
 
-    count = out.batches(batches(), COLUMNS[table], frozenset({"record"}))
+    count = out.batches(batches(), COLUMNS[table], TABLES[table.value].column_names, frozenset({"record"}))
     out.stream.flush()
     if not count and (has_range or selection.record_types):
         _tell_what_there_is(found)

@@ -81,7 +81,7 @@ def export(
     if lines.format is Format.JSON:
         lines.document(row)
     else:
-        lines.rows([row], [])
+        lines.rows([row], [], row)
 
 
 def write_node_dir(out: Path, pieces: Iterable[FilePiece]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -57,7 +57,7 @@ def maintain(
     """
     need_spark("maintain")
     from kraft_audit.settings import SettingsError, absolute
-    from kraft_audit.spark.maintain import maintain_lake, open_maintainer
+    from kraft_audit.spark.maintain import Maintained, maintain_lake, open_maintainer
     from kraft_audit.spark.maintain_settings import load_maintain
 
     try:
@@ -67,5 +67,5 @@ def maintain(
         rows: list[dict[str, Any]] = [asdict(one) for one in done]
     except SettingsError as problem:
         raise UsageError(str(problem)) from None
-    Output(output).rows(rows, COLUMNS)
+    Output(output).rows(rows, COLUMNS, (field.name for field in fields(Maintained)))
     return EXIT_UNREADABLE if any(row["failure"] for row in rows) else 0

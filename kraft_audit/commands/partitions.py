@@ -66,7 +66,9 @@ def partitions(
     key, out = redaction_key(shows_values=False), Output(output)
     with opened(path, dialect=dialect, defaults=default) as found:
         from kraft_audit.replay.replay import REPLAY_TABLES
+        from kraft_audit.replay.tables import SILVER
 
+        keys = SILVER[LEDGER].column_names
         moments = [moment_of(found, plan, key, capture, REPLAY_TABLES) for plan in found.plans_with(capture)]
         if describe:
             for moment in moments:
@@ -78,10 +80,10 @@ def partitions(
                     out.line("")
                 named = moment.plan.cluster_id or "(no cluster id)"
                 out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
-                if out.batches(_ledger(moment, topic), COLUMNS) == 0:
+                if out.batches(_ledger(moment, topic), COLUMNS, keys) == 0:
                     out.text("no partition" if topic is None else f"no partition of a topic {topic!r}")
         else:
-            out.batches((batch for moment in moments for batch in _ledger(moment, topic)), COLUMNS)
+            out.batches((batch for moment in moments for batch in _ledger(moment, topic)), COLUMNS, keys)
 
 
 def _ledger(moment: Moment, topic: str | None) -> Iterator[pa.RecordBatch]:

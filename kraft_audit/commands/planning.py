@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -54,7 +54,7 @@ def whatif(
         raise UsageError("whatif needs --lose BROKER or --rack RACK")
     lost = _broker_ids(lose or [])
     from kraft_audit.rules.plan_lines import whatif_lines
-    from kraft_audit.rules.whatif import brokers_of_racks, smallest_loss
+    from kraft_audit.rules.whatif import PartitionOutcome, brokers_of_racks, smallest_loss
     from kraft_audit.rules.whatif import lose as crash
 
     out = Output(output)
@@ -74,7 +74,8 @@ def whatif(
     if out.format is Format.JSON:
         out.document(documents[0] if len(documents) == 1 else documents)
     elif out.format is not Format.TABLE:
-        out.rows([{"cluster_id": one["cluster_id"], **row} for one in documents for row in one["outcomes"]], [])
+        keys = ("cluster_id", *(field.name for field in fields(PartitionOutcome)))
+        out.rows([{"cluster_id": one["cluster_id"], **row} for one in documents for row in one["outcomes"]], [], keys)
 
 
 def _broker_ids(given: list[str]) -> set[int]:
@@ -104,6 +105,7 @@ def recover_plan(
       kraft-audit recover-plan samples/elr-06-kill-13-last-replica.tgz --output json
     """
     from kraft_audit.rules.plan_lines import recovery_lines
+    from kraft_audit.rules.recovery import RecoveryPlan
 
     out = Output(output)
     rows: list[dict[str, Any]] = []
@@ -114,7 +116,7 @@ def recover_plan(
                 out.text(line)
         rows += [{"cluster_id": history.cluster_id, **asdict(plan)} for plan in plans]
     if out.format is not Format.TABLE:
-        out.rows(rows, [])
+        out.rows(rows, [], ("cluster_id", *(field.name for field in fields(RecoveryPlan))))
 
 
 def _recovery_plans(

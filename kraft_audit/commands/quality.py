@@ -68,7 +68,7 @@ def quality(
         }
         for one in result.verdicts
     ]
-    Output(output).rows(rows, COLUMNS)
+    Output(output).rows(rows, COLUMNS, (*(column.name for column in COLUMNS), "clusters", "plan", "docs"))
     for row in rows:
         if row["status"] != "ok" and row["clusters"] != [""]:
             remark(f"{row['status']}: {row['table']}.{row['clause']}: {', '.join(row['clusters'])}")

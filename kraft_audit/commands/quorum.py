@@ -80,7 +80,10 @@ def quorum(
                 out.line("")
             _print(out, cluster)
     else:
-        out.rows([replica for cluster in clusters for replica in cluster["replicas"]], COLUMNS)
+        from kraft_codec.tables import CAPTURES
+
+        keys = (*CAPTURES.column_names, "lag", "role")
+        out.rows([replica for cluster in clusters for replica in cluster["replicas"]], COLUMNS, keys)
 
 
 def _cluster_at(found: Input, plan: ClusterPlan, key: bytes, capture: str | None) -> dict[str, Any]:

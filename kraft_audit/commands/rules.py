@@ -28,7 +28,8 @@ def rules(output: OutputFormat = Format.TABLE) -> None:
     """
     from kraft_audit.rules.pages import rule_rows
 
-    Output(output).rows(rule_rows(), COLUMNS)
+    rows = rule_rows()
+    Output(output).rows(rows, COLUMNS, rows[0])
 
 
 def explain(

@@ -110,7 +110,7 @@ def state(
     if out.format is Format.JSON:
         out.document(documents[0] if len(documents) == 1 else documents)
     elif out.format is not Format.TABLE:
-        out.rows([row for one in documents for row in one[parts[0].value]], [])
+        out.rows([row for one in documents for row in one[parts[0].value]], [], keys_of(parts[0]))
 
 
 def diff(
@@ -145,7 +145,7 @@ def diff(
             rows += [row for part in parts for row in differences(part, before, after)]
     columns = [Column("part", "part"), Column("subject", "subject", is_wide=True), Column("change", "change")]
     columns += [Column("field", "field"), Column("before", "before"), Column("after", "after")]
-    out.rows(rows, columns)
+    out.rows(rows, columns, ("cluster_id", *(column.name for column in columns)))
 
 
 def document(moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> dict[str, Any]:
@@ -168,6 +168,15 @@ def rows_of(part: Part, told: ClusterState) -> list[dict[str, Any]]:
     if part is Part.VOTERS:
         return [] if told.voter_set is None else list(told.voter_set["voters"])
     return [row for row in told.rows(TABLE_OF[part.value]) if row.get("exists", True)]
+
+
+def keys_of(part: Part) -> list[str]:
+    """The keys of those rows."""
+    from kraft_audit.replay.tables import SILVER, VOTER_SETS
+
+    if part is Part.VOTERS:
+        return [field.name for field in VOTER_SETS.schema.field("voters").type.value_type]
+    return list(SILVER[TABLE_OF[part.value]].column_names)
 
 
 def differences(part: Part, before: ClusterState, after: ClusterState) -> Iterator[dict[str, Any]]:

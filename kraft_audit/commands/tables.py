@@ -38,6 +38,7 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "decode_errors": ("cluster_id", "node_id", "file_name", "position", "reason", "detail"),
 }
 COLUMNS_WITHOUT_GLANCE: Final = 6
+SUMMARY_KEYS: Final = ("table", "rows", "files", "size_bytes", "plan", "columns", "sample")
 
 
 def tables(
@@ -59,7 +60,7 @@ def tables(
     contents = lake_contents(lake, sample_rows)
     out = Output(output)
     if out.format is not Format.TABLE:
-        out.rows([_summary(table) for table in contents], [])
+        out.rows([_summary(table) for table in contents], [], SUMMARY_KEYS)
         return
     for number, table in enumerate(contents):
         if number:

@@ -66,7 +66,10 @@ def timeline(
             _print(out, told)
         rows += [{"cluster_id": history.cluster_id, **row} for row in told]
     if out.format is not Format.TABLE:
-        out.rows(rows, [])
+        out.rows(rows, [], ("cluster_id", *EVENT_KEYS))
+
+
+EVENT_KEYS: Final = ("offset", "epoch", "timestamp_ms", "event", "text", "canonical", "nodes")
 
 
 def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:

@@ -56,7 +56,9 @@ def voters(
                 out.title(f"{plan.cluster_id or '(no cluster id)'}   proven to offset {low}")
                 out.rows([_shown(row) for row in rows], COLUMNS)
     if out.format is not Format.TABLE:
-        out.rows(everything, COLUMNS)
+        from kraft_audit.replay.tables import VOTER_SETS
+
+        out.rows(everything, COLUMNS, (*(name for name in VOTER_SETS.column_names if name != "plan"), "committed"))
 
 
 def _is_committed(row: dict[str, Any], low: int) -> bool | None:

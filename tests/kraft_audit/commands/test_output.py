@@ -63,7 +63,7 @@ def test_formats_of_rows() -> None:
     printed = {}
     for format_ in Format:
         stream = io.StringIO()
-        assert Output(format_, stream).rows(rows, COLUMNS) == 2
+        assert Output(format_, stream).rows(rows, COLUMNS, rows[0]) == 2
         printed[format_] = stream.getvalue()
     plain = [{"name": "a", "count": 1, "more": {"b": [1]}}, {"name": "bb", "count": None, "more": None}]
     assert json.loads(printed[Format.JSON]) == plain
@@ -78,9 +78,10 @@ def test_formats_of_rows() -> None:
 
 @pytest.mark.parametrize("format_", list(Format))
 def test_no_rows(format_: Format) -> None:
-    stream = io.StringIO()
-    Output(format_, stream).rows([], COLUMNS)
-    assert stream.getvalue() == {"table": "", "json": "[]\n", "jsonl": "", "csv": "name,count\n"}[format_]
+    for keys, header in (((), "name,count\n"), (("name", "count", "more"), "name,count,more\n")):
+        stream = io.StringIO()
+        Output(format_, stream).rows([], COLUMNS, keys)
+        assert stream.getvalue() == {"table": "", "json": "[]\n", "jsonl": "", "csv": header}[format_]
 
 
 def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:

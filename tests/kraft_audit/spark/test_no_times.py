@@ -36,6 +36,6 @@ def test_every_table_lives_with_what_is_no_time(
     sql = "SELECT cluster_id, from_ms, from_time FROM findings WHERE rule = 'KP001'"
     found = {row["cluster_id"]: (row["from_ms"], row["from_time"]) for row in lake.query(sql, "findings").to_pylist()}
     assert found == {cluster_id: (time_ms, None) for cluster_id, time_ms in times.items()}
-    dated = lake.query("SELECT DISTINCT cluster_id FROM cluster_compliance", CLUSTER_COMPLIANCE.name)
+    dated = lake.query("SELECT DISTINCT cluster_id FROM cluster_compliance", "cluster_compliance")
     assert set(dated.column("cluster_id").to_pylist()) == set(times)
     assert [one for one in judge_lake(lake, docs="").verdicts if not one.passed] == []
