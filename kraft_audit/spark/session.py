@@ -210,7 +210,8 @@ def java_settings(is_brief: bool = False) -> dict[str, str]:
     A JVM that lives for some seconds spends almost half of its processor time on compiling what it never runs again.
     """
     properties = Path(__file__).with_name("log4j2.properties")
-    options = [f"-Dlog4j2.configurationFile=file:{properties}"]
+    # As a URI, in which no path has a space or a quote: the launcher splits these options at spaces.
+    options = [f"-Dlog4j2.configurationFile={properties.as_uri()}"]
     if is_brief:
         options.append("-XX:TieredStopAtLevel=1")
     return {"spark.driver.extraJavaOptions": " ".join(options)}

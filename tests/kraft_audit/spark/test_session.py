@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -96,6 +102,41 @@ def test_a_brief_session_compiles_once() -> None:
     assert long.startswith("-Dlog4j2.configurationFile=file:")
     assert "-XX" not in long
     assert brief.split() == [long, "-XX:TieredStopAtLevel=1"]
+
+
+def test_where_it_is_installed_is_one_word_to_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "__file__", '/opt/it\'s 1%20 "x"/session.py')
+    (options,) = java_settings().values()
+    assert shlex.split(options) == [options]
+    told = options.removeprefix("-Dlog4j2.configurationFile=")
+    assert unquote(urlsplit(told).path) == '/opt/it\'s 1%20 "x"/log4j2.properties'
+
+
+@pytest.mark.ci
+def test_spark_starts_from_a_folder_with_a_space(tmp_path: Path, project_root: Path) -> None:
+    installed = tmp_path / "of our own"
+    shutil.copytree(project_root / "kraft_audit", installed / "kraft_audit")
+    (installed / "kraft_codec").symlink_to(project_root / "kraft_codec")
+    (installed / "jars").symlink_to(project_root / ".jars")
+    told = "; ".join(
+        (
+            "from kraft_audit.spark.session import spark_session",
+            "frame = spark_session('a test').range(3)",
+            "frame.write.format('delta').save('table')",
+            "print(frame.count())",
+        )
+    )
+    more = {"PYTHONPATH": str(installed), "KRAFT_AUDIT_JARS": str(installed / "jars"), "KRAFT_AUDIT_SPARK_LOG": "-"}
+    ended = subprocess.run(
+        [sys.executable, "-c", told],
+        cwd=tmp_path,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (ended.returncode, ended.stdout.split()) == (0, ["3"]), ended.stderr
+    assert "Spark's default log4j profile" not in ended.stderr, "our own properties are read"
 
 
 def test_the_local_profile_says_what_the_session_sets(project_root: Path) -> None:
