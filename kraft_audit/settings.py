@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from kraft_audit.static_configs import expected_of
 from kraft_audit.yaml_text import YamlError, parse_yaml
 from kraft_codec.errors import InputError
+from kraft_codec.file_uris import file_path
 from kraft_codec.schemas import Dialect
 
 Committer = Literal["deltalake", "spark"]
@@ -282,8 +283,8 @@ def _with_absolute_paths(
 
 def absolute(path: str, folder: Path) -> str:
     """A URI as it is (file:// as a path); a path made absolute against `folder`, `~` and `..` resolved."""
-    if path.startswith("file://"):
-        path = path.removeprefix("file://")
+    if (local := file_path(path)) is not None:
+        return os.path.normpath(folder / local)
     if is_uri(path):
         return path
     return os.path.normpath(folder / Path(path).expanduser())

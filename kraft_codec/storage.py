@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import urllib.parse
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import Final, Self
 from kraft_codec.archive import ArchiveStorage
 from kraft_codec.errors import InputError
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, is_hostile, parse_file_name, printable
+from kraft_codec.file_uris import file_path, other_host
 from kraft_codec.local_storage import LocalStorage, reason_text
 from kraft_codec.object_storage import SCHEMES, ObjectStorage, open_object_storage
 from kraft_codec.random_access import (
@@ -62,15 +62,14 @@ def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None =
     """
     location = os.fspath(path_or_uri)
     limits = limits or Limits()
+    if (path := file_path(location)) is not None:
+        return _open_local(path, location, limits)
+    if (host := other_host(location)) is not None:
+        raise InputError(printable(location), f"a file on another host, {printable(host)}")
     match = _URI.match(location)
     if match is None:
         return _open_local(location, location, limits)
     scheme = match[1].lower()
-    if scheme == "file":
-        address = urllib.parse.urlsplit(location)
-        if address.netloc not in ("", "localhost"):
-            raise InputError(printable(location), f"a file on another host, {address.netloc}")
-        return _open_local(urllib.parse.unquote(address.path), location, limits)
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in sorted(SCHEMES | {"file"}))
         raise InputError(

@@ -15,6 +15,7 @@ from kraft_audit.commands.histories import say_unread
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_audit.output import Output
 from kraft_codec.errors import InputError
+from kraft_codec.file_uris import file_path
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _check_target(path: str, out: FilePath) -> None:
     """Nothing is written among the logs, and no earlier pack is lost. Raises UsageError."""
     if out.exists():
         raise UsageError(f"--out: {out}: is there already")
-    target, source = os.path.realpath(out), os.path.realpath(path)
+    target, source = os.path.realpath(out), os.path.realpath(file_path(path) or path)
     if target == source or target.startswith(source.rstrip("/") + "/"):
         raise UsageError(f"--out: {out}: lies in {path}, where nothing is ever written")
 

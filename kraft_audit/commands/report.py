@@ -16,6 +16,7 @@ from kraft_audit.commands.histories import histories
 from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
 from kraft_audit.commands.reading import looks_like_a_lake
 from kraft_audit.output import Output
+from kraft_codec.file_uris import file_path
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -122,6 +123,6 @@ def _source(
 
 def _check_target(source: str, out: FilePath) -> None:
     """Nothing is written among the logs or into the lake. Raises UsageError."""
-    target, among = os.path.realpath(out), os.path.realpath(source)
+    target, among = os.path.realpath(out), os.path.realpath(file_path(source) or source)
     if target == among or target.startswith(among.rstrip("/") + "/"):
         raise UsageError(f"--out: {out}: lies in {source}, where nothing is ever written")

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from kraft_audit.report.exposure import DAY_MS
 from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
-from kraft_audit.settings import absolute
+from kraft_audit.settings import absolute, is_uri
 from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.views import query_of
@@ -153,9 +153,10 @@ _EPOCH_MS: Final = 719_163 * DAY_MS
 
 def is_lake(source: str) -> bool:
     """Whether a path or URI is a lake: it holds the ledger's table."""
-    if "://" not in source:
-        return (Path(source) / PLANS.name / "_delta_log").is_dir()
-    return DeltaLake(source).exists(PLANS.name)
+    place = absolute(source, Path.cwd())
+    if not is_uri(place):
+        return Path(place, PLANS.name, "_delta_log").is_dir()
+    return DeltaLake(place).exists(PLANS.name)
 
 
 def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:

@@ -22,8 +22,9 @@ from deltalake.transaction import AddAction
 
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, write_rows
-from kraft_audit.spark.lake_paths import first_outside
+from kraft_audit.spark.lake_paths import first_outside, misread
 from kraft_codec.errors import InputError
+from kraft_codec.file_uris import other_host
 from kraft_codec.tables import PLANS
 
 # Others append at the same time and each round re-reads the log: a few rounds are plenty, a thousand mean a fault.
@@ -87,6 +88,11 @@ class DeltaLake:
     def __init__(self, uri: str) -> None:
         if uri.lower().startswith("gcs://"):
             raise InputError(uri, "a lake in Google Cloud Storage is addressed as gs://…")
+        if (host := other_host(uri)) is not None:
+            raise InputError(uri, f"a lake on another host, {host}")
+        if not is_uri(uri) and (found := misread(uri)) is not None:
+            why = f"Delta's reader takes {found} in a path for something else, and would read another folder"
+            raise InputError(uri, f"no path for a lake: {why}")
         self.uri = uri.rstrip("/")
         self.data_uri = self.uri
         self._known: dict[str, DeltaTable] = {}

@@ -13,6 +13,13 @@ from urllib.parse import unquote, urlsplit
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SEPARATORS: Final = re.compile(r"[/\\]")
+_MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+
+
+def misread(folder: str) -> str | None:
+    """What in the path of a local folder Delta's reader takes for something else, so that it would read another one."""
+    found = _MISREAD.search(folder)
+    return None if found is None else found[0]
 
 
 def first_outside(paths: Iterable[str]) -> str | None:

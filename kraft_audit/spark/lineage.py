@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from kraft_audit.spark.progress import Line, Progress
+from kraft_codec.file_uris import file_path
 
 if TYPE_CHECKING:
     from kraft_audit.spark.run import Run
@@ -69,12 +70,11 @@ class Lineage:
         }
 
     def _send(self, text: str) -> None:
-        place = urlsplit(self._url)
-        if place.scheme == "file":
-            with Path(unquote(place.path)).open("a", encoding="utf-8") as file:
+        if (path := file_path(self._url)) is not None:
+            with Path(path).open("a", encoding="utf-8") as file:
                 file.write(text + "\n")
             return
-        if place.scheme not in ("http", "https"):
+        if urlsplit(self._url).scheme not in ("http", "https"):
             raise ValueError("expected http://, https:// or file://")
         endpoint = self._environment.get("OPENLINEAGE_ENDPOINT", "api/v1/lineage")
         headers = {"Content-Type": "application/json"}

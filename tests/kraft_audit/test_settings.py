@@ -121,6 +121,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert (orders.paths, orders.dialect, orders.cluster_id) == (["/var/kafka"], "kip853", None)
 
 
+@pytest.mark.parametrize("uri", ["file:///srv/a%20b/../c%2525", "FILE://localhost/srv/c%2525"])
+def test_a_file_uri_is_the_path_that_it_encodes(uri: str, tmp_path: Path) -> None:
+    text = f"lake: '{uri}'\nclusters: [{{name: a, paths: ['{uri}', 'file://elsewhere/x']}}]\n"
+    fleet = load_fleet(written(tmp_path, text), environment={})
+    assert (fleet.lake, fleet.redaction_key_file) == ("/srv/c%25", "/srv/c%25.redaction-key")
+    assert fleet.clusters[0].paths == ["/srv/c%25", "file://elsewhere/x"], "the storage tells of another host"
+
+
 def test_environment_wins_over_the_file_and_arguments_over_both(tmp_path: Path) -> None:
     file = written(tmp_path, GOOD)
 

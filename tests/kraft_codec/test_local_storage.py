@@ -13,6 +13,7 @@ import pytest
 from kraft_codec.discovery import discover
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import segment_name
+from kraft_codec.file_uris import file_path, other_host
 from kraft_codec.logdir import read_replica, segments
 from kraft_codec.storage import EntryKind, FileChange, LocalStorage, Storage, open_storage
 from tests.kraft_codec.conftest import SEGMENT_PATH as SEGMENT
@@ -131,6 +132,33 @@ def test_an_address_of_an_unknown_kind(tmp_path: Path, node_dir: Path) -> None:
     with pytest.raises(InputError, match="another host"):
         open_storage("file://somewhere/tmp")
     assert open_storage(node_dir.as_uri()).medium("") == "directory"
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("file:///srv/x", "/srv/x"),
+        ("FILE://LocalHost/srv/x", "/srv/x"),
+        ("file:///srv/a%20b%23", "/srv/a b#"),
+        ("file:///srv/a%2520b", "/srv/a%20b"),
+        ("file:///srv/a#b?c", "/srv/a#b?c"),
+        ("file://elsewhere/srv/x", None),
+        ("file:///srv/a%00b", None),
+        ("/srv/a%20b", None),
+        ("s3://bucket/x", None),
+    ],
+)
+def test_what_a_file_uri_names(uri: str, path: str | None) -> None:
+    """The storage and the settings ask the same."""
+    assert file_path(uri) == path
+    assert other_host(uri) == ("elsewhere" if "elsewhere" in uri else None)
+
+
+def test_a_log_dir_by_its_uri(tmp_path: Path, node_dir: Path) -> None:
+    folder = tmp_path / "a%20b #1?x=é"
+    folder.symlink_to(node_dir)
+    for uri in (folder.as_uri(), folder.as_uri().replace("file://", "file://localhost")):
+        assert open_storage(uri).medium("") == "directory"
 
 
 # Files that change while they are read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -151,7 +152,11 @@ def test_evidence_needs_one_thing_to_do(kraft_audit, options: list[str]) -> None
     assert kraft_audit("evidence", *options).code == 2
 
 
-def test_evidence_is_never_written_among_the_logs(kraft_audit, samples: Path) -> None:
-    ended = kraft_audit("evidence", DIVERGENCE, "--out", samples / "divergence" / "pack.zip")
-    assert ended.code == 2
-    assert not (samples / "divergence" / "pack.zip").exists()
+@pytest.mark.parametrize("command", [["evidence"], ["report"], ["report", "--format", "csv"]])
+def test_nothing_is_ever_written_among_the_logs(command: list[str], kraft_audit, samples: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "the logs"
+    shutil.copytree(samples / "divergence", logs)
+    for path in (logs, logs.as_uri()):
+        ended = kraft_audit(command[0], path, *command[1:], "--out", logs / "written")
+        assert (ended.code, "where nothing is ever written" in ended.err) == (2, True)
+    assert not (logs / "written").exists()

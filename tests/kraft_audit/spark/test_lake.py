@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from kraft_audit.settings import absolute
 from kraft_audit.spark.data_files import write_rows
 from kraft_audit.spark.lake import DeltaLake, sql_text
 from kraft_audit.spark.ledger import Ledger, delta_schema
@@ -107,6 +108,28 @@ def test_quotes_in_text_stay_text(lake: DeltaLake) -> None:
     hostile = sql_text("a' OR '1' = '1")
     found = lake.query(f"SELECT count(*) AS n FROM things WHERE text = {hostile}", "things")  # noqa: S608
     assert found.column("n").to_pylist() == [0]
+
+
+@pytest.mark.parametrize(("name", "found"), [("a%20b", "%20"), ("%2e%2e", "%2e"), ("a\\b", "\\")])
+def test_a_folder_that_would_be_read_as_another_is_refused(name: str, found: str, tmp_path: Path) -> None:
+    for text in (str(tmp_path / name), (tmp_path / name).as_uri()):
+        with pytest.raises(InputError, match="no path for a lake") as raised:
+            DeltaLake(absolute(text, tmp_path))
+        assert f"takes {found} in a path" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["a b", "a%zz", "50%", "a#b?c=é"])
+def test_any_other_folder_may_hold_a_lake(name: str, tmp_path: Path) -> None:
+    for text in (str(tmp_path / name), (tmp_path / name).as_uri()):
+        lake = DeltaLake(absolute(text, tmp_path))
+        lake.create("t", SCHEMA, "a table")
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        assert lake.query("SELECT * FROM t", "t").num_rows == 0
+
+
+def test_a_lake_on_another_host_is_refused() -> None:
+    with pytest.raises(InputError, match="a lake on another host, elsewhere"):
+        DeltaLake(absolute("file://elsewhere/lake", Path("/")))
 
 
 def test_an_address_that_deltalake_does_not_know_is_told_with_the_one_that_it_does() -> None:
