@@ -42,6 +42,12 @@ def broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
     return history.known("broker states", lambda: _broker_states(history))
 
 
+def is_up(history: ClusterHistory, broker: int) -> bool:
+    """Whether a broker may lead at the end of the log; one that is not registered may not (facts 6.2)."""
+    states = broker_states(history).get(broker)
+    return states is not None and is_active(states.newest)
+
+
 def _broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
     by_broker: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(history.rows("broker_changes"), key=lambda row: row["from_offset"]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kraft_audit.rules.broker_states import broker_states
+from kraft_audit.rules.broker_states import is_up
 from kraft_audit.rules.features import elr_level
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.partition_states import PartitionStates, partition_states
@@ -87,7 +87,7 @@ def recover_plan(history: ClusterHistory, logs: ReplicaLogs | None = None) -> li
 def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: ReplicaLogs) -> RecoveryPlan:
     lists = {name: tuple(states.nodes(name, row)) for name in ("replicas", "isr", "elr", "last_known_elr")}
     topic, partition = states.topic(row), int(states.partition[row])
-    up = tuple(broker for broker in lists["replicas"] if _is_up(history, broker))
+    up = tuple(broker for broker in lists["replicas"] if is_up(history, broker))
     is_unclean = unclean_election_enabled(history, topic)
     topic_id = states.value("topic_id", row)
     captured = tuple(log for log in logs.get((topic, partition), ()) if log.topic_id in (None, topic_id))
@@ -109,11 +109,6 @@ def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: Repl
         _aggressive(lists, up, known),
         captured,
     )
-
-
-def _is_up(history: ClusterHistory, broker: int) -> bool:
-    known = broker_states(history).get(broker)
-    return known is not None and bool(known.is_active[-1])
 
 
 def unclean_election_enabled(history: ClusterHistory, topic: str) -> bool:

@@ -2,24 +2,25 @@
 
 By the election rules as shipped (PartitionChangeBuilder, Kafka 4.3.0; facts 6.1 to 6.3): a crashed broker is fenced,
 falls out of every ISR, and when it returns out of every ELR. Acknowledged data is on the ISR and the ELR; it is lost
-when all of them crash without having flushed.
+when all of them crash without having flushed, and given up where a replica without it is elected uncleanly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from kraft_audit.rules.broker_states import broker_states, racks
+from kraft_audit.rules.broker_states import broker_states, is_up, racks
 from kraft_audit.rules.features import elr_level
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.node_lists import Mask, holders
 from kraft_audit.rules.numbering import numbered
 from kraft_audit.rules.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.recovery import unclean_election_enabled
 
 _SPREAD: Final = 1 << 32
 
@@ -40,6 +41,18 @@ class PartitionOutcome:
     goes_offline: bool
     loses_data: bool
     falls_under_min_isr: bool
+    unclean_election: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    """A partition when the brokers are gone; `live_isr` are those in sync whom a producer's write would reach."""
+
+    leader: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    live_isr: tuple[int, ...]
+    is_unclean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +121,45 @@ def _outcome(
 ) -> PartitionOutcome:
     isr, elr, replicas = (tuple(states.nodes(name, row)) for name in ("isr", "elr", "replicas"))
     leader, min_isr = int(states.leader[row]), int(states.effective_min_isr[row])
-    isr_left = tuple(broker for broker in isr if broker not in lost)
     holders = frozenset(isr) | frozenset(elr)
-    elr_left = _elr_after(isr, elr, isr_left, min_isr) if has_elr else ()
-    candidates = [b for b in replicas if b not in lost and _is_up(history, b)]
-    able = [b for b in candidates if b in (isr_left or elr_left)]
-    new_leader = leader if leader in able else next(iter(able), -1)
-    if not isr_left and new_leader in elr_left:
-        isr_left, elr_left = (new_leader,), tuple(broker for broker in elr_left if broker != new_leader)
+    if lost.isdisjoint((*isr, leader)):
+        after = _After(leader, isr, elr, isr)  # a broker that is in no ISR is fenced without a change of the partition
+    else:
+        live = tuple(broker for broker in replicas if broker not in lost and is_up(history, broker))
+        isr_left = tuple(broker for broker in isr if broker not in lost)
+        elr_left = _elr_after(isr, elr, isr_left, min_isr) if has_elr else elr
+        after = _elected(leader, live, isr_left, elr_left, has_elr)
+        if after.leader == -1 and live and unclean_election_enabled(history, states.topic(row)):
+            after = _After(live[0], live[:1], (), live[:1], is_unclean=True)
+        elif not after.isr and not has_elr:
+            # Of several that crash together the last one to be fenced stays, which nobody knows beforehand.
+            after = replace(after, isr=isr)
     return PartitionOutcome(
         topic=states.topic(row),
         partition=int(states.partition[row]),
         replicas=replicas,
         isr=isr,
         elr=elr,
-        leader=new_leader,
-        isr_after=isr_left,
-        elr_after=elr_left,
+        leader=after.leader,
+        isr_after=after.isr,
+        elr_after=after.elr,
         min_isr=min_isr,
-        goes_offline=leader != -1 and new_leader == -1,
-        loses_data=bool(holders) and holders <= lost,
-        falls_under_min_isr=len(isr) >= min_isr > len(isr_left),
+        goes_offline=leader != -1 and after.leader == -1,
+        loses_data=bool(holders) and (holders <= lost or (after.is_unclean and after.leader not in holders)),
+        falls_under_min_isr=len(isr) >= min_isr > len(after.live_isr),
+        unclean_election=after.is_unclean,
     )
+
+
+def _elected(
+    leader: int, live: tuple[int, ...], isr_left: tuple[int, ...], elr_left: tuple[int, ...], has_elr: bool
+) -> _After:
+    """The clean election of facts 6.2. A left-over ELR counts with the feature off too, and is given up then."""
+    able = [broker for broker in live if broker in (isr_left or elr_left)]
+    chosen = leader if leader in able else next(iter(able), -1)
+    if not isr_left and chosen in elr_left:
+        isr_left, elr_left = (chosen,), tuple(broker for broker in elr_left if broker != chosen)
+    return _After(chosen, isr_left, elr_left if has_elr else (), isr_left)
 
 
 def _elr_after(isr: tuple[int, ...], elr: tuple[int, ...], isr_left: tuple[int, ...], min_isr: int) -> tuple[int, ...]:
@@ -137,11 +167,6 @@ def _elr_after(isr: tuple[int, ...], elr: tuple[int, ...], isr_left: tuple[int, 
     if len(isr_left) >= min_isr:
         return ()
     return tuple(broker for broker in dict.fromkeys((*elr, *isr)) if broker not in isr_left)
-
-
-def _is_up(history: ClusterHistory, broker: int) -> bool:
-    known = broker_states(history).get(broker)
-    return known is None or bool(known.is_active[-1])
 
 
 def _is_in(values: npt.NDArray[np.int64], nodes: tuple[int, ...]) -> Mask:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,73 @@ def test_elr_off_keeps_nobody_eligible(build: HistoryBuilder) -> None:
     build.brokers(11, 12, 13).partition("t-0", 10)
     (outcome,) = lose(build.history(), [11, 12, 13]).outcomes
     assert (outcome.goes_offline, outcome.loses_data, outcome.elr_after) == (True, True, ())
+
+
+UNCLEAN = "unclean.leader.election.enable"
+
+
+@pytest.mark.parametrize("has_elr", [False, True])
+@pytest.mark.parametrize(
+    ("elr", "configs", "leader", "loses"),
+    [
+        ([], [("TOPIC", "true")], 12, True),
+        ([], [("BROKER", "true")], 12, True),
+        ([], [("BROKER", "true"), ("TOPIC", "false")], -1, True),
+        ([], [], -1, True),
+        ([14], [("TOPIC", "true")], 12, True),  # 14 holds all, and is not waited for
+        ([14], [], -1, False),
+    ],
+)
+def test_the_first_live_replica_is_elected_uncleanly_where_that_is_enabled(
+    build: HistoryBuilder, has_elr: bool, elr: list[int], configs: list[tuple[str, str]], leader: int, loses: bool
+) -> None:
+    """Facts 6.2: without an eligible member that is up, UNCLEAN takes the first active replica, with loss."""
+    build.feature("eligible.leader.replicas.version", int(has_elr)).brokers(11, 12, 13).broker(14, fenced=True)
+    build.partition("t-0", 10, replicas=[11, 14, 12, 13], isr=[11], elr=elr, effective_min_isr=1)
+    for place, (kind, value) in enumerate(configs):
+        build.config(kind, "t" if kind == "TOPIC" else "", UNCLEAN, value, 11 + place)
+    (outcome,) = lose(build.history(), [11]).outcomes
+    assert (outcome.leader, outcome.goes_offline, outcome.loses_data) == (leader, leader == -1, loses)
+    assert outcome.unclean_election == (leader == 12)
+    if leader == -1:
+        # No empty ISR is written with the ELR off; with it, who was in sync stays eligible.
+        assert (outcome.isr_after, outcome.elr_after) == (((), (*elr, 11)) if has_elr else ((11,), ()))
+    else:
+        assert (outcome.isr_after, outcome.elr_after) == ((leader,), ())
+
+
+@pytest.mark.parametrize("has_elr", [False, True])
+def test_a_member_of_the_elr_comes_first_left_over_or_not(build: HistoryBuilder, has_elr: bool) -> None:
+    """Facts 6.2: 13 is elected cleanly, also with the feature off; its ISR alone is under the min ISR."""
+    build.feature("eligible.leader.replicas.version", int(has_elr)).brokers(11, 12, 13)
+    build.config("TOPIC", "t", UNCLEAN, "true", 5).partition("t-0", 10, isr=[11, 12], elr=[13])
+    (outcome,) = lose(build.history(), [11, 12]).outcomes
+    assert (outcome.leader, outcome.goes_offline, outcome.loses_data) == (13, False, False)
+    assert (outcome.isr_after, outcome.elr_after) == ((13,), (11, 12) if has_elr else ())
+    assert not outcome.unclean_election
+
+
+def test_a_partition_that_can_elect_nobody_keeps_its_last_member_with_the_elr_off(build: HistoryBuilder) -> None:
+    """Facts 6.1, step 6; such a partition has no member in sync that is up, so it takes no writes."""
+    build.brokers(11, 12, 13).partition("t-0", 10, isr=[12], leader=12, effective_min_isr=1)
+    (outcome,) = lose(build.history(), [12]).outcomes
+    assert (outcome.isr_after, outcome.elr_after, outcome.leader) == ((12,), (), -1)
+    assert outcome.falls_under_min_isr
+
+
+def test_a_broker_in_no_isr_is_fenced_without_a_change(build: HistoryBuilder) -> None:
+    """12, of a left-over ELR, is not struck out; it held what was acknowledged, and so does 11."""
+    build.brokers(11, 12, 13).partition("t-0", 10, isr=[11], elr=[12], effective_min_isr=1)
+    assert lose(build.history(), [12]).outcomes == ()
+    (outcome,) = lose(build.history(), [11, 12]).outcomes
+    assert (outcome.leader, outcome.loses_data) == (-1, True)
+
+
+def test_a_broker_that_is_not_registered_leads_nothing(build: HistoryBuilder) -> None:
+    """As `recover-plan` says."""
+    build.feature("eligible.leader.replicas.version", 1).brokers(11).partition("t-0", 10, isr=[11], elr=[12])
+    (outcome,) = lose(build.history(), [11]).outcomes
+    assert (outcome.leader, outcome.goes_offline) == (-1, True)
 
 
 def test_unknown_brokers_are_named(build: HistoryBuilder) -> None:
