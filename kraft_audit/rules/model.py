@@ -187,7 +187,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A finding that somebody accepts until a day; `cluster` and `subject` may be shell patterns."""
+    """A finding that somebody accepts until a day; `cluster` and `subject` are as told, or shell patterns."""
 
     rule: str
     cluster: str

@@ -96,8 +96,13 @@ def _is_about(waiver: Waiver, finding: Finding) -> bool:
 
 
 def matches(waiver: Waiver, *, rule: str, cluster_id: str, subject: str) -> bool:
-    """Whether a waiver is about a finding; cluster and subject are shell patterns, case matters."""
-    return waiver.rule == rule and fnmatchcase(cluster_id, waiver.cluster) and fnmatchcase(subject, waiver.subject)
+    """Whether a waiver is about a finding; cluster and subject are as told, or shell patterns. Case matters."""
+    return waiver.rule == rule and _fits(cluster_id, waiver.cluster) and _fits(subject, waiver.subject)
+
+
+def _fits(text: str, wanted: str) -> bool:
+    """A subject may hold `[3]` itself, which as a pattern stands for 3."""
+    return text == wanted or fnmatchcase(text, wanted)
 
 
 def is_expired(waiver: Waiver, now_ms: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.settings import RuleSettingsError
 from kraft_audit.rules.tables import FINDINGS, findings_batch
-from kraft_audit.rules.waivers import apply_waivers, load_waivers, parse_waivers
+from kraft_audit.rules.waivers import apply_waivers, load_waivers, matches, parse_waivers
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, HistoryBuilder
 
 WAIVER = """
@@ -37,6 +37,15 @@ def test_waived_until_the_end_of_the_day(build: HistoryBuilder) -> None:
         "topic orders": None,
     }
     assert (count.waived, count.expired, count.unused) == (1, 0, ())
+
+
+@pytest.mark.parametrize("subject", ["voters [1, 2, 3]", "user [3]", "topic t[!a]"])
+def test_a_subject_with_the_signs_of_a_pattern_fits_itself(subject: str) -> None:
+    (waiver,) = parse_waivers(WAIVER.replace("topic metrics-*", subject), "waivers.yaml")
+    assert matches(waiver, rule="KP010", cluster_id=CLUSTER_ID, subject=subject)
+    assert not matches(waiver, rule="KP010", cluster_id=CLUSTER_ID, subject=f"{subject}b")
+    (pattern,) = parse_waivers(WAIVER.replace("topic metrics-*", "user [[]?]"), "waivers.yaml")
+    assert matches(pattern, rule="KP010", cluster_id=CLUSTER_ID, subject="user [3]") == (waiver != pattern)
 
 
 def test_expired_is_a_finding_again(build: HistoryBuilder) -> None:
