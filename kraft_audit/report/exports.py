@@ -15,7 +15,6 @@ from kraft_audit.output import to_csv_cell
 from kraft_audit.report.source import ClusterInput, Row, state_of
 from kraft_audit.rules.tables import FINDINGS
 from kraft_audit.times import time_text
-from kraft_codec.errors import InputError
 from kraft_codec.tables import build_rows
 
 COLUMNS: Final = (
@@ -27,16 +26,13 @@ COLUMNS: Final = (
 
 
 class CsvFile:
-    """findings.csv, cluster by cluster: raised and undecided findings of any state. Raises InputError."""
+    """findings.csv, cluster by cluster: raised and undecided findings of any state."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def __enter__(self) -> CsvFile:
-        try:
-            self._file = self._path.open("w", encoding="utf-8", newline="")
-        except OSError as problem:
-            raise InputError(str(self._path), f"cannot be written: {problem.strerror}") from None
+        self._file = self._path.open("w", encoding="utf-8", newline="")
         self._writer = csv.writer(self._file, lineterminator="\r\n")
         self._writer.writerow(COLUMNS)
         return self
@@ -86,13 +82,10 @@ def write_csv(clusters: Iterable[ClusterInput], path: Path) -> int:
 def write_parquet(clusters: Iterable[ClusterInput], path: Path) -> int:
     """All findings as Parquet with the columns of the table `findings`; how many clusters there were."""
     count = 0
-    try:
-        with pq.ParquetWriter(path, FINDINGS.schema, compression="zstd") as writer:
-            for given in clusters:
-                writer.write_table(_table(given.findings))
-                count += 1
-    except OSError as problem:
-        raise InputError(str(path), f"cannot be written: {problem.strerror or problem}") from None
+    with pq.ParquetWriter(path, FINDINGS.schema, compression="zstd") as writer:
+        for given in clusters:
+            writer.write_table(_table(given.findings))
+            count += 1
     return count
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ from kraft_audit.report.exports import write_csv, write_parquet
 from kraft_audit.report.folders import created_folders
 from kraft_audit.report.openmetrics import openmetrics
 from kraft_audit.report.source import ClusterInput, Source
+from kraft_audit.whole_file import whole_file
 from kraft_codec.errors import ChoiceError, InputError
 
 
@@ -19,13 +19,8 @@ def write_file(source: Source, format_: str, out: Path) -> int:
     if out.is_dir():
         raise ChoiceError(str(out), "is a folder; a file is needed")
     try:
-        with (
-            created_folders(out.parent),
-            tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder,
-        ):
-            whole = Path(folder) / out.name
-            count = WRITERS[format_](source, whole)
-            whole.replace(out)
+        with created_folders(out.parent), whole_file(out) as unfinished:
+            count = WRITERS[format_](source, unfinished)
     except OSError as problem:
         raise InputError(str(out), f"cannot be written: {problem.strerror or problem}") from None
     return count

@@ -170,14 +170,18 @@ def write_site(source: Source, folder: Path) -> Written:
 
 def _write_pages(source: Source, site: _Site) -> list[ClusterLine]:
     fleet, metrics = Fleet(), Metrics(site.as_of)
-    with CsvFile(site.folder / "findings.csv") as csv:
-        for given in source.clusters():
-            view, page = cluster_view(given), page_of(given.cluster_id)
-            fleet.add(given, view, page)
-            csv.add(given.findings)
-            metrics.add(given)
-            site.write(page, "cluster.html", **_cluster_page(view))
-    site.written.append(site.folder / "findings.csv")
+    findings = site.folder / "findings.csv"
+    try:
+        with CsvFile(findings) as csv:
+            for given in source.clusters():
+                view, page = cluster_view(given), page_of(given.cluster_id)
+                fleet.add(given, view, page)
+                csv.add(given.findings)
+                metrics.add(given)
+                site.write(page, "cluster.html", **_cluster_page(view))
+    except OSError as problem:
+        raise InputError(str(findings), f"cannot be written: {problem.strerror or problem}") from None
+    site.written.append(findings)
     site.put("metrics.prom", "".join(metrics.lines()))
     view_of_fleet = fleet_view(fleet, days_only=any(line.exposure.by_day is not None for line in fleet.lines))
     site.write("index.html", "fleet.html", **view_of_fleet)

@@ -1,8 +1,9 @@
 """The evidence pack: what was found and what it rests on, in one zip that anybody can check years later.
 
 It holds findings, captures, damage, the records and batch headers behind the findings, and a manifest with the SHA-256
-of every file, and of every file that was read for it. Secrets are fingerprints as everywhere. The same evidence gives
-the same bytes.
+of every file, and of every file that was read for it. Secrets are fingerprints as everywhere. One history, made into a
+pack at one time, gives the same bytes. Two packs of one input under one key differ by when they were made, and by when
+each captured file was read, alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kraft_audit.rules.canonical import log_batches
 from kraft_audit.rules.exports import check_document
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Finding, Status
+from kraft_audit.whole_file import whole_file
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "kraft-audit evidence 1"
@@ -133,11 +135,9 @@ def write_pack(
         },
     }
     text = _json(manifest)
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as pack:
+    with whole_file(out) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as pack:
         for name, content in [(MANIFEST, text), *sorted(members.items())]:
             pack.writestr(zipfile.ZipInfo(name, _ZIP_TIME), content, zipfile.ZIP_DEFLATED)
-    unfinished.replace(out)
     return hashlib.sha256(text).hexdigest()
 
 

@@ -74,6 +74,28 @@ def test_same_evidence_same_bytes(build: HistoryBuilder, tmp_path: Path) -> None
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
+def test_packs_of_one_input_differ_by_times_of_reading_alone(samples: Path, tmp_path: Path) -> None:
+    """Under one key, made at one time: what differs are the columns that say when files were read."""
+    times = {"read_from_ms", "read_to_ms"}
+    told: list[dict[str, list[dict[str, object]]]] = []
+    for name in ("a.zip", "b.zip"):
+        evidence = _evidence(samples / "divergence" / "12-after-truncation")
+        write_pack(tmp_path / name, [evidence], tool_version="1", made_at_ms=5)
+        with zipfile.ZipFile(tmp_path / name) as pack:
+            files = {file: pack.read(file).decode() for file in pack.namelist() if file != "manifest.json"}
+        rows = {
+            file: [json.loads(line) for line in text.splitlines()] for file, text in files.items() if "jsonl" in file
+        }
+        rows |= {file: json.loads(text) for file, text in files.items() if "jsonl" not in file}
+        told.append(rows)
+    assert any(row.keys() & times for rows in told[0].values() for row in rows)
+    for file, rows in told[0].items():
+        for row, other in zip(rows, told[1][file], strict=True):
+            assert {name: row[name] for name in row.keys() - times} == {
+                name: other[name] for name in row.keys() - times
+            }
+
+
 def test_a_whole_pack(pack: Path) -> None:
     verdict = verify_pack(pack)
     assert (verdict.problems, verdict.file_count) == ((), 8)
