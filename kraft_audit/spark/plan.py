@@ -25,6 +25,7 @@ from kraft_audit.spark.ledger_state import Archive, LedgerFile, LedgerState, Loo
 from kraft_codec.discovery import ReplicaDir, discover
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
+from kraft_codec.local_storage import reason_text
 from kraft_codec.storage import StoragePool
 
 # A file that changes in the moment in which it is planned may keep its size and time: then they are not trusted.
@@ -162,10 +163,16 @@ def look(settings: ClusterSettings, known: Known, number: int, now_ms: int) -> L
 
 def find_news(settings: ClusterSettings, known: Known, open_storage: OpenStorage) -> News:
     """Compare what lies below the cluster's paths with the ledger, by names, sizes and times."""
-    expanded = {path: expand(path) for path in settings.paths}
+    expanded: dict[str, list[str]] = {}
+    failures: list[str] = []
+    for path in settings.paths:
+        try:
+            expanded[path] = expand(path)
+        except InputError as problem:
+            failures.append(str(problem))
     roots = [root for matches in expanded.values() for root in matches]
     archives = {root: archive for root in roots if (archive := _archive(root)) is not None}
-    news = News([], [], archives, settings.cluster_id or _cluster_id_in_ledger(roots, known), [])
+    news = News([], [], archives, settings.cluster_id or _cluster_id_in_ledger(roots, known), failures)
     empty: set[str] = set()
     for root in roots:
         try:
@@ -204,11 +211,17 @@ def expand(path: str) -> list[str]:
     """The paths that a pattern stands for, in order; a path without `*`, `?` or `[` stands for itself.
 
     A match that is neither a folder nor called like an archive is passed by, as a pattern takes what lies beside too.
+    Raises InputError where a folder on the way may not be looked into.
     """
-    if is_uri(path) or not glob.has_magic(path) or Path(path).exists():
+    if is_uri(path) or not glob.has_magic(path):
         return [path]
-    matches = sorted(glob.glob(path))  # noqa: PTH207  # an absolute pattern
-    return [match for match in matches if Path(match).is_dir() or match.endswith(ARCHIVE_NAMES)] or [path]
+    try:
+        if Path(path).exists():
+            return [path]
+        matches = sorted(glob.glob(path))  # noqa: PTH207  # an absolute pattern
+        return [match for match in matches if Path(match).is_dir() or match.endswith(ARCHIVE_NAMES)] or [path]
+    except OSError as problem:
+        raise InputError(printable(path), reason_text(problem)) from None
 
 
 def with_ledger(plan: ClusterPlan, known: Known, state: LedgerState, changed: frozenset[str]) -> ClusterPlan:
