@@ -46,6 +46,7 @@ class LakeSource:
         self._lake = DeltaLake(absolute(path, Path.cwd()))
         require_lake(self._lake)
         ledger = Ledger(self._lake)
+        # Once, and before any table is opened: a plan that closes meanwhile may be in some of them and not in others.
         self._plan = ledger.status().closed
         self._not_read = tuple(NotRead(name, one.failure or "", one.at_ms) for name, one in ledger.unread().items())
         self._now_ms = time.time_ns() // 1_000_000
@@ -144,7 +145,7 @@ class LakeSource:
 
     def _view(self, name: str) -> str:
         """Closed plans only, and of what changes only what holds."""
-        return query_of(name, lambda table: table)
+        return query_of(name, lambda table: table, self._plan)
 
 
 _EPOCH_MS: Final = 719_163 * DAY_MS

@@ -21,6 +21,7 @@ from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.site import write_site
 from kraft_audit.settings import load_fleet
+from kraft_audit.spark.ledger import Ledger, PlanStatus
 from tests.kraft_audit.report.conftest import path_source
 from tests.kraft_audit.spark.without_spark import run
 
@@ -137,6 +138,31 @@ def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
     with (tmp_path / "site" / "findings.csv").open(newline="") as file:
         states = {row["finding_id"]: row["state"] for row in csv.DictReader(file)}
     assert {row["finding_id"]: row["state"] for row in rows}.items() <= states.items()
+
+
+def test_a_plan_that_closes_while_tables_are_opened_is_not_told(
+    lake: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(lake.parent, tmp_path / "copied")
+    fleet = tmp_path / "copied" / "fleet.yaml"
+    fleet.write_text(
+        yaml.safe_dump({"lake": "lake", "clusters": [{"name": "late", "paths": [str(samples / "mini-4.4.0")]}]})
+    )
+    before = {given.cluster_id: len(given.findings) for given in LakeSource(str(lake)).clusters()}
+
+    class OvertakenLedger(Ledger):
+        def status(self) -> PlanStatus:
+            found = super().status()
+            assert run(load_fleet(fleet, environment={})).failed == {}
+            return found
+
+    monkeypatch.setattr("kraft_audit.report.lake_source.Ledger", OvertakenLedger)
+    source = LakeSource(str(tmp_path / "copied" / "lake"))
+    assert source.as_of().plan == 1
+    assert {given.cluster_id: len(given.findings) for given in source.clusters()} == before
+    monkeypatch.undo()
+    later = LakeSource(str(tmp_path / "copied" / "lake"))
+    assert (later.as_of().plan, len(list(later.clusters()))) == (2, len(before) + 1)
 
 
 def test_a_data_file_that_is_gone_is_told_in_one_line(
