@@ -83,7 +83,9 @@ def _java(has_spark: bool) -> Check:
         found = str(problem.value or "no Java 17 or 21 found")
         return Check("Java", Status.FAIL if has_spark else Status.WARN, found, JAVA_REMEDY)
     finally:
-        if before is not None:
+        if before is None:
+            os.environ.pop("JAVA_HOME", None)
+        else:
             os.environ["JAVA_HOME"] = before
 
 

@@ -43,6 +43,18 @@ def test_no_java(kraft_audit, monkeypatch, tmp_path: Path) -> None:
     assert "17 or 21" in row["remedy"]
 
 
+@pytest.mark.parametrize("before", [None, "/no/java"])
+def test_the_environment_is_left_as_it_was(kraft_audit, monkeypatch, before: str | None) -> None:
+    """Looking for Java names the one that was found in JAVA_HOME, as Spark takes it from there."""
+    if before is None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+    else:
+        monkeypatch.setenv("JAVA_HOME", before)
+    environment = dict(os.environ)
+    assert checks(kraft_audit("doctor", "-o", "json"))["Java"]["status"] == "ok"
+    assert dict(os.environ) == environment
+
+
 @pytest.mark.parametrize(("mode", "status"), [(0o600, "ok"), (0o644, "fail")])
 def test_a_key_file(kraft_audit, tmp_path: Path, monkeypatch, mode: int, status: str) -> None:
     key_file = tmp_path / "key"
