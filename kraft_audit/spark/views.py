@@ -194,7 +194,7 @@ def _log(rows: ClosedRows) -> str:
             GROUP BY cluster_id, epoch
         ),
         watermark AS (
-            SELECT cluster_id, max_by(low, struct(plan, capture_number)) AS low
+            SELECT cluster_id, max_by(low, struct(plan, capture_number, capture)) AS low
             FROM ({rows(WATERMARKS.name)}) GROUP BY cluster_id
         )
         SELECT held.*,

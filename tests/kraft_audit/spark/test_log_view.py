@@ -7,9 +7,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from kraft_audit.replay.tables import WATERMARKS
 from kraft_audit.settings import FleetSettings
+from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.views import read_view
 
 if TYPE_CHECKING:
@@ -58,3 +62,18 @@ def test_a_batch_is_uncommitted_until_proven_and_divergent_once_another_stands_i
     assert {third[key] for key in suffix} == {("divergent", ())}, "cut from every disk, and still told"
     assert third.keys() >= second.keys()
     assert {third[key][0] for key in others} == {"committed"}
+
+
+def test_two_captures_of_one_number_are_told_apart_by_their_names(
+    samples: Path, make_fleet: MakeFleet, without_spark: ModuleType, spark: SparkSession
+) -> None:
+    """The low of the last name counts, also where its row of `watermarks` is read first."""
+    (alone, *_) = sorted(path.parent for path in (samples / "divergence").glob("*/node-1"))
+    fleet = make_fleet({"divergence": [alone]})
+    assert without_spark.run(fleet).failed == {}
+    lake = DeltaLake(fleet.lake)
+    (row,) = lake.query("SELECT * FROM watermarks", WATERMARKS.name).to_pylist()
+    rows = [{**row, "capture_number": 9, "capture": name, "low": low} for name, low in (("b", 20), ("a", 0))]
+    table = pa.Table.from_pylist(rows, schema=WATERMARKS.schema)
+    write_deltalake(lake.table_uri(WATERMARKS.name), table, mode="append")
+    assert {key[0] < 20 for key, (status, _) in log_of(spark, fleet.lake).items() if status == "committed"} == {True}
