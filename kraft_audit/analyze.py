@@ -26,9 +26,9 @@ from kraft_codec.redaction import Redactor
 from kraft_codec.tables import ARCHIVE, RECORDS, slices
 
 HISTORY_BYTES_MAX: Final = 128 << 20
-"""What a task holds of one cluster's history for the rules to judge; `check` on a laptop holds all of it."""
+"""The most of one cluster's history that a task holds while rules judge it; `check` on a laptop has no limit."""
 PARTITION_BYTES_MAX: Final = 16 << 20
-"""What it holds of the partitions' history in memory: beyond that all of it goes to disk and is judged by parts."""
+"""The most of the partitions' changes in memory: of more, all go to disk and are judged by parts."""
 FINDINGS_AT_ONCE: Final = 5_000
 WITHOUT_CAPTURES: Final = frozenset({RECORDS.name, ARCHIVE.name})
 """Tables that do not tell which capture showed a row: they need no order of the captures."""

@@ -48,7 +48,11 @@ from kraft_audit.commands.voters import voters
 
 FAULT_CHARACTERS_MAX: Final = 200
 COLLECT_AFTER: Final = (50_000, 20, 50)
-"""Commands make many findings and rows that live to their end, and few circles: to look for these took a tenth."""
+"""Thresholds of Python's garbage collector, which looks for objects that refer to each other in circles.
+
+A command makes many rows and findings, which live until it ends, and hardly any circles. With Python's own thresholds
+the collector goes through all of them again and again, which took a tenth of a command's time.
+"""
 FLEET_CLUSTERS: Final = 10
 FLEET_PARTITIONS: Final = 100
 FLEET_CHANGES: Final = 1000

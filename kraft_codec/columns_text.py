@@ -21,10 +21,10 @@ from kraft_codec.kernels.text_programs import text_programs
 
 _SPARE_BYTES: Final = 256
 _FIRST_GUESS: Final = 4
-"""Bytes of text per byte of value, before any was written."""
+"""Expected bytes of text for a byte of value; with too little room the kernel runs again."""
 _GUESS_PER_RECORD: Final = 32
 TEXT_BYTES_MAX: Final = 0x7FFF0000
-"""What the int32 offsets of a StringArray reach."""
+"""The most text of one StringArray, whose offsets are int32."""
 
 
 def json_text(records: RecordIndex) -> pa.StringArray:

@@ -37,7 +37,7 @@ _WIDTHS_BYTES: Final[dict[Type, int]] = {
     for type_, arrow in _ARROW_TYPES.items()
     if type_ not in (Type.STRING, Type.BYTES)
 }
-"""Of one value as the kernel writes it: a bool is a byte there."""
+"""Bytes of one value as the kernel writes it, which writes a bool as a byte."""
 ENVELOPE: Final = (
     pa.field("offset", pa.int64(), nullable=False),
     pa.field("leader_epoch", pa.int32(), nullable=False),
@@ -52,7 +52,7 @@ _AROUND: Final = tuple((field.type, field.type.bit_width // 8) for field in (*EN
 
 
 _SCHEMAS: Final[dict[int, tuple[Message, pa.Schema]]] = {}
-"""By identity, as programs are."""
+"""By the id() of the message, which is kept beside the schema so that no other message gets the same id."""
 
 
 def typed_schema(message: Message) -> pa.Schema:
@@ -145,7 +145,7 @@ class _Plan:
 
 
 _PLANS: Final[dict[int, tuple[TypedProgram, _Plan]]] = {}
-"""By identity, as programs are."""
+"""By the id() of the program, which is kept beside the plan so that no other program gets the same id."""
 
 
 def _plan(compiled: TypedProgram) -> _Plan:

@@ -40,7 +40,7 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.tables import CAPTURES, build_rows
 
 CAPTURES_BYTES: Final = 1 << 30
-"""Captures are read again up to so many bytes of log in all; beyond, only those that later ones do not contain."""
+"""Up to so many bytes of log all captures are read again; beyond, those that a later capture contains are left out."""
 Identity = tuple[Any, ...]
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]

@@ -33,7 +33,7 @@ _NUMBERS: Final = {
     layout.IN_PARTITION_EPOCH: ("partition_epoch", pa.int32(), 4),
     layout.IN_PARTITION: ("partition_id", pa.int32(), 4),
 }
-"""Name, type and bytes of a value. A change names no epoch: what it does to them follows from the state."""
+"""Column name, type and bytes of a value. A change record has no epochs: they follow from the state before it."""
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

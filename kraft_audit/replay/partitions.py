@@ -28,8 +28,8 @@ from kraft_codec.uuids import uuid_bytes
 MIGRATING: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
 _ARENA_SLACK: Final = 1 << 20
 _GROWTH: Final = 8
-"""How many times larger a table becomes that is full. Rows that nobody has touched yet take no memory, and each time
-that a table grows its rows are copied to pages that all have to be touched for the first time."""
+"""By what factor a full table grows. A large factor is cheap: pages that were never written take no memory, while each
+growth copies all rows to new pages."""
 PROBLEMS_REMEMBERED: Final = 10_000
 """A log that contradicts itself more often than this is told by the first ones."""
 

@@ -21,7 +21,7 @@ from kraft_codec.schemas import CONTROL_TYPES, Dialect
 CHANGE_RECORD: Final = "PartitionChangeRecord"
 PARTITION_RECORDS: Final = frozenset({"PartitionRecord", CHANGE_RECORD})
 MAX_WAITING_CHANGES: Final = 100_000
-"""No operation writes more changes at once; a longer run is no longer held back."""
+"""The most changes that wait for the rest of their operation. No operation writes more; a longer run waits no more."""
 _CONTROL_MESSAGES: Final = frozenset(
     control.message.name for dialect in Dialect for control in CONTROL_TYPES[dialect].values()
 )

@@ -16,7 +16,7 @@ Numbers = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 SPREAD: Final = 1 << 32
 _COMPARED_ONE_BY_ONE: Final = 64
-"""Lists of eight against lists of eight; longer ones are rare, and sorted."""
+"""Up to this many pairs, as of two lists of eight, each member is compared with each; longer lists are sorted first."""
 _Value = TypeVar("_Value")
 
 

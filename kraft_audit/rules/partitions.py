@@ -18,7 +18,7 @@ from kraft_audit.rules.told_partitions import ToldPartitions
 from kraft_audit.times import duration, when
 
 DEPARTURE_ROWS = 50
-"""So many changes back it is looked up when a replica left: far enough for an incident."""
+"""How many changes of a partition are looked through for the one by which a replica left; an incident has fewer."""
 CAUSES_THAT_RECOMPUTE_NOTHING = ("min_isr_edited", "replicas_of_partition_0", "controller_changed", "snapshot")
 
 

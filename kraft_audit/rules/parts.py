@@ -19,15 +19,15 @@ import pyarrow as pa
 from kraft_audit.replay.tables import PARTITION_CHANGES
 
 PART_COUNT: Final = 64
-"""Of 2 GiB of log a part is 90 MB; more parts would be mostly framing, and every rule looks at each."""
+"""With 2 GiB of log a part is 90 MB. More parts would be mostly Arrow's framing, and every rule looks at each one."""
 SHARE_BYTES_MAX: Final = 8 << 20
-"""A larger part is judged by shares of its topics: while rules look at rows, they take ten times the room."""
+"""A larger part is judged some of its topics at a time: while rules look at rows, these take ten times the memory."""
 PENDING_BYTES_MAX: Final = 8 << 20
-"""So much is gathered before it is sorted into parts: smaller pieces would be mostly framing."""
+"""Rows are gathered up to this size before they are sorted into parts: each piece adds Arrow's framing to its rows."""
 UNREAD: Final = frozenset(
     {"cluster_id", "from_epoch", "directories", "partition_epoch", "high_watermark_can_advance", "plan"}
 )
-"""Half of a row's bytes, of which no rule asks."""
+"""Columns that no rule reads. They are half of a row's bytes, so parts leave them out."""
 SCHEMA: Final = pa.schema([field for field in PARTITION_CHANGES.schema if field.name not in UNREAD])
 
 

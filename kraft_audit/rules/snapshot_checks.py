@@ -35,7 +35,7 @@ NOT_STATE: Final = {
     "election",
 }
 NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_can_advance"}
-"""What depends on who controls the cluster, whose own min.insync.replicas may differ, and is in no snapshot."""
+"""Columns that no snapshot holds: the replay computes them from settings that may differ with the active controller."""
 ELR_COLUMNS: Final = {"elr", "last_known_elr"}
 DIFFERENCES_MAX: Final = 50
 
