@@ -3,13 +3,13 @@
 A batch without either stays as it is, byte for byte. Of one that is rewritten, offsets, times, epoch and attributes
 stay. A data record that this codec does not know becomes a NoOp of its offset; a control record's value of an unknown
 type becomes zeros. Keys of data records and headers of any, which KRaft does not write, are left out: no schema says
-what they hold.
+what they hold. Where the record shall be read as unknown again, `unknown_value` takes the place of the NoOp.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Set
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,8 @@ from kraft_codec.columns_records import RecordIndex
 from kraft_codec.compression import Codec, compress
 from kraft_codec.kernels.codes import OK
 from kraft_codec.record import CONTROL_KEY_BYTES, write_metadata_value
-from kraft_codec.varint import read_varint, read_varlong, write_varint
+from kraft_codec.schemas import FRAME_VERSION, METADATA_BY_API_KEY
+from kraft_codec.varint import read_varint, read_varlong, write_unsigned_varint, write_varint
 
 NO_OP_VALUE: Final = write_metadata_value("NoOpRecord", 0, {})
 _CODEC_BITS: Final = 0x07
@@ -45,10 +46,11 @@ def with_new_crc(batch: bytes | bytearray | memoryview) -> bytes:
     return _closed(bytearray(batch))
 
 
-def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown_offsets: Set[int]) -> bytes:
+def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown: Mapping[int, bytes]) -> bytes:
     """A batch written again from its uncompressed image, whose records are sound, and compressed as it was.
 
-    `unknown_offsets` are those of the records to take out. Raises CodecError where the image is not sound after all.
+    `unknown` has the offsets of the records to take out, and the value to put in the place of each data record. Raises
+    CodecError where the image is not sound after all.
     """
     header = read_header(image, 0)
     body = memoryview(image)[HEADER_BYTES:]
@@ -57,7 +59,7 @@ def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown_offse
     for _ in range(header.record_count):
         length, position = read_varint(body, position, len(body))
         end = position + length
-        record = _rewritten_record(body[position:end], header.base_offset, unknown_offsets, header.is_control)
+        record = _rewritten_record(body[position:end], header.base_offset, unknown, header.is_control)
         write_varint(out, len(record))
         out += record
         position = end
@@ -69,20 +71,37 @@ def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown_offse
     return _closed(batch)
 
 
-def _rewritten_record(record: memoryview, base_offset: int, unknown_offsets: Set[int], is_control: bool) -> bytearray:
+def unknown_value(api_key: int | None, version: int | None) -> bytes:
+    """A value that reads as the record of an unknown type or version that it stands for, without its body.
+
+    None, or a type and version that are known after all: as one of an unknown frame.
+    """
+    out = bytearray()
+    message = None if api_key is None else METADATA_BY_API_KEY.get(api_key)
+    if api_key is None or version is None or (message is not None and version in message.versions):
+        write_unsigned_varint(out, FRAME_VERSION + 1)
+    else:
+        for number in (FRAME_VERSION, api_key, version):
+            write_unsigned_varint(out, number)
+    return bytes(out)
+
+
+def _rewritten_record(
+    record: memoryview, base_offset: int, unknown: Mapping[int, bytes], is_control: bool
+) -> bytearray:
     end = len(record)
     _, after_time = read_varlong(record, 1, end)
     offset_delta, key_at = read_varint(record, after_time, end)
     key, value_at = _field(record, key_at)
     value, _ = _field(record, value_at)
     out = bytearray(record[:key_at])
-    is_unknown = base_offset + offset_delta in unknown_offsets
+    instead = unknown.get(base_offset + offset_delta)
     if is_control:
         _write(out, None if key is None else key[:CONTROL_KEY_BYTES])
-        _write(out, bytes(len(value)) if is_unknown and value is not None else value)
+        _write(out, bytes(len(value)) if instead is not None and value is not None else value)
     else:
         _write(out, None)
-        _write(out, NO_OP_VALUE if is_unknown else value)
+        _write(out, value if instead is None else instead)
     write_varint(out, 0)  # headers
     return out
 

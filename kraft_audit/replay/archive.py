@@ -23,7 +23,7 @@ from kraft_audit.replay.snapshots import Snapshot
 from kraft_codec.columns_batches import BatchIndex
 from kraft_codec.compression import Codec
 from kraft_codec.kernels.codes import OK
-from kraft_codec.rewriting import records_to_rewrite, rewritten, with_new_crc
+from kraft_codec.rewriting import NO_OP_VALUE, records_to_rewrite, rewritten, with_new_crc
 from kraft_codec.tables import ARCHIVE, build_rows
 
 RUN_BYTES: Final = 256 << 10
@@ -143,8 +143,8 @@ class Archiver:
         is_redacted = bool(records.is_redacted[first:end].any())
         if codec is Codec.NONE and not is_odd[first:end].any():
             return _Changed(with_new_crc(image), is_redacted, unknown)
-        offsets = frozenset(index.offset[unknown_rows].tolist())
-        return _Changed(rewritten(image, codec, offsets), is_redacted, unknown)
+        no_ops = dict.fromkeys(index.offset[unknown_rows].tolist(), NO_OP_VALUE)
+        return _Changed(rewritten(image, codec, no_ops), is_redacted, unknown)
 
     def _unknown(self, records: Records, row: int) -> dict[str, Any]:
         index = records.index

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,11 @@ import pyarrow as pa
 from kraft_audit.replay.continuity import Rows
 from kraft_audit.replay.rows import LOG
 from kraft_codec.columns_batches import Bytes, byte_array, index_batches
+from kraft_codec.columns_records import index_records
+from kraft_codec.compression import Codec
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.random_access import Buffer, FileChange, RandomAccess
+from kraft_codec.rewriting import rewritten, unknown_value
 
 BLOCK_BYTES: Final = 32 << 20
 """How much is read of the table at a time."""
@@ -121,8 +124,35 @@ class ArchivedRuns:
             for key, content in zip(keys, batch.column("content"), strict=True):
                 run = self._numbers.get((block.source, *key))
                 if run is not None:
-                    found[run] = byte_array(content.as_buffer())
+                    found[run] = _as_read(byte_array(content.as_buffer()), self._rows[run]["unknown_records"])
         return found
+
+
+def _as_read(content: Bytes, unknown_records: Sequence[Mapping[str, Any]]) -> Bytes:
+    """A run as its records were read: where a NoOp stands for one that nobody could decode, nobody can again."""
+    values = {
+        one["offset"]: unknown_value(one["type_number"], one["record_version"])
+        for one in unknown_records
+        if not one["is_control"]
+    }
+    if not values:
+        return content
+    index = index_batches(content)
+    if index.stop is not None or (index.status != 0).any():
+        return content  # told where the run is indexed
+    parts = []
+    for row in range(len(index)):
+        start, end = int(index.position[row]), int(index.position[row] + index.size_bytes[row])
+        first, last = int(index.base_offset[row]), int(index.last_offset[row])
+        mine = {offset: value for offset, value in values.items() if first <= offset <= last}
+        if not mine:
+            parts.append(content[start:end].tobytes())
+            continue
+        codec = Codec(int(index.codec[row]))
+        unpacked = index_records(content, index, [row]).buffer
+        image = content[start:end] if codec is Codec.NONE else unpacked[len(content) :]
+        parts.append(rewritten(image.data, codec, mine))
+    return byte_array(b"".join(parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

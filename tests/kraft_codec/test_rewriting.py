@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from kraft_codec.batch import Batch, RawRecord, read_batches, read_records, write_batch
 from kraft_codec.columns import index_batches, index_records
 from kraft_codec.compression import Codec
-from kraft_codec.record import write_control_key, write_metadata_value
-from kraft_codec.rewriting import NO_OP_VALUE, records_to_rewrite, rewritten, with_new_crc
+from kraft_codec.errors import Reason
+from kraft_codec.record import UnknownRecordError, read_metadata_value, write_control_key, write_metadata_value
+from kraft_codec.rewriting import NO_OP_VALUE, records_to_rewrite, rewritten, unknown_value, with_new_crc
 from kraft_codec.varint import write_varint, write_varlong
 
 TOPIC = write_metadata_value("TopicRecord", 0, {"name": "orders", "topicId": b"t" * 16})
@@ -71,7 +72,7 @@ def test_what_cannot_stay_is_found_and_goes(what: str) -> None:
     content = with_records(ODD[what], record(1, None, TOPIC))
     index = index_records(bytearray(content), index_batches(content))
     assert records_to_rewrite(index).tolist() == [True, False]
-    unknown = {7} if what == "unknown" else set()
+    unknown = {7: NO_OP_VALUE} if what == "unknown" else {}
     again = rewritten(content, Codec.NONE, unknown)
     assert b"canary" not in again
     header, records = only_batch(again)
@@ -86,14 +87,14 @@ def test_an_unknown_control_record_keeps_its_type_and_length() -> None:
     content = with_records(record(0, key, b"canary-value"), is_control=True)
     index = index_records(bytearray(content), index_batches(content))
     assert records_to_rewrite(index).all()
-    _, (only,) = only_batch(rewritten(content, Codec.NONE, {7}))
+    _, (only,) = only_batch(rewritten(content, Codec.NONE, {7: NO_OP_VALUE}))
     assert (only.key, only.value) == (write_control_key(99), bytes(12))
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_compressed_batch_is_compressed_as_it_was(codec: Codec) -> None:
     image = with_records(record(0, None, UNKNOWN), *(record(number, None, TOPIC) for number in range(1, 40)))
-    header, records = only_batch(rewritten(image, codec, {7}))
+    header, records = only_batch(rewritten(image, codec, {7: NO_OP_VALUE}))
     assert header.codec is codec
     assert [one.value for one in records] == [NO_OP_VALUE] + [TOPIC] * 39
 
@@ -108,7 +109,7 @@ def test_all_but_the_unknown_stays(values: list[tuple[int, bytes]], data: st.Dat
         records=[(None, value) for _, value in values],
         timestamps_ms=times,
     )
-    unknown = data.draw(st.sets(st.integers(100, 99 + len(values))))
+    unknown = dict.fromkeys(data.draw(st.sets(st.integers(100, 99 + len(values)))), NO_OP_VALUE)
     before, after = only_batch(batch), only_batch(rewritten(batch, Codec.NONE, unknown))
     for name in ("base_offset", "last_offset", "leader_epoch", "base_timestamp_ms", "max_timestamp_ms", "attributes"):
         assert getattr(before[0], name) == getattr(after[0], name)
@@ -116,4 +117,24 @@ def test_all_but_the_unknown_stays(values: list[tuple[int, bytes]], data: st.Dat
         assert (one.offset, one.timestamp_ms) == (other.offset, other.timestamp_ms)
         assert other.value == (NO_OP_VALUE if one.offset in unknown else one.value)
     if not unknown:
-        assert rewritten(batch, Codec.NONE, set()) == batch
+        assert rewritten(batch, Codec.NONE, {}) == batch
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "reason"),
+    [
+        (126, 0, Reason.UNKNOWN_RECORD_TYPE),
+        (300, 70_000, Reason.UNKNOWN_RECORD_TYPE),
+        (2, 9, Reason.UNKNOWN_RECORD_VERSION),
+        (2, 0, Reason.UNKNOWN_FRAME_VERSION),
+        (None, None, Reason.UNKNOWN_FRAME_VERSION),
+    ],
+)
+def test_what_stands_for_an_unknown_record_reads_as_unknown(
+    api_key: int | None, version: int | None, reason: Reason
+) -> None:
+    with pytest.raises(UnknownRecordError) as refused:
+        read_metadata_value(unknown_value(api_key, version))
+    assert refused.value.reason is reason
+    if reason is not Reason.UNKNOWN_FRAME_VERSION:
+        assert (refused.value.api_key, refused.value.version) == (api_key, version)

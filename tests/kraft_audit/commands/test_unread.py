@@ -113,6 +113,6 @@ def test_spark_settings_are_read_before_a_plan_waits_for_them(kraft_audit, sampl
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(f"lake: lake\nclusters:\n  - name: one\n    paths: [{samples / 'mini-4.4.0'}]\n")
     ended = kraft_audit("run", fleet, "--spark-conf", tmp_path / "nope.conf")
-    assert ended.code == 2
+    assert ended.code == 3
     assert "nope.conf" in ended.err
     assert not (tmp_path / "lake").exists()

@@ -104,7 +104,8 @@ def test_lines_for_plans_of_every_kind() -> None:
     assert text.startswith("2 partitions without a leader")
     for part in (
         "loses nothing", "what is lost is not known", "loses 1 record that consumers", "loses 3 records that consumers",
-        "broker 1: no log end, visible to 7 at least", "broker 2: log end 9, epoch 1, stopped cleanly",
+        "broker 1: where its log ends was not captured, consumers could read up to offset 7, perhaps more",
+        "broker 2: its log ends at offset 9, in leader epoch 1, stopped cleanly",
     ):  # fmt: skip
         assert part in text
     assert list(recovery_lines([])) == ["every partition has a leader"]

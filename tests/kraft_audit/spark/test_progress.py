@@ -78,5 +78,5 @@ def test_the_job_takes_what_the_schedule_gives_it(
     job = runpy.run_path(str(project_root / "jobs" / "analyze.py"))["main"]
     missing = str(tmp_path / "fleet.yaml")
     for more in (["--tables-only", "--cluster", "a", "--cluster", "b"], ["--finish"], ["--only", "findings"]):
-        assert job([missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 2
-        assert "expected a file to read" in json.loads(capsys.readouterr().err)["message"]
+        assert job([missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 3
+        assert "No such file" in json.loads(capsys.readouterr().err)["message"]
