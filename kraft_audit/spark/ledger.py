@@ -46,6 +46,8 @@ READ: Final = "read"
 UNCHANGED: Final = "unchanged"
 FAILED: Final = "failed"
 CHECKPOINT_PLANS: Final = 100
+READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
+"""Which rows tell that a plan read a cluster."""
 HOUR_MS: Final = 3_600_000
 # What could not be read is told again by a plan of its own where no other one told it for so long.
 UNREAD_AGAIN_MS: Final = 12 * HOUR_MS

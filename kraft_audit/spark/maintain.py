@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft_audit.settings import is_uri
+from kraft_audit.spark.gold_tables import FINDINGS, PARTITION_RISK
 from kraft_audit.spark.lake import DeltaLake, Lake, require_lake
-from kraft_audit.spark.ledger import CHECKPOINT_PLANS, CLOSED, Ledger
+from kraft_audit.spark.ledger import CHECKPOINT_PLANS, CLOSED, OPENED, READ_ROWS, STAGED, Ledger
 from kraft_audit.spark.maintain_settings import MaintainSettings
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import ChoiceError, InputError
@@ -202,7 +203,7 @@ def lake_tables(lake: Lake) -> list[str]:
 
 
 def _forgettable(lake: Lake, table: str, days: int | None) -> str | None:
-    """Which rows may go: those of plans closed longer than `days` ago; of the ledger none that a run still reads."""
+    """Which rows may go: those of plans closed longer than `days` ago, but what runs, the archive and the gate read."""
     if days is None:
         return None
     before_ms = time.time_ns() // 1_000_000 - days * DAY_MS
@@ -210,10 +211,34 @@ def _forgettable(lake: Lake, table: str, days: int | None) -> str | None:
     plan = lake.query(sql, PLANS.name).column("plan")[0].as_py()
     if plan is None:
         return None
-    if table in LEDGER_TABLES:
-        closed = Ledger(lake).status().closed
-        plan = min(plan, closed - closed % CHECKPOINT_PLANS - 1)
-    return f"plan <= {plan}"
+    ledger = Ledger(lake)
+    closed = ledger.status().closed
+    # The gate holds the newest plan to its manifest; the ledger reads from its last checkpoint on, and the gate as many
+    # manifests as can lie between two.
+    plan = min(plan, closed - 1 - (CHECKPOINT_PLANS if table in LEDGER_TABLES else 0))
+    return _of_ledger(lake, ledger, plan) if table == PLANS.name else f"plan <= {plan}"
+
+
+def _of_ledger(lake: Lake, ledger: Ledger, plan: int) -> str:
+    """Which rows of `plans` may go: neither what the gold tables have yet to take, nor what is last said of a cluster.
+
+    That a plan was closed, and when, stays too: it dates the rows of other tables, and tells a plan that was forgotten
+    from one that never was. Of a plan that stays all clusters do.
+    """
+    merged = [
+        lake.versions(table.name, [ledger.application(table.name)])[0]
+        for table in (FINDINGS, PARTITION_RISK)
+        if lake.exists(table.name)
+    ]
+    plan = min([plan, *merged])
+    newest = [
+        f"SELECT max(plan) AS plan FROM plans WHERE {said} GROUP BY cluster_id"  # noqa: S608  # words of our own
+        for said in (f"event = '{OPENED}'", f"event = '{STAGED}' AND outcome IS NOT NULL", READ_ROWS)
+    ]
+    sql = f"SELECT DISTINCT plan FROM ({' UNION ALL '.join(newest)}) AS newest WHERE plan <= {plan} ORDER BY plan"  # noqa: S608
+    kept = ", ".join(map(str, lake.query(sql, PLANS.name).column("plan").to_pylist())) or "0"
+    is_last_said = f"data_file IS NULL AND event IN ('{OPENED}', '{STAGED}') AND plan IN ({kept})"
+    return f"plan <= {plan} AND event <> '{CLOSED}' AND NOT ({is_last_said})"
 
 
 def open_maintainer(

@@ -11,9 +11,10 @@ from kraft_audit.settings import SettingsError, read_yaml
 from kraft_audit.spark.tables import LAKE_TABLES
 
 WEEK_HOURS: Final = 168
-# Rows of these are never read again by a run once a checkpoint of the ledger lies after them. The other tables are
-# what the pipeline goes on from, or history that Kafka itself no longer has: they stay for ever.
-MAY_BE_FORGOTTEN: Final = ("plans", "files", "records", "decode_errors")
+# Old rows of these are never read again, but for the few of the ledger that maintenance leaves. The other tables stay
+# for ever: they are what the pipeline goes on from, what a run from the archive reads, or history that Kafka itself no
+# longer has.
+MAY_BE_FORGOTTEN: Final = ("plans", "files", "records")
 
 Days = Annotated[int, Field(ge=1)]
 

@@ -12,7 +12,7 @@ from typing import Final
 from kraft_audit.rules.controls import CONTROLS
 from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from kraft_audit.spark.lake import Lake
-from kraft_audit.spark.ledger import CLOSED, STAGED, Ledger
+from kraft_audit.spark.ledger import CLOSED, READ_ROWS, Ledger
 from kraft_audit.spark.quality_clauses import HOUR_MS, Clause, counts, required, unique_key
 from kraft_audit.spark.tables import FINDINGS_STAGED
 from kraft_codec.contract import Table
@@ -21,7 +21,6 @@ from kraft_codec.tables import CAPTURES, PLANS
 # Minutes are sums of floating numbers.
 MINUTES_OFF: Final = 1e-6
 DAY_MINUTES: Final = 1440
-READ: Final = f"event = '{STAGED}' AND outcome = 'read'"
 # Findings about the log itself outlive a plan that read the archive alone, which cannot see them; those of a rule that
 # could not look at the cluster at all outlive that plan.
 OPEN_FINDINGS: Final = """
@@ -66,12 +65,17 @@ SELECT coalesce(said.cluster_id, known.cluster_id) AS cluster_id,
 FROM said FULL OUTER JOIN known ON said.finding_id = known.finding_id
 GROUP BY coalesce(said.cluster_id, known.cluster_id)
 """
-# A plan that a row names has read the row's cluster, as the ledger knows.
+# A plan that a row names has read the row's cluster, as far as the ledger knows: of plans that maintenance forgot it
+# knows that they were closed, and where an earlier release forgot them, nothing at all.
 UNKNOWN_PLANS: Final = """
-SELECT gold.cluster_id, sum(CASE WHEN staged.plan IS NULL THEN 1 ELSE 0 END) AS n
+SELECT gold.cluster_id, sum(CASE WHEN staged.plan IS NULL AND forgotten.plan IS NULL
+    AND (gold.plan < 1 OR gold.plan >= oldest.plan) THEN 1 ELSE 0 END) AS n
 FROM {table} AS gold
 LEFT JOIN (SELECT DISTINCT cluster_id, plan FROM plans WHERE {read} AND plan <= {closed}) AS staged
 ON gold.cluster_id = staged.cluster_id AND gold.plan = staged.plan
+LEFT JOIN (SELECT plan FROM plans GROUP BY plan HAVING bool_and(event = 'closed')) AS forgotten
+ON gold.plan = forgotten.plan
+CROSS JOIN (SELECT min(plan) AS plan FROM plans) AS oldest
 GROUP BY gold.cluster_id
 """
 MINUTES: Final = """
@@ -103,13 +107,13 @@ def gold_clauses(lake: Lake, table: Table, closed: int, now_ms: int, fresh_hours
 
 
 def _unknown_plans(lake: Lake, table: Table, closed: int) -> Clause:
-    sql = UNKNOWN_PLANS.format(table=table.name, read=READ, closed=closed)
+    sql = UNKNOWN_PLANS.format(table=table.name, read=READ_ROWS, closed=closed)
     promise = "each row is of a closed plan that read its cluster"
     return Clause("rows_off_the_ledger", "critical", promise, counts(lake, sql, table.name, PLANS.name))
 
 
 def _open_findings(lake: Lake) -> Clause:
-    sql = OPEN_FINDINGS.format(read=READ, merged=_merged(lake, FINDINGS))
+    sql = OPEN_FINDINGS.format(read=READ_ROWS, merged=_merged(lake, FINDINGS))
     found = counts(lake, sql, PLANS.name, FINDINGS_STAGED.name, FINDINGS.name)
     promise = "open is what the newest plan of each cluster said, and nothing else"
     return Clause("open_off_the_plan", "critical", promise, found)
@@ -134,7 +138,7 @@ def _hours_behind(lake: Lake, table: Table, closed: int, now_ms: int) -> float:
     """Since when a closed plan that read anything waits for this table."""
     sql = f"""SELECT min(at_ms) AS since_ms FROM {PLANS.name}
         WHERE event = '{CLOSED}' AND plan > {_merged(lake, table)} AND plan <= {closed}
-          AND plan IN (SELECT plan FROM {PLANS.name} WHERE {READ})"""  # noqa: S608
+          AND plan IN (SELECT plan FROM {PLANS.name} WHERE {READ_ROWS})"""  # noqa: S608
     since_ms = lake.query(sql, PLANS.name).column("since_ms")[0].as_py()
     return 0.0 if since_ms is None else round((now_ms - since_ms) / HOUR_MS, 2)
 
@@ -142,7 +146,7 @@ def _hours_behind(lake: Lake, table: Table, closed: int, now_ms: int) -> float:
 def _clusters_behind(lake: Lake, closed: int, now_ms: int) -> dict[str, float]:
     """The same by cluster, as this table tells of each how far it is."""
     sql = f"""SELECT staged.cluster_id, min(ended.at_ms) AS since_ms
-        FROM (SELECT cluster_id, plan FROM {PLANS.name} WHERE {READ} AND plan <= {closed}) AS staged
+        FROM (SELECT cluster_id, plan FROM {PLANS.name} WHERE {READ_ROWS} AND plan <= {closed}) AS staged
         JOIN (SELECT plan, max(at_ms) AS at_ms FROM {PLANS.name} WHERE event = '{CLOSED}' GROUP BY plan) AS ended
         ON staged.plan = ended.plan
         JOIN (SELECT DISTINCT cluster_id FROM {CAPTURES.name}) AS seen
