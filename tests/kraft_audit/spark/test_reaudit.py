@@ -111,7 +111,7 @@ def test_what_cannot_be_is_said_in_one_line(lake: str, tmp_path: Path, capsys: p
         (2, "no cluster 'nobody': there are", ("export", lake, "--cluster", "nobody", "--out", tmp_path / "x")),
         (2, "more than one cluster: there are", ("export", lake, "--out", tmp_path / "x")),
         (3, "nothing between", ("export", lake, "--cluster", "elr", "--from", "9999", "--out", tmp_path / "x")),
-        (3, "no lake", ("export", tmp_path / "nowhere", "--out", tmp_path / "x")),
+        (3, "no such folder", ("export", tmp_path / "nowhere", "--out", tmp_path / "x")),
         (2, "--lake LAKE with --from archive", ("run", "--from", "archive")),
         (3, "there is no archive", ("run", "--from", "archive", "--lake", tmp_path / "nowhere")),
     ):
