@@ -6,6 +6,7 @@ profiles in conf/spark; here only what the session must have is added.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -91,7 +92,18 @@ def spark_session(
     if launched:
         return builder.getOrCreate()
     with _quiet_launch():
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    _let_the_job_tell(session)
+    return session
+
+
+def _let_the_job_tell(session: SparkSession) -> None:
+    """A JVM that is killed is told where its job fails: PySpark's server of counters and Py4J print tracebacks too."""
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)  # it uses both loggers
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None
 
 
 def read_conf(file: Path) -> dict[str, str]:
