@@ -239,12 +239,15 @@ class DeltaLake:
 
     def _torn_commit(self, table: str) -> str | None:
         """The newest commit of a local table, where it is no JSON: the Delta reader does not say which file is not."""
-        commits = [] if is_uri(self.uri) else sorted(Path(self.table_uri(table), "_delta_log").glob("*.json"))
+        if is_uri(self.uri):
+            return None
+        newest: Path | None = None
         try:
-            for line in commits[-1].read_bytes().splitlines() if commits else ():
+            newest = max(Path(self.table_uri(table), "_delta_log").glob("*.json"), default=None)
+            for line in newest.read_bytes().splitlines() if newest else ():
                 json.loads(line)
         except ValueError:
-            return str(commits[-1])
+            return str(newest)
         except OSError:
             pass  # as the reader has said
         return None
