@@ -38,18 +38,23 @@ static int all_zero(bytes p, i64 size) {
     return 1;
 }
 
+/* OK and the bytes of the batch that begins at `p`, or why there is none. */
+static inline i64 framed(bytes p, i64 remaining, i64 is_last, i64 *size) {
+    if (remaining < HEADER && !is_last) return NEED_MORE;
+    if (!*p && all_zero(p, remaining < HEADER ? remaining : HEADER)) return ZERO_TAIL;
+    if (remaining <= 17) return TORN_TAIL;
+    i64 length = (int32_t)big32(p + 8);
+    if (length < HEADER - 12 || length > 64 * 1024 * 1024) return BAD_LENGTH;
+    *size = length + 12;
+    return *size <= remaining ? OK : is_last ? TORN_TAIL : NEED_MORE;
+}
+
 i64 index_batches(i64 base, i64 position, i64 end, i64 is_last, i64 columns, i64 crc_tables, i64 state) {
     i64 row = 0, stop = OK;
     while (position < end) {
         bytes p = (bytes)(base + position);
-        i64 remaining = end - position;
-        if (remaining < HEADER && !is_last) { stop = NEED_MORE; break; }
-        if (!*p && all_zero(p, remaining < HEADER ? remaining : HEADER)) { stop = ZERO_TAIL; break; }
-        if (remaining <= 17) { stop = TORN_TAIL; break; }
-        i64 length = (int32_t)big32(p + 8);
-        if (length < HEADER - 12 || length > 64 * 1024 * 1024) { stop = BAD_LENGTH; break; }
-        i64 size = length + 12;
-        if (size > remaining) { stop = is_last ? TORN_TAIL : NEED_MORE; break; }
+        i64 size;
+        if ((stop = framed(p, end - position, is_last, &size)) != OK) break;
         put64(column(columns, 0) + 8 * row, position);
         put64(column(columns, 1) + 8 * row, (i64)big64(p));
         put32(column(columns, 2) + 4 * row, size);
@@ -82,14 +87,8 @@ i64 verify(i64 base, i64 position, i64 end, i64 is_last, i64 crc_tables, i64 sta
     i64 next = at64(state), epoch = at64(state + 8), batches = 0, odd = 0, stop = OK;
     while (position < end) {
         bytes p = (bytes)(base + position);
-        i64 remaining = end - position;
-        if (remaining < HEADER && !is_last) { stop = NEED_MORE; break; }
-        if (!*p && all_zero(p, remaining < HEADER ? remaining : HEADER)) { stop = ZERO_TAIL; break; }
-        if (remaining <= 17) { stop = TORN_TAIL; break; }
-        i64 length = (int32_t)big32(p + 8);
-        if (length < HEADER - 12 || length > 64 * 1024 * 1024) { stop = BAD_LENGTH; break; }
-        i64 size = length + 12;
-        if (size > remaining) { stop = is_last ? TORN_TAIL : NEED_MORE; break; }
+        i64 size;
+        if ((stop = framed(p, end - position, is_last, &size)) != OK) break;
         i64 first = (i64)big64(p), delta = (int32_t)big32(p + 23), led = (int32_t)big32(p + 12);
         odd += p[16] != 2 || crc32c(p + 21, size - 21, (const uint32_t *)crc_tables) != big32(p + 17)
             || first < 0 || delta < 0 || (next >= 0 && first != next) || led < epoch;

@@ -46,6 +46,18 @@ def with_new_crc(batch: bytes | bytearray | memoryview) -> bytes:
     return _closed(bytearray(batch))
 
 
+def plain_image(index: RecordIndex, row: int, read_bytes: int) -> memoryview:
+    """The image of one of `index.batches` as its records were indexed, uncompressed.
+
+    A compressed batch must be indexed alone: its image stands behind the `read_bytes` that the buffer begins with.
+    """
+    batches = index.batches
+    start, size_bytes = int(batches.position[row]), int(batches.size_bytes[row])
+    is_compressed = int(batches.codec[row]) != Codec.NONE
+    found: memoryview = (index.buffer[read_bytes:] if is_compressed else index.buffer[start : start + size_bytes]).data
+    return found
+
+
 def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown: Mapping[int, bytes]) -> bytes:
     """A batch written again from its uncompressed image, whose records are sound, and compressed as it was.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.ending import UsageError, complain, remark
+from kraft_audit.lake_folder import is_lake_folder
 from kraft_audit.static_configs import USED_CONFIGS, expected_of
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.file_uris import file_path
@@ -101,7 +102,7 @@ def opened(
 
 def looks_like_a_lake(path: str) -> bool:
     """Whether a local folder has the ledger of a lake."""
-    return (Path(file_path(path) or path) / "plans" / "_delta_log").is_dir()
+    return is_lake_folder(file_path(path) or path)
 
 
 def static_defaults(given: list[str] | None) -> tuple[tuple[str, str], ...]:

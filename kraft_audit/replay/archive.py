@@ -23,7 +23,7 @@ from kraft_audit.replay.snapshots import Snapshot
 from kraft_codec.columns_batches import BatchIndex
 from kraft_codec.compression import Codec
 from kraft_codec.kernels.codes import OK
-from kraft_codec.rewriting import NO_OP_VALUE, records_to_rewrite, rewritten, with_new_crc
+from kraft_codec.rewriting import NO_OP_VALUE, plain_image, records_to_rewrite, rewritten, with_new_crc
 from kraft_codec.tables import ARCHIVE, build_rows
 
 RUN_BYTES: Final = 256 << 10
@@ -130,14 +130,10 @@ class Archiver:
         return {row: self._anew(records, row, is_odd) for row in touched.tolist()}
 
     def _anew(self, records: Records, row: int, is_odd: npt.NDArray[np.bool_]) -> _Changed:
-        index, batches = records.index, records.index.batches
+        index = records.index
         first, end = np.searchsorted(index.batch_row, (row, row + 1)).tolist()
-        codec = Codec(int(batches.codec[row]))
-        start, size = int(batches.position[row]), int(batches.size_bytes[row])
-        image = index.buffer[start : start + size].data
-        if codec is not Codec.NONE:
-            # It is indexed alone, from an uncompressed image that stands behind all that was read.
-            image = index.buffer[len(records.chunk.buffer) :].data
+        codec = Codec(int(index.batches.codec[row]))
+        image = plain_image(index, row, len(records.chunk.buffer))
         unknown_rows = [one for one in range(first, end) if index.status[one] != OK]
         unknown = [self._unknown(records, one) for one in unknown_rows]
         is_redacted = bool(records.is_redacted[first:end].any())

@@ -18,7 +18,7 @@ from kraft_codec.columns_records import index_records
 from kraft_codec.compression import Codec
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.random_access import Buffer, FileChange, RandomAccess
-from kraft_codec.rewriting import rewritten, unknown_value
+from kraft_codec.rewriting import plain_image, rewritten, unknown_value
 
 BLOCK_BYTES: Final = 32 << 20
 """How much is read of the table at a time."""
@@ -140,19 +140,14 @@ def _as_read(content: Bytes, unknown_records: Sequence[Mapping[str, Any]]) -> By
     index = index_batches(content)
     if index.stop is not None or (index.status != 0).any():
         return content  # told where the run is indexed
-    parts = []
-    for row in range(len(index)):
-        start, end = int(index.position[row]), int(index.position[row] + index.size_bytes[row])
-        first, last = int(index.base_offset[row]), int(index.last_offset[row])
-        mine = {offset: value for offset, value in values.items() if first <= offset <= last}
-        if not mine:
-            parts.append(content[start:end].tobytes())
-            continue
-        codec = Codec(int(index.codec[row]))
-        unpacked = index_records(content, index, [row]).buffer
-        image = content[start:end] if codec is Codec.NONE else unpacked[len(content) :]
-        parts.append(rewritten(image.data, codec, mine))
-    return byte_array(b"".join(parts))
+    parts, copied_to = [], 0
+    rows = np.unique(np.searchsorted(index.base_offset, list(values), side="right")) - 1
+    for row in rows[rows >= 0].tolist():
+        image = plain_image(index_records(content, index, [row]), row, len(content))
+        start = int(index.position[row])
+        parts += [content[copied_to:start].tobytes(), rewritten(image, Codec(int(index.codec[row])), values)]
+        copied_to = start + int(index.size_bytes[row])
+    return byte_array(b"".join([*parts, content[copied_to:].tobytes()]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

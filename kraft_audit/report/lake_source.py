@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from kraft_audit.lake_folder import is_lake_folder
 from kraft_audit.report.exposure import DAY_MS
 from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
@@ -156,7 +157,7 @@ def is_lake(source: str) -> bool:
     """Whether a path or URI is a lake: it holds the ledger's table."""
     place = absolute(source, Path.cwd())
     if not is_uri(place):
-        return Path(place, PLANS.name, "_delta_log").is_dir()
+        return is_lake_folder(place)
     return DeltaLake(place).exists(PLANS.name)
 
 

@@ -78,11 +78,9 @@ def archive_source(root: str) -> dict[str, Any] | None:
     try:
         if not file.is_file():
             return None
-        digest, size_bytes = hashlib.sha256(), 0
         with file.open("rb") as opened:
-            while chunk := opened.read(HASHED_AT_ONCE):
-                digest.update(chunk)
-                size_bytes += len(chunk)
+            digest = hashlib.file_digest(opened, "sha256")
+            size_bytes = opened.tell()
     except OSError as error:
         return {"root": printable(root), "path": "", "sha256": None, "unread": error.strerror or str(error)}
     return {"root": printable(root), "path": "", "size_bytes": size_bytes, "sha256": digest.hexdigest()}

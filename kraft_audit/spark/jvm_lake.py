@@ -16,7 +16,7 @@ from kraft_audit.replay.plan import from_json
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, table_folder
 from kraft_audit.spark.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, TABLE_PROPERTIES
-from kraft_audit.spark.lake_paths import first_not_below
+from kraft_audit.spark.lake_paths import first_not_below, foreign_file
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
@@ -121,7 +121,7 @@ class JvmLake:
         frame = self.spark.read.format("delta").load(self.table_uri(table))
         outside = first_not_below(self._log(table).dataPath().toString(), frame.inputFiles())
         if outside is not None:
-            raise InputError(self.table_uri(table), f"its log names a file outside of its folder: {outside!r}")
+            raise foreign_file(self.table_uri(table), outside)
         return frame
 
     def _append(self, table: str, frame: DataFrame, application: str, version: int) -> bool:

@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction
 
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, write_rows
-from kraft_audit.spark.lake_paths import first_outside, misread
+from kraft_audit.spark.lake_paths import first_outside, foreign_file, misread
 from kraft_codec.errors import InputError
 from kraft_codec.file_uris import other_host
 from kraft_codec.tables import PLANS
@@ -219,7 +219,7 @@ class DeltaLake:
             with self.reading(table):
                 outside = first_outside(opened.get_add_actions().column("path").to_pylist())
             if outside is not None:
-                raise InputError(self.table_uri(table), f"its log names a file outside of its folder: {outside!r}")
+                raise foreign_file(self.table_uri(table), outside)
             self._checked[table] = version
         return opened
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from kraft_codec.errors import InputError
+
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SEPARATORS: Final = re.compile(r"[/\\]")
 _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
@@ -20,6 +22,11 @@ def misread(folder: str) -> str | None:
     """What in the path of a local folder Delta's reader takes for something else, so that it would read another one."""
     found = _MISREAD.search(folder)
     return None if found is None else found[0]
+
+
+def foreign_file(table_uri: str, file: str) -> InputError:
+    """What is said of a table whose log names a file that is not its own."""
+    return InputError(table_uri, f"its log names a file outside of its folder: {file!r}")
 
 
 def first_outside(paths: Iterable[str]) -> str | None:

@@ -132,6 +132,11 @@ class Ledger:
         rows = self._plan_rows(number, OPENED, "cluster_number, cluster_plan")
         return [(row["cluster_number"], row["cluster_plan"]) for row in rows if row["cluster_plan"] is not None]
 
+    def reads_any(self, number: int) -> bool:
+        """Whether an opened plan reads any cluster; the plans themselves, which may be large, stay where they are."""
+        rows = self._plan_rows(number, OPENED, "cluster_plan IS NOT NULL AS is_read")
+        return any(row["is_read"] for row in rows)
+
     def redaction_key_id(self) -> str | None:
         """Which key made the fingerprints of this lake; None where nothing was planned yet."""
         number = self.status().opened

@@ -13,13 +13,12 @@ from typing import Any, Final, Literal
 
 from kraft_audit.replay.tables import REPLAYS, SILVER
 from kraft_audit.spark.lake import Lake
-from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, STAGED, Ledger
+from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, HOUR_MS, STAGED, Ledger
 from kraft_audit.spark.views import query_of
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS
 
 Severity = Literal["critical", "warning"]
-HOUR_MS: Final = 3_600_000
 # One replica's own log: a branch is what stands there in the order of offsets, without batches that went again.
 REPLICA: Final = "cluster_id, node_id, directory_id, root, path"
 

@@ -12,8 +12,8 @@ from typing import Final
 from kraft_audit.rules.controls import CONTROLS
 from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from kraft_audit.spark.lake import Lake
-from kraft_audit.spark.ledger import CLOSED, READ_ROWS, Ledger
-from kraft_audit.spark.quality_clauses import HOUR_MS, Clause, counts, required, unique_key
+from kraft_audit.spark.ledger import CLOSED, HOUR_MS, READ_ROWS, Ledger
+from kraft_audit.spark.quality_clauses import Clause, counts, required, unique_key
 from kraft_audit.spark.tables import FINDINGS_STAGED
 from kraft_codec.contract import Table
 from kraft_codec.tables import CAPTURES, PLANS

@@ -194,7 +194,7 @@ class Run:
 
     def _stage(self, number: int) -> None:
         started = time.monotonic()
-        manifest = self.stager(number) if self.ledger.planned(number) else Manifest((), ())
+        manifest = self.stager(number) if self.ledger.reads_any(number) else Manifest((), ())
         failpoint("before-manifest")
         if self.ledger.record_staged(number, manifest):
             rows = sum(file.row_count for file in manifest.files)

@@ -44,7 +44,7 @@ def run_fleet(
 
     Raises SettingsError (exit 2), InputError (exit 3).
     """
-    from kraft_audit.spark.session import read_conf, spark_session
+    from kraft_audit.spark.session import spark_session
 
     if spark_conf is not None:
         read_conf(spark_conf)  # before a plan is opened that waits for it
@@ -96,8 +96,6 @@ def main_run(
         else:
             fleet = load_fleet(fleet_file, arguments={"lake": lake, "committer": committer})
             fleet = only_clusters(fleet, fleet_file, clusters)
-        if spark_conf is not None:
-            read_conf(spark_conf)  # a run that needs no Spark until its end should not fail there
         fleet = without_lost_key(fleet) if from_archive else fleet
         kind = Reaudit if from_archive else Run
         result = run_fleet(

@@ -100,10 +100,14 @@ def spark_session(
 def _let_the_job_tell(session: SparkSession) -> None:
     """A JVM that is killed is told where its job fails: PySpark's server of counters and Py4J print tracebacks too."""
     logging.getLogger("py4j").propagate = False
-    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)  # it uses both loggers
+    logging.getLogger().addFilter(_is_not_of_py4j)  # it uses the root logger too; the same filter is added once
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda request, address: None
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def read_conf(file: Path) -> dict[str, str]:
