@@ -34,7 +34,7 @@ _RULES: Final[Mapping[str, tuple[str, ...]]] = {
         *("KQ001", "KQ002", "KQ007", "KQ008", "KQ009", "KQ010", "KQ011", "KQ012", "KQ013", "KQ015", "KQ017"),
         *("KQ018", "KQ019", "KQ020", "KP006", "KP013"),
     ),
-    "access": ("KB003", "KB004"),
+    "access": ("KB003", "KB004", "KB006"),
 }
 CONTROL_OF: Final[Mapping[str, str]] = {rule: control for control, rules in _RULES.items() for rule in rules}
 """Rule id → the one control that it is evidence for."""

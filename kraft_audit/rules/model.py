@@ -166,7 +166,8 @@ class Rule:
     """A rule: `id` and `name` never change. `needs` are the tables without which it says undecided.
 
     `across` is for a rule that looks at partitions of more than one topic: which rows of `partition_changes` (sorted as
-    `partition_states` does) are enough for it, where the whole is too large to be held at once.
+    `partition_states` does) are enough for it, where the whole is too large to be held at once. `asked_by` is for a
+    rule that not everybody wants: the threshold without which, at 0, it is not run.
     """
 
     id: str
@@ -179,6 +180,7 @@ class Rule:
     thresholds: tuple[Threshold, ...] = ()
     dialects: tuple[Dialect, ...] = tuple(Dialect)
     across: RowsThatMatter | None = None
+    asked_by: str | None = None
 
     @property
     def defaults(self) -> dict[str, Value]:

@@ -48,6 +48,7 @@ FAMILIES: Final = (
     "partition_elections",
     "partition_settings",
     "brokers",
+    "advisories",
 )
 NOTHING_READ: Final = "nothing of the metadata log was read"
 NOTHING_REPLAYED: Final = "there is no canonical log: nothing was replayed"
@@ -66,6 +67,7 @@ def rule(
     thresholds: tuple[Threshold, ...] = (),
     dialects: tuple[Dialect, ...] = tuple(Dialect),
     across: RowsThatMatter | None = None,
+    asked_by: str | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Registers a rule. Raises ValueError where the id is taken or has no text."""
 
@@ -74,7 +76,9 @@ def rule(
             raise ValueError(f"rule {id} is registered twice")
         if id not in texts():
             raise ValueError(f"rule {id} has no text")
-        _RULES[id] = Rule(id, name, severity, scope, needs, texts()[id], function, thresholds, dialects, across)
+        _RULES[id] = Rule(
+            id, name, severity, scope, needs, texts()[id], function, thresholds, dialects, across, asked_by
+        )
         return function
 
     return register
@@ -138,6 +142,9 @@ def check_rule(each: Rule, history: ClusterHistory, thresholds: Thresholds) -> I
         yield refused
         return
     telling = _Telling(each, thresholds)
+    if each.asked_by is not None and not telling.thresholds[each.asked_by]:
+        yield from telling.end(history, f"not asked: {each.id}.{each.asked_by} in rules.yaml asks for it")
+        return
     yield from telling.tell(history)
     yield from telling.end(history)
 
@@ -170,11 +177,11 @@ class _Telling:
 
     def __init__(self, each: Rule, thresholds: Thresholds) -> None:
         self.rule = each
-        self._thresholds = {**each.defaults, **thresholds}
+        self.thresholds = {**each.defaults, **thresholds}
         self._seen: dict[tuple[str, int | None], int] = {}
 
     def tell(self, history: ClusterHistory, *, is_later_part: bool = False) -> Iterator[Finding]:
-        for case in self.rule.function(history, self._thresholds):
+        for case in self.rule.function(history, self.thresholds):
             began = case.from_offset if case.from_offset is not None else case.from_ms
             key = (case.subject, began)
             # What a rule says of the whole cluster it says of every part of it.
@@ -184,10 +191,15 @@ class _Telling:
             told = case if count == 1 else case._replace(subject=f"{case.subject} #{count}")
             yield finding_of(self.rule, history.cluster_id, told)
 
-    def end(self, history: ClusterHistory) -> Iterator[Finding]:
+    def end(self, history: ClusterHistory, reason: str | None = None) -> Iterator[Finding]:
+        """What is said where nothing was found, and why nothing could be."""
         if not self._seen:
             why = _not_looked(self.rule, history)
-            yield clear_finding(self.rule, history.cluster_id) if why is None else _undecided(self.rule, history, why)
+            yield (
+                clear_finding(self.rule, history.cluster_id, reason)
+                if why is None
+                else _undecided(self.rule, history, why)
+            )
 
 
 def _check_by_part(

@@ -47,6 +47,20 @@ def old_metadata_version(stage: Stage) -> None:
     stage.capture("old")
 
 
+@scenario(
+    "release-with-advisory",
+    "Nodes of 4.1.0, which takes any OAUTHBEARER token for a login.",
+    raises=("KB006",),
+    release="4.1.0",
+    metadata_version=27,
+)
+def release_with_advisory(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.settle()
+    stage.capture("4.1.0")
+
+
 @scenario("open-acl", "Everyone may do everything.", raises=("KB004",))
 def open_acl(stage: Stage) -> None:
     stage.controllers(1, 2, 3)

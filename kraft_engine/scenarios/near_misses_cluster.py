@@ -37,7 +37,7 @@ def rolling_restart(stage: Stage) -> None:
 @scenario(
     "previous-metadata-version",
     "metadata.version is one release behind, since a month ago.",
-    near_miss_of=("KB002",),
+    near_miss_of=("KB002", "KB006"),
     metadata_version=29,
 )
 def previous_metadata_version(stage: Stage) -> None:

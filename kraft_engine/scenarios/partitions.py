@@ -173,7 +173,7 @@ def unclean_election(stage: Stage) -> None:
 @scenario(
     "fenced-last-known-leader",
     "4.0 elects the last known leader while it is fenced.",
-    raises=("KP001", "KP002", "KP003", "KP004", "KP005", "KP008", "KP016", "KP017"),
+    raises=("KB006", "KP001", "KP002", "KP003", "KP004", "KP005", "KP008", "KP016", "KP017"),
     release="4.0.1",
     metadata_version=25,
     elr=1,

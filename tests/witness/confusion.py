@@ -27,7 +27,7 @@ NEVER_WITHIN_MODEL = (
     *("KV001", "KV002", "KV003", "KV004", "KV009", "KV010", "KV012"),
     *("KV601", "KV602", "KV801", "KV802", "KV803"),
     *("KQ002", "KQ003", "KQ004", "KQ005", "KQ006", "KQ007", "KQ008", "KQ010", "KQ011", "KQ012", "KQ013", "KQ014"),
-    *("KQ015", "KQ018", "KQ019", "KQ020", "KP013", "KP015", "KP016", "KP017", "KB002"),
+    *("KQ015", "KQ018", "KQ019", "KQ020", "KP013", "KP015", "KP016", "KP017", "KB002", "KB006"),
 )
 """Damage and neglect that no run within the model can do in its few minutes: each of these raised is a false alarm."""
 AT_PROVEN_END = ("KQ017",)

@@ -18,6 +18,7 @@ import yaml
 
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.rules.collect import read_history
+from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Finding, Status
 from kraft_audit.rules.registry import check, rules
 from kraft_codec.redaction import Redactor
@@ -47,9 +48,13 @@ QUICK = {"divergence", "uncommitted-voter-change", "mini-4.4.0"}
 
 def findings_of(path: Path, capture: str | None) -> list[Finding]:
     """What the rules say of one cluster's captures."""
+    return [finding for finding in check(history_of(path, capture)) if finding.status is not Status.CLEAR]
+
+
+def history_of(path: Path, capture: str | None) -> ClusterHistory:
+    """One capture of one cluster, or all of them."""
     (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=1, capture=capture)
-    history = read_history(plan, open_storage=open_storage, redactor=Redactor(b"k" * 32))
-    return [finding for finding in check(history) if finding.status is not Status.CLEAR]
+    return read_history(plan, open_storage=open_storage, redactor=Redactor(b"k" * 32))
 
 
 def summarised(findings: Sequence[Finding]) -> dict[str, dict[str, Any]]:

@@ -17,12 +17,13 @@ from kraft_audit.rules.settings import (
     parse_rule_settings,
     settings_text,
 )
-from tests.kraft_audit.rules import test_log_rules, test_partition_rules, test_voter_rules
+from tests.kraft_audit.rules import test_advisories, test_log_rules, test_partition_rules, test_voter_rules
 from tests.kraft_audit.rules.conftest import HistoryBuilder
 
 
 def test_every_rule_has_a_history_that_raises_it_and_a_near_miss() -> None:
-    told = {**test_voter_rules.RAISED, **test_log_rules.RAISED, **test_partition_rules.RAISED}
+    families = (test_voter_rules, test_log_rules, test_partition_rules, test_advisories)
+    told = {rule: stories for family in families for rule, stories in family.RAISED.items()}
     assert told.keys() == rules().keys()
 
 

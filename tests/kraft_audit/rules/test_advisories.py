@@ -1,0 +1,137 @@
+"""Advisories are told where they are asked for, of nodes whose release line has a release that they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.rules.advisories import LINE_OF_LEVEL, advisories
+from kraft_audit.rules.model import Status
+from kraft_audit.rules.registry import check
+from tests.kraft_audit.rules.conftest import HistoryBuilder
+from tests.kraft_audit.rules.test_captures import history_of
+
+Story = Callable[[HistoryBuilder], Any]
+ALL = {"KB006": {"since_year": 2000}}
+
+
+def supports(level: int) -> list[dict[str, Any]]:
+    return [{"name": "metadata.version", "min_supported_version": 1, "max_supported_version": level}]
+
+
+def listens(protocol: int) -> list[dict[str, Any]]:
+    return [{"name": "CLIENT", "host": "b11.example", "port": 9092, "security_protocol": protocol}]
+
+
+def _of(level: int) -> Story:
+    return lambda b: b.controller(1, at=3, features=supports(level))
+
+
+RAISED: dict[str, tuple[Story, Story]] = {"KB006": (_of(27), _of(29))}
+
+
+def told(build: HistoryBuilder, since_year: int = 2000) -> dict[str, str]:
+    return {one.subject: one.summary for one in build.raised("KB006", since_year=since_year)}
+
+
+def test_raised(build: HistoryBuilder) -> None:
+    RAISED["KB006"][0](build)
+    found = build.raised("KB006", since_year=2000)
+    assert [one.subject for one in found] == ["CVE-2026-33557"]
+    assert "controller 1 may run 4.1.0 to 4.1.1 (fixed in 4.1.2)" in found[0].summary
+
+
+def test_near_miss_is_not_raised(build: HistoryBuilder) -> None:
+    RAISED["KB006"][1](build)
+    assert [one.status for one in build.findings("KB006", since_year=2000)] == [Status.CLEAR]
+
+
+def test_nobody_who_did_not_ask_is_told(build: HistoryBuilder) -> None:
+    RAISED["KB006"][0](build)
+    [found] = build.findings("KB006")
+    assert found.status is Status.CLEAR
+    assert found.summary == "not asked: KB006.since_year in rules.yaml asks for it"
+
+
+@pytest.mark.parametrize(
+    ("level", "named"),
+    [
+        (11, {"CVE-2025-27817": "3.5.x (fixed in 3.9.1)", "CVE-2025-27818": "3.5.x (fixed in 3.9.1)"}),
+        (19, {"CVE-2024-56128": "3.7.0 to 3.7.1 (fixed in 3.7.2)"}),
+        (20, {"CVE-2024-56128": "3.8.0 (fixed in 3.8.1)"}),
+        (21, {"CVE-2025-27818": "3.9.0 (fixed in 3.9.1)", "CVE-2026-33558": "3.9.0 to 3.9.1 (fixed in 3.9.2)"}),
+        (25, {"CVE-2026-33558": "4.0.0 (fixed in 4.0.1)"}),
+    ],
+)
+def test_which_releases_of_a_line_are_named(build: HistoryBuilder, level: int, named: dict[str, str]) -> None:
+    build.broker(11, at=1, features=supports(level), end_points=listens(2))
+    build.add("security_changes", kind="SCRAM", subject="alice", exists=True, state="{}", from_offset=5)
+    found = told(build)
+    assert {cve: f"may run {words}" in found[cve] for cve, words in named.items()} == dict.fromkeys(named, True)
+
+
+def test_what_a_log_decides_is_not_guessed(build: HistoryBuilder) -> None:
+    """SCRAM is in danger only unencrypted, and only where somebody has a credential; ACLs only in a migration."""
+    build.broker(11, at=1, features=supports(19), end_points=listens(3))
+    build.broker(12, at=1, features=supports(14), is_migrating_zk_broker=True)
+    build.add("security_changes", kind="SCRAM", subject="alice", exists=True, state="{}", from_offset=5)
+    assert "CVE-2024-56128" not in told(build), "all listeners are encrypted"
+    assert "CVE-2024-27309" in told(build)
+    build.broker(11, at=7, features=supports(19), end_points=listens(2))
+    assert "CVE-2024-56128" in told(build)
+    build.broker(12, at=8, exists=False, features=[])
+    assert "CVE-2024-27309" not in told(build)
+    build.add("security_changes", kind="SCRAM", subject="alice", exists=False, state="{}", from_offset=9)
+    assert "CVE-2024-56128" not in told(build)
+
+
+def test_only_since_the_year_that_was_asked_for(build: HistoryBuilder) -> None:
+    build.controller(1, features=supports(21))
+    assert set(told(build, 2026)) == {"CVE-2026-33558"}
+    assert set(told(build, 2025)) == {"CVE-2025-27817", "CVE-2025-27818", "CVE-2026-33558"}
+    assert told(build, 2027) == {}
+
+
+def test_a_restart_is_no_new_finding_and_an_upgrade_ends_it(build: HistoryBuilder) -> None:
+    build.controller(1, at=3, features=supports(21))
+    first = build.raised("KB006", since_year=2026)
+    build.controller(1, at=30, features=supports(21))
+    assert [one.finding_id for one in build.raised("KB006", since_year=2026)] == [one.finding_id for one in first]
+    build.controller(1, at=50, features=supports(30))
+    assert told(build) == {}
+
+
+def test_a_level_of_no_known_release_is_undecided(build: HistoryBuilder) -> None:
+    build.controller(1, features=supports(max(LINE_OF_LEVEL) + 1))
+    [found] = build.findings("KB006", since_year=2000)
+    assert found.status is Status.UNDECIDED
+    assert "controller 1" in str(found.reason)
+
+
+def test_every_range_ends_below_what_fixes_it() -> None:
+    for advisory in advisories():
+        assert str(advisory.year) in advisory.cve
+        for first, last in advisory.affected:
+            assert first <= last
+            assert any(fixed > last for fixed in advisory.fixed)
+            assert not any(first <= fixed <= last and fixed[:2] == last[:2] for fixed in advisory.fixed)
+
+
+@pytest.mark.slow
+def test_the_lines_of_real_nodes(corpus: Path) -> None:
+    """A quorum rolled from 3.5.2 to 3.9.2 to 4.3.1: which release a node ran, the scenario says of each capture."""
+    scenario = corpus / "static-to-dynamic-upgrade"
+    told_of: dict[str, set[str]] = {}
+    for capture in json.loads((scenario / "scenario.json").read_text())["captures"]:
+        running = {node["kafka"].rsplit(".", 1)[0] for node in capture["nodes"].values() if node["state"] == "running"}
+        if not running:
+            continue
+        found = check(history_of(scenario, capture["label"]), ALL, only=["KB006"])
+        lines = {item.text.split()[-1] for one in found if one.status is Status.RAISED for item in one.evidence}
+        told_of[capture["label"]] = lines
+        assert lines == running - {"4.3"}, capture["label"]
+    assert {line for lines in told_of.values() for line in lines} == {"3.5", "3.9"}
