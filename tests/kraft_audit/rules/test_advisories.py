@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kraft_audit.rules.advisories import LINE_OF_LEVEL, advisories
+from kraft_audit.rules.advisories import LINE_OF_LEVEL, Advisory, advisories
 from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
 from tests.kraft_audit.rules.conftest import HistoryBuilder
@@ -119,6 +121,26 @@ def test_every_range_ends_below_what_fixes_it() -> None:
             assert first <= last
             assert any(fixed > last for fixed in advisory.fixed)
             assert not any(first <= fixed <= last and fixed[:2] == last[:2] for fixed in advisory.fixed)
+
+
+@given(st.sampled_from(advisories()), st.sampled_from(sorted(LINE_OF_LEVEL.values())), st.integers(0, 9))
+def test_a_line_is_named_by_just_the_releases_that_the_advisory_names(
+    advisory: Advisory, line: tuple[int, int], patch: int
+) -> None:
+    release = (*line, patch)
+    named = advisory.releases_of(line)
+    if named is None:
+        shown = False
+    elif named.endswith(".x"):
+        shown = True
+    else:
+        first, last = (tuple(map(int, one.split("."))) for one in (named.split(" to ") * 2)[:2])
+        shown = first <= release <= last
+    assert shown == any(first <= release <= last for first, last in advisory.affected)
+    if named is not None:
+        fixed = tuple(map(int, advisory.fixed_of(line).split(".")))
+        assert not any(first <= fixed <= last for first, last in advisory.affected)
+        assert fixed > (*line, 0)
 
 
 @pytest.mark.slow
