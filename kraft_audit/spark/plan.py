@@ -194,6 +194,14 @@ def _planned(plan: ClusterPlan, news: News, known: Known) -> Looked:
     if not plan.cluster_id:
         why = f"{', '.join(news.changed)}: no replica says its cluster id: declare it in fleet.yaml as cluster_id"
         return Looked(failures=(*news.failures, why))
+    others = sorted({replica.cluster_id or plan.cluster_id for replica in plan.replicas})
+    if others and plan.cluster_id not in others:
+        # Nothing of it would be read, and every rule be undecided, every hour: not a cluster that was looked at.
+        why = (
+            f"no log dir is of cluster {plan.cluster_id}, by cluster_id in fleet.yaml or by what was read before: "
+            f"they are of {', '.join(others)}"
+        )
+        return Looked(plan.cluster_id, failures=(*news.failures, why))
     lost = {one.root: one.detail for one in plan.damages if not one.path and one.reason == Reason.UNREADABLE}
     lost |= {root: NO_LOG for root in news.changed if root not in lost and not _holds_any(root, plan)}
     failures = (*news.failures, *(f"{root}: {why}" for root, why in lost.items()))

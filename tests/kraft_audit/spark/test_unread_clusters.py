@@ -79,6 +79,24 @@ def test_a_cluster_that_no_plan_could_read_is_told_everywhere(
 
 
 @pytest.mark.slow
+def test_a_cluster_whose_log_dirs_are_all_of_another(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, copy_aged: CopyAged
+) -> None:
+    """A wrong cluster_id: nothing of it would be read, which no run calls a success, neither the first nor the next."""
+    copy_aged(samples / "mini-4.4.0", tmp_path / "logs")
+    fleet = make_fleet({"named": [tmp_path / "logs"]})
+    (named,) = fleet.clusters
+    wrong = fleet.model_copy(update={"clusters": [named.model_copy(update={"cluster_id": "x" * 22})]})
+    for plans in ([1], []):
+        ended = without_spark.run(wrong)
+        assert (ended.exit_code, ended.plans) == (3, plans)
+        assert "no log dir is of cluster xxxxxxxxxxxxxxxxxxxxxx" in ended.failed["named"]
+    # Said rightly, it is read: nothing was noted as known.
+    assert without_spark.run(fleet).exit_code == 0
+    assert unread_by_quality(DeltaLake(fleet.lake)) == set()
+
+
+@pytest.mark.slow
 def test_a_fleet_of_which_nothing_can_be_read_is_in_the_ledger(
     samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
 ) -> None:
