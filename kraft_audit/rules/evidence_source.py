@@ -20,6 +20,7 @@ from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Finding
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import printable
+from kraft_codec.file_uris import file_path
 from kraft_codec.random_access import RandomAccess, Storage, join
 from kraft_codec.redaction import Redactor
 from kraft_codec.tables import DECODE_ERRORS, RECORDS
@@ -74,7 +75,7 @@ def sources_of(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[st
 
 def archive_source(root: str) -> dict[str, Any] | None:
     """An archive itself, whole, where it is a file of this machine; None for a folder and for what lies elsewhere."""
-    file = Path(root)
+    file = Path(file_path(root) or root)
     try:
         if not file.is_file():
             return None

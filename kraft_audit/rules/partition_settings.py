@@ -18,6 +18,7 @@ from kraft_audit.rules.partitions import partition_case, partition_cases
 from kraft_audit.rules.registry import rule
 
 HOUR_MS = 3_600_000
+TIME_MAX_MS = 1 << 61
 FIRST_WITH_ELR = 23
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
@@ -111,7 +112,8 @@ def kp012(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
     rows = np.flatnonzero(is_other & states.exists)
     if len(rows) <= limit:
         return
-    group, times_ms = states.partition_numbers[rows], states.timestamp_ms[rows]
+    # Records may claim any time that 64 bits hold: the time between two of them must fit as well.
+    group, times_ms = states.partition_numbers[rows], states.timestamp_ms[rows].clip(-TIME_MAX_MS, TIME_MAX_MS)
     # A change and the one `limit` changes before it, where both are of one partition.
     later, earlier = slice(limit, None), slice(len(rows) - limit)
     is_storm = (group[later] == group[earlier]) & (times_ms[later] - times_ms[earlier] <= HOUR_MS)

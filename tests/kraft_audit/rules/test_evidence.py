@@ -160,6 +160,8 @@ def test_the_manifest_has_the_hash_of_what_was_read(samples: Path, tmp_path: Pat
     with tarfile.open(archive, "w:gz") as target:
         target.add(folder, folder.name)
     told = archive_source(str(archive))
+    assert told is not None
+    assert archive_source(archive.as_uri()) == {**told, "root": archive.as_uri()}
     write_pack(tmp_path / "pack.zip", [evidence], tool_version="0", made_at_ms=1, archive=told)
     with zipfile.ZipFile(tmp_path / "pack.zip") as pack:
         first, *sources = json.loads(pack.read("manifest.json"))["sources"]

@@ -194,6 +194,14 @@ def test_near_miss_is_not_raised(build: HistoryBuilder, rule_id: str) -> None:
     assert build.raised(rule_id) == []
 
 
+def test_kp012_not_between_times_at_both_ends_of_what_64_bits_hold(build: HistoryBuilder) -> None:
+    build.partition("t-0", 0, "created")
+    for number in range(1, 15):
+        build.partition("t-0", number, isr=[11, 12] if number % 2 else [11, 12, 13])
+        build.rows["partition_changes"][-1]["timestamp_ms"] = -(1 << 63) if number < 8 else (1 << 63) - 1
+    assert build.raised("KP012") == []
+
+
 def test_kp014_not_where_replicas_only_change_their_order(build: HistoryBuilder) -> None:
     _state(isr=[11], replicas=[13, 12, 11], cause="reassignment_completed")(build)
     assert build.raised("KP014") == []
