@@ -33,6 +33,7 @@ from kraft_audit.report.plots import epoch_marks, interval_marks, voter_columns
 from kraft_audit.report.source import AsOf, Source
 from kraft_audit.rules.controls import CONTROL_OF
 from kraft_audit.rules.pages import rule_rows
+from kraft_audit.rules.registry import rules
 from kraft_audit.times import duration, is_time, when
 from kraft_codec.errors import ChoiceError, InputError
 
@@ -191,6 +192,7 @@ def _write_pages(source: Source, site: _Site) -> list[ClusterLine]:
             f"rules/{row['rule']}.html",
             "rule.html",
             rule=row,
+            meanings={one.name: one.comment for one in rules()[row["rule"]].thresholds},
             control=CONTROL_OF[row["rule"]].replace("_", " "),
             counts=fleet.rule_counts.get(row["rule"], {}),
             where=sorted(where, key=lambda one: (-one[1], one[0].cluster_id)),

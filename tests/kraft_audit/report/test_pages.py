@@ -171,6 +171,9 @@ def test_a_page_tells_every_advice_and_whom_it_is_for(samples: Path, tmp_path: P
 
 def test_every_rule_has_a_page(site: Path) -> None:
     assert {file.stem for file in (site / "rules").iterdir()} == {"index", *rules()}
+    for rule in rules().values():
+        text = Page((site / "rules" / f"{rule.id}.html").read_text()).text
+        assert all(f"{one.name} = {one.default} {one.comment}" in text for one in rule.thresholds), rule.id
 
 
 def test_tables_have_headings_and_pages_a_language(site: Path) -> None:
