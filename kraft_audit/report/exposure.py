@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_audit.rules.exposure import exposed
 from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.node_lists import Mask, union_sizes
-from kraft_audit.rules.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.partition_states import partition_states
 from kraft_audit.times import LAST_TIME_MS
 
 HOUR_MS: Final = 3_600_000
@@ -86,28 +86,6 @@ class Exposure:
             value if start <= self.to_ms and end > self.from_ms else None
             for value, (start, end) in zip(known, pairwise(edges), strict=True)
         ]
-
-
-def alone(states: PartitionStates) -> Mask:
-    """One replica alone in ISR and ELR together though more are assigned: KP001."""
-    told = states.told
-    one = union_sizes(told.lists["isr"], told.lists["elr"]) == 1
-    return states.in_order(told.exists & one & (told.size("replicas") > 1))
-
-
-def offline(states: PartitionStates) -> Mask:
-    """No leader: KP002."""
-    return states.in_order(states.told.exists & (states.told.leader == -1))
-
-
-def under_min_isr(states: PartitionStates) -> Mask:
-    """ISR below the effective min ISR: KP005."""
-    told = states.told
-    return states.in_order(told.exists & (told.size("isr") < told.effective_min_isr))
-
-
-def exposed(states: PartitionStates) -> Mask:
-    return alone(states) | offline(states) | under_min_isr(states)
 
 
 def log_span(history: ClusterHistory) -> tuple[int | None, int | None]:

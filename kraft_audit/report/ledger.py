@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.report.exposure import alone, exposed, offline, under_min_isr
+from kraft_audit.rules.exposure import alone, exposed, offline, under_min_isr
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.node_lists import Mask, Rows
 from kraft_audit.rules.partition_states import PartitionStates, partition_states

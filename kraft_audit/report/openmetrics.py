@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.output import neutral
-from kraft_audit.report.exposure import alone, offline, under_min_isr
 from kraft_audit.report.source import AsOf, ClusterInput, Row, state_of
 from kraft_audit.rules.broker_states import broker_states
 from kraft_audit.rules.canonical import newest_watermark
+from kraft_audit.rules.exposure import alone, offline, under_min_isr
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.partition_states import partition_states
 from kraft_audit.rules.recovery import unclean_election_enabled

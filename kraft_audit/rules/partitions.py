@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from kraft_audit.rules.broker_states import broker_states, is_active, racks, status_text
+from kraft_audit.rules.exposure import alone, offline, under_min_isr
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, DeferredEvidence, Evidence, Scope, Severity, Thresholds
-from kraft_audit.rules.node_lists import Mask, differs, exceeds, rows_with, shares, union_sizes
+from kraft_audit.rules.node_lists import Mask, differs, exceeds, rows_with, shares
 from kraft_audit.rules.operations import operation_ends
 from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.recovery import any_of, unclean_election_enabled
@@ -109,9 +110,6 @@ def _cases(
 )
 def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    told = states.told
-    holders = union_sizes(told.lists["isr"], told.lists["elr"])
-    condition = states.in_order(told.exists & (holders == 1) & (told.size("replicas") > 1))
 
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = _last_row(states, episode)
@@ -129,7 +127,7 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         first = f"broker {left[-1][1]}" if left else "another replica"
         return summary, f"bring {first} back into the ISR before you touch broker {last}: {back}"
 
-    yield from _cases(states, condition, describe)
+    yield from _cases(states, alone(states), describe)
 
 
 def _departure(states: PartitionStates, row: int, broker: int) -> tuple[int, str]:
@@ -169,7 +167,7 @@ def kp002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             )
         return summary, "nobody is eligible and no last leader is known: recover-plan shows what each choice costs"
 
-    yield from _cases(states, states.in_order(states.told.exists & (states.told.leader == -1)), describe)
+    yield from _cases(states, offline(states), describe)
 
 
 def _bring_back_first(
@@ -193,9 +191,7 @@ def _bring_back_first(
 @rule("KP005", "under-min-isr", Severity.HIGH, Scope.PARTITION, needs=("partition_changes",))
 def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-
-    told = states.told
-    episodes = states.episodes(states.in_order(told.exists & (told.size("isr") < told.effective_min_isr)))
+    episodes = states.episodes(under_min_isr(states))
     if not episodes:
         return
     starts = np.array([episode.start for episode in episodes], np.int64)
