@@ -27,6 +27,12 @@ class BrokerStates:
         found = int(np.searchsorted(self.offsets, offset, side="right")) - 1
         return self.rows[found] if found >= 0 else None
 
+    def inactive_spans(self) -> tuple[Rows, Rows]:
+        """From which offsets on it was not active, and until which ones; the largest int64 where it still is not."""
+        before = np.append(True, self.is_active[:-1])
+        began, ended = self.offsets[before & ~self.is_active], self.offsets[~before & self.is_active]
+        return began, ended if len(ended) == len(began) else np.append(ended, np.iinfo(np.int64).max)
+
     @property
     def newest(self) -> dict[str, Any]:
         return self.rows[-1]

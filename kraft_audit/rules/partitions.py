@@ -300,33 +300,23 @@ def _is_one_rack(told: ToldPartitions, rack_of: Mapping[int, int]) -> Mask:
 )
 def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
-    if all(known.is_active.all() for known in broker_states(history).values()):
+    away = {broker: known.inactive_spans() for broker, known in broker_states(history).items()}
+    if not any(len(began) for began, _ in away.values()):
         return
     isr = states.told.lists["isr"]
     until, row_of_told = states.next_offset, states.row_of_told()
     sole = (isr.lengths == 1) & (states.told.leader == -1)
     usable = states.in_order(states.told.exists & ~sole)
     broken = np.zeros(len(states), bool)
-    for broker, known in broker_states(history).items():
-        if known.is_active.all():
-            continue
+    for broker, (began, ended) in away.items():
         rows = row_of_told[isr.row_of_value[isr.values == broker]]
         rows = rows[usable[rows]]
-        if not len(rows):
-            continue
-        starts = states.from_offset[rows]
-        place = np.maximum(np.searchsorted(known.offsets, starts, side="right") - 1, 0)
-        dead = np.append(~known.is_active, False)
-        nearest = np.full(len(dead) + 1, len(known.offsets), np.int64)
-        for number in range(len(known.offsets) - 1, -1, -1):
-            nearest[number] = number if dead[number] else nearest[number + 1]
-        first_dead = nearest[place]
-        begins = np.maximum(np.append(known.offsets, np.iinfo(np.int64).max)[first_dead], starts)
-        revived = np.append(known.offsets, [np.iinfo(np.int64).max] * 2)[
-            _next_active(known.is_active)[np.minimum(first_dead, len(known.is_active))]
-        ]
-        ends = np.minimum(until[rows], revived)
-        lasts = (first_dead < len(known.offsets)) & (begins < until[rows]) & (ends >= operation_ends(history, begins))
+        # The first span that is not over when the row begins; rows that hold on after the last one are left out.
+        span = np.searchsorted(ended, states.from_offset[rows], side="right")
+        rows, span = rows[span < len(began)], span[span < len(began)]
+        first = np.maximum(began[span], states.from_offset[rows])
+        last = np.minimum(ended[span], until[rows])
+        lasts = (first < until[rows]) & (last >= operation_ends(history, first))
         broken |= rows_with(len(states), rows[lasts])
 
     def describe(episode: Episode) -> tuple[str, str | None]:
@@ -341,12 +331,3 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         return f"{states.describe(row)}: {', '.join(dead) or 'a member was fenced meanwhile'}", None
 
     yield from _cases(states, broken, describe)
-
-
-def _next_active(active: np.ndarray) -> np.ndarray:
-    """For each state the number of the next active one; the count of states where there is none."""
-    count = len(active)
-    following = np.full(count + 1, count, np.int64)
-    for number in range(count - 1, -1, -1):
-        following[number] = number if active[number] else following[number + 1]
-    return following
