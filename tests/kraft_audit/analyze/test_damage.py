@@ -15,7 +15,8 @@ from kraft_audit.replay import emit
 from kraft_audit.replay.scanner import CHUNK_BYTES_MAX
 from kraft_codec.batch import HEADER_BYTES, write_batch
 from kraft_codec.errors import Reason
-from kraft_codec.file_names import snapshot_name
+from kraft_codec.file_names import FileKind, snapshot_name
+from kraft_codec.verdicts import kafka_verdict
 
 LAST, MIDDLE = 170_448, 82_165
 LAST_END = 171_340
@@ -60,7 +61,9 @@ def test_crafted_damage(corpus: Path, reading: Any, case: str) -> None:
     assert sorted(seen, key=lambda row: row[1]) == VERDICTS[case]
     (file,) = tables["files"]
     assert file["bytes_seen"] == told[case]["size"]
-    assert all(row["kafka_verdict"].startswith("Kafka ") for row in tables["decode_errors"])
+    # The one of its own is told below.
+    for row in tables["decode_errors"] if case != "magic-18-last-batch" else ():
+        assert row["kafka_verdict"] == f"Kafka {kafka_verdict(Reason(row['reason']), FileKind.SEGMENT)}"
     (capture,) = tables["captures"]
     assert capture["reachable_end_offset"] == CUTS.get(case, capture["log_end_offset"])
     intact = reading.of(folder / "garbage-tail")["records"]

@@ -92,6 +92,8 @@ CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = 
     "shrunk": ({}, [changed(isr=[1, 2])], ("isr_shrunk", None)),
     "expanded": ({"isr": [1]}, [changed(isr=[1, 3])], ("isr_expanded", None)),
     "shrunk and expanded": ({"isr": [1, 2]}, [changed(isr=[1, 3])], ("isr_changed", None)),
+    "a removal that begins": ({}, [changed(removingReplicas=[3])], ("reassignment_started", None)),
+    "a removal that becomes another": (MOVING, [changed(removingReplicas=[2])], ("reassignment_changed", None)),
     "a removal that is taken back": (MOVING, [changed(removingReplicas=[])], ("reassignment_cancelled", None)),
     "a removal that is done": (
         MOVING,
@@ -166,6 +168,17 @@ def test_a_change_is_told_by_its_cause_and_election(to_columns: Any, case: str) 
     rows = rows_of([*BEFORE, created(**fields), *records], to_columns)
     (row,) = [row for row in rows if row["from_offset"] > len(BEFORE)]
     assert (row["cause"], row["election"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whose"),
+    [([1, 2, 3], [1, 2], 3), ([1, 2], [1, 2, 3], 3), ([1, 2], [1, 3], None), ([1], [1, 2, 3], None)],
+)
+def test_a_change_of_the_isr_is_one_brokers_where_it_is_about_one(
+    to_columns: Any, before: list[int], after: list[int], whose: int | None
+) -> None:
+    rows = rows_of([*BEFORE, created(isr=before), changed(isr=after)], to_columns)
+    assert rows[-1]["cause_broker_id"] == whose
 
 
 def test_a_partition_that_is_written_again_replaces_itself(to_columns: Any) -> None:
