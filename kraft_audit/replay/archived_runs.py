@@ -138,11 +138,10 @@ def _as_read(content: Bytes, unknown_records: Sequence[Mapping[str, Any]]) -> By
     if not values:
         return content
     index = index_batches(content)
-    if index.stop is not None or (index.status != 0).any():
-        return content  # told where the run is indexed
     parts, copied_to = [], 0
-    rows = np.unique(np.searchsorted(index.base_offset, list(values), side="right")) - 1
-    for row in rows[rows >= 0].tolist():
+    rows = np.searchsorted(index.base_offset, list(values), side="right") - 1
+    # What is damaged stays as it is, and is told where the run is indexed.
+    for row in np.intersect1d(rows, np.flatnonzero(index.status == 0)).tolist():
         image = plain_image(index_records(content, index, [row]), row, len(content))
         start = int(index.position[row])
         parts += [content[copied_to:start].tobytes(), rewritten(image, Codec(int(index.codec[row])), values)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tarfile
 import zipfile
@@ -151,6 +152,32 @@ def test_a_file_that_unpacks_to_more_than_any_has_is_not_read_on(pack: Path, mon
     monkeypatch.setattr("kraft_audit.rules.evidence.MEMBER_BYTES_MAX", 100)
     (problem,) = verify_pack(pack).problems
     assert problem.endswith("manifest.json is larger than any file of a pack")
+
+
+def test_a_member_that_unpacks_to_more_than_any_has_is_not_read_on(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(pack) as whole:
+        sizes = {info.filename: info.file_size for info in whole.infolist()}
+    largest = max(sizes, key=lambda name: sizes[name])
+    assert largest != "manifest.json"
+    monkeypatch.setattr("kraft_audit.rules.evidence.MEMBER_BYTES_MAX", sizes[largest] - 1)
+    (problem,) = verify_pack(pack).problems
+    assert problem.endswith(f"{largest} is larger than any file of a pack")
+
+
+def test_an_archive_that_cannot_be_read_has_its_reason() -> None:
+    told = archive_source("/proc/self/mem")
+    assert told == {"root": "/proc/self/mem", "path": "", "sha256": None, "unread": "Input/output error"}
+
+
+def test_a_file_larger_than_any_of_a_log_dir_is_not_hashed(samples: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(samples / "mini-4.4.0", tmp_path / "logs")
+    file = next(folder.rglob("*.checkpoint"))
+    file.chmod(0o600)
+    os.truncate(file, (16 << 30) + 1)
+    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1)
+    (told,) = [one for one in sources_of(plan, open_storage) if one["path"] == str(file.relative_to(folder))]
+    assert told["sha256"] is None
+    assert told["unread"] == "LIMIT at 0: 17179869185 bytes, expected at most 17179869184"
 
 
 def test_the_manifest_has_the_hash_of_what_was_read(samples: Path, tmp_path: Path) -> None:

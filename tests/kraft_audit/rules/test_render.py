@@ -108,6 +108,15 @@ def test_in_full_lists_every_subject_with_its_evidence(build: HistoryBuilder) ->
     assert "ISR [11 12 13]  ELR []  of replicas [11 12 13], leader 11 → ISR [13]" in text
 
 
+@pytest.mark.parametrize("in_full", [False, True])
+def test_one_reason_for_all_rules_is_one_line_unless_all_is_asked_for(build: HistoryBuilder, in_full: bool) -> None:
+    unread = replace(build.history(), is_read=False, is_replayed=False)
+    lines = [line.text for line in check_lines(unread, check(unread), path="x", in_full=in_full)]
+    told = [text for text in lines if text.startswith("UNDECIDED")]
+    assert len(told) == (len(rules()) if in_full else 1)
+    assert all("nothing of the metadata log was read" in text for text in told)
+
+
 def test_undecided_and_waived_are_counted(build: HistoryBuilder) -> None:
     build.voters(1, 2).capture(1, 10).watermark(10, 10, end=10, ids=(1, 2))
     history = build.history()
