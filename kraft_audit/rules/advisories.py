@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from typing import Any, Final
 
+from kraft_audit.rules.broker_states import broker_states
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Threshold, Thresholds, undecided
 from kraft_audit.rules.registry import rule
@@ -117,8 +118,8 @@ def kb006(history: ClusterHistory, thresholds: Thresholds) -> Iterator[Case]:
         if named:
             yield _case(advisory, named)
     if unknown:
-        level_text = "which metadata.version they support is that of no production release known here"
-        yield undecided("releases", f"{', '.join(unknown)}: {level_text}")
+        why = "which metadata.version they support is that of no production release known here"
+        yield undecided("releases", f"{', '.join(unknown)}: {why}")
 
 
 def _case(advisory: Advisory, named: Mapping[Release, list[Node]]) -> Case:
@@ -148,12 +149,19 @@ def _nodes(history: ClusterHistory) -> Iterator[Node]:
             yield Node(name, level, list(same)[-1])
 
 
-def _registrations(history: ClusterHistory) -> dict[str, list[dict[str, Any]]]:
+def _registrations(history: ClusterHistory) -> dict[str, Sequence[dict[str, Any]]]:
     """The states of every broker and controller that is registered at the end of the log, oldest first."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for table, kind in (("broker_changes", "broker"), ("controller_changes", "controller")):
-        for row in sorted(history.rows(table), key=lambda row: row["from_offset"]):
-            found[f"{kind} {row[f'{kind}_id']}"].append(row)
+    return history.known("registrations", lambda: _registered(history))
+
+
+def _registered(history: ClusterHistory) -> dict[str, Sequence[dict[str, Any]]]:
+    controllers: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(history.rows("controller_changes"), key=lambda row: row["from_offset"]):
+        controllers[row["controller_id"]].append(row)
+    found: dict[str, Sequence[dict[str, Any]]] = {
+        **{f"broker {number}": states.rows for number, states in broker_states(history).items()},
+        **{f"controller {number}": rows for number, rows in controllers.items()},
+    }
     return {name: rows for name, rows in found.items() if rows[-1]["exists"]}
 
 
