@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.replay import causes
+from kraft_audit.replay.exposure_rows import exposure_rows
 from kraft_audit.replay.interning import UuidNumbers, larger
 from kraft_audit.replay.kernels import layout
 from kraft_audit.replay.kernels.native import kernel
@@ -142,9 +143,15 @@ class PartitionReplay:
             output[:, layout.ELECTION] = causes.NO_ELECTION
             output[:, layout.EXPECTED_ELR + 1] = -1
             self._point_output(len(chosen))
+            kernel("expose_output")(self._block.ctypes.data)
+            self._partitions[existing[start : start + MAX_BATCH_ROWS], layout.EXPOSURE] = output[:, layout.EXPOSURE]
             self._block[layout.OUTPUT_LENGTHS : layout.SLOT_COUNT - 1] = chosen[:, layout.LISTS + 1 :: 2].sum(axis=0)
             self._block[layout.SLOT_COUNT - 1] = 0
             yield self._batch(events)
+
+    def exposures(self, changes: pa.RecordBatch, *, is_every: bool = False) -> pa.RecordBatch:
+        """The rows of `exposure_changes` among those of the batch given last; `is_every`: all of its rows as such."""
+        return exposure_rows(changes, self._output[: changes.num_rows], self._arena, is_every=is_every)
 
     def _effective_min_isr(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         topics = self._topic_rows[rows[:, layout.TOPIC]]

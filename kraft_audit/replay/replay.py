@@ -17,7 +17,7 @@ from kraft_audit.replay.history import History
 from kraft_audit.replay.partitions import PartitionReplay, ReplayProblem
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.security import SecurityHistory
-from kraft_audit.replay.tables import PARTITION_CHANGES
+from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES
 from kraft_audit.replay.topics import TopicHistory
 from kraft_audit.replay.transactions import Settler
 
@@ -29,7 +29,8 @@ HISTORIES: Final[tuple[type[History], ...]] = (
     FeatureHistory,
     SecurityHistory,
 )
-REPLAY_TABLES: Final = frozenset({PARTITION_CHANGES.name, *(history.table.name for history in HISTORIES)})
+_OF_PARTITIONS: Final = frozenset({PARTITION_CHANGES.name, EXPOSURE_CHANGES.name})
+REPLAY_TABLES: Final = frozenset({*_OF_PARTITIONS, *(history.table.name for history in HISTORIES)})
 """The tables that `ClusterReplay` fills."""
 
 TableBatch = tuple[str, pa.RecordBatch]
@@ -65,7 +66,8 @@ class ClusterReplay:
             if history.table.name in wanted
         }
         self.partitions: PartitionReplay | None = None
-        if PARTITION_CHANGES.name in wanted:
+        self._of_partitions = wanted & _OF_PARTITIONS
+        if self._of_partitions:
             self.partitions = PartitionReplay(
                 cluster_id=cluster_id,
                 plan=plan,
@@ -87,11 +89,18 @@ class ClusterReplay:
         return sorted(set(found), key=lambda problem: (problem.offset, problem.problem))
 
     def load_snapshot(
-        self, windows: Iterable[RecordColumns], *, end_offset: int, epoch: int, timestamp_ms: int
+        self,
+        windows: Iterable[RecordColumns],
+        *,
+        end_offset: int,
+        epoch: int,
+        timestamp_ms: int,
+        is_behind_gap: bool = False,
     ) -> Iterator[TableBatch]:
         """Replaces all state by a snapshot's; its rows stand at `end_offset` - 1 with cause "snapshot".
 
-        The next window must begin at `end_offset`.
+        The next window must begin at `end_offset`. `is_behind_gap`: earlier plans told of partitions that were exposed
+        then, so that every partition is told of in `exposure_changes`, whatever it is now.
         """
         machines: list[History | PartitionReplay] = list(self.histories.values())
         if self.partitions is not None:
@@ -104,7 +113,7 @@ class ClusterReplay:
         self._settler = Settler()
         self._settler.settled_offset = end_offset
         if end_offset - 1 >= self._emit_from_offset:
-            yield from self.state(end_offset - 1, epoch, timestamp_ms)
+            yield from self._state(end_offset - 1, epoch, timestamp_ms, is_behind_gap)
 
     def replay(self, records: RecordColumns, to_offset: int) -> Iterator[TableBatch]:
         """Applies the next window, which ends at `to_offset`; gives the rows of what is settled by then."""
@@ -117,12 +126,15 @@ class ClusterReplay:
 
     def state(self, offset: int, epoch: int, timestamp_ms: int) -> Iterator[TableBatch]:
         """The state of everything now, as rows at `offset` with cause "snapshot"."""
+        yield from self._state(offset, epoch, timestamp_ms, is_every_exposure=False)
+
+    def _state(self, offset: int, epoch: int, timestamp_ms: int, is_every_exposure: bool) -> Iterator[TableBatch]:
         for name, history in self.histories.items():
             for batch in history.rows(offset, epoch, timestamp_ms):
                 yield name, batch
         if self.partitions is not None:
             for batch in self.partitions.state(offset, epoch, timestamp_ms):
-                yield PARTITION_CHANGES.name, batch
+                yield from self._partition_rows(self.partitions, batch, is_every_exposure)
 
     def _apply(self, records: RecordColumns) -> Iterator[TableBatch]:
         for name, history in self.histories.items():
@@ -130,4 +142,15 @@ class ClusterReplay:
                 yield name, batch
         if self.partitions is not None:
             for batch in self.partitions.replay(records):
-                yield PARTITION_CHANGES.name, batch
+                yield from self._partition_rows(self.partitions, batch)
+
+    def _partition_rows(
+        self, partitions: PartitionReplay, changes: pa.RecordBatch, is_every_exposure: bool = False
+    ) -> Iterator[TableBatch]:
+        """The wanted rows that `partitions` gave last."""
+        if PARTITION_CHANGES.name in self._of_partitions:
+            yield PARTITION_CHANGES.name, changes
+        if EXPOSURE_CHANGES.name in self._of_partitions:
+            exposures = partitions.exposures(changes, is_every=is_every_exposure)
+            if exposures.num_rows:
+                yield EXPOSURE_CHANGES.name, exposures

@@ -147,8 +147,14 @@ class _Silver:
             if self.observer is not None:
                 windows = list(windows)
                 self.observer.begins(start, windows, self.shape)
-            where = {"end_offset": start.from_offset, "epoch": start.snapshot.epoch}
-            yield replay.load_snapshot(windows, **where, timestamp_ms=start.snapshot.timestamp_ms or 0), False
+            rows = replay.load_snapshot(
+                windows,
+                end_offset=start.from_offset,
+                epoch=start.snapshot.epoch,
+                timestamp_ms=start.snapshot.timestamp_ms or 0,
+                is_behind_gap=resume.before is not None and start.from_offset > resume.from_offset,
+            )
+            yield rows, False
         elif self.observer is not None:
             self.observer.begins(start, [], self.shape)
         passed = start.from_offset >= limit

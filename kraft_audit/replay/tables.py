@@ -137,6 +137,19 @@ PARTITION_CHANGES: Final = _changes(
     is_("high_watermark_can_advance", pa.bool_(), "it has a leader and an ISR of at least effective_min_isr"),
     may("expected_elr", NODE_IDS, "the ELR that the shipped rules give; null: do not apply"),
 )
+EXPOSURE_CHANGES: Final = _changes(
+    "exposure_changes",
+    "one change of a partition that was exposed before it, or is after it",
+    (
+        is_("topic_id", pa.string(), "topic id, 22 characters"),
+        is_("partition", pa.int32(), "partition number"),
+    ),
+    is_("topic", pa.string(), "topic name"),
+    may("keeper_id", pa.int32(), "whom everything hangs on: the leader, else the first of the ISR, else of the ELR"),
+    is_("is_last_replica", pa.bool_(), "one replica alone in ISR and ELR though more are assigned (KP001)"),
+    is_("is_offline", pa.bool_(), "without a leader (KP002)"),
+    is_("is_under_min_isr", pa.bool_(), "ISR below the effective min ISR (KP005)"),
+)
 _SUBJECT_EXISTS: Final = is_("exists", pa.bool_(), "false once it was removed")
 BROKER_CHANGES: Final = _changes(
     "broker_changes",
@@ -245,6 +258,7 @@ SILVER: Final[dict[str, Table]] = {
         WATERMARKS,
         VOTER_SETS,
         PARTITION_CHANGES,
+        EXPOSURE_CHANGES,
         BROKER_CHANGES,
         CONTROLLER_CHANGES,
         TOPIC_CHANGES,

@@ -83,7 +83,7 @@ class HistoryCollector:
         Beyond `partition_bytes_max` the partitions' history goes to disk. Beyond `history_bytes_max` the largest of
         what is held is let go: rules that need it say that they could not decide.
         """
-        if table in self._dropped:
+        if table in self._dropped or table not in INPUTS:
             return
         if table == PARTITION_CHANGES.name and self._is_on_disk(batch):
             return

@@ -1,6 +1,6 @@
 """What exposes a partition: the conditions of KP001, KP002 and KP005, which reports count by the minute as well.
 
-`kraft_audit/spark/risk.py` says the same of a lake in SQL; tests hold each to a count of its own.
+The replay marks the same states for the lake as it makes them (`exposure_changes`); tests hold the two to each other.
 """
 
 from __future__ import annotations

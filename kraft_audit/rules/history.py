@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from kraft_audit.replay.tables import PARTITION_CHANGES, SILVER
+from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_audit.rules.parts import PartitionParts
 from kraft_codec.contract import Table
 from kraft_codec.schemas import Dialect
@@ -20,9 +20,10 @@ INPUTS: Final = (
     "batches",
     "decode_errors",
     "records",
-    *SILVER,
+    *(name for name in SILVER if name != EXPOSURE_CHANGES.name),
 )
-"""The tables that rules read; of `records` only the rows of RECORD_TYPES are needed."""
+"""The tables that rules read; of `records` only the rows of RECORD_TYPES are needed. Exposures they find in
+`partition_changes`, among whatever else happened."""
 RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
 
 PARTITION_STATES: Final = "partition states"

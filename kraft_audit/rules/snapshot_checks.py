@@ -52,7 +52,10 @@ class StateComparison:
 
     def _new(self) -> ClusterReplay:
         return ClusterReplay(
-            cluster_id=self._plan.cluster_id, defaults=dict(self._plan.defaults), emit_from_offset=NEVER
+            cluster_id=self._plan.cluster_id,
+            tables=frozenset(SUBJECTS),
+            defaults=dict(self._plan.defaults),
+            emit_from_offset=NEVER,
         )
 
     def start(self, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
@@ -81,8 +84,8 @@ class StateComparison:
             drain(self._replay.finish(at_end=True))
             position = snapshot.end_offset
             other = self._new()
-            where = {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch, "timestamp_ms": 0}
-            drain(other.load_snapshot(windows(snapshot.source), **where))
+            loaded = windows(snapshot.source)
+            drain(other.load_snapshot(loaded, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0))
             differences = tuple(_differences(self._replay, other))
             self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
         drain(self._replay.replay(between(records, position, end), end))

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.replay.tables import REPLAYS, SILVER
+from kraft_audit.replay.tables import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS, SILVER
 from kraft_audit.rules.controls import CONTROL_OF
 from kraft_audit.spark import gold
 from kraft_audit.spark.failpoints import failpoint
@@ -25,8 +25,6 @@ from kraft_audit.spark.views import TableReference, query_of
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES, PLANS
 
-PARTITION_CHANGES: Final = "partition_changes"
-BROKER_CHANGES: Final = "broker_changes"
 # A log's timestamps are whatever its writer's clock said, any 64 bits: days beyond these are not made, and a log that
 # ends before 1970 has none.
 DAYS_BACK_MAX: Final = 1100
@@ -36,10 +34,10 @@ DAY_MS: Final = "86400000L"
 INPUTS: Final = {
     CAPTURES.name: ["cluster_id", "last_timestamp_ms", "read_to_ms"],
     BATCHES.name: ["cluster_id", "source", "valid", "base_timestamp_ms"],
-    BROKER_CHANGES: ["cluster_id", "broker_id", "rack", "from_offset", "exists"],
-    PARTITION_CHANGES: [
-        *("cluster_id", "topic_id", "partition", "topic", "exists", "timestamp_ms", "from_offset"),
-        *("leader", "isr", "elr", "replicas", "effective_min_isr"),
+    BROKER_CHANGES.name: ["cluster_id", "broker_id", "rack", "from_offset", "exists"],
+    EXPOSURE_CHANGES.name: [
+        *("cluster_id", "topic_id", "partition", "topic", "timestamp_ms", "from_offset"),
+        *("keeper_id", "is_last_replica", "is_offline", "is_under_min_isr"),
     ],
     FINDINGS.name: [
         *("cluster_id", "rule", "severity", "status", "state", "waived_until"),
@@ -48,8 +46,7 @@ INPUTS: Final = {
 }
 
 # `changed`: the clusters to compute again. An exposure ends with the next change of its partition, or at the log's end.
-# Few partitions are ever exposed: only theirs are sorted, without the lists, from which all that is asked of them was
-# told before. The hash goes first in the sort as what it orders by are texts, of which thousands begin alike.
+# The hash goes first in the sort as what it orders by are texts, of which thousands begin alike.
 RISK: Final = """
 WITH log_end AS (
     SELECT captures.cluster_id, least(max(last_timestamp_ms), max(read_to_ms)) AS end_ms, max(changed.plan) AS plan
@@ -66,35 +63,21 @@ racks AS (
 ),
 states AS (
     SELECT
-        cluster_id, topic_id, partition, topic, from_offset, timestamp_ms AS from_ms,
-        CASE WHEN leader >= 0 THEN leader ELSE coalesce(try_element_at(isr, 1), try_element_at(elr, 1)) END AS keeper,
-        exists AND size(array_union(isr, elr)) = 1 AND size(replicas) > 1 AS is_last_replica,
-        exists AND leader = -1 AS is_offline,
-        exists AND size(isr) < effective_min_isr AS is_under_min_isr
-    FROM partition_changes
-    WHERE cluster_id IN (SELECT cluster_id FROM changed)
-),
-once_exposed AS (
-    SELECT DISTINCT cluster_id, topic_id, partition
-    FROM states
-    WHERE is_last_replica OR is_offline OR is_under_min_isr
-),
-lasting AS (
-    SELECT
-        *,
-        lead(from_ms) OVER (
+        cluster_id, topic_id, partition, topic, timestamp_ms AS from_ms,
+        keeper_id, is_last_replica, is_offline, is_under_min_isr,
+        lead(timestamp_ms) OVER (
             PARTITION BY xxhash64(cluster_id, topic_id, partition), cluster_id, topic_id, partition
             ORDER BY from_offset
         ) AS next_ms
-    FROM states
-    LEFT SEMI JOIN once_exposed USING (cluster_id, topic_id, partition)
+    FROM exposure_changes
+    WHERE cluster_id IN (SELECT cluster_id FROM changed)
 ),
 exposed AS (
     SELECT
-        lasting.*, plan, greatest(from_ms, end_ms - {days_back} * {day_ms}) AS first_ms,
+        states.*, plan, greatest(from_ms, end_ms - {days_back} * {day_ms}) AS first_ms,
         least(coalesce(next_ms, end_ms), end_ms) AS last_ms
-    FROM lasting
-    JOIN log_end ON lasting.cluster_id = log_end.cluster_id
+    FROM states
+    JOIN log_end ON states.cluster_id = log_end.cluster_id
     WHERE is_last_replica OR is_offline OR is_under_min_isr
 ),
 days AS (
@@ -114,7 +97,7 @@ SELECT
     coalesce(sum(length_ms) FILTER (WHERE is_under_min_isr), 0) / 60000D AS under_min_isr_minutes,
     sum(length_ms) / 60000D AS exposure_minutes, max(plan) AS plan
 FROM pieces
-LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper = racks.broker_id
+LEFT JOIN racks ON pieces.cluster_id = racks.cluster_id AND pieces.keeper_id = racks.broker_id
 GROUP BY pieces.cluster_id, day_number, topic, coalesce(rack, '')
 """
 
@@ -292,7 +275,7 @@ class RiskTables:
         return touched
 
     def _lags(self, closed: int) -> bool:
-        return self.gold.lake.exists(PARTITION_CHANGES) and self.gold.merged_plan(PARTITION_RISK.name) < closed
+        return self.gold.lake.exists(PARTITION_CHANGES.name) and self.gold.merged_plan(PARTITION_RISK.name) < closed
 
     def _compliance_changed(self, closed: int) -> pa.Table:
         sql = COMPLIANCE_CHANGED.format(closed=closed)
@@ -305,7 +288,7 @@ class RiskTables:
 
     def _update_risk(self, closed: int, changed: pa.Table) -> None:
         self._rows("changed", changed)
-        self._inputs(closed, changed, CAPTURES.name, PARTITION_CHANGES, BROKER_CHANGES)
+        self._inputs(closed, changed, CAPTURES.name, EXPOSURE_CHANGES.name, BROKER_CHANGES.name)
         self._merge(PARTITION_RISK, RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX), changed, closed)
 
     def _update_compliance(self, closed: int, changed: pa.Table) -> None:

@@ -26,6 +26,7 @@ EFFECTIVE_MIN_ISR = 5
 TOPIC = 6
 PARTITION = 7
 NEXT_OF_TOPIC = 8
+EXPOSURE = 9  # what exposes it, and times EXPOSED_BEFORE what did before the event
 LISTS = 10
 PARTITION_CELLS = LISTS + 2 * LIST_COUNT
 PARTITION_BYTES = 4 * PARTITION_CELLS
@@ -53,6 +54,12 @@ TOPIC_MIN_ISR = 2
 LAST_PARTITION = 3  # the row of the one that was met last
 TOPIC_CELLS = 4
 TOPIC_BYTES = 4 * TOPIC_CELLS
+
+# What exposes a partition, as bits: rules KP001, KP002 and KP005.
+LAST_REPLICA = 1
+OFFLINE = 2
+UNDER_MIN_ISR = 4
+EXPOSED_BEFORE = 8
 
 # Kinds of events, and what their operands a and b are.
 PARTITION_EVENT = 0  # input row

@@ -24,17 +24,24 @@ from kraft_audit.replay.kernels.layout import (
     DEFAULT_MIN_ISR,
     DIRECTORIES,
     DIRECTORY_WIPES_ELR,
+    DONE,
+    EFFECTIVE_MIN_ISR,
+    ELR,
     ELR_LEVEL,
     EMIT_FROM_OFFSET,
     EVENT,
     EXISTS,
     EXPECTED_ELR,
+    EXPOSED_BEFORE,
+    EXPOSURE,
     FIRST_PARTITION,
     FOUND_BROKER,
     INPUT_LISTS,
     INPUT_PARTITION,
     INPUT_TOPIC,
+    ISR,
     LAST_PARTITION,
+    LAST_REPLICA,
     LEADER,
     LEADER_EPOCH,
     LIST_COUNT,
@@ -42,6 +49,7 @@ from kraft_audit.replay.kernels.layout import (
     LONG_LIST,
     LONGEST_LIST,
     NEXT_OF_TOPIC,
+    OFFLINE,
     OFFSETS_AT,
     OUTPUT_AT,
     OUTPUT_BYTES,
@@ -62,9 +70,11 @@ from kraft_audit.replay.kernels.layout import (
     TOPIC_BYTES,
     TOPIC_MIN_ISR,
     TOPICS_AT,
+    UNDER_MIN_ISR,
 )
 from kraft_audit.replay.kernels.memory_rows import (
     cell,
+    element,
     length_of_list,
     set_cell,
     set_pair,
@@ -173,9 +183,53 @@ def next_output(block: int) -> int:
     return slot(block, OUTPUT_AT) + OUTPUT_BYTES * slot(block, OUTPUT_COUNT)
 
 
+@shared
+def _holds_one(block: int, lists: int) -> bool:
+    """Whether ISR and ELR together are one replica, however often it is listed."""
+    in_sync = length_of_list(lists, ISR)
+    eligible = length_of_list(lists, ELR)
+    if in_sync + eligible == 0:
+        return False
+    first = element(block, lists, ISR, 0) if in_sync > 0 else element(block, lists, ELR, 0)
+    for at in range(in_sync):
+        if element(block, lists, ISR, at) != first:
+            return False
+    for at in range(eligible):  # noqa: SIM110 (no generator in a kernel)
+        if element(block, lists, ELR, at) != first:
+            return False
+    return True
+
+
+@shared
+def exposure_of(block: int, row: int) -> int:
+    """What exposes the partition whose state stands at a row."""
+    if cell(row, EXISTS) == 0:
+        return 0
+    lists = row + 4 * LISTS
+    found = 0
+    if length_of_list(lists, REPLICAS) > 1 and _holds_one(block, lists):
+        found += LAST_REPLICA
+    if cell(row, LEADER) == -1:
+        found += OFFLINE
+    if length_of_list(lists, ISR) < cell(row, EFFECTIVE_MIN_ISR):
+        found += UNDER_MIN_ISR
+    return found
+
+
+@shared
+def expose_output(block: int) -> int:
+    """What exposes the partitions of the output rows, of which nothing is known before."""
+    for at in range(slot(block, OUTPUT_COUNT)):
+        row = slot(block, OUTPUT_AT) + OUTPUT_BYTES * at
+        set_cell(row, EXPOSURE, exposure_of(block, row))
+    return DONE
+
+
 @inlined
 def finish_output(block: int, output: int, event: int, cause: int, broker: int, election: int) -> None:
     """Completes a row whose state stands there; below EMIT_FROM_OFFSET the next row takes its place."""
+    before = EXPOSED_BEFORE * (cell(output, EXPOSURE) % EXPOSED_BEFORE)
+    set_pair(output, NEXT_OF_TOPIC, cell(output, NEXT_OF_TOPIC), before + exposure_of(block, output))
     set_pair(output, EVENT, event, cause)
     set_pair(output, CAUSE_BROKER, broker, election)
     set_pair(output, EXPECTED_ELR, 0, -1)
@@ -195,6 +249,7 @@ def emit(block: int, index: int, event: int, cause: int) -> int:
     output = next_output(block)
     copy_state(output, partition_row(block, index))
     finish_output(block, output, event, cause, -1, NO_ELECTION)
+    set_cell(partition_row(block, index), EXPOSURE, cell(output, EXPOSURE))
     return output
 
 
@@ -275,7 +330,7 @@ def _merge(block: int, index: int, old: int, new: int, record: int) -> None:
     set_pair(new, LEADER_EPOCH, cell(old, LEADER_EPOCH) + (1 if is_elected else 0), cell(old, PARTITION_EPOCH) + 1)
     set_pair(new, EXISTS, 1, effective_min_isr(block, cell(old, TOPIC), index, new + 4 * LISTS))
     set_pair(new, TOPIC, cell(old, TOPIC), cell(old, PARTITION))
-    set_pair(new, NEXT_OF_TOPIC, cell(old, NEXT_OF_TOPIC), 0)
+    set_pair(new, NEXT_OF_TOPIC, cell(old, NEXT_OF_TOPIC), cell(old, EXPOSURE))
 
 
 @shared

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.tables import SILVER
+from kraft_audit.replay.tables import EXPOSURE_CHANGES, SILVER
 from kraft_audit.rules.controls import CONTROL_OF, CONTROLS
 from kraft_audit.spark import gold
 from kraft_audit.spark.gold import GoldLake
@@ -25,6 +25,7 @@ from kraft_audit.spark.ledger_state import ClusterOutcome, Manifest, PlannedClus
 from kraft_audit.spark.risk import RiskTables
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES
+from tests.kraft_audit.replay.exposures import exposure_rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,14 +169,16 @@ def test_exposure_is_what_a_count_of_minutes_gives(
     for cluster in ends:
         changes += [{**row, "plan": 1} for row in states_of(chance, cluster, START, ends[cluster])]
         small.end(cluster, ends[cluster])
-    small.write(SILVER["partition_changes"], changes)
+    small.write(EXPOSURE_CHANGES, exposure_rows_of(changes))
     small.replayed(1, START, "a", "b")
     small.close("a", "b")
     risk.update()
     assert minutes_in(small.rows(PARTITION_RISK)) == minutes_by_hand(changes, ends)
     more = [{**row, "plan": 2} for row in states_of(chance, "a", ends["a"], ends["a"] + 900)]
     ends["a"] += 2000
-    small.write(SILVER["partition_changes"], more)
+    # The first of them end what lasts of the changes before.
+    every = exposure_rows_of(changes + more)
+    small.write(EXPOSURE_CHANGES, [row for row in every if row["plan"] == 2])
     small.replayed(2, min(row["from_offset"] for row in more), "a")
     small.end("a", ends["a"])
     small.close("a")
