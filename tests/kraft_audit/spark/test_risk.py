@@ -315,3 +315,20 @@ def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, spa
     told = [(row["day"], row["control"], row["status"]) for row in small.rows(CLUSTER_COMPLIANCE)]
     day = datetime.fromtimestamp(seen_ms / 1000, UTC).date()
     assert sorted(told) == sorted((day, control, "undecided") for control in CONTROLS)
+
+
+def test_days_begin_where_the_oldest_log_does(small: SmallLake, spark: SparkSession) -> None:
+    """Whichever plan tells of it: later ones are looked at alone, and what they find is held against what is known."""
+    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    end = START + 4 * DAY_MINUTES
+    small.end("a", end)
+    small.write(FINDINGS, [finding(1, "a", "KP018", "low", (2.0, None))])
+    first_days = []
+    for begins in (START + 2 * DAY_MINUTES, START + 3 * DAY_MINUTES, START + DAY_MINUTES, 0, START + 3 * DAY_MINUTES):
+        row = {"cluster_id": "a", "source": "log", "valid": True, "base_timestamp_ms": begins * MINUTE_MS}
+        small.write(BATCHES, [{**row, "plan": small.plan + 1}], mode="overwrite")
+        small.close("a")
+        risk.update()
+        first_days.append(min(row["day"] for row in small.rows(CLUSTER_COMPLIANCE)))
+    midnight = date(1970, 1, 1) + timedelta(days=START // DAY_MINUTES)
+    assert [(day - midnight).days for day in first_days] == [2, 2, 1, 1, 1]
