@@ -134,7 +134,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         name=given.name,
         is_read=history.is_read,
         metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),
-        exposure=cluster_exposure(history, given.exposed_minutes),
+        exposure=cluster_exposure(given),
         watermark=watermark,
         rounds=len(history.rows("watermarks")),
         replicas=_replicas(history, watermark),

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_audit.report.source import ClusterInput
 from kraft_audit.rules.exposure import exposed
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.partition_states import partition_states
@@ -55,7 +56,7 @@ def _before(times: Times, at: Times) -> Times:
     return passed
 
 
-def spans(start_ms: Sequence[int], end_ms: Sequence[int]) -> Spans:
+def spans(start_ms: Sequence[int] | Times, end_ms: Sequence[int] | Times) -> Spans:
     """Spans of real times; what ends before it begins, or lies outside any calendar, is left out."""
     starts, ends = np.asarray(start_ms, np.int64), np.asarray(end_ms, np.int64)
     keep = (starts >= 0) & (ends >= starts) & (ends < LAST_TIME_MS)
@@ -88,10 +89,12 @@ class Exposure:
         ]
 
 
-def log_span(history: ClusterHistory) -> tuple[int | None, int | None]:
+def log_span(history: ClusterHistory, first_change_ms: int | None = None) -> tuple[int | None, int | None]:
     """The first and the last append time that is known; a time after the capture is no time to go by."""
     times = [row["timestamp_ms"] for row in history.rows("leader_epochs") if row["timestamp_ms"] is not None]
-    if len(changes := history.table("partition_changes")):
+    if first_change_ms is not None:
+        times.append(first_change_ms)
+    elif len(changes := history.table("partition_changes")):
         times.append(int(np.min(changes["timestamp_ms"].to_numpy())))
     known = [time for time in times if 0 < time < LAST_TIME_MS]
     end = history.end_ms
@@ -102,15 +105,25 @@ def log_span(history: ClusterHistory) -> tuple[int | None, int | None]:
     return min([*known, end]), end
 
 
-def cluster_exposure(history: ClusterHistory, by_day: Mapping[int, float] | None = None) -> Exposure:
-    from_ms, to_ms = log_span(history)
-    if by_day is not None:
-        return Exposure(from_ms, to_ms, by_day=by_day)
+def cluster_exposure(given: ClusterInput) -> Exposure:
+    """What the source keeps of it, else what its history tells."""
+    history = given.history
+    from_ms, to_ms = log_span(history, given.first_change_ms)
+    if given.exposed_minutes is not None:
+        return Exposure(from_ms, to_ms, by_day=given.exposed_minutes)
+    end_ms = to_ms or 0
+    if given.exposed_spans is not None:
+        starts, ends = given.exposed_spans["from_ms"], given.exposed_spans["to_ms"].fill_null(end_ms)
+        return Exposure(from_ms, to_ms, spans(starts.to_numpy(), ends.to_numpy()))
     if not history.has("partition_changes"):
         return Exposure(None, None)
     states = partition_states(history)
-    end_ms = to_ms or 0
     found = states.episodes(exposed(states))
-    starts = [int(states.timestamp_ms[episode.start]) for episode in found]
-    ends = [end_ms if episode.end is None else int(states.timestamp_ms[episode.end]) for episode in found]
-    return Exposure(from_ms, to_ms, spans(starts, ends))
+    return Exposure(
+        from_ms,
+        to_ms,
+        spans(
+            [int(states.timestamp_ms[episode.start]) for episode in found],
+            [end_ms if episode.end is None else int(states.timestamp_ms[episode.end]) for episode in found],
+        ),
+    )

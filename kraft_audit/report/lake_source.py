@@ -2,7 +2,7 @@
 
 Each table is opened once, so that every page tells of the same versions, and these are told. Clusters are read some at
 a time. Where no table `findings` is, the findings of each cluster's newest plan are taken; where no `partition_risk`
-is, exposure is computed from `partition_changes`.
+is, exposure is computed from `exposure_changes`.
 """
 
 # ruff: noqa: S608  # queries hold names of our own and quoted literals
@@ -21,23 +21,25 @@ from deltalake import DeltaTable
 
 from kraft_audit.lake_folder import is_lake_folder
 from kraft_audit.report.exposure import DAY_MS
+from kraft_audit.report.lake_partitions import LakePartitions
 from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
 from kraft_audit.settings import absolute, is_uri
 from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
 from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.views import query_of
+from kraft_audit.spark.views import holding, query_of
 from kraft_codec.tables import PLANS
 
 HISTORY: Final = (
-    *("captures", "leader_epochs", "watermarks", "voter_sets", "partition_changes", "broker_changes"),
-    *("config_changes", "feature_changes"),
+    *("captures", "leader_epochs", "watermarks", "voter_sets", "broker_changes", "config_changes", "feature_changes"),
 )
-"""The tables of a cluster's history that pages and figures are made from."""
+"""The tables of a cluster's history that pages and figures are made from, but for those of partitions."""
+OF_PARTITIONS: Final = ("partition_changes", "exposure_changes")
 FINDINGS: Final = "findings"
 FINDINGS_STAGED: Final = "findings_staged"
 PARTITION_RISK: Final = "partition_risk"
 CLUSTERS_AT_ONCE: Final = 40
+NO_SPANS: Final = pa.schema([("from_ms", pa.int64()), ("to_ms", pa.int64())]).empty_table()
 
 
 class LakeSource:
@@ -51,7 +53,7 @@ class LakeSource:
         self._plan = ledger.status().closed
         self._not_read = tuple(NotRead(name, one.failure or "", one.at_ms) for name, one in ledger.unread().items())
         self._now_ms = time.time_ns() // 1_000_000
-        wanted = (PLANS.name, *HISTORY, "replays", FINDINGS, FINDINGS_STAGED, PARTITION_RISK)
+        wanted = (PLANS.name, *HISTORY, *OF_PARTITIONS, "replays", FINDINGS, FINDINGS_STAGED, PARTITION_RISK)
         self._tables: dict[str, DeltaTable] = {
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
         }
@@ -94,6 +96,8 @@ class LakeSource:
         staged = self._staged(listed)
         findings = self._findings(listed) if FINDINGS in self._tables else staged
         exposed = self._exposed(listed)
+        partitions = LakePartitions(self._query, self._holding, _by_cluster, ids)
+        tables["partition_changes"] = partitions.changes
         for id_ in ids:
             mine: dict[str, pa.Table] = {
                 name: found.get(id_, CONTRACTS[name].schema.empty_table()) for name, found in tables.items()
@@ -103,6 +107,8 @@ class LakeSource:
                 findings.get(id_, []),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
+                partitions.exposed_spans.get(id_, NO_SPANS),
+                partitions.first_change_ms.get(id_),
                 frozenset(row["rule"] for row in staged.get(id_, [])),
             )
 
@@ -147,6 +153,10 @@ class LakeSource:
     def _view(self, name: str) -> str:
         """Closed plans only, and of what changes only what holds."""
         return query_of(name, lambda table: table, self._plan)
+
+    def _holding(self, name: str) -> str:
+        """Of changes only what holds, without its end."""
+        return holding(name, lambda table: table, self._plan)
 
 
 _EPOCH_MS: Final = 719_163 * DAY_MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,8 @@ from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.node_lists import Mask, Rows
 from kraft_audit.rules.partition_states import PartitionStates, partition_states
 
+PartitionKey = tuple[str, int]
+"""Topic id and number."""
 PARTITIONS_SHOWN: Final = 24
 CHANGES_SHOWN: Final = 24
 
@@ -56,25 +59,49 @@ def partitions_at_risk(history: ClusterHistory) -> tuple[tuple[PartitionLedger, 
     if not history.is_read or not history.has("partition_changes"):
         return (), 0, None
     states = partition_states(history)
-    masks = {"no leader": offline(states), "one replica alone": alone(states), "under min ISR": under_min_isr(states)}
     any_risk = exposed(states)
+    now = _at_risk_now(states)
+    ended = np.unique(np.asarray([states.newest_row(one.start) for one in states.episodes(any_risk)], np.int64))
+    chosen = now if len(now) else _latest_first(states, ended)
+    masks = {"no leader": offline(states), "one replica alone": alone(states), "under min ISR": under_min_isr(states)}
     last = states.last_rows
     count = int(states.exists[last].sum()) if len(last) else 0
-    now = last[any_risk[last]] if len(last) else last
-    weight = np.zeros(len(states), np.int64)
-    for place, mask in enumerate(masks.values()):
-        weight += mask.astype(np.int64) << (2 - place)
-    if len(now):
-        chosen = _in_order(states, now, -weight[now], states.timestamp_ms[now])
-    else:
-        ended = [states.newest_row(episode.start) for episode in states.episodes(any_risk)]
-        chosen = np.unique(np.asarray(ended, np.int64))
-        chosen = _in_order(states, chosen, -states.timestamp_ms[chosen])
     ledgers = [
         _ledger(states, int(row), any_risk, [name for name, mask in masks.items() if mask[row]], is_over=not len(now))
         for row in chosen[:PARTITIONS_SHOWN]
     ]
     return tuple(ledgers), len(now), count
+
+
+def partitions_shown(newest: ClusterHistory, once_exposed: Set[PartitionKey]) -> list[PartitionKey]:
+    """The partitions of which `partitions_at_risk` tells the changes, from the newest row of each partition alone.
+
+    `once_exposed`: those that ever were; they are looked at where none is now.
+    """
+    states = partition_states(newest)
+    chosen = _at_risk_now(states)
+    if not len(chosen) and once_exposed:
+        keys = (_key(states, int(row)) for row in states.last_rows)
+        ended = [row for row, key in zip(states.last_rows, keys, strict=True) if key in once_exposed]
+        chosen = _latest_first(states, np.asarray(ended, np.int64))
+    return [_key(states, int(row)) for row in chosen[:PARTITIONS_SHOWN]]
+
+
+def _key(states: PartitionStates, row: int) -> PartitionKey:
+    return states.value("topic_id", row), int(states.partition[row])
+
+
+def _at_risk_now(states: PartitionStates) -> Rows:
+    """The newest rows of partitions that are exposed, the worst first."""
+    last = states.last_rows
+    now = last[exposed(states)[last]] if len(last) else last
+    masks = (offline(states), alone(states), under_min_isr(states))
+    weight = sum(mask[now].astype(np.int64) << (2 - place) for place, mask in enumerate(masks))
+    return _in_order(states, now, -np.asarray(weight), states.timestamp_ms[now])
+
+
+def _latest_first(states: PartitionStates, rows: Rows) -> Rows:
+    return _in_order(states, rows, -states.timestamp_ms[rows])
 
 
 def _in_order(states: PartitionStates, rows: Rows, *keys: Rows) -> Rows:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from kraft_audit.rules.history import ClusterHistory
 
 Row = dict[str, Any]
@@ -53,15 +55,19 @@ class AsOf:
 class ClusterInput:
     """One cluster: its history, its findings as rows of the table `findings`, and what people call it.
 
-    `exposed_minutes` is the exposure by day (ms of its midnight, UTC) where the source keeps it; None: it is computed
-    from `partition_changes`. `judged_rules` are those that looked at the cluster; None: those of `findings`, where a
-    rule that found nothing says so by a row of status clear.
+    `exposed_minutes` is the exposure by day (ms of its midnight, UTC) where the source keeps it; else `exposed_spans`
+    (`from_ms`, `to_ms`; null: it lasts) where it keeps those; neither: exposure is computed from `partition_changes`.
+    That table may lack rows that no page tells of; `first_change_ms` is the time of its first row then. `judged_rules`
+    are those that looked at the cluster; None: those of `findings`, where a rule that found nothing says so by a row of
+    status clear.
     """
 
     history: ClusterHistory
     findings: Sequence[Row]
     name: str | None = None
     exposed_minutes: Mapping[int, float] | None = None
+    exposed_spans: pa.Table | None = None
+    first_change_ms: int | None = None
     judged_rules: frozenset[str] | None = None
 
     @property

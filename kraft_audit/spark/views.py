@@ -37,6 +37,9 @@ ENDED: Final = {
 }
 
 
+_HOLDS: Final = "(said_again_from IS NULL OR from_offset < said_again_from)"
+
+
 def register_views(spark: SparkSession, lake: str) -> list[str]:
     """Make every table of the lake a temporary view, and `log` and the `…_reverted` ones beside them; their names.
 
@@ -115,6 +118,12 @@ def _told(table: str, rows: ClosedRows) -> str:
         JOIN ({_replayed(rows)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan"""
 
 
+def holding(table: str, reference: TableReference, closed: int) -> str:
+    """The rows of a `*_changes` table that hold, without their ends: those take a sort of all rows to find."""
+    columns = _columns("told", LAKE_TABLES[table].column_names)
+    return f"SELECT {columns} FROM {_told(table, _closed(reference, closed))} WHERE {_HOLDS}"  # noqa: S608
+
+
 def _changes(table: str, rows: ClosedRows) -> str:
     """A row ends where the next of its subject begins; before a history gap, where the snapshot behind it is taken.
 
@@ -129,7 +138,7 @@ def _changes(table: str, rows: ClosedRows) -> str:
                 AS to_offset,
             from_offset < newest_low AS proven
         FROM {_told(table, rows)}
-        WHERE said_again_from IS NULL OR from_offset < said_again_from"""  # noqa: S608  # names of our own
+        WHERE {_HOLDS}"""  # noqa: S608  # names of our own
 
 
 def _history_gap(rows: ClosedRows) -> str:

@@ -15,7 +15,7 @@ import yaml
 from kraft_audit.cli import run_command
 from kraft_audit.commands.ending import EXIT_UNREADABLE
 from kraft_audit.report.cluster import cluster_view
-from kraft_audit.report.exposure import DAY_MS
+from kraft_audit.report.exposure import DAY_MS, MINUTE_MS
 from kraft_audit.report.fleet import Fleet, fleet_view
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
@@ -27,7 +27,13 @@ from tests.kraft_audit.spark.without_spark import run
 
 pytestmark = pytest.mark.slow  # a lake is made first
 
-PATHS = {"elr": "elr-06-kill-13-last-replica.tgz", "reverted": "uncommitted-voter-change"}
+PATHS = {
+    "elr": "elr-06-kill-13-last-replica.tgz",
+    "more at risk than are shown": "mini-3.9.2",
+    "once at risk": "mini-4.4.0",
+    "never at risk": "divergence",
+    "reverted": "uncommitted-voter-change",
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +60,10 @@ def test_a_lake_tells_what_its_log_dirs_tell(lake: Path, samples: Path) -> None:
         here, there = cluster_view(given), cluster_view(same)
         for name in ("controls", "ledgers", "partitions_at_risk", "partition_count", "open_counts", "clear_rules"):
             assert getattr(there, name) == getattr(here, name), name
+        assert (there.exposure.from_ms, there.exposure.to_ms) == (here.exposure.from_ms, here.exposure.to_ms)
+        if here.exposure.from_ms is not None and here.exposure.to_ms is not None:
+            edges = [*range(here.exposure.from_ms, here.exposure.to_ms, MINUTE_MS), here.exposure.to_ms]
+            assert there.exposure.within(edges) == pytest.approx(here.exposure.within(edges))
         assert there.metadata_version == here.metadata_version
         assert [without_plan(row) for row in there.voter_sets] == [without_plan(row) for row in here.voter_sets]
         assert {row["epoch"] for row in there.leader_epochs} == {row["epoch"] for row in here.leader_epochs}
@@ -145,9 +155,7 @@ def test_a_plan_that_closes_while_tables_are_opened_is_not_told(
 ) -> None:
     shutil.copytree(lake.parent, tmp_path / "copied")
     fleet = tmp_path / "copied" / "fleet.yaml"
-    fleet.write_text(
-        yaml.safe_dump({"lake": "lake", "clusters": [{"name": "late", "paths": [str(samples / "mini-4.4.0")]}]})
-    )
+    fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": [{"name": "late", "paths": [str(samples / "jbod")]}]}))
     before = {given.cluster_id: len(given.findings) for given in LakeSource(str(lake)).clusters()}
 
     class OvertakenLedger(Ledger):

@@ -215,7 +215,7 @@ def test_exposure_counts_each_minute_of_a_partition_once(last_replica: ClusterIn
         exposed = row["leader"] == -1 or (len(could) == 1 < len(row["replicas"]))
         if row["exists"] and (exposed or len(row["isr"]) < row["effective_min_isr"]):
             total_ms += until - row["timestamp_ms"]
-    exposure = cluster_exposure(history)
+    exposure = cluster_exposure(ClusterInput(history, []))
     start = exposure.from_ms // HOUR_MS * HOUR_MS
     (minutes,) = exposure.within([start, start + 2 * HOUR_MS])
     assert total_ms > 0
