@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from kraft_audit.lake_folder import is_lake_folder
 from kraft_audit.report.exposure import DAY_MS
 from kraft_audit.report.lake_partitions import LakePartitions
+from kraft_audit.report.lake_queries import EVERY_ROW, NEWEST_CAPTURES, NEWEST_PLAN
 from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
 from kraft_audit.settings import absolute, is_uri
@@ -30,9 +31,12 @@ from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.views import holding, query_of
 from kraft_codec.tables import PLANS
 
-HISTORY: Final = (
-    *("captures", "leader_epochs", "watermarks", "voter_sets", "broker_changes", "config_changes", "feature_changes"),
-)
+HISTORY: Final[Mapping[str, str]] = {
+    "captures": NEWEST_CAPTURES,
+    # Rounds are numbered within a plan: only those of the newest one are compared.
+    "watermarks": NEWEST_PLAN,
+    **dict.fromkeys(("leader_epochs", "voter_sets", "broker_changes", "config_changes", "feature_changes"), EVERY_ROW),
+}
 """The tables of a cluster's history that pages and figures are made from, but for those of partitions."""
 OF_PARTITIONS: Final = ("partition_changes", "exposure_changes")
 FINDINGS: Final = "findings"
@@ -88,13 +92,12 @@ class LakeSource:
     def _some(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
         listed = ", ".join(sql_text(one) for one in ids)
         tables: dict[str, dict[str, pa.Table]] = {
-            name: _by_cluster(self._query(f"SELECT * FROM ({self._view(name)}) AS told WHERE cluster_id IN ({listed})"))
-            for name in HISTORY
+            name: _by_cluster(self._query(sql.format(rows=self._view(name), clusters=listed, columns="held.*")))
+            for name, sql in HISTORY.items()
             if name in self._tables
         }
-        tables["watermarks"] = {id_: _newest_plan(table) for id_, table in tables.get("watermarks", {}).items()}
-        staged = self._staged(listed)
-        findings = self._findings(listed) if FINDINGS in self._tables else staged
+        judged = self._judged(listed, "held.cluster_id, held.rule")
+        findings = self._findings(listed) if FINDINGS in self._tables else self._judged(listed, "held.*")
         exposed = self._exposed(listed)
         partitions = LakePartitions(self._query, self._holding, _by_cluster, ids)
         tables["partition_changes"] = partitions.changes
@@ -109,27 +112,18 @@ class LakeSource:
                 None if exposed is None else exposed.get(id_, {}),
                 partitions.exposed_spans.get(id_, NO_SPANS),
                 partitions.first_change_ms.get(id_),
-                frozenset(row["rule"] for row in staged.get(id_, [])),
+                frozenset(row["rule"] for row in judged.get(id_, [])),
             )
 
     def _findings(self, listed: str) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = defaultdict(list)
-        for row in self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})").to_pylist():
-            found[row["cluster_id"]].append(row)
-        return found
+        return _rows_by_cluster(self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})"))
 
-    def _staged(self, listed: str) -> dict[str, list[Row]]:
+    def _judged(self, listed: str, columns: str) -> dict[str, list[Row]]:
         """What the newest plan that judged each cluster said of it, clear rules included."""
         if FINDINGS_STAGED not in self._tables:
             return {}
-        rows = self._query(
-            "SELECT * FROM (SELECT *, max(plan) OVER (PARTITION BY cluster_id) AS newest_plan FROM findings_staged "
-            f"WHERE cluster_id IN ({listed}) AND plan <= {self._plan}) AS told WHERE plan = newest_plan"
-        )
-        found: dict[str, list[Row]] = defaultdict(list)
-        for row in rows.to_pylist():
-            found[row["cluster_id"]].append(row)
-        return found
+        rows = self._view(FINDINGS_STAGED)
+        return _rows_by_cluster(self._query(NEWEST_PLAN.format(rows=rows, clusters=listed, columns=columns)))
 
     def _exposed(self, listed: str) -> dict[str, dict[int, float]] | None:
         """Partition-minutes by cluster and day; None where the lake keeps none."""
@@ -187,8 +181,8 @@ def _is_read(captures: pa.Table) -> bool:
     return any(epoch is not None or (end or 0) > 0 for epoch, end in ends)
 
 
-def _newest_plan(table: pa.Table) -> pa.Table:
-    """Rounds are numbered within a plan: only those of the newest one are compared."""
-    plans = table["plan"].to_pylist()
-    newest = max(plans, default=0)
-    return table.filter(pa.array([plan == newest for plan in plans], pa.bool_()))
+def _rows_by_cluster(table: pa.Table) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in table.to_pylist():
+        found[row["cluster_id"]].append(row)
+    return found
