@@ -21,6 +21,7 @@ from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.site import write_site
 from kraft_audit.settings import load_fleet
+from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger, PlanStatus
 from tests.kraft_audit.report.conftest import path_source
 from tests.kraft_audit.spark.without_spark import run
@@ -76,6 +77,37 @@ def test_a_lake_tells_what_its_log_dirs_tell(lake: Path, samples: Path) -> None:
             known = {key: text for key, text in labels.items() if key != "cluster"}
             if "timestamp" not in name:
                 assert told[(name, *sorted(known.items()))] == value
+
+
+@pytest.mark.parametrize(("sample", "rows_a_partition"), [("elr", None), ("divergence", 1)])
+def test_of_many_plans_only_what_is_told_is_read(
+    sample: str, rows_a_partition: int | None, samples: Path, tmp_path: Path
+) -> None:
+    """A run for each capture, and an idle one: pages tell what they tell of all captures read at once."""
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(
+        yaml.safe_dump({"lake": "lake", "clusters": [{"name": "live", "paths": [str(tmp_path / "live")]}]})
+    )
+    captures = sorted(folder for folder in (samples / sample).glob("[0-9]*") if folder.is_dir())
+    for capture in [*captures, captures[-1]]:
+        shutil.rmtree(tmp_path / "live", ignore_errors=True)
+        shutil.copytree(capture, tmp_path / "live")
+        assert run(load_fleet(fleet, environment={})).failed == {}
+    (given,) = path_source(samples / sample).clusters()
+    (same,) = LakeSource(str(tmp_path / "lake")).clusters()
+    here, there = cluster_view(given), cluster_view(same)
+    for name in ("ledgers", "partitions_at_risk", "partition_count"):
+        assert getattr(there, name) == getattr(here, name), name
+    assert (there.exposure.from_ms, there.exposure.to_ms) == (here.exposure.from_ms, here.exposure.to_ms)
+    assert len(there.replicas) == len(here.replicas)
+    lake = DeltaLake(str(tmp_path / "lake"))
+    for table in ("captures", "watermarks"):
+        held = {row["plan"] for row in same.history.rows(table)}
+        everything = {row["plan"] for row in lake.query(f"SELECT DISTINCT plan FROM {table}", table).to_pylist()}  # noqa: S608
+        assert held < everything, table
+    assert same.judged_rules == {row["rule"] for row in given.findings}
+    if rows_a_partition is not None:
+        assert len(same.history.table("partition_changes")) == rows_a_partition * (there.partition_count or 0) > 0
 
 
 def test_a_cluster_without_a_partition(samples: Path, tmp_path: Path) -> None:
