@@ -20,7 +20,7 @@ from kraft_audit.rules.tables import finding_rows
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.redaction_key import load_key
-from kraft_audit.spark.views import CHANGES, query_of
+from kraft_audit.spark.views import CHANGES, holding, query_of
 from kraft_codec.redaction import Redactor
 from kraft_codec.storage import open_storage
 from kraft_codec.tables import PLANS
@@ -88,6 +88,10 @@ def test_captures_one_by_one_are_as_all_at_once(
     without_spark.run(make_fleet({name: roots}, lake="whole"))
     for table in HELD:
         assert view_rows(str(tmp_path / "steps"), table) == view_rows(str(tmp_path / "whole"), table), table
+    lake = DeltaLake(str(tmp_path / "steps"))
+    for table in CHANGES:
+        rows = lake.at_once(PLANS.name, *SILVER)(holding(table, str, closed=len(roots))).to_pylist()
+        assert as_lines(rows, ADDED) == view_rows(lake.uri, table, ADDED), table
 
 
 @pytest.mark.parametrize("name", ["divergence", "uncommitted-voter-change"])
