@@ -7,14 +7,15 @@ counts per cluster ever reach Python. Rows of closed plans alone are judged: an 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from kraft_audit.replay.tables import REPLAYS, SILVER
 from kraft_audit.spark.lake import Lake
 from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, HOUR_MS, STAGED, Ledger
-from kraft_audit.spark.views import query_of
+from kraft_audit.spark.quality_shares import cluster_shares_of, shares_of
+from kraft_audit.spark.views import CHANGES, holding, query_of
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS
 
@@ -76,7 +77,8 @@ def _unique_among_what_holds(lake: Lake, table: Table, rows: str, closed: int) -
     """Plans tell silver rows again: what holds of them is a matter of reading, as the views do it."""
     if table.name not in SILVER:
         return unique_key(lake, table, rows)
-    return unique_key(lake, table, f"({query_of(table.name, str, closed)})", REPLAYS.name)
+    held = holding(table.name, str, closed) if table.name in CHANGES else query_of(table.name, str, closed)
+    return unique_key(lake, table, f"({held})", REPLAYS.name)
 
 
 def unique_key(lake: Lake, table: Table, rows: str, *beside: str) -> Clause:
@@ -84,11 +86,15 @@ def unique_key(lake: Lake, table: Table, rows: str, *beside: str) -> Clause:
     key = ", ".join(f'"{column}"' for column in table.key) if _is_datafusion(lake) else ", ".join(table.key)
     cluster = "coalesce(cluster_id, '')"
     selected = key if "cluster_id" in table.key else f"{key}, min(cluster_id) AS cluster_id"
-    sql = f"""SELECT {cluster} AS cluster_id, sum(n - 1) AS n FROM (
-            SELECT {selected}, count(*) AS n FROM {rows} AS every GROUP BY {key}
-        ) AS counted GROUP BY {cluster}"""  # noqa: S608
+    found: dict[str, float] = defaultdict(float)
+    for share in shares_of(lake, table, rows, *beside):
+        sql = f"""SELECT {cluster} AS cluster_id, sum(n - 1) AS n FROM (
+                SELECT {selected}, count(*) AS n FROM {rows} AS every WHERE {share} GROUP BY {key}
+            ) AS counted GROUP BY {cluster}"""  # noqa: S608
+        for cluster_id, count in counts(lake, sql, table.name, *beside).items():
+            found[cluster_id] += count
     promise = f"the key ({', '.join(table.key)}) is unique"
-    return Clause("repeated_keys", "critical", promise, counts(lake, sql, table.name, *beside))
+    return Clause("repeated_keys", "critical", promise, found)
 
 
 def required(lake: Lake, table: Table, rows: str) -> Clause:
@@ -129,6 +135,22 @@ def _as_staged(lake: Lake, table: Table, rows: str, closed: int) -> Clause:
 
 def _log_order(lake: Lake, rows: str, closed: int) -> list[Clause]:
     """Offsets of a replica's log are dense and its epochs never fall, but where decode_errors says what is wrong."""
+    gaps: dict[str, float] = defaultdict(float)
+    falls: dict[str, float] = defaultdict(float)
+    for share in cluster_shares_of(lake, BATCHES, rows):
+        for row in _disorder(lake, f"(SELECT * FROM {rows} AS every WHERE {share})", closed):  # noqa: S608
+            gaps[row["cluster_id"]] += float(row["gaps"] or 0)
+            falls[row["cluster_id"]] += float(row["falls"] or 0)
+    return [
+        Clause(
+            "offset_gaps", "critical", "offsets of each replica's branch are dense, or decode_errors says why", gaps
+        ),
+        Clause("epoch_falls", "critical", "epochs of each replica's branch never fall", falls),
+    ]
+
+
+def _disorder(lake: Lake, rows: str, closed: int) -> list[dict[str, Any]]:
+    """Each cluster's gaps and falls."""
     log = f"""SELECT {REPLICA}, base_offset, last_offset, leader_epoch,
             lag(last_offset) OVER ({_BRANCH}) AS before_offset, lag(leader_epoch) OVER ({_BRANCH}) AS before_epoch
         FROM (
@@ -144,15 +166,8 @@ def _log_order(lake: Lake, rows: str, closed: int) -> list[Clause]:
             sum(CASE WHEN told_root IS NULL AND leader_epoch < before_epoch THEN 1 ELSE 0 END) AS falls
         FROM ({log}) AS log LEFT JOIN ({told}) AS told ON root = told_root AND path = told_path
         GROUP BY cluster_id"""  # noqa: S608
-    found = lake.query(sql, BATCHES.name, DECODE_ERRORS.name).to_pylist()
-    gaps = {row["cluster_id"]: float(row["gaps"] or 0) for row in found}
-    falls = {row["cluster_id"]: float(row["falls"] or 0) for row in found}
-    return [
-        Clause(
-            "offset_gaps", "critical", "offsets of each replica's branch are dense, or decode_errors says why", gaps
-        ),
-        Clause("epoch_falls", "critical", "epochs of each replica's branch never fall", falls),
-    ]
+    found: list[dict[str, Any]] = lake.query(sql, BATCHES.name, DECODE_ERRORS.name).to_pylist()
+    return found
 
 
 _BRANCH: Final = f"PARTITION BY {REPLICA} ORDER BY base_offset, last_offset"

@@ -15,10 +15,12 @@ from deltalake import write_deltalake
 
 from kraft_audit.cli import run_command
 from kraft_audit.settings import FleetSettings
+from kraft_audit.spark import quality_shares
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality import judge_lake, validate
 from kraft_audit.spark.quality_clauses import HOUR_MS, Clause, fleet_clauses, table_clauses
+from kraft_audit.spark.quality_shares import shares_of
 from kraft_audit.spark.tables import LAKE_TABLES
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write", "elr", "uncommitted-voter-change", "jbod")
@@ -29,6 +31,14 @@ def lake(samples: Path, make_fleet: Callable[..., FleetSettings], without_spark:
     fleet = make_fleet({name: [samples / name] for name in CLUSTERS})
     without_spark.run(fleet)
     return DeltaLake(fleet.lake)
+
+
+@pytest.fixture(params=["whole", "in parts"])
+def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables as small ones are looked at, and as large ones: by cluster and by offsets."""
+    if request.param == "in parts":
+        monkeypatch.setattr(quality_shares, "SHARE_ROWS", 60)
+        monkeypatch.setattr(quality_shares, "SLICE_OFFSETS", 16)
 
 
 def broken(lake: DeltaLake, now_ms: int | None = None) -> dict[tuple[str, str], float]:
@@ -57,23 +67,27 @@ def log_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("looked_at")
 def test_what_a_run_wrote_keeps_every_promise(lake: DeltaLake) -> None:
     assert broken(lake) == {}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("looked_at")
 def test_a_row_twice(lake: DeltaLake) -> None:
     rewrite(lake, "records", lambda rows: [*rows, rows[0]])
     assert broken(lake) == {("records", "repeated_keys"): 1.0, ("records", "rows_off_the_ledger"): 1.0}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("looked_at")
 def test_a_batch_lost(lake: DeltaLake) -> None:
     rewrite(lake, "batches", lambda rows: [row for row in rows if row is not log_rows(rows)[5]])
     assert broken(lake) == {("batches", "offset_gaps"): 1.0, ("batches", "rows_off_the_ledger"): 1.0}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("looked_at")
 def test_an_epoch_that_falls(lake: DeltaLake) -> None:
     def raise_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         log_rows(rows)[5]["leader_epoch"] += 1000
@@ -81,6 +95,32 @@ def test_an_epoch_that_falls(lake: DeltaLake) -> None:
 
     rewrite(lake, "batches", raise_one)
     assert broken(lake) == {("batches", "epoch_falls"): 1.0}
+
+
+@pytest.mark.slow
+def test_parts_of_a_table_are_all_of_it(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is in just one part, whatever its offset claims, and rows of one key are in the same."""
+    monkeypatch.setattr(quality_shares, "SHARE_ROWS", 60)
+    monkeypatch.setattr(quality_shares, "SLICE_OFFSETS", 16)
+    absurd = (-(1 << 63), -17, -16, -1, 1 << 40, (1 << 63) - 1)
+
+    def claim(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "offset": absurd[at // 7]} if at < 7 * len(absurd) else row for at, row in enumerate(rows)]
+
+    rewrite(lake, "records", claim)
+    part_counts = {}
+    for name in ("records", "batches", "partition_changes", "leader_epochs", "captures"):
+        table, key = LAKE_TABLES[name], ", ".join(f'"{column}"' for column in LAKE_TABLES[name].key)
+        rows = f"(SELECT * FROM {name})"  # noqa: S608
+        parts = list(shares_of(lake, table, rows))
+        sql = f"SELECT count(*) AS n, count(DISTINCT struct({key})) AS keys FROM {name} WHERE "  # noqa: S608
+        found = [lake.query(sql + part, name).to_pylist()[0] for part in parts]
+        (whole,) = lake.query(sql + "TRUE", name).to_pylist()
+        assert sum(one["n"] for one in found) == whole["n"], name
+        assert sum(one["keys"] for one in found) == whole["keys"], name
+        part_counts[name] = len(parts)
+    assert min(part_counts[name] for name in ("records", "batches", "partition_changes")) > len(CLUSTERS)
+    assert part_counts["captures"] == 1
 
 
 @pytest.mark.slow
