@@ -24,11 +24,12 @@ from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import table_folder
 from kraft_audit.spark.gold_tables import GOLD
 from kraft_audit.spark.lake import Lake, require_lake
-from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger import HOUR_MS, Ledger
 from kraft_audit.spark.quality_clauses import Clause, fleet_clauses, table_clauses
 from kraft_audit.spark.quality_gold import gold_clauses
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
+from kraft_codec.tables import PLANS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,10 +74,16 @@ class GateResult:
 
 
 def judge_lake(
-    lake: Lake, *, fresh_hours: float = FRESH_HOURS, docs: str | None = None, now_ms: int | None = None
+    lake: Lake,
+    *,
+    fresh_hours: float = FRESH_HOURS,
+    hours: float = 0,
+    docs: str | None = None,
+    now_ms: int | None = None,
 ) -> GateResult:
     """Judge every table of the lake, as of its newest closed plan. Raises InputError where there is no lake.
 
+    `hours`: only rows of plans that were closed so lately, the newest plan in any case; 0: all that the lake holds.
     `docs` is a folder for the Data Docs; None puts them into the lake's own `_quality/plan-…`, empty writes none.
     """
     require_lake(lake)
@@ -84,10 +91,11 @@ def judge_lake(
     if closed == 0:
         raise InputError(lake.uri, "no plan is closed yet: `kraft-audit run` first")
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    first = _first_plan(lake, closed, now - round(hours * HOUR_MS)) if hours else 1
     suites = {
         table.name: clauses
         for table in LAKE_TABLES.values()
-        if lake.exists(table.name) and (clauses := table_clauses(lake, table, closed))
+        if lake.exists(table.name) and (clauses := table_clauses(lake, table, closed, first))
     }
     for table in GOLD.values():
         if lake.exists(table.name):
@@ -100,6 +108,13 @@ def judge_lake(
             where = f"{lake.uri}/{DOCS_FOLDER}/plan-{closed:08d}" if docs is None else docs
             _keep(Path(folder), where)
     return GateResult(closed, tuple(verdicts), where)
+
+
+def _first_plan(lake: Lake, closed: int, since_ms: int) -> int:
+    """The first plan that was closed at or after a time, else the newest one."""
+    sql = f"SELECT min(plan) AS plan FROM {PLANS.name} WHERE event = 'closed' AND at_ms >= {since_ms}"  # noqa: S608
+    first = lake.query(sql, PLANS.name).column("plan")[0].as_py()
+    return closed if first is None else min(int(first), closed)
 
 
 def validate(suites: dict[str, list[Clause]], docs: Path) -> list[Verdict]:

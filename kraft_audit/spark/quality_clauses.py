@@ -35,17 +35,20 @@ class Clause:
     limit: float = 0
 
 
-def table_clauses(lake: Lake, table: Table, closed: int) -> list[Clause]:
-    """The clauses of one table's contract, each with what the lake holds."""
+def table_clauses(lake: Lake, table: Table, closed: int, first: int = 1) -> list[Clause]:
+    """The clauses of one table's contract, each with what the lake holds of the plans from `first` on.
+
+    The order of offsets is one of whole logs: only where everything is looked at.
+    """
     if "cluster_id" not in table.column_names or "plan" not in table.column_names:
         return []
-    rows = f"(SELECT * FROM {table.name} WHERE plan <= {closed})"  # noqa: S608  # a contract's own name
-    clauses = [_unique_among_what_holds(lake, table, rows, closed), required(lake, table, rows)]
+    rows = f"(SELECT * FROM {table.name} WHERE plan BETWEEN {first} AND {closed})"  # noqa: S608  # our own name
+    clauses = [_unique_among_what_holds(lake, table, rows, closed, first), required(lake, table, rows)]
     if "bytes_seen" in table.column_names:
         clauses.append(_bytes_add_up(lake, table, rows))
     if table.name not in (PLANS.name, FILES.name):
-        clauses.append(_as_staged(lake, table, rows, closed))
-    if table is BATCHES:
+        clauses.append(_as_staged(lake, table, rows, closed, first))
+    if table is BATCHES and first <= 1:
         clauses += _log_order(lake, rows, closed)
     return clauses
 
@@ -73,12 +76,12 @@ def fleet_clauses(lake: Lake, closed: int, now_ms: int, fresh_hours: float) -> l
     ]
 
 
-def _unique_among_what_holds(lake: Lake, table: Table, rows: str, closed: int) -> Clause:
+def _unique_among_what_holds(lake: Lake, table: Table, rows: str, closed: int, first: int) -> Clause:
     """Plans tell silver rows again: what holds of them is a matter of reading, as the views do it."""
     if table.name not in SILVER:
         return unique_key(lake, table, rows)
     held = holding(table.name, str, closed) if table.name in CHANGES else query_of(table.name, str, closed)
-    return unique_key(lake, table, f"({held})", REPLAYS.name)
+    return unique_key(lake, table, f"(SELECT * FROM ({held}) AS held WHERE plan >= {first})", REPLAYS.name)  # noqa: S608
 
 
 def unique_key(lake: Lake, table: Table, rows: str, *beside: str) -> Clause:
@@ -114,12 +117,12 @@ def _bytes_add_up(lake: Lake, table: Table, rows: str) -> Clause:
     return Clause("bytes_unaccounted", "critical", promise, counts(lake, sql, table.name))
 
 
-def _as_staged(lake: Lake, table: Table, rows: str, closed: int) -> Clause:
+def _as_staged(lake: Lake, table: Table, rows: str, closed: int, first_plan: int) -> Clause:
     """Rows of the newest plan against its manifest; of older ones too where nothing ever takes rows away."""
     first = 1 if table in (CAPTURES, BATCHES) else closed
     # Maintenance leaves these; an earlier release did not.
     oldest = lake.query("SELECT min(plan) AS plan FROM plans", PLANS.name).column("plan")[0].as_py()
-    first = max(first, closed - CHECKPOINT_PLANS, oldest)
+    first = max(first, closed - CHECKPOINT_PLANS, oldest, first_plan)
     sql = f"""SELECT plan, data_file FROM {PLANS.name} WHERE event = '{STAGED}' AND table_name = '{table.name}'
         AND plan >= {first} AND plan <= {closed} AND data_file IS NOT NULL"""  # noqa: S608
     promised: Counter[int] = Counter()

@@ -98,6 +98,31 @@ def test_an_epoch_that_falls(lake: DeltaLake) -> None:
 
 
 @pytest.mark.slow
+def test_only_what_new_plans_brought_is_looked_at(
+    lake: DeltaLake, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
+) -> None:
+    """A row twice in an old plan is found by a look at everything, one in a new plan by either."""
+    assert without_spark.run(make_fleet({"new": [samples / "mini-4.4.0"]})).failed == {}
+    closed = lake.query("SELECT plan, at_ms FROM plans WHERE event = 'closed' ORDER BY plan", "plans").to_pylist()
+    (first_ms, second_ms), now_ms = [row["at_ms"] for row in closed], closed[-1]["at_ms"] + 1
+    between = {"hours": (now_ms - (first_ms + second_ms) / 2) / HOUR_MS, "now_ms": now_ms, "docs": ""}
+
+    def repeated(**given: Any) -> dict[str, float]:
+        verdicts = judge_lake(lake, **given).verdicts
+        return {one.table: one.worst for one in verdicts if one.clause == "repeated_keys" and not one.passed}
+
+    assert repeated(**between) == repeated(docs="") == {}
+    for plan, found_lately in ((1, {}), (2, {"records": 1.0})):
+        rewrite(lake, "records", lambda rows, plan=plan: [*rows, next(row for row in rows if row["plan"] == plan)])
+        assert repeated(**between) == found_lately
+        assert repeated(**{**between, "hours": 1e-9}) == found_lately, "the newest plan is looked at in any case"
+        assert repeated(docs="") == {"records": 1.0}
+    clauses = {one.clause for one in judge_lake(lake, **between).verdicts}
+    assert "offset_gaps" not in clauses
+    assert "offset_gaps" in {one.clause for one in judge_lake(lake, docs="").verdicts}
+
+
+@pytest.mark.slow
 def test_parts_of_a_table_are_all_of_it(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is in just one part, whatever its offset claims, and rows of one key are in the same."""
     monkeypatch.setattr(quality_shares, "SHARE_ROWS", 60)
