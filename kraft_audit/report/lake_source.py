@@ -29,6 +29,7 @@ from kraft_audit.settings import absolute, is_uri
 from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.views import holding, query_of
+from kraft_codec.errors import InputError
 from kraft_codec.tables import PLANS
 
 HISTORY: Final[Mapping[str, str]] = {
@@ -61,6 +62,11 @@ class LakeSource:
         self._tables: dict[str, DeltaTable] = {
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
         }
+        if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
+            why = (
+                f"no table {missing[0]}, as an earlier release left it: `kraft-audit run FLEET --from archive` fills it"
+            )
+            raise InputError(self._lake.uri, why)
         self._query = self._lake.over(self._tables)
 
     def as_of(self) -> AsOf:

@@ -218,6 +218,17 @@ def test_a_data_file_that_is_gone_is_told_in_one_line(
     assert "captures/" in line
 
 
+def test_a_lake_of_an_earlier_release_is_told_in_one_line(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(lake, tmp_path / "lake")
+    shutil.rmtree(tmp_path / "lake" / "exposure_changes")
+    assert run_command(["report", str(tmp_path / "lake"), "-o", str(tmp_path / "site")]) == EXIT_UNREADABLE
+    [line] = capsys.readouterr().err.splitlines()
+    assert "no table exposure_changes" in line
+    assert "--from archive" in line
+
+
 def test_options_of_judging_are_refused_for_a_lake(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
