@@ -80,6 +80,8 @@ class LogReader:
                     self.last_crc = int(chunk.crc[-1])
                     self._add_epochs(chunk)
                 yield chunk
+        # A log's reader outlives its reading, a chunk's bytes for each replica would too.
+        self.scanner.forget()
 
     def _add_epochs(self, chunk: Chunk) -> None:
         epoch = chunk.leader_epoch

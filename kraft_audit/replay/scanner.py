@@ -141,6 +141,10 @@ class Scanner:
         file.read_into(position, buffer)
         return buffer
 
+    def forget(self) -> None:
+        """Lets the memory for bytes go, as soon as the chunks in it have gone too."""
+        self._memory = np.empty(0, np.uint8)
+
     def _judged(
         self, tally: FileTally, buffer: Buffer, position: int, index: BatchIndex, after: Neighbour | None
     ) -> Chunk:

@@ -146,7 +146,7 @@ class HistoryCollector:
         self._undecoded.add(window.undecoded)
         self.told("records", _transaction_marks(self._plan, window.records))
         if self._comparison is not None and self._later:
-            self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
+            self._later = self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
 
     def ended(self, replay: ClusterReplay) -> None:
         self._contradictions = tuple(Contradiction(one.offset, one.problem) for one in replay.problems)

@@ -37,6 +37,10 @@ NOT_STATE: Final = {
 NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_can_advance"}
 """Columns that no snapshot holds: the replay computes them from settings that may differ with the active controller."""
 ELR_COLUMNS: Final = {"elr", "last_known_elr"}
+COMPARED: Final = {
+    name: [column.name for column in CONTRACTS[name].columns if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS]
+    for name in SUBJECTS
+}
 DIFFERENCES_MAX: Final = 50
 
 
@@ -69,10 +73,11 @@ class StateComparison:
         window_end: int,
         snapshots: Sequence[SurveyedSnapshot],
         windows: Callable[[str], Iterator[RecordColumns]],
-    ) -> None:
-        """Applies a window and compares at each snapshot's end in it.
+    ) -> list[SurveyedSnapshot]:
+        """Applies a window and compares at each snapshot's end in it; those that are yet to come.
 
-        A window ends where its last batch begins, so its records may reach beyond `window_end`.
+        Behind the last of them nothing needs to be fed, and the state is let go. A window ends where its last batch
+        begins, so its records may reach beyond `window_end`.
         """
         end = end_of(records, window_end)
         position = self._fed_to
@@ -88,8 +93,13 @@ class StateComparison:
             drain(other.load_snapshot(loaded, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0))
             differences = tuple(_differences(self._replay, other))
             self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
-        drain(self._replay.replay(between(records, position, end), end))
+        later = [snapshot for snapshot in snapshots if snapshot.end_offset > end]
+        if later:
+            drain(self._replay.replay(between(records, position, end), end))
+        else:
+            self._replay = self._new()
         self._fed_to = end
+        return later
 
 
 def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str]:
@@ -101,12 +111,8 @@ def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str
         for row in left["feature_changes"].to_pylist()
     )
     for name, subject in SUBJECTS.items():
-        columns = [
-            column.name
-            for column in CONTRACTS[name].columns
-            if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS and (has_elr or column.name not in ELR_COLUMNS)
-        ]
-        mine, theirs = (_sorted(side[name], columns, subject) for side in (left, right))
+        columns = [column for column in COMPARED[name] if has_elr or column not in ELR_COLUMNS]
+        mine, theirs = left[name].select(columns), right[name].select(columns)
         if mine.equals(theirs):
             continue
         rows = [_comparable(row) for row in mine.to_pylist()], [_comparable(row) for row in theirs.to_pylist()]
@@ -118,14 +124,17 @@ def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str
 
 
 def _state(replay: ClusterReplay) -> dict[str, pa.Table]:
+    """What is compared of everything that exists, each table in the order of its subjects."""
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in SUBJECTS}
     for name, batch in replay.state(0, 0, 0):
-        batches[name].append(batch)
-    return {name: pa.Table.from_batches(parts, CONTRACTS[name].schema) for name, parts in batches.items()}
+        batches[name].append(batch.select(COMPARED[name]))  # the other columns' memory is let go
+    return {name: _sorted(name, batches.pop(name)) for name in SUBJECTS}
 
 
-def _sorted(table: pa.Table, columns: Sequence[str], subject: Sequence[str]) -> pa.Table:
-    return table.select(columns).sort_by([(name, "ascending") for name in subject]).combine_chunks()
+def _sorted(name: str, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    schema = pa.schema([CONTRACTS[name].schema.field(column) for column in COMPARED[name]])
+    table = pa.Table.from_batches(batches, schema)
+    return table.sort_by([(column, "ascending") for column in SUBJECTS[name]]).combine_chunks()
 
 
 def _comparable(row: dict[str, Any]) -> dict[str, Any]:

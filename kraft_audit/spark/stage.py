@@ -132,7 +132,7 @@ def stage_cluster(
 ) -> tuple[ClusterOutcome, list[DataFile]]:
     """Read one cluster: its rows go to `shared` when it has been read to its end, or to files of its own if large."""
     tally = Tally()
-    sink = ClusterSink(lake_uri, label)
+    sink = ClusterSink(lake_uri, label, shared)
     failure, redaction_state = None, ""
     rows = _guarded(plan, read_cluster)
     try:
@@ -148,7 +148,7 @@ def stage_cluster(
         sink.abandon()
         raise
     if failure is None:
-        files = sink.hand_over(shared)
+        files = sink.hand_over()
         change = tally.change(plan, redaction_state)
         return ClusterOutcome(number, plan.name, plan.cluster_id, None, change, tally.summary(plan)), files
     sink.abandon()
@@ -202,8 +202,17 @@ class WriterSet:
             writer = TableWriter(self._lake_uri, table, LAKE_TABLES[table].schema, self._label)
             self._writers[table] = writer
         writer.write(batch)
-        if sum(other.pending_bytes for other in self._writers.values()) > BUFFERED_BYTES:
-            max(self._writers.values(), key=lambda other: other.pending_bytes).flush()
+        self.leave(BUFFERED_BYTES)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits for its row group."""
+        return sum(writer.pending_bytes for writer in self._writers.values())
+
+    def leave(self, buffered_bytes: int) -> None:
+        """Writes the largest row groups until no more than this much waits."""
+        while self.pending_bytes > buffered_bytes:
+            max(self._writers.values(), key=lambda writer: writer.pending_bytes).flush()
 
     def close(self) -> list[DataFile]:
         return [file for _, writer in sorted(self._writers.items()) for file in writer.close()]
@@ -214,11 +223,15 @@ class WriterSet:
 
 
 class ClusterSink:
-    """Where one cluster's rows go while it is not known whether it can be read to its end."""
+    """Where one cluster's rows go while it is not known whether it can be read to its end.
 
-    def __init__(self, lake_uri: str, label: str) -> None:
+    What waits here and what waits in `shared` is at most BUFFERED_BYTES together.
+    """
+
+    def __init__(self, lake_uri: str, label: str, shared: WriterSet) -> None:
         self._lake_uri = lake_uri
         self._label = label
+        self._shared = shared
         self._waiting: list[tuple[str, pa.RecordBatch]] = []
         self._waiting_bytes = 0
         self._own: WriterSet | None = None
@@ -230,14 +243,18 @@ class ClusterSink:
         self._waiting.append((table, batch))
         self._waiting_bytes += batch.nbytes
         if self._waiting_bytes > CLUSTER_BYTES:
+            # All of the room is for the large one's own row groups.
+            self._shared.leave(0)
             self._own = WriterSet(self._lake_uri, self._label)
             self._pour(self._own)
+        else:
+            self._shared.leave(BUFFERED_BYTES - self._waiting_bytes)
 
-    def hand_over(self, shared: WriterSet) -> list[DataFile]:
+    def hand_over(self) -> list[DataFile]:
         """The cluster has been read: its own files, or none where its rows went into the shared ones."""
         if self._own is not None:
             return self._own.close()
-        self._pour(shared)
+        self._pour(self._shared)
         return []
 
     def abandon(self) -> None:
