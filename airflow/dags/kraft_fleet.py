@@ -14,8 +14,8 @@ published. A closed quality gate stops the run before findings are published.
   that was open, and no row is written twice.
 - **tables** is red: Spark or the lake could not be reached. Clear it when they can; nothing is lost.
 - **quality** is red: a table breaks its contract. Open the Data Docs that the log names; publish nothing before you
-  know why. It is not retried, as the same rows would fail again. At three o'clock (UTC) it looks at the whole lake, at
-  other times at what is new.
+  know why. It is not retried, as the same rows would fail again, and stays red until they are mended: it looks at all
+  that came since it last was green, and once a day at the whole lake.
 - **findings** or **publish** is red: clear them; both write the same again.
 - **every_cluster_read** is red: some group of `ingest` was. Nothing else is wrong with it.
 """
@@ -29,8 +29,6 @@ from airflow.sdk import DAG, TriggerRule, task
 from kraft_common import DEFAULTS, FINDINGS, FLEET, OUT, PAGES, TABLES, cluster_groups, job, lake, submit
 
 LAKE = "{{ lake() }}"
-# What the gate looks at: everything once a day, which takes longer with each day of the lake; else what is new.
-GATE_HOURS = "{{ 0 if dag_run.run_after.hour == 3 else 6 }}"
 
 with DAG(
     dag_id="kraft_fleet",
@@ -65,7 +63,7 @@ with DAG(
         trigger_rule=TriggerRule.ALL_DONE,
         outlets=[TABLES],
     )
-    quality = submit("quality", "quality", [LAKE, "--hours", GATE_HOURS], retries=0)
+    quality = submit("quality", "quality", [LAKE, "--new"], retries=0)
     findings = submit("findings", "analyze", [str(FLEET), "--lake", LAKE, "--only", "findings"], outlets=[FINDINGS])
     publish = submit("publish", "publish", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
 

@@ -33,9 +33,9 @@ def quality(
         ),
     ] = None,
     fresh_hours: Annotated[float, typer.Option(min=0, help="A cluster without news for longer is a warning.")] = 26.0,
-    hours: Annotated[
-        float, typer.Option(min=0, help="Only what plans of so many hours brought; 0: all that the lake holds.")
-    ] = 0,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only what came since such a look last passed; all of the lake once a day.")
+    ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Hold a lake's tables against their contracts: keys, offsets, epochs, counts of the ledger, freshness.
@@ -46,7 +46,7 @@ def quality(
     Examples:
       kraft-audit quality .demo/lake
       kraft-audit quality .demo/lake --docs site/quality --output json
-      kraft-audit quality .demo/lake --hours 6
+      kraft-audit quality .demo/lake --new
     """
     missing = [name for name in ("great_expectations", "deltalake") if find_spec(name) is None]
     if missing:
@@ -57,7 +57,7 @@ def quality(
 
     here = Path.cwd()
     kept = absolute(docs, here) if docs else docs
-    result = judge_lake(DeltaLake(absolute(lake, here)), fresh_hours=fresh_hours, hours=hours, docs=kept)
+    result = judge_lake(DeltaLake(absolute(lake, here)), fresh_hours=fresh_hours, only_new=new, docs=kept)
     rows: list[dict[str, Any]] = [
         {
             "status": "ok" if one.passed else one.severity,

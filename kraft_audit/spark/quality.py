@@ -24,17 +24,16 @@ from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import table_folder
 from kraft_audit.spark.gold_tables import GOLD
 from kraft_audit.spark.lake import Lake, require_lake
-from kraft_audit.spark.ledger import HOUR_MS, Ledger
+from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality_clauses import Clause, fleet_clauses, table_clauses
 from kraft_audit.spark.quality_gold import gold_clauses
+from kraft_audit.spark.quality_memory import QUALITY_FOLDER, last_looks, remember
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DOCS_FOLDER: Final = "_quality"
 FLEET_SUITE: Final = "fleet"
 FRESH_HOURS: Final = 26.0
 CLUSTERS_SHOWN: Final = 20
@@ -77,13 +76,14 @@ def judge_lake(
     lake: Lake,
     *,
     fresh_hours: float = FRESH_HOURS,
-    hours: float = 0,
+    only_new: bool = False,
     docs: str | None = None,
     now_ms: int | None = None,
 ) -> GateResult:
     """Judge every table of the lake, as of its newest closed plan. Raises InputError where there is no lake.
 
-    `hours`: only rows of plans that were closed so lately, the newest plan in any case; 0: all that the lake holds.
+    `only_new`: what plans brought since a look of this kind last found every critical promise held, and all that the
+    lake holds where none did within a day; what was found is kept in the lake for the next look.
     `docs` is a folder for the Data Docs; None puts them into the lake's own `_quality/plan-…`, empty writes none.
     """
     require_lake(lake)
@@ -91,7 +91,8 @@ def judge_lake(
     if closed == 0:
         raise InputError(lake.uri, "no plan is closed yet: `kraft-audit run` first")
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    first = _first_plan(lake, closed, now - round(hours * HOUR_MS)) if hours else 1
+    looks = last_looks(lake) if only_new else None
+    first = 1 if looks is None else looks.first_new_plan(closed, now)
     suites = {
         table.name: clauses
         for table in LAKE_TABLES.values()
@@ -105,16 +106,12 @@ def judge_lake(
         verdicts = validate(suites, Path(folder))
         where = ""
         if docs != "":
-            where = f"{lake.uri}/{DOCS_FOLDER}/plan-{closed:08d}" if docs is None else docs
+            where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed:08d}" if docs is None else docs
             _keep(Path(folder), where)
-    return GateResult(closed, tuple(verdicts), where)
-
-
-def _first_plan(lake: Lake, closed: int, since_ms: int) -> int:
-    """The first plan that was closed at or after a time, else the newest one."""
-    sql = f"SELECT min(plan) AS plan FROM {PLANS.name} WHERE event = 'closed' AND at_ms >= {since_ms}"  # noqa: S608
-    first = lake.query(sql, PLANS.name).column("plan")[0].as_py()
-    return closed if first is None else min(int(first), closed)
+    result = GateResult(closed, tuple(verdicts), where)
+    if looks is not None:
+        remember(lake, looks.after(first, closed, now, is_open=result.is_open))
+    return result
 
 
 def validate(suites: dict[str, list[Clause]], docs: Path) -> list[Verdict]:

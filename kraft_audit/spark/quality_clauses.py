@@ -14,14 +14,20 @@ from typing import Any, Final, Literal
 from kraft_audit.replay.tables import REPLAYS, SILVER
 from kraft_audit.spark.lake import Lake
 from kraft_audit.spark.ledger import CHECKPOINT_PLANS, FAILED, HOUR_MS, STAGED, Ledger
-from kraft_audit.spark.quality_shares import cluster_shares_of, shares_of
+from kraft_audit.spark.quality_shares import (
+    REPLICA,
+    cluster_shares_of,
+    rows_beside_new,
+    rows_beside_new_batches,
+    shares_of,
+)
 from kraft_audit.spark.views import CHANGES, holding, query_of
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS
 
 Severity = Literal["critical", "warning"]
-# One replica's own log: a branch is what stands there in the order of offsets, without batches that went again.
-REPLICA: Final = "cluster_id, node_id, directory_id, root, path"
+# A branch is what stands in one replica's own log in the order of offsets, without batches that went again.
+OF_REPLICA: Final = ", ".join(REPLICA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +44,18 @@ class Clause:
 def table_clauses(lake: Lake, table: Table, closed: int, first: int = 1) -> list[Clause]:
     """The clauses of one table's contract, each with what the lake holds of the plans from `first` on.
 
-    The order of offsets is one of whole logs: only where everything is looked at.
+    What these plans brought is held against older rows too, where a promise is about both.
     """
     if "cluster_id" not in table.column_names or "plan" not in table.column_names:
         return []
     rows = f"(SELECT * FROM {table.name} WHERE plan BETWEEN {first} AND {closed})"  # noqa: S608  # our own name
-    clauses = [_unique_among_what_holds(lake, table, rows, closed, first), required(lake, table, rows)]
+    clauses = [_unique_among_what_holds(lake, table, closed, first), required(lake, table, rows)]
     if "bytes_seen" in table.column_names:
         clauses.append(_bytes_add_up(lake, table, rows))
     if table.name not in (PLANS.name, FILES.name):
         clauses.append(_as_staged(lake, table, rows, closed, first))
-    if table is BATCHES and first <= 1:
-        clauses += _log_order(lake, rows, closed)
+    if table is BATCHES:
+        clauses += _log_order(lake, rows_beside_new_batches(first, closed), closed)
     return clauses
 
 
@@ -76,23 +82,27 @@ def fleet_clauses(lake: Lake, closed: int, now_ms: int, fresh_hours: float) -> l
     ]
 
 
-def _unique_among_what_holds(lake: Lake, table: Table, rows: str, closed: int, first: int) -> Clause:
+def _unique_among_what_holds(lake: Lake, table: Table, closed: int, first: int) -> Clause:
     """Plans tell silver rows again: what holds of them is a matter of reading, as the views do it."""
     if table.name not in SILVER:
-        return unique_key(lake, table, rows)
+        return unique_key(lake, table, f"(SELECT * FROM {table.name} WHERE plan <= {closed})", first=first)  # noqa: S608
     held = holding(table.name, str, closed) if table.name in CHANGES else query_of(table.name, str, closed)
-    return unique_key(lake, table, f"(SELECT * FROM ({held}) AS held WHERE plan >= {first})", REPLAYS.name)  # noqa: S608
+    return unique_key(lake, table, f"({held})", REPLAYS.name, first=first)
 
 
-def unique_key(lake: Lake, table: Table, rows: str, *beside: str) -> Clause:
-    """No key of the contract has two of these rows, which the tables `beside` tell too."""
+def unique_key(lake: Lake, table: Table, every: str, *beside: str, first: int = 1) -> Clause:
+    """No key of the contract has two of these rows, which the tables `beside` tell too.
+
+    `first`: keys alone of which a plan from this one on has a row.
+    """
     key = ", ".join(f'"{column}"' for column in table.key) if _is_datafusion(lake) else ", ".join(table.key)
     cluster = "coalesce(cluster_id, '')"
     selected = key if "cluster_id" in table.key else f"{key}, min(cluster_id) AS cluster_id"
+    rows, is_new = (every, "") if first <= 1 else (rows_beside_new(table, every, first), f"HAVING max(plan) >= {first}")
     found: dict[str, float] = defaultdict(float)
     for share in shares_of(lake, table, rows, *beside):
         sql = f"""SELECT {cluster} AS cluster_id, sum(n - 1) AS n FROM (
-                SELECT {selected}, count(*) AS n FROM {rows} AS every WHERE {share} GROUP BY {key}
+                SELECT {selected}, count(*) AS n FROM {rows} AS every WHERE {share} GROUP BY {key} {is_new}
             ) AS counted GROUP BY {cluster}"""  # noqa: S608
         for cluster_id, count in counts(lake, sql, table.name, *beside).items():
             found[cluster_id] += count
@@ -154,11 +164,11 @@ def _log_order(lake: Lake, rows: str, closed: int) -> list[Clause]:
 
 def _disorder(lake: Lake, rows: str, closed: int) -> list[dict[str, Any]]:
     """Each cluster's gaps and falls."""
-    log = f"""SELECT {REPLICA}, base_offset, last_offset, leader_epoch,
+    log = f"""SELECT {OF_REPLICA}, base_offset, last_offset, leader_epoch,
             lag(last_offset) OVER ({_BRANCH}) AS before_offset, lag(leader_epoch) OVER ({_BRANCH}) AS before_epoch
         FROM (
-            SELECT {REPLICA}, base_offset, last_offset, leader_epoch, crc, status,
-                row_number() OVER (PARTITION BY {REPLICA}, base_offset, last_offset, leader_epoch, crc
+            SELECT {OF_REPLICA}, base_offset, last_offset, leader_epoch, crc, status,
+                row_number() OVER (PARTITION BY {OF_REPLICA}, base_offset, last_offset, leader_epoch, crc
                                    ORDER BY plan DESC, capture_number DESC, status) AS place
             FROM {rows} AS every WHERE source = 'log'
         ) AS newest WHERE place = 1 AND status = 'present'"""  # noqa: S608
@@ -173,7 +183,7 @@ def _disorder(lake: Lake, rows: str, closed: int) -> list[dict[str, Any]]:
     return found
 
 
-_BRANCH: Final = f"PARTITION BY {REPLICA} ORDER BY base_offset, last_offset"
+_BRANCH: Final = f"PARTITION BY {OF_REPLICA} ORDER BY base_offset, last_offset"
 
 
 def counts(lake: Lake, sql: str, *tables: str) -> dict[str, float]:

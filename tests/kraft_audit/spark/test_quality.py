@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,29 +100,129 @@ def test_an_epoch_that_falls(lake: DeltaLake) -> None:
     assert broken(lake) == {("batches", "epoch_falls"): 1.0}
 
 
+@dataclass
+class Hours:
+    """Looks of the hourly kind, an hour after each other."""
+
+    lake: DeltaLake
+    now_ms: int = 1_800_000_000_000
+
+    def later(self, hours: float) -> dict[tuple[str, str], float]:
+        """(table, clause) → worst count, of each critical promise that a look after so many hours finds broken."""
+        self.now_ms += round(hours * HOUR_MS)
+        verdicts = judge_lake(self.lake, only_new=True, now_ms=self.now_ms, docs="").verdicts
+        found = {(one.table, one.clause): one.worst for one in verdicts if not one.passed}
+        return {where: count for where, count in found.items() if where[0] != "fleet"}
+
+
+@pytest.fixture
+def next_plan(samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType) -> Iterator[int]:
+    """A further plan each time it is asked for, of a cluster that the lake has not."""
+    names = iter(("mini-4.4.0", "dynamic-quorum", "static-to-dynamic-upgrade"))
+
+    def further() -> Iterator[int]:
+        for number, name in enumerate(names, 2):
+            assert without_spark.run(make_fleet({name: [samples / name]})).failed == {}
+            yield number
+
+    return further()
+
+
+def again(plan: int, as_plan: int) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """The rows, and one of a plan's a second time, as a plan's."""
+    return lambda rows: [*rows, {**next(row for row in rows if row["plan"] == plan), "plan": as_plan}]
+
+
 @pytest.mark.slow
-def test_only_what_new_plans_brought_is_looked_at(
-    lake: DeltaLake, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
+def test_the_hourly_look_is_at_what_is_new(lake: DeltaLake, next_plan: Iterator[int]) -> None:
+    """And once a day at everything: a row twice in an old plan is found then, and again until it is mended."""
+    hours = Hours(lake)
+    assert hours.later(0) == {}, "the first look is at everything"
+    rewrite(lake, "records", again(1, 1))
+    assert hours.later(1) == {}
+    assert next(next_plan) == 2
+    assert hours.later(1) == {}
+    assert hours.later(23) == {("records", "repeated_keys"): 1.0}
+    assert hours.later(1) == {("records", "repeated_keys"): 1.0}, "an hour does not mend it"
+    rewrite(lake, "records", lambda rows: rows[:-1])
+    assert hours.later(1) == {}
+
+
+@pytest.mark.slow
+def test_what_the_hourly_look_found_is_found_until_it_is_mended(lake: DeltaLake, next_plan: Iterator[int]) -> None:
+    hours = Hours(lake)
+    assert hours.later(0) == {}
+    assert next(next_plan) == 2
+    rewrite(lake, "records", again(2, 2))
+    assert hours.later(1) == {("records", "repeated_keys"): 1.0, ("records", "rows_off_the_ledger"): 1.0}
+    assert next(next_plan) == 3
+    assert hours.later(1) == hours.later(9) == {("records", "repeated_keys"): 1.0}, "plan 2 is not the newest any more"
+    assert hours.later(20) == {("records", "repeated_keys"): 1.0}
+    rewrite(lake, "records", lambda rows: rows[:-1])
+    assert hours.later(1) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("looked_at")
+@pytest.mark.parametrize("table", ["records", "captures"])
+def test_a_new_row_with_the_key_of_an_old_one(lake: DeltaLake, next_plan: Iterator[int], table: str) -> None:
+    """As a plan would write that took the lake's position for an earlier one."""
+    hours = Hours(lake)
+    assert hours.later(0) == {}
+    assert next(next_plan) == 2
+    rewrite(lake, table, again(1, 2))
+    assert hours.later(1)[table, "repeated_keys"] == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("looked_at")
+def test_the_order_of_offsets_goes_on_from_plan_to_plan(
+    samples: Path, tmp_path: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
 ) -> None:
-    """A row twice in an old plan is found by a look at everything, one in a new plan by either."""
-    assert without_spark.run(make_fleet({"new": [samples / "mini-4.4.0"]})).failed == {}
-    closed = lake.query("SELECT plan, at_ms FROM plans WHERE event = 'closed' ORDER BY plan", "plans").to_pylist()
-    (first_ms, second_ms), now_ms = [row["at_ms"] for row in closed], closed[-1]["at_ms"] + 1
-    between = {"hours": (now_ms - (first_ms + second_ms) / 2) / HOUR_MS, "now_ms": now_ms, "docs": ""}
+    """Of a log that grew: a batch of the new plan is missing, or the one that the new plan went on behind."""
+    live, fleet = tmp_path / "live", make_fleet({"elr": [tmp_path / "live"]})
+    for number, capture in enumerate(("06-kill-13-last-replica", "29-stopped")):
+        shutil.rmtree(live, ignore_errors=True)
+        shutil.copytree(samples / "elr" / capture, live)
+        for file in live.rglob("*"):
+            os.utime(file, (1_700_000_000.5 + number,) * 2)
+        assert without_spark.run(fleet).failed == {}
+        if number == 0:
+            hours = Hours(DeltaLake(fleet.lake))
+            assert hours.later(0) == {}
+            kept = Path(fleet.lake) / "_quality" / "held.json"
+            of_first_plan = kept.read_text()
+    lake = hours.lake
+    new = lake.query("SELECT * FROM batches WHERE plan = 2 AND source = 'log' ORDER BY base_offset", "batches")
+    first, later = new.column("base_offset")[0].as_py(), new.column("base_offset")[3].as_py()
+    assert first > 100, "the second plan goes on where the first one stood"
+    whole = lake.query("SELECT * FROM batches", "batches")
 
-    def repeated(**given: Any) -> dict[str, float]:
-        verdicts = judge_lake(lake, **given).verdicts
-        return {one.table: one.worst for one in verdicts if one.clause == "repeated_keys" and not one.passed}
+    def gaps_without(offset: int) -> float:
+        rewrite(lake, "batches", lambda rows: [row for row in rows if row["last_offset"] + 1 != offset])
+        kept.write_text(of_first_plan)
+        found = hours.later(0.1).get(("batches", "offset_gaps"), 0.0)
+        write_deltalake(lake.table_uri("batches"), whole, mode="overwrite")
+        return found
 
-    assert repeated(**between) == repeated(docs="") == {}
-    for plan, found_lately in ((1, {}), (2, {"records": 1.0})):
-        rewrite(lake, "records", lambda rows, plan=plan: [*rows, next(row for row in rows if row["plan"] == plan)])
-        assert repeated(**between) == found_lately
-        assert repeated(**{**between, "hours": 1e-9}) == found_lately, "the newest plan is looked at in any case"
-        assert repeated(docs="") == {"records": 1.0}
-    clauses = {one.clause for one in judge_lake(lake, **between).verdicts}
-    assert "offset_gaps" not in clauses
-    assert "offset_gaps" in {one.clause for one in judge_lake(lake, docs="").verdicts}
+    assert gaps_without(-1) == 0
+    assert gaps_without(later) == 1.0
+    assert gaps_without(first) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"lake_id": "other", "held_to_plan": 1, "whole_at_ms": 1}', None])
+def test_a_look_of_which_nothing_is_known_is_at_everything(lake: DeltaLake, text: str | None) -> None:
+    hours = Hours(lake)
+    assert hours.later(0) == {}
+    rewrite(lake, "records", again(1, 1))
+    assert hours.later(1) == {}
+    kept = Path(lake.uri) / "_quality" / "held.json"
+    if text is None:
+        kept.unlink()
+    else:
+        kept.write_text(text)
+    assert hours.later(1)["records", "repeated_keys"] == 1.0
 
 
 @pytest.mark.slow
