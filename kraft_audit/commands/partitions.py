@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
-from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.moment import Moment, Place, moment_of, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
 from kraft_audit.output import Column, Format, Output
@@ -66,6 +66,7 @@ def partitions(
     key, out = redaction_key(shows_values=False), Output(output)
     with opened(path, dialect=dialect, defaults=default) as found:
         from kraft_audit.replay.replay import REPLAY_TABLES
+        from kraft_audit.replay.state import branch_holes, missing_text
         from kraft_audit.replay.tables import SILVER
 
         keys = SILVER[LEDGER].column_names
@@ -80,6 +81,8 @@ def partitions(
                     out.line("")
                 named = moment.plan.cluster_id or "(no cluster id)"
                 out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
+                if holes := branch_holes(moment.sources, moment.end_offset):
+                    out.text(missing_text(holes))
                 if out.batches(_ledger(moment, topic), COLUMNS, keys) == 0:
                     out.text("no partition" if topic is None else f"no partition of a topic {topic!r}")
         else:
@@ -99,8 +102,11 @@ def _ledger(moment: Moment, topic: str | None) -> Iterator[pa.RecordBatch]:
 def _description(moment: Moment, where: Place, topic: str | None) -> Iterator[str]:
     from kraft_audit.output import neutral
     from kraft_audit.replay.describe import describe_topics
+    from kraft_audit.replay.state import missing_text
 
     told = state_at_place(moment, where)
+    if told.holes:
+        remark(missing_text(told.holes))
     rows: list[dict[str, Any]] = told.rows(LEDGER)
     lines = describe_topics(rows, told.rows("config_changes"), topic=topic, defaults=dict(moment.plan.defaults))
     for line in lines:

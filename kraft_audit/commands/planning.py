@@ -68,6 +68,7 @@ def whatif(
         found, smallest = crash(history, brokers), smallest_loss(history)
         if out.format is Format.TABLE:
             out.title(history.cluster_id or "(no cluster id)")
+            _say_missing(out, history)
             for line in whatif_lines(found, smallest, in_full=in_full):
                 out.text(line)
         documents.append({"cluster_id": history.cluster_id, **asdict(found), "smallest_loss": asdict(smallest)})
@@ -112,11 +113,19 @@ def recover_plan(
     for history, plans in _recovery_plans(path, capture, default, dialect):
         if out.format is Format.TABLE:
             out.title(history.cluster_id or "(no cluster id)")
+            _say_missing(out, history)
             for line in recovery_lines(plans):
                 out.text(line)
         rows += [{"cluster_id": history.cluster_id, **asdict(plan)} for plan in plans]
     if out.format is not Format.TABLE:
         out.rows(rows, [], ("cluster_id", *(field.name for field in fields(RecoveryPlan))))
+
+
+def _say_missing(out: Output, history: ClusterHistory) -> None:
+    if history.holes:
+        from kraft_audit.replay.state import missing_text
+
+        out.text(missing_text(history.holes))
 
 
 def _recovery_plans(

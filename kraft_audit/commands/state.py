@@ -142,6 +142,7 @@ def diff(
             if out.format is Format.TABLE:
                 out.title(f"{plan.cluster_id or '(no cluster id)'}   offset {before.offset} to {after.offset}")
                 out.text(moment.proof_text(after.offset))
+                _say_missing(out, after if after.holes else before)
             rows += [row for part in parts for row in differences(part, before, after)]
     columns = [Column("part", "part"), Column("subject", "subject", is_wide=True), Column("change", "change")]
     columns += [Column("field", "field"), Column("before", "before"), Column("after", "after")]
@@ -158,6 +159,10 @@ def document(moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> dic
         "end_offset": moment.end_offset,
         "is_complete": told.is_complete,
         "undecoded": {"first_offset": told.undecoded.first_offset, "count": told.undecoded.count},
+        "missing": {
+            "first_offset": told.holes[0][0] if told.holes else None,
+            "count": sum(end - start for start, end in told.holes),
+        },
         "problems": list(told.problems),
         **{part.value: rows_of(part, told) for part in parts},
     }
@@ -237,6 +242,7 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
         records = "record" if told.undecoded.count == 1 else "records"
         where = f"the first at offset {told.undecoded.first_offset}"
         out.text(f"{told.undecoded.count} {records} could not be decoded, {where}: what they said is missing here")
+    _say_missing(out, told)
     for problem in told.problems:
         out.text(f"contradiction: {problem}")
     for part in parts:
@@ -249,6 +255,13 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
         names = [name for name in (rows[0] if rows else ()) if name not in ENVELOPE]
         names = [*first, *(name for name in names if name not in first)] if names else []
         out.rows(rows, [Column(name, name, is_number=_is_number(rows, name)) for name in names])
+
+
+def _say_missing(out: Output, told: ClusterState) -> None:
+    if told.holes:
+        from kraft_audit.replay.state import missing_text
+
+        out.text(missing_text(told.holes))
 
 
 def _is_number(rows: list[dict[str, Any]], name: str) -> bool:

@@ -25,6 +25,7 @@ _UNSET: Final = np.iinfo(np.int64).max
 class Branch:
     """A run of batches: offsets [from_offset, to_offset), `epochs` as (epoch, first offset of it on this branch).
 
+    `holes` are offsets inside it that no replica holds in a readable batch, as [from, to), ascending.
     `parent` is the number of the branch that it continues, None for one that continues nothing captured.
     """
 
@@ -36,6 +37,7 @@ class Branch:
     last_epoch: int
     last_crc: int
     epochs: list[tuple[int, int]] = field(default_factory=list)
+    holes: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,9 @@ class BranchTree:
             epoch, last = batches.leader_epoch[rows], int(rows[-1])
             steps = np.flatnonzero(np.concatenate(([epoch[0] != branch.last_epoch], epoch[1:] != epoch[:-1])))
             branch.epochs += [(int(epoch[step]), int(batches.base_offset[rows[step]])) for step in steps.tolist()]
+            base, before = batches.base_offset[rows], np.append(branch.to_offset, batches.last_offset[rows[:-1]] + 1)
+            skips = np.flatnonzero(base > before)
+            branch.holes += zip(before[skips].tolist(), base[skips].tolist(), strict=True)
             branch.to_offset = int(batches.last_offset[last]) + 1
             branch.last_epoch, branch.last_crc = int(batches.leader_epoch[last]), int(batches.crc[last])
 

@@ -29,6 +29,10 @@ class Start:
     def is_complete(self) -> bool:
         return self.snapshot is not None or self.log_start == 0
 
+    def holes(self, shape: Survey, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
+        """The offsets in [from_offset, to_offset) that the replay passes and nobody holds, as [from, to)."""
+        return shape.holes_to(self.path[-1] if self.path else None, from_offset, to_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -52,8 +56,8 @@ class Resume:
     def tells(self) -> bool:
         return self.limit is not None
 
-    def row(self, start: Start, settled: int, *, is_decoded: bool) -> dict[str, Any]:
-        """The row of `replays`. `settled`: everything below has been told for good. `is_decoded`: none is missing."""
+    def row(self, start: Start, settled: int, *, is_whole: bool) -> dict[str, Any]:
+        """The row of `replays`. `settled`: everything below has been told for good. `is_whole`: none is missing."""
         before = self.before or NOTHING
         if self.limit is None:
             settled, to_offset, from_offset = before.settled_offset, before.to_offset, before.to_offset
@@ -73,7 +77,7 @@ class Resume:
             "started_at": start.from_offset,
             "log_start_offset": start.log_start,
             "snapshot": None if start.snapshot is None else start.snapshot.source,
-            "is_complete": start.is_complete and is_decoded,
+            "is_complete": start.is_complete and is_whole,
             "gap_from_offset": self.from_offset if has_gap else None,
             "gap_to_offset": start.from_offset if has_gap else None,
             "contradicted_from": self.contradicted_from,

@@ -135,7 +135,9 @@ class _Silver:
             self.observer.ended(replay)
         if REPLAYS.name in self.tables:
             settled_offset = replay.settled_offset if settled is None else settled
-            row = resume.row(start, settled_offset, is_decoded=not self.undecoded)
+            news_from = max(start.from_offset, resume.from_offset)
+            is_whole = not self.undecoded and not start.holes(self.shape, news_from, limit)
+            row = resume.row(start, settled_offset, is_whole=is_whole)
             yield REPLAYS.name, silver_batch(REPLAYS, self.plan.cluster_id, self.plan.number, [row])
 
     def _told(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,12 +44,24 @@ class Undecoded:
             self.count += len(offsets)
 
 
+def missing_text(holes: Sequence[tuple[int, int]]) -> str:
+    """What is missing in the holes [from, to) of a log, of which there is at least one, and what that means."""
+    count = sum(end - start for start, end in holes)
+    records, are = ("record", "is") if count == 1 else ("records", "are")
+    if len(holes) == 1:
+        where = f"{count} {records} from offset {holes[0][0]} on {are} missing"
+    else:
+        where = f"{count} {records} are missing in {len(holes)} places, the first at offset {holes[0][0]}"
+    return f"{where}: what follows may be wrong"
+
+
 @dataclass(frozen=True)
 class ClusterState:
     """Everything as after the record at `offset` (-1: before the first).
 
     `tables`: rows of each `*_changes` table. `voter_set`: the row of `voter_sets` in effect. `has_beginning` is
-    False where the log begins after offset 0 and no snapshot stands at or below its start.
+    False where the log begins after offset 0 and no snapshot stands at or below its start. `holes` are the offsets
+    [from, to) on the way to it that nobody holds.
     """
 
     cluster_id: str
@@ -59,11 +71,12 @@ class ClusterState:
     voter_set: dict[str, Any] | None
     problems: tuple[str, ...] = ()
     undecoded: Undecoded = field(default_factory=Undecoded)
+    holes: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether everything that the log said until then is in it."""
-        return self.has_beginning and not self.undecoded
+        return self.has_beginning and not self.undecoded and not self.holes
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of one table as plain values."""
@@ -123,6 +136,7 @@ def state_at(sources: Sources, *, offset: int | None = None, time_ms: int | None
         voter_set=_voter_set(sources, at),
         problems=tuple(f"{problem.problem} at {problem.offset}" for problem in replay.problems),
         undecoded=undecoded,
+        holes=tuple(sources.survey.holes_to(sources.branch, from_offset, at + 1)),
     )
 
 
@@ -138,17 +152,27 @@ def replay_branch(sources: Sources, *, to_offset: int | None = None) -> Iterator
         tables=sources.tables,
         defaults=dict(sources.plan.defaults),
     )
-    epochs = sources.survey.epochs_to(sources.branch)
-    from_offset, end = (epochs[0].from_offset, epochs[-1].to_offset) if epochs else (0, 0)
-    usable = usable_snapshots(sources, end if from_offset else 0)
-    snapshot = next((one for one in usable if one.end_offset >= from_offset), None)
+    from_offset, snapshot = _beginning(sources)
     if snapshot is not None:
-        from_offset = snapshot.end_offset
         windows, time_ms = snapshot_batches(sources, snapshot), snapshot.timestamp_ms or 0
         yield from replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=time_ms)
     for window in log_windows(sources, from_offset, to_offset):
         yield from replay.replay(window.records, window.to_offset)
     yield from replay.finish(at_end=True)
+
+
+def branch_holes(sources: Sources, to_offset: int) -> list[tuple[int, int]]:
+    """The offsets below `to_offset` that `replay_branch` passes and nobody holds, as [from, to)."""
+    return sources.survey.holes_to(sources.branch, _beginning(sources)[0], to_offset)
+
+
+def _beginning(sources: Sources) -> tuple[int, SurveyedSnapshot | None]:
+    """Where a whole branch's replay begins: the log's start, or the end of the snapshot that it goes on from."""
+    epochs = sources.survey.epochs_to(sources.branch)
+    from_offset, end = (epochs[0].from_offset, epochs[-1].to_offset) if epochs else (0, 0)
+    usable = usable_snapshots(sources, end if from_offset else 0)
+    snapshot = next((one for one in usable if one.end_offset >= from_offset), None)
+    return (from_offset, None) if snapshot is None else (snapshot.end_offset, snapshot)
 
 
 def usable_snapshots(sources: Sources, to_offset: int, time_ms: int | None = None) -> list[SurveyedSnapshot]:

@@ -126,6 +126,21 @@ class Survey:
                     joined.append(replace(one, to_offset=to_offset))
         return joined
 
+    def holes_to(self, branch: int | None, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
+        """The offsets in [from_offset, to_offset) that no batch on the way to a branch's end holds, as [from, to).
+
+        Their batches were refused, or are in nobody's log: what a replay tells behind them may be wrong.
+        """
+        steps = [self.branches[number] for number in self.path(branch)]
+        ends = [from_offset, *(step.to_offset for step in steps)]
+        holes = [
+            hole
+            for step, before in zip(steps, ends, strict=False)
+            for hole in ((before, step.from_offset), *step.holes)
+        ]
+        clipped = ((max(start, from_offset), min(end, to_offset)) for start, end in holes)
+        return [(start, end) for start, end in clipped if start < end]
+
     def controls_to(self, branch: int | None) -> list[ControlRecord]:
         """The control records on the way to a branch's end, in log order."""
         on_path = set(self.path(branch))

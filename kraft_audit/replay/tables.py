@@ -236,7 +236,7 @@ REPLAYS: Final = Table(
             "is_complete",
             pa.bool_(),
             "false where the log begins after offset 0 and no snapshot leads there, and where a record from "
-            "from_offset on could not be decoded",
+            "from_offset on is missing or could not be decoded",
         ),
         may("gap_from_offset", pa.int64(), "history gap: nobody holds the log from here any more"),
         may("gap_to_offset", pa.int64(), "end of the history gap: state goes on with a snapshot"),

@@ -74,6 +74,7 @@ class HistoryCollector:
         self._is_complete = True
         self._states_from = 0
         self._undecoded = Undecoded()
+        self._holes: tuple[tuple[int, int], ...] = ()
         self._is_read = False
         self._is_replayed = False
 
@@ -137,6 +138,7 @@ class HistoryCollector:
 
     def begins(self, start: Start, windows: Sequence[RecordColumns], shape: Survey) -> None:
         self._is_complete, self._states_from = start.is_complete, start.from_offset
+        self._holes = tuple(start.holes(shape, start.from_offset, start.end_offset))
         self._is_replayed = bool(start.path) or start.snapshot is not None
         if start.snapshot is not None and self._comparison is not None:
             self._comparison.start(windows, start.snapshot)
@@ -171,6 +173,7 @@ class HistoryCollector:
             self._is_read,
             self._is_replayed,
             self._parts,
+            self._holes,
         )
 
     def _snapshot(self, source: str) -> Iterator[RecordColumns]:

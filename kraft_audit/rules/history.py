@@ -79,7 +79,8 @@ class ClusterHistory:
     `is_complete` is False where the log begins after offset 0 without a snapshot, so that subjects may be unknown for
     no fault of the log; `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: what
     captures of before a gap held is not judged. `undecoded_from` is the first offset at which a record could not be
-    decoded, so that what it said is not known behind it. `is_read` is False where no batch of the log and no snapshot
+    decoded, so that what it said is not known behind it; `holes` are the offsets [from, to) that the replay passed and
+    nobody holds. `is_read` is False where no batch of the log and no snapshot
     behind offset 0 could be read, `is_replayed` where there was no canonical log or snapshot to replay: then that a
     rule found nothing says nothing. `defaults` are the static broker configs that the log cannot know. `parts` holds
     `partition_changes` where that table is too large to be one of `tables`; `histories_by_part` then gives it.
@@ -97,6 +98,7 @@ class ClusterHistory:
     is_read: bool = True
     is_replayed: bool = True
     parts: PartitionParts | None = None
+    holes: tuple[tuple[int, int], ...] = ()
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def has(self, name: str) -> bool:

@@ -1,0 +1,112 @@
+"""Records that nobody holds may have said anything: what is replayed past them, and only that, is incomplete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.replay.silver import SILVER_TABLES
+from kraft_audit.replay.state import branch_holes, missing_text, state_at
+from tests.kraft_audit.analyze.conftest import Log, write_node
+from tests.kraft_audit.replay.test_silver_starts import snapshot, told
+from tests.kraft_audit.replay.test_state import sources_of
+
+TOPIC_COUNT = 11
+HOLE = (5, 7)
+"""Of a log whose topics 1 to 11 are at their offsets, these are lost in one of several ways."""
+
+
+def whole_log() -> list[bytes]:
+    log = Log()
+    log.lead(1, epoch=1)
+    for number in range(1, TOPIC_COUNT + 1):
+        log.topic(f"topic-{number}")
+    return log.batches
+
+
+def flipped(batch: bytes) -> bytes:
+    return batch[:-1] + bytes([batch[-1] ^ 1])
+
+
+def segments_of(way: str, hole: tuple[int, int] = HOLE) -> dict[int, bytes]:
+    start, end = hole
+    batches = whole_log()
+    before, lost, behind = b"".join(batches[:start]), batches[start:end], b"".join(batches[end:])
+    return {
+        "batches": {0: before + behind},
+        "a segment": {0: before, end: behind},
+        "refused": {0: before + b"".join(map(flipped, lost)) + behind},
+        "refused, the last of a segment": {0: before + b"".join(map(flipped, lost)), end: behind},
+    }[way]
+
+
+WAYS = ("batches", "a segment", "refused", "refused, the last of a segment")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_state_behind_a_hole_is_incomplete(tmp_path: Path, way: str) -> None:
+    write_node(tmp_path, 1, segments_of(way))
+    sources = sources_of(tmp_path)
+    before, within, last, behind, end = (state_at(sources, offset=offset) for offset in (4, 5, 6, 7, 10**6))
+    assert (before.is_complete, before.holes) == (True, ())
+    assert (within.is_complete, within.holes) == (False, ((5, 6),))
+    assert [(one.is_complete, one.holes) for one in (last, behind, end)] == [(False, (HOLE,))] * 3
+    assert branch_holes(sources, TOPIC_COUNT + 1) == [HOLE]
+    assert branch_holes(sources, HOLE[0]) == []
+    began_ms = Log().timestamp_ms + 1  # each batch a millisecond later than the one before
+    at_times = [state_at(sources, time_ms=began_ms + offset) for offset in (3, 7)]
+    assert [(one.offset, one.is_complete) for one in at_times] == [(3, True), (7, False)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("observed", [False, True])
+def test_the_replay_says_so(tmp_path: Path, way: str, observed: bool) -> None:
+    write_node(tmp_path / "holed", 1, segments_of(way))
+    write_node(tmp_path / "whole", 1, {0: b"".join(whole_log())})
+    is_complete = [
+        row["is_complete"]
+        for folder in ("holed", "whole")
+        for row in told(tmp_path / folder, SILVER_TABLES, observed=observed)["replays"]
+    ]
+    assert is_complete == [False, True]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("filling", ["a whole log", "another hole"])
+def test_another_copy_fills_the_hole(tmp_path: Path, way: str, filling: str) -> None:
+    write_node(tmp_path, 1, segments_of(way))
+    write_node(tmp_path, 2, {0: b"".join(whole_log())} if filling == "a whole log" else segments_of(way, (8, 9)))
+    state = state_at(sources_of(tmp_path))
+    assert (state.is_complete, state.holes) == (True, ())
+    assert len(state.rows("topic_changes")) == TOPIC_COUNT
+    assert [row["is_complete"] for row in told(tmp_path)["replays"]] == [True]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hole_in_every_copy_is_one(tmp_path: Path, way: str) -> None:
+    for number in (1, 2, 3):
+        write_node(tmp_path, number, segments_of(way, (5, 4 + 2 * number)))
+    assert state_at(sources_of(tmp_path)).holes == ((5, 6),)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_snapshot_behind_a_hole_makes_the_state_complete(tmp_path: Path, way: str) -> None:
+    write_node(tmp_path, 1, segments_of(way), files=snapshot(9))
+    sources = sources_of(tmp_path)
+    below, behind = state_at(sources, offset=7), state_at(sources, offset=10)
+    assert (below.is_complete, behind.is_complete) == (False, True)
+    assert len(behind.rows("topic_changes")) == 10
+
+
+def test_a_log_that_begins_behind_its_snapshot(tmp_path: Path) -> None:
+    write_node(tmp_path, 1, {5: b"".join(whole_log()[5:])}, files=snapshot(3))
+    sources = sources_of(tmp_path)
+    assert state_at(sources, offset=2).is_complete
+    assert [state_at(sources, offset=offset).holes for offset in (3, 8)] == [((3, 4),), ((3, 5),)]
+
+
+def test_what_is_missing_in_words() -> None:
+    assert missing_text([(4, 5)]) == "1 record from offset 4 on is missing: what follows may be wrong"
+    told = "3 records are missing in 2 places, the first at offset 4: what follows may be wrong"
+    assert missing_text([(4, 5), (7, 9)]) == told
