@@ -30,7 +30,7 @@ SETS_SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class RuleGroup:
-    """Findings of one rule, severity and state, the oldest first; `count` may exceed those listed.
+    """Findings of one rule, severity, state and reason (`why`), the oldest first; `count` may exceed those listed.
 
     `advice` is what to do, what most of all of them need first; `advised_otherwise` counts whom none of it is for.
     """
@@ -156,12 +156,12 @@ def cluster_view(given: ClusterInput) -> ClusterView:
 
 
 def _groups(findings: Sequence[Row]) -> tuple[RuleGroup, ...]:
-    grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    grouped: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for finding in findings:
-        grouped[finding["severity"], finding["rule"]].append(finding)
+        grouped[finding["severity"], finding["rule"], finding["why"]].append(finding)
     return tuple(
         _group(severity, rule, group)
-        for (severity, rule), group in sorted(grouped.items(), key=lambda item: (-RANK[item[0][0]], item[0][1]))
+        for (severity, rule, _), group in sorted(grouped.items(), key=lambda item: (-RANK[item[0][0]], item[0][1]))
     )
 
 

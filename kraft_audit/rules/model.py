@@ -124,8 +124,9 @@ class DeferredEvidence(Sequence[Evidence]):
 class Case(NamedTuple):
     """What a rule function yields: one subject, one episode [from, to); to is None while it lasts.
 
-    A case with `undecided` set is no finding: it says what could not be judged and why. A tuple, as Python makes these
-    five times as fast as frozen dataclasses, and there may be fifty thousand; so is Finding.
+    A case with `undecided` set is no finding: it says what could not be judged and why. `severity`, `why` and
+    `what_to_do` are set where those of the rule do not fit. A tuple, as Python makes these five times as fast as frozen
+    dataclasses, and there may be fifty thousand; so is Finding.
     """
 
     subject: str
@@ -140,6 +141,7 @@ class Case(NamedTuple):
     what_to_do: str | None = None
     undecided: str | None = None
     is_over: bool = False
+    why: str | None = None
 
 
 def undecided(subject: str, reason: str, **where: int | None) -> Case:
@@ -254,7 +256,7 @@ def finding_of(rule: Rule, cluster_id: str, case: Case) -> Finding:
         case.epoch,
         case.is_over or case.to_offset is not None,
         case.evidence,
-        rule.text.why,
+        case.why or rule.text.why,
         case.what_to_do or rule.text.what_to_do,
     )
 

@@ -86,7 +86,8 @@ def check_lines(
     yield Line("")
     shown = [f for f in ordered if f.status is Status.RAISED and f.waiver is None]
     for _, group in groupby(shown, key=lambda finding: (finding.severity, finding.rule)):
-        yield from _group_lines(list(group), history, in_full)
+        for alike in _by_why(group):
+            yield from _group_lines(alike, history, in_full)
     yield from _undecided_lines([f for f in ordered if f.status is Status.UNDECIDED], in_full)
     if show_all:
         for finding in ordered:
@@ -123,6 +124,14 @@ def _span(history: ClusterHistory) -> str:
     if not len(times) or history.end_ms is None:
         return ""
     return f"{when(int(times.min()))} to {when(history.end_ms, int(times.min()))} UTC"
+
+
+def _by_why(findings: Iterable[Finding]) -> Iterable[list[Finding]]:
+    """Findings of one rule, those apart that matter for another reason than others."""
+    found: dict[str, list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(finding.why, []).append(finding)
+    return found.values()
 
 
 def _group_lines(group: Sequence[Finding], history: ClusterHistory, in_full: bool) -> Iterator[Line]:

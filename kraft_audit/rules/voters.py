@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from kraft_audit.rules.canonical import log_batches, newest_watermark
 from kraft_audit.rules.captured import (
@@ -92,6 +92,11 @@ def _holds_epoch(history: ClusterHistory, capture: dict[str, Any], offset: int, 
     return bool((mask & batches.held_by(capture)).any())
 
 
+_NO_FAULT: Final = "With one or two voters any single fault stops the quorum or loses it."
+_EVEN_COUNT: Final = "An even count survives no more faults than one voter less."
+_MAKE_IT_ODD: Final = "Add a controller, which survives one more fault, or remove one, which survives as many."
+
+
 @rule("KV007", "fragile-voter-count", Severity.HIGH, Scope.VOTERS, needs=("voter_sets",))
 def kv007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     rows = canonical_sets(history)
@@ -116,6 +121,8 @@ def kv007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         from_ms=rows[first]["timestamp_ms"],
         severity=Severity.HIGH if count <= 2 else Severity.MEDIUM,
         evidence=(_set_evidence(rows[-1]),),
+        why=_NO_FAULT if count <= 2 else _EVEN_COUNT,
+        what_to_do=None if count <= 2 else _MAKE_IT_ODD,
     )
 
 

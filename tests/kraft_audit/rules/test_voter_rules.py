@@ -247,6 +247,18 @@ def test_kv007_severity(build: HistoryBuilder, ids: tuple[int, ...], severity: S
     assert [finding.severity for finding in build.raised("KV007")] == [severity]
 
 
+def test_kv007_gives_the_reason_of_the_count_that_there_is(build: HistoryBuilder) -> None:
+    build.voters(1, 2)
+    (of_two,) = build.raised("KV007")
+    build.voters(1, 2, 3, at=5).voters(1, 2, 3, 4, at=9)
+    (of_four,) = build.raised("KV007")
+    assert [("one or two voters" in one.why, "even count" in one.why.lower()) for one in (of_two, of_four)] == [
+        (True, False),
+        (False, True),
+    ]
+    assert ["until there are" in one.what_to_do for one in (of_two, of_four)] == [True, False]
+
+
 def test_kv008_ends_when_the_voter_is_replaced(build: HistoryBuilder) -> None:
     build.voters(1, 2, 3).capture(1, 40, directory_id=directory(1, 1))
     build.voters(2, 3, at=50).capture(1, 60, when=60_000, directory_id=directory(1, 1))
