@@ -14,15 +14,17 @@ from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind
 
 _CUT: Final = "cuts the log here at the next start, with a WARN line only, and deletes the segments after it"
-_STOPS_AT_REPLAY: Final = (
+STOPS_AT_REPLAY: Final = (
     "keeps the batch, as its CRC is right, and stops with a fatal fault when a node replays the record"
 )
+READS_AS_VERSION_2: Final = "reads the batch as version 2: the CRC does not cover this byte"
 _NOT_NOTICED: Final = "does not notice: batches are not compared with their neighbours"
 _REBUILDS: Final = "ignores it and builds it anew from the segment at every start"
 _DELETES: Final = "deletes it at the next start"
 _REFUSES_TO_START: Final = "refuses to start"
 _LOADS_SILENTLY: Final = "loads the snapshot as far as it goes and does not say that its end is missing"
 _REFUSES_SNAPSHOT: Final = "fails to load the snapshot, and the node with it"
+DECOMPRESSES_ALL: Final = "decompresses it however large it grows: the limit is this tool's"
 _NOT_KAFKAS_RULE: Final = "has no such rule: it is a limit of this tool"
 _NOT_KAFKAS_FILE: Final = "does not read such files: it is the copy that is damaged"
 
@@ -48,9 +50,9 @@ _SNAPSHOT_KINDS: Final = (FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT)
 
 _BY_REASON: Final[dict[Reason, str]] = {
     **dict.fromkeys(_BATCH_IS_BROKEN, _CUT),
-    **dict.fromkeys(_BODY_IS_BROKEN, _STOPS_AT_REPLAY),
+    **dict.fromkeys(_BODY_IS_BROKEN, STOPS_AT_REPLAY),
     **dict.fromkeys(_NEIGHBOURS_DISAGREE, _NOT_NOTICED),
-    Reason.DECOMP_LIMIT: "decompresses it however large it grows: the limit is this tool's",
+    Reason.DECOMP_LIMIT: DECOMPRESSES_ALL,
     Reason.SNAPSHOT_INCOMPLETE: _LOADS_SILENTLY,
     Reason.SNAPSHOT_MISSING: "refuses to start: a log that does not begin at 0 needs a snapshot at or above its start",
     Reason.SNAPSHOT_UNFINISHED: _DELETES,

@@ -19,6 +19,14 @@ from kraft_codec.kernels.codes import REASONS
 Rows = npt.NDArray[np.int64]
 
 
+_REPEATS: Final = "where the log already reaches"
+
+
+def is_repeated(reason: str, detail: str) -> bool:
+    """Whether a damage is a batch of offsets that the log holds already: nothing is missing for it."""
+    return reason == Reason.OVERLAP and _REPEATS in detail
+
+
 @dataclass(slots=True)
 class LogState:
     """Where a log stands: `next_offset` is None where nothing is known, `epoch` that of the last batch that was kept.
@@ -188,7 +196,7 @@ class _Judge:
         if last is not None and last.reason is Reason.OVERLAP and last.is_refused and last.row + last.row_count == row:
             self.findings[-1] = Finding(last.row, last.row_count + 1, last.reason, last.detail, True)
             return
-        detail = f"base offset {base} where the log already reaches {expected}"
+        detail = f"base offset {base} {_REPEATS} {expected}"
         self.findings.append(Finding(row, 1, Reason.OVERLAP, detail, True))
 
 

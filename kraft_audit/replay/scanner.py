@@ -16,6 +16,7 @@ from kraft_codec.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHead
 from kraft_codec.columns import BatchIndex, Stop, index_batches
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.random_access import Buffer, FileChange, RandomAccess, Storage
+from kraft_codec.verdicts import READS_AS_VERSION_2
 
 CHUNK_BYTES_MAX: Final = 4 << 20
 CHUNK_BYTES_MIN: Final = 256 << 10
@@ -190,7 +191,7 @@ class Scanner:
             length_bytes=length,
             base_offset=int(index.base_offset[first]),
             value_hash=self.settings.value_hash(hashed) if finding.is_refused else None,
-            verdict=_READ_AS_VERSION_2 if is_read_by_kafka else None,
+            verdict=READS_AS_VERSION_2 if is_read_by_kafka else None,
         )
 
     def _behind(self, file: RandomAccess, tally: FileTally, stop: Stop) -> int | None:
@@ -241,7 +242,6 @@ def headers_of(index: BatchIndex) -> Headers:
     )
 
 
-_READ_AS_VERSION_2: Final = "reads the batch as version 2: the CRC does not cover this byte"
 _STOPS: Final = {
     Reason.TORN_TAIL: "a batch is cut off",
     Reason.ZERO_TAIL: "zeros where a batch should start",

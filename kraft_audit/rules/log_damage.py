@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from kraft_audit.replay.continuity import is_repeated
 from kraft_audit.replay.damage import leaves_unread
 from kraft_audit.rules.canonical import LogBatches, canonical_log, log_batches, newest_watermark
 from kraft_audit.rules.captured import Row, capture_evidence, captures_in_order, replica_name
@@ -15,6 +16,7 @@ from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Case, Evidence, Scope, Severity, Thresholds
 from kraft_audit.rules.registry import rule
 from kraft_codec.errors import Reason
+from kraft_codec.verdicts import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY
 
 GAPS: Final = {Reason.GAP, Reason.OVERLAP, Reason.SNAPSHOT_MISSING}
 TAILS: Final = {Reason.TORN_TAIL, Reason.ZERO_TAIL}
@@ -35,6 +37,30 @@ CORRUPT: Final = {
     Reason.DECOMP_LIMIT,
 }
 
+_REPEATED: Final[dict[str, Any]] = {
+    "why": "Nothing is missing: offsets that the log holds already come again, which Kafka does not notice. It never "
+    "writes them so: something else put this file together, and what stands there twice may be applied twice.",
+    "what_to_do": "Compare this file with another replica's (`dump`). If the others do not have it so, replace this "
+    "disk and let the node fetch anew.",
+}
+_READ_BY_KAFKA: Final[dict[str, Any]] = {
+    "severity": Severity.HIGH,
+    "why": "Kafka does not cut the log here, and reads a batch that this tool does not: what it says is missing here.",
+    "what_to_do": "Keep a copy of the log dir. Compare the batch with another replica's (`dump`): if theirs is another "
+    "one, a byte changed on this disk.",
+}
+_STOPS: Final[dict[str, Any]] = {
+    "why": "Kafka keeps the batch, as its CRC is right, and a node that replays the record stops with a fatal fault.",
+    "what_to_do": "Copy the log dir before the node starts. If other replicas hold another batch at that offset "
+    "(`diverge`), replace this disk; if all hold the same, it was written so, and each of them stops at it.",
+}
+_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
+    f"Kafka {READS_AS_VERSION_2}": _READ_BY_KAFKA,
+    f"Kafka {DECOMPRESSES_ALL}": _READ_BY_KAFKA,
+    f"Kafka {STOPS_AT_REPLAY}": _STOPS,
+}
+"""What is said of a batch at which Kafka does not cut the log, by the verdict on it."""
+
 
 def place(row: Row) -> str:
     """Which file of which replica, as people name it."""
@@ -45,7 +71,7 @@ def place(row: Row) -> str:
 def damage_case(row: Row, summary: str, **more: Any) -> Case:
     """A case about one row of `decode_errors`."""
     fact = Evidence(
-        f"{row['reason']}: {row['detail']}; Kafka: {row['kafka_verdict']}",
+        f"{row['reason']}: {row['detail']}; {row['kafka_verdict']}",
         offset=row["base_offset"],
         node_id=row["node_id"],
         path=row["path"] or row["root"],
@@ -75,7 +101,8 @@ def kq004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @rule("KQ007", "offset-gap", Severity.CRITICAL, Scope.LOG, needs=("batches", "decode_errors"))
 def kq007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in _rows(history, GAPS):
-        yield damage_case(row, row["detail"])
+        text = _REPEATED if is_repeated(row["reason"], row["detail"]) else {}
+        yield damage_case(row, row["detail"], **text)
 
 
 @rule("KQ008", "corrupt-batch", Severity.CRITICAL, Scope.LOG, needs=("captures", "batches", "decode_errors"))
@@ -89,16 +116,18 @@ def kq008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if is_snapshot_file(row):
             continue
         capture = captures.get((row["root"], row["path"]))
+        otherwise = _OTHERWISE.get(row["kafka_verdict"])
         lost = ""
         if (
-            capture is not None
+            otherwise is None
+            and capture is not None
             and capture["reachable_end_offset"] is not None
             and capture["log_end_offset"] is not None
         ):
             count = capture["log_end_offset"] - capture["reachable_end_offset"]
             if count > 0:
                 lost = f"; Kafka would cut the log at {capture['reachable_end_offset']}, {count} records are behind it"
-        yield damage_case(row, f"{row['reason']} in {row['length_bytes']} bytes{lost}")
+        yield damage_case(row, f"{row['reason']} in {row['length_bytes']} bytes{lost}", **(otherwise or {}))
 
 
 @rule("KQ009", "torn-tail", Severity.LOW, Scope.LOG, needs=("decode_errors",))
