@@ -46,13 +46,16 @@ class Undecoded:
 
 def missing_text(holes: Sequence[tuple[int, int]]) -> str:
     """What is missing in the holes [from, to) of a log, of which there is at least one, and what that means."""
+    return f"{missing_records(holes)}: what follows may be wrong"
+
+
+def missing_records(holes: Sequence[tuple[int, int]]) -> str:
+    """What is missing in the holes [from, to) of a log, of which there is at least one."""
     count = sum(end - start for start, end in holes)
     records, are = ("record", "is") if count == 1 else ("records", "are")
     if len(holes) == 1:
-        where = f"{count} {records} from offset {holes[0][0]} on {are} missing"
-    else:
-        where = f"{count} {records} are missing in {len(holes)} places, the first at offset {holes[0][0]}"
-    return f"{where}: what follows may be wrong"
+        return f"{count} {records} from offset {holes[0][0]} on {are} missing"
+    return f"{count} {records} are missing in {len(holes)} places, the first at offset {holes[0][0]}"
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from kraft_audit.replay.state import missing_records
 from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_audit.rules.parts import PartitionParts
 from kraft_codec.contract import Table
@@ -135,6 +137,21 @@ class ClusterHistory:
             self._known[key] = make()
         value: _Value = self._known[key]
         return value
+
+    @property
+    def unknown_from(self) -> int | None:
+        """The first offset of which it is not known what was said there: a replayed state behind it may be wrong."""
+        hole = self.holes[0][0] if self.holes else None
+        return min((one for one in (hole, self.undecoded_from) if one is not None), default=None)
+
+    def unknown_before(self, offset: int) -> str | None:
+        """Why the state as after the record at `offset` may be wrong; None where nothing before it is unknown."""
+        if self.unknown_from is None or offset < self.unknown_from:
+            return None
+        if self.unknown_from == self.undecoded_from:
+            return f"the record at offset {self.undecoded_from} could not be decoded"
+        count = bisect_right(self.holes, offset, key=lambda hole: hole[0])
+        return self.known(f"first {count} holes", lambda: missing_records(self.holes[:count]))
 
     @property
     def end_ms(self) -> int | None:

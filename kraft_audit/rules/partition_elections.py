@@ -103,6 +103,11 @@ def kp017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         known = broker_states(history).get(leader)
         state = None if known is None else known.at(offset)
         if state is not None and (state["fenced"] or not state["exists"]):
+            if (unknown := history.unknown_before(offset)) is not None:
+                yield undecided(
+                    states.name(row), f"{status_text(history, leader, offset)}: {unknown}", from_offset=offset
+                )
+                continue
             summary = f"the last known leader was elected, and is {status_text(history, leader, offset)}"
             fact = Evidence(status_text(history, leader, offset), offset=state["from_offset"])
             end = row + 1 if row < states.newest_row(row) else None

@@ -167,9 +167,8 @@ def kp013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if not history.is_complete:
             reason = f"{each.problem}: the log begins after offset 0 without a snapshot"
             yield undecided(subject, reason, from_offset=each.offset)
-        elif history.undecoded_from is not None and history.undecoded_from <= each.offset:
-            reason = f"{each.problem}: the record at offset {history.undecoded_from} could not be decoded"
-            yield undecided(subject, reason, from_offset=each.offset)
+        elif (unknown := history.unknown_before(each.offset)) is not None:
+            yield undecided(subject, f"{each.problem}: {unknown}", from_offset=each.offset)
         else:
             evidence = (Evidence(each.problem, offset=each.offset),)
             yield Case(subject, each.problem.replace("_", " "), from_offset=each.offset, evidence=evidence)

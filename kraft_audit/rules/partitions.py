@@ -9,8 +9,8 @@ import numpy as np
 from kraft_audit.rules.broker_states import broker_states, is_active, racks, status_text
 from kraft_audit.rules.exposure import alone, offline, under_min_isr
 from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.model import Case, DeferredEvidence, Evidence, Scope, Severity, Thresholds
-from kraft_audit.rules.node_lists import Mask, differs, exceeds, rows_with, shares
+from kraft_audit.rules.model import Case, DeferredEvidence, Evidence, Scope, Severity, Thresholds, undecided
+from kraft_audit.rules.node_lists import Mask, Rows, differs, exceeds, shares
 from kraft_audit.rules.operations import operation_ends
 from kraft_audit.rules.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.recovery import any_of, unclean_election_enabled
@@ -103,6 +103,28 @@ def _cases(
 ) -> Iterator[Case]:
     episodes = states.episodes(condition)
     yield from partition_cases(states, episodes, map(describe, episodes))
+
+
+def _cases_where_known(
+    history: ClusterHistory,
+    states: PartitionStates,
+    condition: Mask,
+    judged_at: Rows,
+    describe: Callable[[Episode], tuple[str, str | None]],
+) -> Iterator[Case]:
+    """Cases of a condition that compares replayed states, that of each row as after the record at `judged_at`.
+
+    Undecided is what was judged behind records that are missing.
+    """
+    known: list[Episode] = []
+    for episode in states.episodes(condition):
+        reason = history.unknown_before(int(judged_at[episode.start]))
+        if reason is None:
+            known.append(episode)
+            continue
+        case = undecided(states.name(episode.start), reason, from_offset=int(states.from_offset[episode.start]))
+        yield case._replace(summary=f"{describe(episode)[0]}: {reason}")
+    yield from partition_cases(states, known, map(describe, known))
 
 
 @rule(
@@ -244,7 +266,8 @@ def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ]
         return f"{'; '.join(found)}: {states.describe(row)}", None
 
-    yield from _cases(states, overlap | outside | kept | other, describe)
+    broken = overlap | outside | kept | other
+    yield from _cases_where_known(history, states, broken, states.from_offset, describe)
 
 
 @rule("KP009", "one-rack", Severity.HIGH, Scope.PARTITION, needs=("partition_changes", "broker_changes"))
@@ -307,7 +330,8 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     until, row_of_told = states.next_offset, states.row_of_told()
     sole = (isr.lengths == 1) & (states.told.leader == -1)
     usable = states.in_order(states.told.exists & ~sole)
-    broken = np.zeros(len(states), bool)
+    never = np.iinfo(np.int64).max
+    judged_at = np.full(len(states), never)
     for broker, (began, ended) in away.items():
         rows = row_of_told[isr.row_of_value[isr.values == broker]]
         rows = rows[usable[rows]]
@@ -316,8 +340,9 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         rows, span = rows[span < len(began)], span[span < len(began)]
         first = np.maximum(began[span], states.from_offset[rows])
         last = np.minimum(ended[span], until[rows])
-        lasts = (first < until[rows]) & (last >= operation_ends(history, first))
-        broken |= rows_with(len(states), rows[lasts])
+        ends = operation_ends(history, first)
+        lasts = (first < until[rows]) & (last >= ends)
+        np.minimum.at(judged_at, rows[lasts], ends[lasts] - 1)
 
     def describe(episode: Episode) -> tuple[str, str | None]:
         row = episode.start
@@ -330,4 +355,4 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ]
         return f"{states.describe(row)}: {', '.join(dead) or 'a member was fenced meanwhile'}", None
 
-    yield from _cases(states, broken, describe)
+    yield from _cases_where_known(history, states, judged_at < never, judged_at, describe)

@@ -25,7 +25,14 @@ def kq011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if row["reason"] in SNAPSHOT_DAMAGE and (is_snapshot_file(row) or row["reason"] == Reason.SNAPSHOT_INCOMPLETE):
             yield damage_case(row, f"{row['reason']}: {row['detail']}")
     for check in history.snapshot_checks or ():
-        if check.differences:
+        unknown = history.unknown_before(check.end_offset - 1)
+        if check.differences and unknown is not None:
+            yield undecided(
+                f"snapshot {check.end_offset}-{check.epoch}",
+                f"its state is not the replayed one, of which {unknown}",
+                from_offset=check.end_offset,
+            )
+        elif check.differences:
             yield Case(
                 f"snapshot {check.end_offset}-{check.epoch}",
                 f"its state is not the replayed state at offset {check.end_offset}: {check.differences[0]}",

@@ -44,6 +44,8 @@ class HistoryBuilder:
         self.contradictions: tuple[Contradiction, ...] = ()
         self.snapshot_checks: tuple[SnapshotCheck, ...] = ()
         self.is_complete = True
+        self.undecoded_from: int | None = None
+        self.holes: tuple[tuple[int, int], ...] = ()
         self.missing: set[str] = set()
         self._partitions: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -61,6 +63,8 @@ class HistoryBuilder:
             self.contradictions,
             self.snapshot_checks,
             self.is_complete,
+            undecoded_from=self.undecoded_from,
+            holes=self.holes,
         )
 
     def _table(self, name: str) -> pa.Table:

@@ -1,0 +1,116 @@
+"""Behind records that nobody holds a replayed state may be wrong: rules that compare states do not decide there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.rules.history import SnapshotCheck
+from kraft_audit.rules.model import Finding, Status
+from kraft_audit.rules.registry import check
+from kraft_codec.batch import Batch, read_batches
+from tests.kraft_audit.rules.conftest import HistoryBuilder
+from tests.kraft_audit.rules.test_captures import history_of
+
+COMPARING = ("KP006", "KP013", "KP016", "KP017", "KQ011")
+Story = Callable[[HistoryBuilder], object]
+
+
+def _broken_elr(b: HistoryBuilder) -> None:
+    b.three_nodes().brokers(11, 12, 13).partition("t-0", 20, isr=[11], elr=[12], expected_elr=[12, 13])
+
+
+def _fenced_member(b: HistoryBuilder) -> None:
+    b.three_nodes(end=60).brokers(11, 12, 13).partition("t-0", 5).broker(12, at=20, fenced=True)
+
+
+def _fenced_leader(b: HistoryBuilder) -> None:
+    b.three_nodes().brokers(11, 12, 13).broker(11, at=6, fenced=True)
+    b.partition("t-0", 20, isr=[11], election="last_known")
+
+
+def _strange_broker(b: HistoryBuilder) -> None:
+    b.three_nodes().brokers(11, 12).partition("t-0", 20)
+
+
+def _other_snapshot(b: HistoryBuilder) -> None:
+    b.three_nodes()
+    b.snapshot_checks = (SnapshotCheck(21, 1, ("broker 11: fenced",)),)
+
+
+STORIES: dict[str, Story] = {
+    "KP006": _broken_elr,
+    "KP013": _strange_broker,
+    "KP016": _fenced_member,
+    "KP017": _fenced_leader,
+    "KQ011": _other_snapshot,
+}
+
+
+@pytest.mark.parametrize("rule", COMPARING)
+def test_what_compares_states_is_undecided_behind_a_hole(build: HistoryBuilder, rule: str) -> None:
+    """Each story is told by the record at offset 20 or, of a member, by the end of its operation, at 30."""
+    STORIES[rule](build)
+    for holes in ((), ((40, 44),)):
+        build.holes = holes
+        assert [finding.status for finding in build.findings(rule)] == [Status.RAISED]
+    build.holes = ((8, 12), (40, 44))
+    (finding,) = build.findings(rule)
+    assert finding.status is Status.UNDECIDED
+    assert "4 records from offset 8 on are missing" in str(finding.reason)
+
+
+@pytest.mark.parametrize("rule", COMPARING)
+def test_so_it_is_behind_a_record_that_could_not_be_decoded(build: HistoryBuilder, rule: str) -> None:
+    STORIES[rule](build)
+    build.undecoded_from = 40
+    assert [finding.status for finding in build.findings(rule)] == [Status.RAISED]
+    build.undecoded_from = 8
+    (finding,) = build.findings(rule)
+    assert finding.status is Status.UNDECIDED
+    assert "the record at offset 8 could not be decoded" in str(finding.reason)
+
+
+def test_a_state_that_reaches_into_a_hole(build: HistoryBuilder) -> None:
+    """The member was fenced within an operation whose end, where the ISR may have been changed, is missing."""
+    _fenced_member(build)
+    build.holes = ((25, 30),)
+    assert [finding.status for finding in build.findings("KP016")] == [Status.UNDECIDED]
+    build.holes = ((30, 35),)
+    assert [finding.status for finding in build.findings("KP016")] == [Status.RAISED]
+
+
+def test_what_a_record_says_itself_is_raised_all_the_same(build: HistoryBuilder) -> None:
+    build.three_nodes().brokers(11, 12, 13).partition("t-0", 20, isr=[11], elr=[])
+    build.holes = ((8, 12),)
+    assert [finding.subject for rule in ("KP001", "KP005") for finding in build.raised(rule)] == ["t-0", "t-0"]
+
+
+def _identity(finding: Finding) -> tuple[str, str, int | None]:
+    return finding.rule, finding.subject, finding.from_offset
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(12))
+def test_a_batch_left_out_of_a_real_log_raises_nothing_new(samples: Path, tmp_path: Path, share: int) -> None:
+    """The whole log is the witness: of what it does not raise nothing is raised, of what was before the hole all is."""
+    capture = sorted(path for path in (samples / "elr").iterdir() if path.name[:2].isdigit())[-1]
+    whole = shutil.copytree(capture / "node-1", tmp_path / "whole")
+    for snapshot in whole.rglob("*-*.checkpoint"):
+        snapshot.unlink()
+    expected = {_identity(one): one for one in check(history_of(whole, None), only=COMPARING) if one.subject}
+    log = whole / "__cluster_metadata-0" / f"{0:020}.log"
+    content = log.read_bytes()
+    headers = [one.header for one in read_batches(content) if isinstance(one, Batch)]
+    left_out = headers[len(headers) * (share + 1) // 14]
+    start = left_out.position
+    log.write_bytes(content[:start] + content[start + left_out.size_bytes :])
+    history = history_of(whole, None)
+    assert history.holes == ((left_out.base_offset, left_out.last_offset + 1),)
+    found = {_identity(one): one.status for one in check(history, only=COMPARING) if one.subject}
+    raised = {identity for identity, status in found.items() if status is Status.RAISED}
+    before = {identity for identity in expected if (identity[2] or 0) < left_out.base_offset and identity[0] != "KP016"}
+    assert before <= raised <= expected.keys()
