@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.cluster_name import shown_cluster_id
+from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError, complain, remark
 from kraft_audit.commands.reading import Input, redactor
 from kraft_codec.errors import ChoiceError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kraft_audit.replay.plan import ClusterPlan
     from kraft_audit.replay.rounds import RoundInterval
     from kraft_audit.replay.state import ClusterState, Sources
@@ -68,8 +71,44 @@ def place(option: str, text: str | None) -> Place:
     return Place(time_ms=int(moment.timestamp() * 1000))
 
 
+class NoLogError(InputError):
+    """A cluster without a canonical log: there is no moment of it."""
+
+
+class Moments:
+    """The clusters below PATH that can be told, each at the newest capture or the one of that name.
+
+    One without a canonical log does not stop the others: when these have been told, it is named in a line on stderr,
+    and `exit_code` says so. Raises InputError where none can be told.
+    """
+
+    def __init__(self, found: Input, key: bytes, capture: str | None, tables: frozenset[str]) -> None:
+        self._found = found
+        self._key = key
+        self._capture = capture
+        self._tables = tables
+        self.exit_code = 0
+
+    def __iter__(self) -> Iterator[Moment]:
+        untold: list[NoLogError] = []
+        is_any_told = False
+        for plan in self._found.plans_with(self._capture):
+            try:
+                moment = moment_of(self._found, plan, self._key, self._capture, self._tables)
+            except NoLogError as problem:
+                untold.append(problem)
+                continue
+            is_any_told = True
+            yield moment
+        if untold and not is_any_told:
+            raise untold[0]
+        for one in untold:
+            complain(str(one))
+            self.exit_code = EXIT_UNREADABLE
+
+
 def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, tables: frozenset[str]) -> Moment:
-    """The newest capture of a cluster, or the one of that name. Raises InputError where it has no canonical log."""
+    """The newest capture of a cluster, or the one of that name. Raises NoLogError where it has no canonical log."""
     from kraft_audit.replay.planning import capture_named, captures_text
     from kraft_audit.replay.rounds import committed_intervals
     from kraft_audit.replay.state import Sources
@@ -80,11 +119,11 @@ def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, 
     chosen = _chosen(intervals, None if capture is None else capture_named(capture, plan.replicas))
     if chosen is None:
         there = captures_text(plan.replicas)
-        raise ChoiceError(found.root, f"no capture {capture!r} of cluster {plan.cluster_id}: {there}")
+        raise ChoiceError(found.root, f"no capture {capture!r} of cluster {shown_cluster_id(plan.cluster_id)}: {there}")
     canonical = chosen.interval.canonical
     if canonical is None:
         why = chosen.interval.undecided or "its logs contradict each other"
-        raise InputError(found.root, f"cluster {plan.cluster_id} has no canonical log: {why}")
+        raise NoLogError(found.root, f"cluster {shown_cluster_id(plan.cluster_id)} has no canonical log: {why}")
     return Moment(
         plan,
         Sources(plan, shape, canonical.number, found.open_storage, redactor(key), tables),

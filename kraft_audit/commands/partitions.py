@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError, remark
-from kraft_audit.commands.moment import Moment, Place, moment_of, place, state_at_place
+from kraft_audit.commands.moment import Moment, Moments, Place, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
 from kraft_audit.output import Column, Format, Output
 from kraft_codec.schemas import Dialect
@@ -50,8 +51,10 @@ def partitions(
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
-) -> None:
+) -> int:
     """Show every change of every partition's leader, ISR and ELR, with what brought it about.
+
+    Exit code 3 where a cluster below PATH has no log that could be replayed: the others are told.
 
     \b
     Examples:
@@ -70,7 +73,8 @@ def partitions(
         from kraft_audit.replay.tables import SILVER
 
         keys = SILVER[LEDGER].column_names
-        moments = [moment_of(found, plan, key, capture, REPLAY_TABLES) for plan in found.plans_with(capture)]
+        clusters = Moments(found, key, capture, REPLAY_TABLES)
+        moments = list(clusters)
         if describe:
             for moment in moments:
                 for line in _description(moment, where, topic):
@@ -79,7 +83,7 @@ def partitions(
             for number, moment in enumerate(moments):
                 if number:
                     out.line("")
-                named = moment.plan.cluster_id or "(no cluster id)"
+                named = shown_cluster_id(moment.plan.cluster_id)
                 out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
                 if holes := branch_holes(moment.sources, moment.end_offset):
                     out.text(missing_text(holes))
@@ -87,6 +91,7 @@ def partitions(
                     out.text("no partition" if topic is None else f"no partition of a topic {topic!r}")
         else:
             out.batches((batch for moment in moments for batch in _ledger(moment, topic)), COLUMNS, keys)
+    return clusters.exit_code
 
 
 def _ledger(moment: Moment, topic: str | None) -> Iterator[pa.RecordBatch]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.moment import Moment, moment_of, place, state_at_place
+from kraft_audit.commands.moment import Moment, Moments, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
 from kraft_audit.natural_order import natural
 from kraft_audit.output import Column, Format, Output
@@ -81,10 +82,11 @@ def state(
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
-) -> None:
+) -> int:
     """Show brokers, topics, partitions, configs, features and voters as after a record: the last one by default.
 
-    JSON is an object; of several clusters below PATH, a list of them.
+    JSON is an object; of several clusters below PATH, a list of them. Exit code 3 where one of them has no log that
+    could be replayed: the others are told.
 
     \b
     Examples:
@@ -98,8 +100,8 @@ def state(
     key, out = redaction_key(), Output(output)
     documents = []
     with opened(path, dialect=dialect, defaults=default) as found:
-        for number, plan in enumerate(found.plans_with(capture)):
-            moment = moment_of(found, plan, key, capture, _tables(parts))
+        moments = Moments(found, key, capture, _tables(parts))
+        for number, moment in enumerate(moments):
             told = state_at_place(moment, where)
             if out.format is Format.TABLE:
                 if number:
@@ -111,6 +113,7 @@ def state(
         out.document(documents[0] if len(documents) == 1 else documents)
     elif out.format is not Format.TABLE:
         out.rows([row for one in documents for row in one[parts[0].value]], [], keys_of(parts[0]))
+    return moments.exit_code
 
 
 def diff(
@@ -122,8 +125,10 @@ def diff(
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
-) -> None:
+) -> int:
     """Show what differs between the states as after two records: added, removed, and each field that changed.
+
+    Exit code 3 where a cluster below PATH has no log that could be replayed: the others are told.
 
     \b
     Examples:
@@ -135,18 +140,20 @@ def diff(
     key, out = redaction_key(), Output(output)
     rows: list[dict[str, Any]] = []
     with opened(path, dialect=dialect, defaults=default) as found:
-        for plan in found.plans_with(capture):
-            moment = moment_of(found, plan, key, capture, _tables(parts))
+        moments = Moments(found, key, capture, _tables(parts))
+        for moment in moments:
             before = state_at_place(moment, before_place, "--from")
             after = state_at_place(moment, after_place, "--to")
             if out.format is Format.TABLE:
-                out.title(f"{plan.cluster_id or '(no cluster id)'}   offset {before.offset} to {after.offset}")
+                named = shown_cluster_id(moment.plan.cluster_id)
+                out.title(f"{named}   offset {before.offset} to {after.offset}")
                 out.text(moment.proof_text(after.offset))
                 _say_missing(out, after if after.holes else before)
             rows += [row for part in parts for row in differences(part, before, after)]
     columns = [Column("part", "part"), Column("subject", "subject", is_wide=True), Column("change", "change")]
     columns += [Column("field", "field"), Column("before", "before"), Column("after", "after")]
     out.rows(rows, columns, ("cluster_id", *(column.name for column in columns)))
+    return moments.exit_code
 
 
 def document(moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> dict[str, Any]:
