@@ -95,7 +95,8 @@ def opened(
             wanted = [f"node {', '.join(map(str, node_ids))}"] if node_ids else []
             wanted += [f"file {file}"] if file else []
             raise ChoiceError(path, f"nothing there of {' and '.join(wanted)}")
-        for line in unread_lines(damage for plan in plans for damage in plan.damages):
+        # What several clusters are told of is one place.
+        for line in unread_lines(dict.fromkeys(damage for plan in plans for damage in plan.damages)):
             complain(line)
         yield Input(path, storage, plans)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from typing import TypeVar
 
 from kraft_audit.natural_order import natural
 from kraft_audit.replay.cluster import OpenStorage
+from kraft_audit.replay.damage import leaves_unread
 from kraft_audit.replay.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_codec.batch import HEADER_BYTES, read_header
 from kraft_codec.discovery import FileEntry, ReplicaDir, discover
 from kraft_codec.errors import ChoiceError, CodecError, Damage, InputError, Reason
-from kraft_codec.file_names import FileKind
+from kraft_codec.file_names import FileKind, printable
 from kraft_codec.logdir import read_meta, read_quorum_state
 from kraft_codec.random_access import Storage
 from kraft_codec.schemas import Dialect
@@ -59,7 +60,8 @@ def plan_path(
     """One plan for each cluster below a path, ordered by cluster id.
 
     A replica without a cluster id belongs to the cluster with which it shares a segment's first batch, else to one that
-    has no id. Raises InputError where there is no metadata log at all, ChoiceError where no capture has that name.
+    has no id, whatever lies beside it: an empty disk says not whose it is, and would pass unseen among replicas that
+    were read. Raises InputError where there is no metadata log at all, ChoiceError where no capture has that name.
     """
     found, damages = _look(root, open_storage, captured_at_ms, dialect)
     if capture is not None:
@@ -74,11 +76,31 @@ def plan_path(
     for one in found:
         groups[one.plan.cluster_id or _cluster_by_content(one, found)].append(one)
     plans = []
-    for number, cluster_id in enumerate(sorted(groups)):
-        replicas = _in_time(groups[cluster_id])
-        theirs = tuple(damages) if number == 0 else ()
+    damages_of = _damages_by_cluster(damages, groups)
+    for cluster_id in sorted(groups):
+        replicas, theirs = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
         plans.append(ClusterPlan(0, "", cluster_id, dialect, replicas, damages=theirs, captured_at_ms=captured_at_ms))
     return plans
+
+
+def _damages_by_cluster(
+    damages: Sequence[PlannedDamage], groups: Mapping[str, Sequence[_Found]]
+) -> dict[str, list[PlannedDamage]]:
+    """Which damage is told of which cluster.
+
+    What lies in the folder of a cluster's replica is that cluster's. Anything else that could not be listed or unpacked
+    may have held replicas of any of them, and is told of each. The rest hides nothing, and is told once.
+    """
+    found: dict[str, list[PlannedDamage]] = {cluster_id: [] for cluster_id in sorted(groups)}
+    named = [(cluster_id, one.plan) for cluster_id, those in groups.items() if cluster_id for one in those]
+    folders = {f"{printable(plan.path)}/": cluster_id for cluster_id, plan in named}
+    for damage in damages:
+        owners = {cluster_id for folder, cluster_id in folders.items() if f"{damage.path}/".startswith(folder)}
+        if not owners:
+            owners = set(found) if leaves_unread(damage.reason, damage.detail) else {next(iter(found))}
+        for cluster_id in owners:
+            found[cluster_id].append(damage)
+    return found
 
 
 def plan_cluster(
