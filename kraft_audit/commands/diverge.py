@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
+from kraft_audit.commands.histories import undecided_row
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
 from kraft_audit.output import Column, Format, Json, Output
 from kraft_codec.schemas import Dialect
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from kraft_audit.replay.survey import Survey
 
 
+KEYS: Final = ("cluster_id", "offset", "epochs", "to_offsets", "canonical", "held_by", "records", "undecided")
+
+
 def diverge(
     path: Path,
     output: OutputFormat = Format.TABLE,
@@ -26,7 +31,8 @@ def diverge(
 ) -> None:
     """Show the first offset and epoch at which replicas differ, both records side by side, and who holds which.
 
-    All captures below PATH are compared. A replica that only lags behind does not differ.
+    All captures below PATH are compared. A replica that only lags behind does not differ. Of a cluster of whose log
+    nothing was read there is one row, which has nothing but `undecided`.
 
     \b
     Examples:
@@ -44,16 +50,21 @@ def diverge(
                     out.line("")
                 _print(out, plan, theirs)
     if out.format is not Format.TABLE:
-        columns = ("cluster_id", "offset", "epochs", "to_offsets", "canonical", "held_by", "records")
-        out.rows(rows, [Column(name, name) for name in columns])
+        out.rows(rows, [Column(name, name) for name in KEYS])
 
 
 def divergences(found: Input, plan: ClusterPlan, key: bytes) -> list[dict[str, Any]]:
-    """A row for each offset at which logs part; the lists of a row go together, one entry a history."""
+    """A row for each offset at which logs part; the lists of a row go together, one entry a history.
+
+    Where nothing was read, which compares nothing, a row that says so.
+    """
     from kraft_audit.replay.rounds import committed_intervals
     from kraft_audit.replay.survey import survey
+    from kraft_audit.rules.registry import NOTHING_READ
 
     shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
+    if not shape.holds_anything:
+        return [undecided_row(KEYS, plan.cluster_id, NOTHING_READ)]
     canonical = _canonical_path(committed_intervals(shape, plan), shape)
     siblings: dict[int | None, list[Branch]] = defaultdict(list)
     for branch in shape.branches:
@@ -72,6 +83,7 @@ def divergences(found: Input, plan: ClusterPlan, key: bytes) -> list[dict[str, A
                 "canonical": [branch.number in canonical for branch in ordered],
                 "held_by": [_holders(shape, branch) for branch in ordered],
                 "records": [_record(found, plan, key, branch) for branch in ordered],
+                "undecided": None,
             }
         )
     return sorted(rows, key=lambda row: int(row["offset"]))
@@ -125,10 +137,13 @@ def _record(found: Input, plan: ClusterPlan, key: bytes, branch: Branch) -> dict
 
 
 def _print(out: Output, plan: ClusterPlan, rows: list[dict[str, Any]]) -> None:
-    out.title(plan.cluster_id or "(no cluster id)")
+    out.title(shown_cluster_id(plan.cluster_id))
     if not rows:
         out.text("no two captured logs differ at any offset")
     for row in rows:
+        if row["undecided"]:
+            out.text(row["undecided"])
+            continue
         out.text(f"offset {row['offset']}: {len(row['epochs'])} histories")
         for place, epoch in enumerate(row["epochs"]):
             mark = "   canonical" if row["canonical"][place] else ""

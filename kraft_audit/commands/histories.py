@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.ending import complain
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_codec.schemas import Dialect
@@ -32,9 +33,14 @@ def histories(
             yield history
 
 
+def undecided_row(keys: Iterable[str], cluster_id: str, reason: str) -> dict[str, Any]:
+    """What stands for the rows of a cluster of which nothing was read: none at all would say that there are none."""
+    return {**dict.fromkeys(keys), "cluster_id": cluster_id, "undecided": reason}
+
+
 def say_unread(path: str, history: ClusterHistory) -> None:
     """A line on stderr where nothing of a cluster's log could be read: that nothing is found there says nothing."""
     if not history.is_read:
         from kraft_audit.rules.registry import NOTHING_READ
 
-        complain(f"{path}: cluster {history.cluster_id or 'of unknown id'}: {NOTHING_READ}")
+        complain(f"{path}: cluster {shown_cluster_id(history.cluster_id)}: {NOTHING_READ}")

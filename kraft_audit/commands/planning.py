@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.histories import histories
+from kraft_audit.commands.histories import histories, undecided_row
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_audit.output import Format, Output
 from kraft_codec.schemas import Dialect
@@ -43,7 +44,8 @@ def whatif(
 ) -> None:
     """Say which partitions go offline or lose data if those brokers crash uncleanly, together, now.
 
-    JSON is an object; of several clusters below PATH, a list of them.
+    JSON is an object; of several clusters below PATH, a list of them. Where nothing could be read or replayed of a
+    cluster, `undecided` says so.
 
     \b
     Examples:
@@ -54,29 +56,38 @@ def whatif(
         raise UsageError("whatif needs --lose BROKER or --rack RACK")
     lost = _broker_ids(lose or [])
     from kraft_audit.rules.plan_lines import whatif_lines
+    from kraft_audit.rules.registry import nothing_told
     from kraft_audit.rules.whatif import PartitionOutcome, brokers_of_racks, smallest_loss
     from kraft_audit.rules.whatif import lose as crash
 
     out = Output(output)
     documents: list[dict[str, Any]] = []
     for history in histories(path, dialect=dialect, capture=capture, defaults=default):
-        brokers = {*lost, *brokers_of_racks(history, rack or ())}
-        if out.format is Format.TABLE and not brokers:
-            out.title(history.cluster_id or "(no cluster id)")
+        brokers, untold = {*lost, *brokers_of_racks(history, rack or ())}, nothing_told(history)
+        if out.format is Format.TABLE and not brokers and untold is None:
+            out.title(shown_cluster_id(history.cluster_id))
             out.text(f"no broker here is registered in rack {', '.join(rack or ())}")
             continue
         found, smallest = crash(history, brokers), smallest_loss(history)
         if out.format is Format.TABLE:
-            out.title(history.cluster_id or "(no cluster id)")
+            out.title(shown_cluster_id(history.cluster_id))
             _say_missing(out, history)
-            for line in whatif_lines(found, smallest, in_full=in_full):
+            for line in whatif_lines(found, smallest, in_full=in_full) if untold is None else [untold]:
                 out.text(line)
-        documents.append({"cluster_id": history.cluster_id, **asdict(found), "smallest_loss": asdict(smallest)})
+        told = {**asdict(found), "smallest_loss": asdict(smallest), "undecided": untold}
+        documents.append({"cluster_id": history.cluster_id, **told})
     if out.format is Format.JSON:
         out.document(documents[0] if len(documents) == 1 else documents)
     elif out.format is not Format.TABLE:
-        keys = ("cluster_id", *(field.name for field in fields(PartitionOutcome)))
-        out.rows([{"cluster_id": one["cluster_id"], **row} for one in documents for row in one["outcomes"]], [], keys)
+        keys = ("cluster_id", *(field.name for field in fields(PartitionOutcome)), "undecided")
+        out.rows([row for one in documents for row in _outcome_rows(one, keys)], [], keys)
+
+
+def _outcome_rows(document: dict[str, Any], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    cluster_id, untold = document["cluster_id"], document["undecided"]
+    if untold is not None:
+        return [undecided_row(keys, cluster_id, untold)]
+    return [{"cluster_id": cluster_id, **row, "undecided": None} for row in document["outcomes"]]
 
 
 def _broker_ids(given: list[str]) -> set[int]:
@@ -98,7 +109,8 @@ def recover_plan(
     """Say for each partition without a leader what Kafka will do, and what KIP-966's Balanced and Aggressive would.
 
     Where PATH holds the brokers' data directories too, their logs' ends tell who is longest and what would be lost.
-    It plans; it never acts.
+    It plans; it never acts. Of a cluster of which nothing could be read or replayed there is one row, which has nothing
+    but `undecided`.
 
     \b
     Examples:
@@ -107,18 +119,23 @@ def recover_plan(
     """
     from kraft_audit.rules.plan_lines import recovery_lines
     from kraft_audit.rules.recovery import RecoveryPlan
+    from kraft_audit.rules.registry import nothing_told
 
     out = Output(output)
+    keys = ("cluster_id", *(field.name for field in fields(RecoveryPlan)), "undecided")
     rows: list[dict[str, Any]] = []
     for history, plans in _recovery_plans(path, capture, default, dialect):
+        untold = nothing_told(history)
         if out.format is Format.TABLE:
-            out.title(history.cluster_id or "(no cluster id)")
+            out.title(shown_cluster_id(history.cluster_id))
             _say_missing(out, history)
-            for line in recovery_lines(plans):
+            for line in recovery_lines(plans) if untold is None else [untold]:
                 out.text(line)
-        rows += [{"cluster_id": history.cluster_id, **asdict(plan)} for plan in plans]
+        if untold is not None:
+            rows.append(undecided_row(keys, history.cluster_id, untold))
+        rows += [{"cluster_id": history.cluster_id, **asdict(plan), "undecided": None} for plan in plans]
     if out.format is not Format.TABLE:
-        out.rows(rows, [], ("cluster_id", *(field.name for field in fields(RecoveryPlan))))
+        out.rows(rows, [], keys)
 
 
 def _say_missing(out: Output, history: ClusterHistory) -> None:

@@ -161,11 +161,17 @@ def _refused(each: Rule, history: ClusterHistory) -> Finding | None:
     return None
 
 
-def _not_looked(each: Rule, history: ClusterHistory) -> str | None:
-    """Why that a rule found nothing says nothing: there was nothing in which it could have found it."""
+def nothing_told(history: ClusterHistory) -> str | None:
+    """Why the state of a cluster is empty, where that says nothing of the cluster; None where it was replayed."""
     if not history.is_read:
         return NOTHING_READ
-    return NOTHING_REPLAYED if not history.is_replayed and REPLAYED.intersection(each.needs) else None
+    return None if history.is_replayed else NOTHING_REPLAYED
+
+
+def _not_looked(each: Rule, history: ClusterHistory) -> str | None:
+    """Why that a rule found nothing says nothing: there was nothing in which it could have found it."""
+    is_asked = not history.is_read or REPLAYED.intersection(each.needs)
+    return nothing_told(history) if is_asked else None
 
 
 def _undecided(each: Rule, history: ClusterHistory, reason: str) -> Finding:
