@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path, check_range
 from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
@@ -238,7 +239,7 @@ def _tell_what_there_is(found: Input) -> None:
         if captures:
             first = min(row["log_start_offset"] or 0 for row in captures)
             last = max(row["log_end_offset"] for row in captures) - 1
-            remark(f"{plan.cluster_id or '(no cluster id)'}: nothing there; its logs hold offsets {first} to {last}")
+            remark(f"{shown_cluster_id(plan.cluster_id)}: nothing there; its logs hold offsets {first} to {last}")
 
 
 def _of_the_log(batch: pa.RecordBatch) -> pa.RecordBatch:

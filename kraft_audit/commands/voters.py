@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_audit.output import Column, Format, Output
@@ -53,7 +54,7 @@ def voters(
             if out.format is Format.TABLE:
                 if number:
                     out.line("")
-                out.title(f"{plan.cluster_id or '(no cluster id)'}   proven to offset {low}")
+                out.title(f"{shown_cluster_id(plan.cluster_id)}   proven to offset {low}")
                 out.rows([_shown(row) for row in rows], COLUMNS)
     if out.format is not Format.TABLE:
         from kraft_audit.replay.tables import VOTER_SETS

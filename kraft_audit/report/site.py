@@ -23,6 +23,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.output import neutral
 from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
 from kraft_audit.report.exports import CsvFile
@@ -140,6 +141,7 @@ def environment() -> Environment:
         "nodes": nodes,
         "known": known,
         "counted": counted,
+        "cluster": shown_cluster_id,
     }
     made.filters.update(helpers)
     made.globals.update(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.rules.advice import distinct_advice
 from kraft_audit.rules.canonical import newest_watermark
 from kraft_audit.rules.features import feature_level
@@ -98,7 +99,7 @@ def check_lines(
 
 def headline(history: ClusterHistory, name: str | None = None) -> str:
     """Cluster, metadata.version, how much was captured, how far it is proven, and from when to when the log tells."""
-    parts = [f"{name} ({history.cluster_id})" if name else history.cluster_id or "cluster id unknown"]
+    parts = [f"{name} ({history.cluster_id})" if name else shown_cluster_id(history.cluster_id)]
     level = feature_level(history, "metadata.version")
     if level is not None:
         parts.append(f"metadata.version {METADATA_VERSIONS.get(level, level)}")
