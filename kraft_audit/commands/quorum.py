@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.reading import Input, opened, redaction_key, redactor
@@ -197,8 +198,16 @@ def _add_roles(replicas: list[dict[str, Any]], leader_id: int, voters: VoterSet 
             row["role"] = "voter" if voters.holds(row["node_id"], row["directory_id"]) else "observer"
 
 
+def _leader_text(cluster: dict[str, Any]) -> str:
+    """Who leads; nothing where no epoch is known."""
+    leader_id, epoch = cluster["leader_id"], cluster["leader_epoch"]
+    if epoch < 0:
+        return ""
+    return f"{'no leader known' if leader_id < 0 else f'leader {leader_id}'} in epoch {epoch}   "
+
+
 def _print(out: Output, cluster: dict[str, Any]) -> None:
-    out.title(cluster["cluster_id"] or "(no cluster id)")
+    out.title(shown_cluster_id(cluster["cluster_id"]))
     others = cluster["other_captures"]
     if others:
         names = ", ".join(name or "''" for name in others)
@@ -210,9 +219,7 @@ def _print(out: Output, cluster: dict[str, Any]) -> None:
         captured = sum(voter["captured"] for voter in cluster["voters"])
         times = f"read {time_text(cluster['read_from_ms'])} to {time_text(cluster['read_to_ms'])} UTC"
         of_voters = f"{captured} of {len(cluster['voters'])} voters captured"
-        out.text(
-            f"leader {cluster['leader_id']} in epoch {cluster['leader_epoch']}   committed {committed}   {of_voters}"
-        )
+        out.text(f"{_leader_text(cluster)}committed {committed}   {of_voters}")
         out.text(times)
     for row in cluster["replicas"]:
         offset, epoch = row["snapshot_end_offset"], row["snapshot_epoch"]
