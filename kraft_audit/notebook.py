@@ -12,16 +12,18 @@ from kraft_codec.schemas import Dialect
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kraft_audit.commands.timeline_order import ProvenOrder
     from kraft_audit.rules.history import ClusterHistory
     from kraft_audit.rules.model import Finding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """One cluster below a path: its replayed tables and what the rules found in them."""
+    """One cluster below a path: its replayed tables, what the rules found in them, the order that captures prove."""
 
     history: ClusterHistory
     findings: Sequence[Finding]
+    order: ProvenOrder
 
     @property
     def cluster_id(self) -> str:
@@ -55,7 +57,7 @@ class Cluster:
         from kraft_audit.commands.timeline import with_nodes
         from kraft_audit.commands.timeline_events import events
 
-        return list(with_nodes(events(self.history)))
+        return list(with_nodes(events(self.history, self.order)))
 
 
 def read_clusters(
@@ -65,13 +67,13 @@ def read_clusters(
 
     Raises InputError where nothing below `path` can be read, or no cluster there has that id.
     """
-    from kraft_audit.commands.histories import histories
+    from kraft_audit.commands.histories import ordered_histories
     from kraft_audit.rules import registry
     from kraft_codec.errors import InputError
 
     found = [
-        Cluster(history, list(registry.check(history, {})))
-        for history in histories(path, dialect=Dialect(dialect), capture=capture)
+        Cluster(history, list(registry.check(history, {})), order)
+        for history, order in ordered_histories(path, dialect=Dialect(dialect), capture=capture)
         if cluster_id in (None, "", history.cluster_id)
     ]
     if not found:

@@ -100,17 +100,17 @@ def _canonical_path(intervals: list[RoundInterval], shape: Survey) -> set[int]:
     return set() if newest is None else set(shape.path(newest.number))
 
 
-def _ends_on(shape: Survey, branch: Branch) -> list[int]:
+def ends_on(shape: Survey, branch: Branch) -> list[int]:
     """The numbers of the replicas whose log runs along a branch."""
     return [number for number, end in enumerate(shape.ends) if branch.number in shape.path(end.branch)]
 
 
 def _furthest(shape: Survey, branch: Branch) -> int:
-    return max((shape.ends[number].end_offset for number in _ends_on(shape, branch)), default=branch.to_offset)
+    return max((shape.ends[number].end_offset for number in ends_on(shape, branch)), default=branch.to_offset)
 
 
 def _holders(shape: Survey, branch: Branch) -> list[dict[str, Any]]:
-    plans = [shape.replicas[number].plan for number in _ends_on(shape, branch)]
+    plans = [shape.replicas[number].plan for number in ends_on(shape, branch)]
     return [{"node_id": one.node_id, "capture": one.capture, "path": one.path} for one in plans]
 
 

@@ -11,6 +11,7 @@ from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
+    from kraft_audit.commands.timeline_order import ProvenOrder
     from kraft_audit.rules.history import ClusterHistory
 
 
@@ -36,6 +37,31 @@ def histories(
 def undecided_row(keys: Iterable[str], cluster_id: str, reason: str) -> dict[str, Any]:
     """What stands for the rows of a cluster of which nothing was read: none at all would say that there are none."""
     return {**dict.fromkeys(keys), "cluster_id": cluster_id, "undecided": reason}
+
+
+def ordered_histories(
+    path: str,
+    *,
+    dialect: Dialect,
+    capture: str | None = None,
+    defaults: list[str] | None = None,
+    shows_values: bool = False,
+) -> Iterator[tuple[ClusterHistory, ProvenOrder]]:
+    """Each history of `histories` with the order that its captures prove: what a timeline needs."""
+    from kraft_audit.commands.timeline_order import proven_order
+    from kraft_audit.replay.proven_plan import in_proven_order
+    from kraft_audit.replay.survey import survey
+    from kraft_audit.rules.collect import read_history
+
+    key = redaction_key(shows_values=shows_values)
+    with opened(path, dialect=dialect, capture=capture, defaults=defaults) as found:
+        for planned in found.plans:
+            secrets = redactor(key)
+            proven = in_proven_order(planned, open_storage=found.open_storage, redactor=secrets)
+            shape = proven.shape or survey(proven.plan, open_storage=found.open_storage, redactor=secrets)
+            history = read_history(proven.plan, open_storage=found.open_storage, redactor=secrets, shape=shape)
+            say_unread(path, history)
+            yield history, proven_order(shape, proven.plan)
 
 
 def say_unread(path: str, history: ClusterHistory) -> None:

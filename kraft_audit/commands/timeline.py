@@ -9,7 +9,7 @@ import typer
 
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path, check_range
 from kraft_audit.commands.ending import remark
-from kraft_audit.commands.histories import histories
+from kraft_audit.commands.histories import ordered_histories
 from kraft_audit.output import Column, Format, Output
 from kraft_audit.times import time_text
 from kraft_codec.schemas import Dialect
@@ -46,10 +46,10 @@ def timeline(
     check_range(from_offset, to_offset)
     out = Output(output)
     rows: list[dict[str, Any]] = []
-    for number, history in enumerate(
-        histories(path, dialect=dialect, capture=capture, defaults=default, shows_values=True)
+    for number, (history, order) in enumerate(
+        ordered_histories(path, dialect=dialect, capture=capture, defaults=default, shows_values=True)
     ):
-        everything = list(with_nodes(events(history)))
+        everything = list(with_nodes(events(history, order)))
         told = [
             row
             for row in everything
@@ -79,7 +79,11 @@ def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:
     voters: set[int] = set()
     leader: int | None = None
     for event in found:
-        if event.canonical:
+        shown = controllers
+        if event.kind == "capture":
+            if event.controllers:
+                shown = {node: event.controllers.get(node, "o") for node in {*controllers, *event.controllers}}
+        elif event.canonical:
             if event.kind == "voters":
                 voters = {node for node, mark in event.controllers.items() if mark == "V"}
             leaders = [node for node, mark in event.controllers.items() if mark == "L"]
@@ -88,7 +92,7 @@ def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:
                 controllers[node] = "L" if node == leader else "V" if node in voters else "o"
             brokers.update(event.brokers)
         if event.is_told:
-            nodes = sorted(controllers.keys() | brokers.keys())
+            nodes = sorted(shown.keys() | brokers.keys())
             yield {
                 "offset": event.offset,
                 "epoch": event.epoch,
@@ -96,7 +100,7 @@ def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:
                 "event": event.kind,
                 "text": event.text,
                 "canonical": event.canonical,
-                "nodes": {str(node): controllers.get(node, "") + brokers.get(node, "") for node in nodes},
+                "nodes": {str(node): shown.get(node, "") + brokers.get(node, "") for node in nodes},
             }
 
 

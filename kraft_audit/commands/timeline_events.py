@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from kraft_audit.commands.timeline_order import BEFORE, RECORD
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kraft_audit.commands.timeline_order import Key, LostBranch, ProvenOrder
     from kraft_audit.rules.history import ClusterHistory
 
 SNAPSHOT: Final = "snapshot"
@@ -32,7 +35,9 @@ PARTITION_COLUMNS: Final = (
 class Event:
     """One line: what happened at an offset. `marks` are the nodes whose state changed, "" for a node that is gone.
 
-    `is_told` is False for what a snapshot tells of the time before the log: it sets marks and is no line.
+    `is_told` is False for what a snapshot tells of the time before the log: it sets marks and is no line. Of a capture
+    `controllers` are all that it proves: they hold for its line alone, and say nothing where they are empty. `key` is
+    its place where no canonical record gives it one.
     """
 
     offset: int
@@ -44,14 +49,17 @@ class Event:
     brokers: dict[int, str] = field(default_factory=dict)
     canonical: bool = True
     is_told: bool = True
+    key: Key | None = None
 
 
-def events(history: ClusterHistory) -> list[Event]:
-    """All events, by offset; those at one offset in the order of the tables.
+def events(history: ClusterHistory, order: ProvenOrder) -> list[Event]:
+    """All events in the order that is proven: canonical records by offset, those of one in the order of the tables.
 
     A capture stands before the records at its log's end, which it lacks, and behind what a snapshot tells up to there.
+    What is not canonical stands before the canonical records of the epochs after its own.
     """
     found = [
+        *_lost_branches(order),
         *_voter_sets(history),
         *_leaders(history),
         *_brokers(history),
@@ -60,9 +68,45 @@ def events(history: ClusterHistory) -> list[Event]:
         *_topics(history),
         *_configs(history),
         *_partitions(history),
-        *_captures(history),
+        *_captures(history, order),
     ]
-    return sorted(found, key=lambda event: (event.offset, event.is_told and (1 if event.kind == "capture" else 2)))
+    return sorted(found, key=lambda event: _key(event, order))
+
+
+def _key(event: Event, order: ProvenOrder) -> Key:
+    if event.key is not None:
+        return event.key
+    if not event.canonical:
+        return order.key_of_lost(event.epoch, event.offset)
+    return (event.offset, RECORD if event.is_told else BEFORE, 0, 0, 0)
+
+
+def _lost_branches(order: ProvenOrder) -> Iterator[Event]:
+    for branch in order.lost:
+        epoch = branch.epochs[0]
+        text = f"{_range(branch)}, held by {_nodes(branch.holders)}; {_parting(branch, order)}"
+        key = order.key_of_lost(epoch, branch.from_offset)
+        yield Event(branch.from_offset, epoch, branch.timestamp_ms, "branch", text, canonical=False, key=key)
+
+
+def _range(branch: LostBranch) -> str:
+    last = branch.to_offset - 1
+    offsets = f"offset {last}" if last == branch.from_offset else f"offsets {branch.from_offset} to {last}"
+    return f"{offsets} of epoch{'s'[: len(branch.epochs) > 1]} {_ids(list(branch.epochs))}"
+
+
+def _nodes(holders: tuple[str, ...]) -> str:
+    return f"node{'s'[: len(holders) > 1]} {_ids(list(holders))}"
+
+
+def _parting(branch: LostBranch, order: ProvenOrder) -> str:
+    if not order.epoch_starts:
+        return "no log is canonical"
+    if branch.parted_at is None:
+        return "the canonical log shares no record with them"
+    if branch.canonical_epoch is None:
+        return f"the canonical log ends at {branch.parted_at}"
+    return f"the canonical log goes on at {branch.parted_at} with epoch {branch.canonical_epoch}"
 
 
 def _leaders(history: ClusterHistory) -> Iterator[Event]:
@@ -175,7 +219,7 @@ def _partition_event(rows: list[dict[str, Any]]) -> Event:
     return _event(first, "partition", text)
 
 
-def _captures(history: ClusterHistory) -> Iterator[Event]:
+def _captures(history: ClusterHistory, order: ProvenOrder) -> Iterator[Event]:
     rows = sorted(history.rows("watermarks"), key=lambda row: int(row["capture_number"]))
     for _, group in groupby(rows, key=lambda row: row["capture_number"]):
         row = list(group)[-1]
@@ -184,7 +228,13 @@ def _captures(history: ClusterHistory) -> Iterator[Event]:
             high = "unknown" if row["high"] is None else row["high"]
             proven = f"committed {row['low']}" if row["low"] == row["high"] else f"committed {row['low']} to {high}"
             end = row["canonical_end_offset"]
-            yield Event(end, row["canonical_epoch"], None, "capture", f"{name}: log end {end}, {proven}")
+            text = f"{name}: log end {end}, {proven}"
+            view = order.captures[row["capture_number"]]
+            marks = dict.fromkeys(view.voters or (), "V")
+            if marks and view.leader_id >= 0:
+                marks[view.leader_id] = "L"
+            canonical, key = view.is_canonical, view.key
+            yield Event(end, row["canonical_epoch"], None, "capture", text, marks, {}, canonical, key=key)
 
 
 def _event(row: dict[str, Any], kind: str, text: str, *, brokers: dict[int, str] | None = None) -> Event:

@@ -285,7 +285,7 @@ def quorum_rows(
     for end in _tips(survey, path):
         # Up to where a branch leaves the canonical log its rows are those of the canonical log.
         leaves_at = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
-        is_earlier = _is_earlier(survey, end, path)
+        is_earlier = comes_before(survey, end, path)
         if is_earlier:
             leaves_at = min(end.end_offset, survey.branches[path[0]].from_offset)
         controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
@@ -311,8 +311,8 @@ def quorum_rows(
     }
 
 
-def _is_earlier(survey: Survey, end: LogEnd, path: Sequence[int]) -> bool:
-    """Whether a log that shares nothing with the canonical one is, below the canonical start, what came before it.
+def comes_before(survey: Survey, end: LogEnd, path: Sequence[int]) -> bool:
+    """Whether a log that shares nothing with the canonical one (`path`) is, below its start, what came before it.
 
     Nobody holds what lies between, and nothing contradicts it: unless a snapshot where the canonical log starts was
     taken of another epoch.

@@ -19,10 +19,10 @@ from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.records import ControlRecord
 from kraft_audit.replay.rounds import (
     RoundInterval,
-    _is_earlier,
     _proves_first,
     _tips,
     branch_voters,
+    comes_before,
     committed_intervals,
     quorum_rows,
     rounds_of,
@@ -189,9 +189,9 @@ def test_what_lies_below_the_canonical_log_came_before_it(
     ]
     if snapshot_epoch is not None:
         found.snapshots = [SurveyedSnapshot("s", 161, snapshot_epoch, (0,), ())]
-    assert _is_earlier(found, found.ends[0], [1]) == is_earlier
-    assert not _is_earlier(found, found.ends[0], [0])
-    assert not _is_earlier(found, found.ends[0], [])
+    assert comes_before(found, found.ends[0], [1]) == is_earlier
+    assert not comes_before(found, found.ends[0], [0])
+    assert not comes_before(found, found.ends[0], [])
 
 
 def test_a_piece_below_is_canonical_to_where_the_canonical_log_starts(tmp_path: Path) -> None:

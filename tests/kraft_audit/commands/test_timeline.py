@@ -1,0 +1,130 @@
+"""`timeline`: against the clock of the program that staged the captures, and what Kafka's own tools said at each."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+SCENARIOS = ("divergence", "uncommitted-voter-change", "dynamic-quorum", "elr", "static-to-dynamic-upgrade")
+
+LINGER_MS = 25
+"""controller.quorum.append.linger.ms: a record's time is that at which its batch was opened, this long before."""
+
+
+def told(kraft_audit, path: Path) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(kraft_audit("timeline", path, "-o", "json").out)
+    return rows
+
+
+def name_of(row: dict[str, object]) -> str:
+    """The capture of a row; empty where it is none."""
+    return str(row["text"]).removeprefix("capture ").partition(":")[0] if row["event"] == "capture" else ""
+
+
+def taken_ms(root: Path) -> dict[str, tuple[int, int]]:
+    """From when until when the nodes of a capture stood still."""
+    captures = json.loads((root / "scenario.json").read_text())["captures"]
+    return {one["label"]: (one["cut_ms"], one["cut_end_ms"]) for one in captures if "cut_ms" in one}
+
+
+def tool_said(root: Path) -> dict[str, tuple[int, set[int]]]:
+    """Of captures at which kafka-metadata-quorum answered alike before and after the cut: leader and voters."""
+    found = {}
+    for after in sorted(root.glob("*/oracle/quorum-status.after.txt")):
+        texts = [after.read_text(), after.with_name("quorum-status.before.txt").read_text()]
+        fields = [dict(line.split(":", 1) for line in text.splitlines() if ":" in line) for text in texts]
+        answers = [(one.get("LeaderId"), one.get("CurrentVoters")) for one in fields]
+        leader, voters = answers[0]
+        if answers[0] == answers[1] and leader is not None and voters is not None:
+            found[after.parents[1].name] = (int(leader), {voter["id"] for voter in json.loads(voters)})
+    return found
+
+
+def compare_captures(kraft_audit, root: Path) -> int:
+    """Each capture stands between what was written before it was taken and what was written after; how many do."""
+    rows, times, said = told(kraft_audit, root), taken_ms(root), tool_said(root)
+    count = 0
+    for place, row in enumerate(rows):
+        name = name_of(row)
+        if name not in times:
+            continue
+        count += 1
+        before = [one["timestamp_ms"] for one in rows[:place] if one["timestamp_ms"] is not None]
+        after = [one["timestamp_ms"] for one in rows[place:] if one["timestamp_ms"] is not None]
+        first_ms, last_ms = times[name]
+        assert all(time <= last_ms for time in before), (name, "stands too late")
+        assert all(time >= first_ms - LINGER_MS for time in after), (name, "stands too early")
+        if name in said:
+            leader, voters = said[name]
+            marks = {int(node): mark[:1] for node, mark in row["nodes"].items()}
+            assert {node for node, mark in marks.items() if mark == "L"} == {leader}, name
+            assert {node for node, mark in marks.items() if mark in "LV" and mark} == voters | {leader}, name
+    return count
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_capture_stands_where_it_was_taken(kraft_audit, samples: Path, scenario: str) -> None:
+    assert compare_captures(kraft_audit, samples / scenario) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_capture_of_the_large_set_stands_where_it_was_taken(kraft_audit, corpus: Path, scenario: str) -> None:
+    assert compare_captures(kraft_audit, corpus / scenario) >= 5
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [("divergence", "10-uncommitted-suffix-live"), ("uncommitted-voter-change", "10-add-voter-uncommitted")],
+)
+def test_the_row_of_a_capture_marks_what_quorum_says_of_it(
+    kraft_audit, samples: Path, scenario: str, name: str
+) -> None:
+    (row,) = [row for row in told(kraft_audit, samples / scenario) if name_of(row) == name]
+    alone = json.loads(kraft_audit("quorum", samples / scenario, "--capture", name, "-o", "json").out)
+    marks = {int(node): mark[:1] for node, mark in row["nodes"].items()}
+    assert [node for node, mark in marks.items() if mark == "L"] == [alone["leader_id"]]
+    voters = {voter["voter_id"] for voter in alone["voters"]}
+    assert {node for node, mark in marks.items() if mark in ("L", "V")} == voters | {alone["leader_id"]}
+    assert row["canonical"] is False
+
+
+def test_what_was_written_and_is_not_canonical_is_an_event(kraft_audit, samples: Path) -> None:
+    """Against what Kafka's own classes read of the two logs."""
+    root = samples / "divergence"
+    index = json.loads((root / "oracle-files/index.json").read_text())
+
+    def epochs(node: int) -> dict[int, int]:
+        key = index[f"11-dead-node-diverged/node-{node}/__cluster_metadata-0/00000000000000000000.log"]
+        lines = gzip.decompress((root / f"oracle-files/{key}.records.jsonl.gz").read_bytes()).decode().splitlines()
+        rows = [json.loads(line) for line in lines]
+        return {row["offset"]: row["partitionLeaderEpoch"] for row in rows if "offset" in row}
+
+    dead, others = epochs(2), epochs(1)
+    lost = {offset: epoch for offset, epoch in dead.items() if others.get(offset) != epoch}
+    (epoch,) = set(lost.values())
+    rows = told(kraft_audit, root)
+    (place,) = [place for place, row in enumerate(rows) if row["event"] == "branch"]
+    row = rows[place]
+    assert (row["offset"], row["epoch"], row["canonical"]) == (min(lost), epoch, False)
+    assert row["text"] == (
+        f"offsets {min(lost)} to {max(lost)} of epoch {epoch}, held by nodes 2 11; "
+        f"the canonical log goes on at {min(lost)} with epoch {others[min(lost)]}"
+    )
+    assert [name_of(rows[place - 1]), name_of(rows[place + 1])] == ["", "10-uncommitted-suffix-live"]
+    assert all(row["event"] != "branch" for row in told(kraft_audit, samples / "elr"))
+
+
+def test_without_a_canonical_log_both_branches_are_told(kraft_audit, tmp_path: Path) -> None:
+    assert kraft_audit("simulate", "two-leaders-one-epoch", "--seed", "1", "--out", tmp_path / "made").code == 0
+    parted = [row for row in told(kraft_audit, tmp_path / "made") if row["event"] == "branch"]
+    (divergence,) = json.loads(kraft_audit("diverge", tmp_path / "made", "-o", "json").out)
+    assert divergence["canonical"] == [False, False]
+    assert [(row["offset"], row["epoch"]) for row in parted] == [(divergence["offset"], 2)] * 2
+    held = [sorted({str(one["node_id"]) for one in holders}) for holders in divergence["held_by"]]
+    assert sorted(f"held by nodes {' '.join(nodes)}; no log is canonical" for nodes in held) == sorted(
+        row["text"].partition(", ")[2] for row in parted
+    )
