@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -203,8 +203,11 @@ def _is_one(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 def _is_beside(before: dict[str, Any], after: dict[str, Any], topics: list[int]) -> bool:
-    """Whether no topic came or went between two changes: its partitions are told after it."""
-    return bisect_right(topics, before["from_offset"]) == bisect_left(topics, after["from_offset"])
+    """Whether no topic came or went between two changes: its partitions are told after it.
+
+    A topic goes with its partitions in one record, so all of them have its offset.
+    """
+    return bisect_right(topics, before["from_offset"]) == bisect_right(topics, after["from_offset"])
 
 
 def _partition_event(rows: list[dict[str, Any]]) -> Event:

@@ -128,3 +128,17 @@ def test_without_a_canonical_log_both_branches_are_told(kraft_audit, tmp_path: P
     assert sorted(f"held by nodes {' '.join(nodes)}; no log is canonical" for nodes in held) == sorted(
         row["text"].partition(", ")[2] for row in parted
     )
+
+
+def test_a_deleted_topics_partitions_are_one_line(kraft_audit, samples: Path) -> None:
+    """As many as the ledger of the partitions has at that record."""
+    root = samples / "dynamic-quorum/13-final-stopped"
+    rows = told(kraft_audit, root)
+    ledger = [json.loads(line) for line in kraft_audit("partitions", root, "-o", "jsonl").out.splitlines()]
+    removed = [row for row in ledger if row["cause"] == "topic_removed"]
+    topics = {row["topic"]: row["from_offset"] for row in removed}
+    lines = [row for row in rows if row["event"] == "partition" and "topic removed" in row["text"]]
+    assert topics
+    assert [(row["offset"], row["text"].split()[0]) for row in lines] == [
+        (offset, str(sum(one["topic"] == topic for one in removed))) for topic, offset in topics.items()
+    ]
