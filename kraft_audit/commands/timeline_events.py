@@ -148,12 +148,15 @@ def _voter_sets(history: ClusterHistory) -> Iterator[Event]:
 
 
 def _brokers(history: ClusterHistory) -> Iterator[Event]:
+    log_dirs: dict[int, list[str]] = {}
     for row in history.rows("broker_changes"):
+        before = log_dirs.get(row["broker_id"], [])
+        log_dirs[row["broker_id"]] = row["log_dirs"] if row["exists"] else []
         if row["cause"] == "unchanged":
             continue
         mark = "F" if row["fenced"] else "S" if row["in_controlled_shutdown"] else "+"
         marks = {row["broker_id"]: mark if row["exists"] else ""}
-        yield _event(row, "broker", f"broker {row['broker_id']} {_broker_words(row)}", brokers=marks)
+        yield _event(row, "broker", f"broker {row['broker_id']} {_broker_words(row, before)}", brokers=marks)
 
 
 def _controllers(history: ClusterHistory) -> Iterator[Event]:
@@ -247,12 +250,25 @@ def _event(row: dict[str, Any], kind: str, text: str, *, brokers: dict[int, str]
     )
 
 
-def _broker_words(row: Mapping[str, Any]) -> str:
+def _broker_words(row: Mapping[str, Any], log_dirs_before: list[str]) -> str:
+    """What happened to a broker; `log_dirs_before` are the directory ids that it had online, empty where unknown."""
     if row["cause"] == "cordoned_log_dirs":
         return (
             f"cordons {_ids(row['cordoned_log_dirs'])}" if row["cordoned_log_dirs"] else "cordons no log dir any more"
         )
-    return _words(row["cause"])
+    gone = [one for one in log_dirs_before if one not in row["log_dirs"]] if row["exists"] and row["log_dirs"] else []
+    new = [one for one in row["log_dirs"] if one not in log_dirs_before] if row["exists"] and log_dirs_before else []
+    if row["cause"] == "reregistered":
+        changes = [f"with {_directories(new)}"] * bool(new) + [f"without {_directories(gone)}"] * bool(gone)
+        return " ".join(["reregistered", *changes])
+    # A running broker tells which directories are left: those that failed are offline until it restarts (KIP-858).
+    changes = [f"{_directories(gone)} offline"] * bool(gone) + [f"{_directories(new)} online"] * bool(new)
+    words = [] if row["cause"] == "log_dirs" and changes else [_words(row["cause"])]
+    return ", ".join([*words, *changes])
+
+
+def _directories(ids: list[str]) -> str:
+    return f"log dir{'s'[: len(ids) > 1]} {_ids(ids)}"
 
 
 def _words(cause: str) -> str:

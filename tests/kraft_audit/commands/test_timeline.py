@@ -142,3 +142,29 @@ def test_a_deleted_topics_partitions_are_one_line(kraft_audit, samples: Path) ->
     assert [(row["offset"], row["text"].split()[0]) for row in lines] == [
         (offset, str(sum(one["topic"] == topic for one in removed))) for topic, offset in topics.items()
     ]
+
+
+def test_a_log_dir_that_failed_is_named(kraft_audit, samples: Path) -> None:
+    """Against the records as Kafka's own classes read them: what was registered, and what was left."""
+    root = samples / "jbod"
+    key = json.loads((root / "oracle-files/index.json").read_text())[
+        "01-one-dir-failed/node-1/__cluster_metadata-0/00000000000000000000.log"
+    ]
+    lines = gzip.decompress((root / f"oracle-files/{key}.records.jsonl.gz").read_bytes()).decode().splitlines()
+    records = [row for row in map(json.loads, lines) if (row.get("data") or {}).get("brokerId") == 12]
+    (registered,) = [row for row in records if row["type"] == "REGISTER_BROKER_RECORD"]
+    (changed,) = [
+        row for row in records if row["type"] == "BROKER_REGISTRATION_CHANGE_RECORD" and row["data"].get("logDirs")
+    ]
+    (failed,) = set(registered["data"]["logDirs"]) - set(changed["data"]["logDirs"])
+    rows = told(kraft_audit, root)
+    assert [row["text"] for row in rows if row["offset"] == changed["offset"]] == [
+        f"broker 12 log dir {failed} offline"
+    ]
+
+
+def test_a_log_dir_that_is_back_is_named(kraft_audit, corpus: Path) -> None:
+    rows = told(kraft_audit, corpus / "jbod" / "02-dir-back")
+    (offline,) = [row["text"] for row in rows if row["text"].endswith(" offline")]
+    (back,) = [row["text"] for row in rows if " reregistered with log dir " in row["text"]]
+    assert back.split()[-1] == offline.split()[-2]
