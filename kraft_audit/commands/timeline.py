@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LEGEND: Final = "L leads the metadata log  V voter  o voter no more   + broker in service  F fenced  S shutting down"
 NODE_COLUMNS_MAX: Final = 40
+NO_CLUSTER_ID: Final = "(no cluster id)"
 
 
 def timeline(
@@ -57,12 +58,11 @@ def timeline(
             and (to_offset is None or row["offset"] < to_offset)
         ]
         if everything and not told:
-            first, last = max(0, everything[0]["offset"]), everything[-1]["offset"]
-            remark(f"{history.cluster_id}: no event there; those of this log are at offsets {first} to {last}")
+            remark(f"{history.cluster_id or NO_CLUSTER_ID}: no event there; {_what_there_is(everything)}")
         if out.format is Format.TABLE:
             if number:
                 out.line("")
-            out.title(history.cluster_id or "(no cluster id)")
+            out.title(history.cluster_id or NO_CLUSTER_ID)
             _print(out, told)
         rows += [{"cluster_id": history.cluster_id, **row} for row in told]
     if out.format is not Format.TABLE:
@@ -102,6 +102,15 @@ def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:
                 "canonical": event.canonical,
                 "nodes": {str(node): shown.get(node, "") + brokers.get(node, "") for node in nodes},
             }
+
+
+def _what_there_is(rows: list[dict[str, Any]]) -> str:
+    """Which offsets the events are at. A capture stands at an end, which is the offset behind the last record."""
+    offsets = [row["offset"] - (row["event"] == "capture") for row in rows]
+    last = max(offsets)
+    if last < 0:
+        return "this log holds no record"
+    return f"those of this log are at offsets {max(0, min(offsets))} to {last}"
 
 
 def _print(out: Output, rows: list[dict[str, Any]]) -> None:

@@ -314,7 +314,7 @@ def test_a_stopped_broker_is_fenced_and_an_unchanged_cordoned_list_is_no_event(k
         (["state", ELR, "--at", "9999", "--only", "features"], "--at 9999: the log ends with offset 188, this is"),
         (["state", ELR, "--at", "2020-01-01", "--only", "features"], "--at: nothing is known of before the log's"),
         (["diff", ELR, "--from", "9999"], "--from 9999: the log ends with offset 188, this is"),
-        (["timeline", ELR, "--from", "500"], "no event there; those of this log are at offsets 0 to 189"),
+        (["timeline", ELR, "--from", "500"], "no event there; those of this log are at offsets 0 to 188"),
         (["dump", ELR, "--from", "500"], "nothing there; its logs hold offsets 0 to 188"),
         (["dump", ELR, "--type", "UnregisterBrokerRecord"], "nothing there; its logs hold offsets 0 to 188"),
     ],

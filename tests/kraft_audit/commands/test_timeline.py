@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,13 @@ def test_a_log_dir_that_is_back_is_named(kraft_audit, corpus: Path) -> None:
     (offline,) = [row["text"] for row in rows if row["text"].endswith(" offline")]
     (back,) = [row["text"] for row in rows if " reregistered with log dir " in row["text"]]
     assert back.split()[-1] == offline.split()[-2]
+
+
+def test_nothing_in_a_range_names_a_cluster_without_an_id(kraft_audit, samples: Path, tmp_path: Path) -> None:
+    """And the last record, as `dump` does."""
+    node = samples / "divergence/12-after-truncation/node-1/__cluster_metadata-0"
+    shutil.copytree(node, tmp_path / "__cluster_metadata-0")
+    ended = kraft_audit("timeline", tmp_path, "--from", "500")
+    assert ended.error_lines == ["(no cluster id): no event there; those of this log are at offsets 0 to 57"]
+    dumped = kraft_audit("dump", tmp_path, "--from", "500")
+    assert dumped.error_lines == ["(no cluster id): nothing there; its logs hold offsets 0 to 57"]
