@@ -43,6 +43,8 @@ ENVELOPE: Final = frozenset(
         "exists",
     }
 )
+UNKNOWN: Final[Mapping[str, None]] = dict.fromkeys(("from_offset", "from_epoch", "timestamp_ms", "cause"))
+"""What a state does not keep: by which record, and when, each subject came to be as it is."""
 
 
 FIRST_FOR_PEOPLE: Final = {
@@ -85,8 +87,10 @@ def state(
 ) -> int:
     """Show brokers, topics, partitions, configs, features and voters as after a record: the last one by default.
 
-    JSON is an object; of several clusters below PATH, a list of them. Exit code 3 where one of them has no log that
-    could be replayed: the others are told.
+    JSON is an object; of several clusters below PATH, a list of them. Its rows have the columns of the `*_changes`
+    tables. A state does not know which record made a row what it is: from_offset, from_epoch, timestamp_ms and cause
+    are null. `partitions` and `timeline` tell. Exit code 3 where a cluster has no log that could be replayed: the
+    others are told.
 
     \b
     Examples:
@@ -176,10 +180,10 @@ def document(moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> dic
 
 
 def rows_of(part: Part, told: ClusterState) -> list[dict[str, Any]]:
-    """The rows of one part that exist then."""
+    """The rows of one part that exist then; what is not known of how they came to be is None."""
     if part is Part.VOTERS:
         return [] if told.voter_set is None else list(told.voter_set["voters"])
-    return [row for row in told.rows(TABLE_OF[part.value]) if row.get("exists", True)]
+    return [{**row, **UNKNOWN} for row in told.rows(TABLE_OF[part.value]) if row.get("exists", True)]
 
 
 def keys_of(part: Part) -> list[str]:
