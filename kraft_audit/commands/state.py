@@ -11,7 +11,7 @@ import typer
 from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.moment import Moment, Moments, place, state_at_place
+from kraft_audit.commands.moment import Moment, Moments, Place, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
 from kraft_audit.natural_order import natural
 from kraft_audit.output import Column, Format, Output
@@ -142,22 +142,40 @@ def diff(
     before_place, after_place = place("--from", from_place), place("--to", to_place)
     parts = tuple(Part) if not only else tuple(dict.fromkeys(only))
     key, out = redaction_key(), Output(output)
+    if _is_reversed(before_place, after_place):
+        raise UsageError(f"--to: {to_place}: expected a place at or behind --from {from_place}")
+    columns = [Column("part", "part"), Column("subject", "subject", is_wide=True), Column("change", "change")]
+    columns += [Column("field", "field"), Column("before", "before"), Column("after", "after")]
     rows: list[dict[str, Any]] = []
     with opened(path, dialect=dialect, defaults=default) as found:
         moments = Moments(found, key, capture, _tables(parts))
-        for moment in moments:
+        for number, moment in enumerate(moments):
             before = state_at_place(moment, before_place, "--from")
             after = state_at_place(moment, after_place, "--to")
-            if out.format is Format.TABLE:
-                named = shown_cluster_id(moment.plan.cluster_id)
-                out.title(f"{named}   offset {before.offset} to {after.offset}")
-                out.text(moment.proof_text(after.offset))
-                _say_missing(out, after if after.holes else before)
-            rows += [row for part in parts for row in differences(part, before, after)]
-    columns = [Column("part", "part"), Column("subject", "subject", is_wide=True), Column("change", "change")]
-    columns += [Column("field", "field"), Column("before", "before"), Column("after", "after")]
-    out.rows(rows, columns, ("cluster_id", *(column.name for column in columns)))
+            named = shown_cluster_id(moment.plan.cluster_id)
+            if before.offset > after.offset:
+                offsets = f"of {named} they are offsets {after.offset} and {before.offset}"
+                raise UsageError(f"--to: {to_place}: expected a place at or behind --from {from_place}; {offsets}")
+            theirs = [row for part in parts for row in differences(part, before, after)]
+            if out.format is not Format.TABLE:
+                rows += theirs
+                continue
+            if number:
+                out.line("")
+            out.title(f"{named}   offset {before.offset} to {after.offset}")
+            out.text(moment.proof_text(after.offset))
+            _say_missing(out, after if after.holes else before)
+            if out.rows(theirs, columns) == 0:
+                out.text("no difference" if not only else f"no difference in {', '.join(parts)}")
+    if out.format is not Format.TABLE:
+        out.rows(rows, [], ("cluster_id", *(column.name for column in columns)))
     return moments.exit_code
+
+
+def _is_reversed(before: Place, after: Place) -> bool:
+    """Whether --to stands before --from by what was given alone; of an offset and a time only a log can tell."""
+    pairs = ((before.offset, after.offset), (before.time_ms, after.time_ms))
+    return any(first is not None and last is not None and last < first for first, last in pairs)
 
 
 def document(moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> dict[str, Any]:
