@@ -124,10 +124,12 @@ def dump(
         str | None, typer.Option("--file", metavar="NAME", show_default=False, help="Only files of this name or glob.")
     ] = None,
     from_offset: Annotated[
-        int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset of the log on.")
+        int | None,
+        typer.Option("--from", metavar="OFFSET", show_default=False, help="Records from this offset of the log on."),
     ] = None,
     to_offset: Annotated[
-        int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset of the log.")
+        int | None,
+        typer.Option("--to", metavar="OFFSET", show_default=False, help="Records below this offset of the log."),
     ] = None,
     record_type: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", show_default=False, help="Only records of this type.")
@@ -146,6 +148,7 @@ def dump(
     """
     if style is DumpFormat.KAFKA:
         refuse_row_options(output, table, from_offset, to_offset, record_type)
+    refuse_filters(table, from_offset, to_offset, record_type)
     check_range(from_offset, to_offset)
     types = None if not record_type else tuple(type_name(name, dialect) for name in record_type)
     if reveal_secrets and sys.stderr.isatty():
@@ -167,6 +170,12 @@ def refuse_row_options(output: Format, table: DumpTable, *row_filters: object) -
         raise UsageError("--format kafka is a text of its own: leave --output and --table out")
     if any(row_filter is not None and row_filter != [] for row_filter in row_filters):
         raise UsageError("--format kafka prints whole files: choose them by --node, --capture or --file")
+
+
+def refuse_filters(table: DumpTable, *row_filters: object) -> None:
+    """Raises UsageError where rows of another table than `records` are to be chosen as records are."""
+    if table is not DumpTable.RECORDS and any(one is not None and one != [] for one in row_filters):
+        raise UsageError(f"--from, --to and --type choose records: leave them out with --table {table.value}")
 
 
 def type_name(asked: str, dialect: Dialect) -> str:
@@ -222,7 +231,10 @@ def _dump_rows(
                 else:
                     damage.add(batch)
 
-    count = out.batches(batches(), COLUMNS[table], TABLES[table.value].column_names, frozenset({"record"}))
+    columns = COLUMNS[table]
+    if len({plan.cluster_id for plan in found.plans}) > 1:
+        columns = (Column("cluster_id", "cluster"), *columns)
+    count = out.batches(batches(), columns, TABLES[table.value].column_names, frozenset({"record"}))
     out.stream.flush()
     if not count and (has_range or selection.record_types):
         _tell_what_there_is(found)
