@@ -58,7 +58,7 @@ def partitions(
 
     \b
     Examples:
-      kraft-audit partitions samples/elr --topic orders
+      kraft-audit partitions samples/elr --topic elr-m1
       kraft-audit partitions samples/elr-06-kill-13-last-replica.tgz --describe
     """
     if describe and output is not Format.TABLE:
@@ -77,8 +77,11 @@ def partitions(
         moments = list(clusters)
         if describe:
             for moment in moments:
-                for line in _description(moment, where, topic):
+                lines = list(_description(moment, where, topic))
+                for line in lines:
                     out.line(line)
+                if not lines:  # beside the text, which stays what Kafka's tool prints
+                    remark(f"{shown_cluster_id(moment.plan.cluster_id)}: {_nothing(topic)}")
         elif out.format is Format.TABLE:
             for number, moment in enumerate(moments):
                 if number:
@@ -88,10 +91,14 @@ def partitions(
                 if holes := branch_holes(moment.sources, moment.end_offset):
                     out.text(missing_text(holes))
                 if out.batches(_ledger(moment, topic), COLUMNS, keys) == 0:
-                    out.text("no partition" if topic is None else f"no partition of a topic {topic!r}")
+                    out.text(_nothing(topic))
         else:
             out.batches((batch for moment in moments for batch in _ledger(moment, topic)), COLUMNS, keys)
     return clusters.exit_code
+
+
+def _nothing(topic: str | None) -> str:
+    return "no partition" if topic is None else f"no partition of a topic {topic!r}"
 
 
 def _ledger(moment: Moment, topic: str | None) -> Iterator[pa.RecordBatch]:
