@@ -37,6 +37,9 @@ def timeline(
 ) -> None:
     """Tell what happened, an event a line, with the state of every node then: leaders, voters, brokers, partitions.
 
+    Lines stand in the order that the logs prove. What was written and is not on the canonical log stands before the
+    records of later epochs, and so does a capture that ends there; a capture's line shows who led and voted in it.
+
     \b
     Examples:
       kraft-audit timeline samples/divergence
