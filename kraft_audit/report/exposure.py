@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
@@ -87,6 +88,12 @@ class Exposure:
             value if start <= self.to_ms and end > self.from_ms else None
             for value, (start, end) in zip(known, pairwise(edges), strict=True)
         ]
+
+
+def partition_minutes(minutes: float) -> str:
+    """An amount of exposure as people read it: whole from 10 on, less to two digits, so that little is never 0."""
+    amount = f"{minutes:,.0f}" if minutes >= 10 else f"{Decimal(f'{minutes:.2g}'):f}"
+    return f"{amount} partition-minute{'' if amount == '1' else 's'}"
 
 
 def log_span(history: ClusterHistory, first_change_ms: int | None = None) -> tuple[int | None, int | None]:

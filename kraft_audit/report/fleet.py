@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kraft_audit.report.cluster import RANK, SEVERITIES, ClusterView
-from kraft_audit.report.exposure import DAY_MS, HOUR_MS, Exposure, spans
+from kraft_audit.report.exposure import DAY_MS, HOUR_MS, Exposure, partition_minutes, spans
 from kraft_audit.report.plots import stacked, strip
 from kraft_audit.report.source import ClusterInput, Row, state_of
 from kraft_audit.rules.registry import rules
@@ -200,7 +200,8 @@ def _said(values: Sequence[float | None], edges: Sequence[int], step: int) -> st
     worst, at = max(exposed)
     moment = datetime.fromtimestamp(at / 1000, UTC)
     when = f"{moment:%Y-%m-%d}" if step == DAY_MS else f"{moment:%Y-%m-%d %H:00}"
-    return f"exposed in {len(exposed)} of {len(known)} {word}s, most {worst:,.0f} partition-minutes on {when}"
+    of_known = f"{len(known)} {word}{'s' if len(known) != 1 else ''}"
+    return f"exposed in {len(exposed)} of {of_known}, most {partition_minutes(worst)} on {when}"
 
 
 def _labels(edges: Sequence[int], step: int, pitch: float) -> list[tuple[float, str]]:

@@ -27,6 +27,7 @@ from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.output import neutral
 from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
 from kraft_audit.report.exports import CsvFile
+from kraft_audit.report.exposure import partition_minutes
 from kraft_audit.report.fleet import ClusterLine, Fleet, fleet_view
 from kraft_audit.report.folders import created_folders
 from kraft_audit.report.openmetrics import Metrics
@@ -142,6 +143,7 @@ def environment() -> Environment:
         "known": known,
         "counted": counted,
         "cluster": shown_cluster_id,
+        "partition_minutes": partition_minutes,
     }
     made.filters.update(helpers)
     made.globals.update(

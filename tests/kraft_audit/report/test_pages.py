@@ -14,7 +14,7 @@ import pytest
 
 from kraft_audit.cli import run_command
 from kraft_audit.report.cluster import cluster_view
-from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, spans
+from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, partition_minutes, spans
 from kraft_audit.report.publish import WRITERS, write_file
 from kraft_audit.report.site import page_of, policy, shown, write_site
 from kraft_audit.report.source import ClusterInput
@@ -325,3 +325,33 @@ def test_waivers_are_shown_and_expired_ones_count_again(samples: Path, tmp_path:
     text = Page((tmp_path / "site" / "index.html").read_text()).text
     assert "Ada <ada@example.org>" in text
     assert "expired" in text
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        (0.0, "0 partition-minutes"),
+        (1 / 60_000, "0.000017 partition-minutes"),
+        (4 * 6.8 / 60, "0.45 partition-minutes"),
+        (1.0, "1 partition-minute"),
+        (6.83, "6.8 partition-minutes"),
+        (9.96, "10 partition-minutes"),
+        (1234.4, "1,234 partition-minutes"),
+    ],
+)
+def test_a_little_exposure_is_not_told_as_none(minutes: float, said: str) -> None:
+    assert partition_minutes(minutes) == said
+
+
+def test_the_legend_and_the_words_tell_the_largest_exposure(last_replica: ClusterInput, tmp_path: Path) -> None:
+    """Against the exposure itself; where nothing was exposed there is no scale to explain."""
+    exposure = cluster_exposure(last_replica)
+    start = exposure.from_ms // HOUR_MS * HOUR_MS
+    largest = max(minutes for minutes in exposure.within(range(start, start + 3 * HOUR_MS, HOUR_MS)) if minutes)
+    write_site(GivenSource([last_replica]), tmp_path / "exposed")
+    page = Page((tmp_path / "exposed" / "index.html").read_text())
+    told = re.search(r"up to ([0-9.]+) partition-minutes?", page.text)
+    assert float(told[1]) == pytest.approx(largest, rel=0.05)
+    assert any(f"exposed in 1 of 1 hour, most {told[1]} " in said for said in page.values("aria-label"))
+    write_site(GivenSource([ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}), [])]), tmp_path / "unexposed")
+    assert "up to" not in Page((tmp_path / "unexposed" / "index.html").read_text()).text
