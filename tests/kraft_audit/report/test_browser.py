@@ -192,3 +192,21 @@ def test_paper_shows_all_and_no_tools(fleet: Path, tab: Seen) -> None:
     assert tab.page.locator("tbody tr[data-worst]:visible").count() == CLUSTERS
     assert not tab.page.locator("#cluster-tools").is_visible()
     assert tab.page.pdf()[:5] == b"%PDF-"
+
+
+def test_paper_cuts_no_column(site: Path, harmed_clusters: list[ClusterInput], tmp_path: Path, tab: Seen) -> None:
+    """A4 upright less Chromium's margins; what stands further to the right is not on the paper. Scrolling does not help
+    there, nor does a name that has no space to break at.
+    """
+    long_name = ClusterInput(harmed_clusters[0].history, harmed_clusters[0].findings, name="n" * 249)
+    write_site(GivenSource([long_name]), tmp_path / "site")
+    tab.page.set_viewport_size({"width": 718, "height": 1000})
+    tab.page.emulate_media(media="print")
+    for file in [page for folder in (site, tmp_path / "site") for page in sorted(folder.rglob("*.html"))]:
+        tab.goto(file)
+        tab.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+        cut = tab.page.evaluate(
+            """[...document.querySelectorAll('main *')].filter((one) => one.getBoundingClientRect().right > 719)
+              .map((one) => `${one.tagName}.${one.className}: ${one.textContent.trim().slice(0, 60)}`)"""
+        )
+        assert cut == [], file.name
