@@ -98,12 +98,8 @@ def partition_minutes(minutes: float) -> str:
 
 def log_span(history: ClusterHistory, first_change_ms: int | None = None) -> tuple[int | None, int | None]:
     """The first and the last append time that is known; a time after the capture is no time to go by."""
-    times = [row["timestamp_ms"] for row in history.rows("leader_epochs") if row["timestamp_ms"] is not None]
-    if first_change_ms is not None:
-        times.append(first_change_ms)
-    elif len(changes := history.table("partition_changes")):
-        times.append(int(np.min(changes["timestamp_ms"].to_numpy())))
-    known = [time for time in times if 0 < time < LAST_TIME_MS]
+    times = [history.begin_ms, first_change_ms, *(row["timestamp_ms"] for row in history.rows("leader_epochs"))]
+    known = [time for time in times if time is not None and 0 < time < LAST_TIME_MS]
     end = history.end_ms
     if end is None or not 0 < end < LAST_TIME_MS:
         return (min(known, default=None), max(known, default=None))

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.replay.state import missing_records
 from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_audit.rules.parts import PartitionParts
+from kraft_audit.times import LAST_TIME_MS
 from kraft_codec.contract import Table
 from kraft_codec.schemas import Dialect
 from kraft_codec.tables import BRONZE
@@ -27,6 +30,12 @@ INPUTS: Final = (
 """The tables that rules read; of `records` only the rows of RECORD_TYPES are needed. Exposures they find in
 `partition_changes`, among whatever else happened."""
 RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
+
+BEGUN_BY: Final = (
+    *("leader_epochs", "voter_sets", "feature_changes", "broker_changes", "config_changes"),
+    PARTITION_CHANGES.name,
+)
+"""The tables that tell when a log begins; a report of a lake reads them, too, but no batches."""
 
 PARTITION_STATES: Final = "partition states"
 
@@ -152,6 +161,23 @@ class ClusterHistory:
             return f"the record at offset {self.undecoded_from} could not be decoded"
         count = bisect_right(self.holes, offset, key=lambda hole: hole[0])
         return self.known(f"first {count} holes", lambda: missing_records(self.holes[:count]))
+
+    @property
+    def begin_ms(self) -> int | None:
+        """The first time that the log tells of: of what was replayed, what disks were formatted with included; of any
+        batch where nothing was. None where no time is known.
+        """
+        return self.known("begin_ms", self._begin_ms)
+
+    def _begin_ms(self) -> int | None:
+        replayed = np.concatenate([self._times(name, "timestamp_ms") for name in BEGUN_BY])
+        times = replayed if len(replayed) else self._times("batches", "base_timestamp_ms")
+        return int(times.min()) if len(times) else None
+
+    def _times(self, name: str, column: str) -> npt.NDArray[np.int64]:
+        """The times of a table; 0 stands for none, and what lies outside any calendar is none."""
+        times: npt.NDArray[np.int64] = self.as_told(name)[column].drop_null().to_numpy()
+        return times[(times > 0) & (times < LAST_TIME_MS)]
 
     @property
     def end_ms(self) -> int | None:

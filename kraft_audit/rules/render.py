@@ -118,13 +118,11 @@ def headline(history: ClusterHistory, name: str | None = None) -> str:
 
 
 def _span(history: ClusterHistory) -> str:
-    if not history.has("batches"):
+    begin_ms, end_ms = history.begin_ms, history.end_ms
+    if begin_ms is None or end_ms is None:
         return ""
-    times = history.table("batches")["base_timestamp_ms"].to_numpy()
-    times = times[times > 0]
-    if not len(times) or history.end_ms is None:
-        return ""
-    return f"{when(int(times.min()))} to {when(history.end_ms, int(times.min()))} UTC"
+    begin_ms = min(begin_ms, end_ms)
+    return f"{when(begin_ms)} to {when(end_ms, begin_ms)} UTC"
 
 
 def _by_why(findings: Iterable[Finding]) -> Iterable[list[Finding]]:

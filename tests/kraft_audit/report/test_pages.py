@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.cli import run_command
+from kraft_audit.commands.histories import histories
 from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.exposure import HOUR_MS, cluster_exposure, partition_minutes, spans
 from kraft_audit.report.publish import WRITERS, write_file
@@ -20,7 +21,10 @@ from kraft_audit.report.site import page_of, policy, shown, write_site
 from kraft_audit.report.source import ClusterInput
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.registry import rules
+from kraft_audit.rules.render import headline
+from kraft_audit.times import when
 from kraft_codec.errors import InputError
+from kraft_codec.schemas import Dialect
 from tests.kraft_audit.report.conftest import NOW_MS, GivenSource, path_source
 from tests.payloads import PAYLOADS
 
@@ -157,6 +161,16 @@ def test_a_cluster_page_tells_what_check_tells(site: Path, last_replica: Cluster
         assert finding["what_to_do"] in text or sum(f["rule"] == finding["rule"] for f in raised) > 1
     assert "elr-m1-0" in text
     assert "to offset 189 of 189, by 1 of 1 voters captured" in text
+
+
+def test_a_page_and_check_tell_of_one_span_of_time(site: Path, samples: Path, last_replica: ClusterInput) -> None:
+    """It begins no later than what is said to last since, of what the disk was formatted with, too."""
+    text = re.sub(r"\s+", " ", Page((site / page_of(last_replica.cluster_id)).read_text()).text)
+    begin, end = re.search(r"the log tells of ?(\S+ \S+) UTC to (\S+ \S+) UTC", text).groups()
+    (history,) = histories(str(samples / "elr-06-kill-13-last-replica.tgz"), dialect=Dialect.KIP853)
+    assert f"{begin} to {end.split()[1]} UTC" in headline(history)
+    assert min(re.findall(r"since (\d\S+ \S+) UTC", text)) == begin == "2026-11-21 01:33:36"
+    assert when(min(row["base_timestamp_ms"] for row in history.rows("batches"))) == begin
 
 
 def test_a_page_tells_every_advice_and_whom_it_is_for(samples: Path, tmp_path: Path) -> None:

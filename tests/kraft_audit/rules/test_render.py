@@ -35,7 +35,7 @@ def test_check_reads_as_designed(build: HistoryBuilder) -> None:
     lines = [line.text for line in check_lines(history, check(history, only=["KP001"]), path="incident.tgz")]
     assert lines == [
         f"{CLUSTER_ID}   metadata.version 4.3-IV0   3 of 3 voters captured, proven to offset 552 of 552   "
-        f"{when(T0)} to {when(T0 + 552_000, T0)} UTC",
+        f"{when(T0 - 1000)} to {when(T0 + 552_000, T0)} UTC",  # the first voters: what the disks were formatted with
         "",
         f"CRITICAL  KP001 last-replica-standing   2 partitions, since {when(T0 + 300_000)} (4 min 12 s)",
         "          orders-3    broker 13 alone holds what was acknowledged: ISR [13]  ELR []  of replicas [11 12 13], "
