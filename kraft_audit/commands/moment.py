@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError, complain, remark
 from kraft_audit.commands.reading import Input, redactor
+from kraft_audit.times import is_time, time_text
 from kraft_codec.errors import ChoiceError, InputError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kraft_audit.replay.state import ClusterState, Sources
 
 COMMITTED: Final = "committed"
+SURELY_A_TIME: Final = 10**12
+"""An offset of so many digits is milliseconds since 1970, of 2001 or later, pasted from a column of times."""
 _OFFSET: Final = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -137,6 +140,7 @@ def moment_of(found: Input, plan: ClusterPlan, key: bytes, capture: str | None, 
 
 def state_at_place(moment: Moment, where: Place, option: str = "--at") -> ClusterState:
     """The state there; beyond the end of the capture's log, the state at its end. Says on stderr what lies beyond."""
+    _remark_on_time(moment, where, option)
     told = _state_at_place(moment, where)
     last = moment.end_offset - 1
     if where.offset is not None and where.offset > last:
@@ -156,6 +160,28 @@ def _state_at_place(moment: Moment, where: Place) -> ClusterState:
         return state_at(moment.sources, offset=last if where.offset is None else min(where.offset, last))
     found = state_at(moment.sources, time_ms=where.time_ms)
     return found if found.offset <= last else state_at(moment.sources, offset=last)
+
+
+def _remark_on_time(moment: Moment, where: Place, option: str) -> None:
+    """Says on stderr that a time lies behind the log, or how to write a time that was given as an offset."""
+    if where.offset is not None:
+        if max(moment.end_offset, SURELY_A_TIME) <= where.offset and is_time(where.offset):
+            written = time_text(where.offset).replace(" ", "T")
+            remark(f"{option} {where.offset}: a plain number is an offset; that time is written {written}Z")
+        return
+    last_ms = _last_ms(moment)
+    if where.time_ms is not None and last_ms is not None and where.time_ms > last_ms:
+        last = moment.end_offset - 1
+        remark(f"{option}: the log ends at {time_text(last_ms)} UTC with offset {last}, this is the state there")
+
+
+def _last_ms(moment: Moment) -> int | None:
+    """When the last batch of the canonical log was appended; None where no replica has that batch any more."""
+    shape = moment.sources.survey
+    epochs = shape.epochs_to(moment.sources.branch)
+    end = (epochs[-1].epoch, moment.end_offset) if epochs else None
+    logs = [replica.log for replica in shape.replicas if replica.log is not None]
+    return next((log.last_timestamp_ms for log in logs if (log.last_epoch, log.end_offset) == end), None)
 
 
 def _chosen(intervals: list[RoundInterval], capture: str | None) -> RoundInterval | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -313,6 +314,8 @@ def test_a_stopped_broker_is_fenced_and_an_unchanged_cordoned_list_is_no_event(k
     [
         (["state", ELR, "--at", "9999", "--only", "features"], "--at 9999: the log ends with offset 188, this is"),
         (["state", ELR, "--at", "2020-01-01", "--only", "features"], "--at: nothing is known of before the log's"),
+        (["state", ELR, "--at", "2030-01-01", "--only", "features"], "--at: the log ends at 2026-11-21 01:34:12.586 UTC"),
+        (["diff", ELR, "--from", "2026-11-21T01:34:12.587Z"], "--from: the log ends at 2026-11-21 01:34:12.586 UTC"),
         (["diff", ELR, "--from", "9999"], "--from 9999: the log ends with offset 188, this is"),
         (["timeline", ELR, "--from", "500"], "no event there; those of this log are at offsets 0 to 188"),
         (["dump", ELR, "--from", "500"], "nothing there; its logs hold offsets 0 to 188"),
@@ -325,7 +328,22 @@ def test_what_lies_beyond_the_log_is_remarked(kraft_audit, arguments: list[str],
     assert told in ended.err
 
 
-@pytest.mark.parametrize("arguments", [["state", ELR, "--at", "188"], ["diff", ELR, "--from", "0"]])
+def test_milliseconds_of_a_dump_are_no_offset_and_how_they_are_written_is_told(kraft_audit) -> None:
+    rows = [json.loads(line) for line in kraft_audit("dump", ELR, "-o", "jsonl").out.splitlines()]
+    offset, time_ms = next((row["offset"], row["timestamp_ms"]) for row in rows if row["offset"] == 100)
+    ended = kraft_audit("state", ELR, "--only", "features", "--at", str(time_ms))
+    assert (ended.code, len(ended.error_lines)) == (0, 2), ended.err
+    written = re.search(r"--at [0-9]+: a plain number is an offset; that time is written (\S+)", ended.err)[1]
+    told = kraft_audit("state", ELR, "--only", "features", "--at", written, "-o", "json")
+    last = max(row["offset"] for row in rows if row["source"] == "log" and row["timestamp_ms"] <= time_ms)
+    assert (told.err, json.loads(told.out)["offset"]) == ("", last)
+    assert last >= offset
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["state", ELR, "--at", "188"], ["state", ELR, "--at", "2026-11-21T01:34:12.586Z"], ["diff", ELR, "--from", "0"]],
+)
 def test_what_lies_in_the_log_is_not(kraft_audit, arguments: list[str]) -> None:
     assert kraft_audit(*arguments, "--only", "features").err == ""
 
