@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -140,7 +141,7 @@ def _key_file() -> Check:
     file = Path(declared)
     problem = key_file_problem(file)
     if problem is not None:
-        return Check(what, Status.FAIL, f"{file}: {problem}", f"chmod 600 {file}")
+        return Check(what, Status.FAIL, f"{file}: {problem}", f"chmod 600 {shlex.quote(str(file))}")
     from kraft_audit.spark.redaction_key import load_key
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ def check_lines(
     for _, group in groupby(shown, key=lambda finding: (finding.severity, finding.rule)):
         for alike in _by_why(group):
             yield from _group_lines(alike, history, in_full)
-    yield from _undecided_lines([f for f in ordered if f.status is Status.UNDECIDED], in_full)
+    undecided = [f for f in ordered if f.status is Status.UNDECIDED]
+    yield from _undecided_lines(undecided, in_full, is_first=not shown)
     if show_all:
         for finding in ordered:
             if finding.status is Status.CLEAR:
@@ -234,15 +236,18 @@ def _evidence_line(fact: Evidence) -> str:
     return "   ".join(parts)
 
 
-def _undecided_lines(findings: Sequence[Finding], in_full: bool) -> Iterator[Line]:
-    """A line a rule; where many rules were kept from looking by one reason, which is then the news, a line for all."""
-    kept_from_looking = Counter(finding.reason for finding in findings if not finding.subject)
-    for reason, count in kept_from_looking.items():
-        if count >= RULES_ON_A_LINE and not in_full:
-            yield Line(f"UNDECIDED {count} rules   {reason}")
-            findings = [finding for finding in findings if finding.subject or finding.reason != reason]
-    yield from _undecided_rules(findings, in_full)
-    if findings or kept_from_looking:
+def _undecided_lines(findings: Sequence[Finding], in_full: bool, is_first: bool) -> Iterator[Line]:
+    """A line a rule; where many rules were kept from looking by one reason, which is then the news, a line for all.
+
+    Those are other rules than the ones that were told by name: their number does not hold these.
+    """
+    counts = Counter(finding.reason for finding in findings if not finding.subject)
+    together = {} if in_full else {reason: count for reason, count in counts.items() if count >= RULES_ON_A_LINE}
+    named = [finding for finding in findings if finding.subject or finding.reason not in together]
+    yield from _undecided_rules(named, in_full)
+    for reason, count in together.items():
+        yield Line(f"UNDECIDED {count} {'' if is_first and not named else 'other '}rules   {reason}")
+    if findings:
         yield Line("")
 
 
@@ -266,11 +271,12 @@ def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | 
     counts.append(f"{sum(f.status is Status.UNDECIDED for f in findings)} undecided")
     if waivers is not None and (waivers.waived or waivers.expired):
         counts.append(f"{waivers.waived} waived, {waivers.expired} waivers expired")
-    next_steps = [f"explain {raised[0].rule}", f"timeline {path}"] if raised else []
+    quoted = shlex.quote(path)
+    next_steps = [f"explain {raised[0].rule}", f"timeline {quoted}"] if raised else []
     holders = [f for f in raised if f.rule == "KP001" and not f.is_over]
     if holders:
         last = holders[0].summary.split(" ", 2)[1]
-        next_steps.append(f"whatif {path} --lose {last}")
+        next_steps.append(f"whatif {quoted} --lose {last}")
     tail = f"   {' · '.join(next_steps)}" if next_steps else ""
     return f"{', '.join(counts) if raised else 'nothing raised, ' + ', '.join(counts)}.{tail}"
 

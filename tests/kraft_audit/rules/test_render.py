@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -16,6 +19,7 @@ from kraft_audit.rules.waivers import apply_waivers, parse_waivers
 from kraft_audit.times import duration, when
 from tests.kraft_audit.rules.conftest import CLUSTER_ID, T0, HistoryBuilder
 
+ECHO = f"{shlex.quote(sys.executable)} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
 WAIVER = "waivers: [{rule: KV007, who: ops, why: a laptop, until: 2099-01-01}]"
 
 
@@ -115,6 +119,29 @@ def test_one_reason_for_all_rules_is_one_line_unless_all_is_asked_for(build: His
     told = [text for text in lines if text.startswith("UNDECIDED")]
     assert len(told) == (len(rules()) if in_full else 1)
     assert all("nothing of the metadata log was read" in text for text in told)
+
+
+def test_rules_that_could_not_look_are_told_apart_from_those_told_by_name(build: HistoryBuilder) -> None:
+    """64 rules, then one more by name, was told as 65 undecided."""
+    unread = replace(build.history(), is_read=False, is_replayed=False)
+    findings = [
+        one._replace(subject="node 3", reason="its disk was not captured") if one.rule == "KQ020" else one
+        for one in check(unread)
+    ]
+    *_, named, rest, empty, summary = [line.text for line in check_lines(unread, findings, path="x")]
+    assert named.startswith("UNDECIDED KQ020 log-went-back   node 3: ")
+    assert rest == f"UNDECIDED {len(rules()) - 1} other rules   nothing of the metadata log was read"
+    assert (empty, summary) == ("", f"nothing raised, {len(rules())} undecided.")
+
+
+@pytest.mark.parametrize("path", ["odd/with space/in cident.tgz", "it's.tgz", "$(date).tgz", "s3://bucket/logs?a&b"])
+def test_the_next_steps_can_be_pasted_whatever_the_path(build: HistoryBuilder, path: str) -> None:
+    """A shell hands the commands what they are to be given."""
+    history = _incident(build).history()
+    *_, summary = [line.text for line in check_lines(history, check(history, only=["KP001"]), path=path)]
+    steps = summary.partition("   ")[2].split(" · ")
+    given = [json.loads(subprocess.check_output(["/bin/sh", "-c", f"{ECHO} {step}"])) for step in steps]
+    assert given == [["explain", "KP001"], ["timeline", path], ["whatif", path, "--lose", "13"]]
 
 
 def test_undecided_and_waived_are_counted(build: HistoryBuilder) -> None:
