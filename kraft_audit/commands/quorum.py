@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kraft_audit.replay.survey import Survey
     from kraft_audit.replay.voters import VoterSet
 
+TOO_FEW: Final = "too few voters hold "
+"""How the reasons of an upper bound begin that name a record."""
 COLUMNS: Final = (
     Column("node_id", "node", is_number=True),
     Column("directory_id", "directory"),
@@ -155,8 +157,7 @@ def _interval(known: RoundInterval | None) -> dict[str, Any]:
         }
     interval = known.interval
     evidence = [f"committed to {interval.low}: {text}" for text in interval.low_evidence]
-    bound = "nothing bounds it from above" if interval.high is None else f"not committed from {interval.high} on"
-    evidence += [f"{bound}: {text}" for text in interval.high_evidence]
+    evidence += _upper_evidence(known)
     return {
         "committed_low": interval.low,
         "committed_low_epoch": interval.low_epoch,
@@ -164,6 +165,26 @@ def _interval(known: RoundInterval | None) -> dict[str, Any]:
         "evidence": evidence,
         "undecided": interval.undecided,
     }
+
+
+def _upper_evidence(known: RoundInterval) -> list[str]:
+    """Why nothing above was committed, in one line: who lacks the first record, what else too few hold, ascending."""
+    interval = known.interval
+    few = [text.removeprefix(TOO_FEW) for text in reversed(interval.high_evidence) if text.startswith(TOO_FEW)]
+    told = [text for text in interval.high_evidence if not text.startswith(TOO_FEW)]
+    if interval.high is None:
+        return [f"nothing bounds it from above: {text}" for text in interval.high_evidence]
+    if not interval.high_evidence:
+        return []
+    canonical, voters = interval.canonical, interval.voters
+    if canonical is not None and voters is not None and interval.high < canonical.end[1]:
+        captured = sorted(known.evidence.captured(voters), key=lambda replica: replica.node_id)
+        lacking = [str(one.node_id) for one in captured if one.holds_to(canonical) <= interval.high]
+        if lacking:
+            noun, verb = ("voter", "lacks") if len(lacking) == 1 else ("voters", "lack")
+            told.append(f"{noun} {' and '.join(lacking)} {verb} the record at {interval.high}")
+    told += [TOO_FEW + " and ".join(few)] if few else []
+    return [f"not committed from {interval.high} on: {'; '.join(told)}"]
 
 
 def _voters(known: RoundInterval | None) -> list[dict[str, Any]]:

@@ -124,3 +124,17 @@ def test_csv_has_a_row_a_replica(kraft_audit) -> None:
     lines = kraft_audit("quorum", "samples/elr", "--output", "csv").out.splitlines()
     assert lines[0].startswith("cluster_id,node_id,directory_id")
     assert len(lines) == 1 + len(list(Path("samples/elr/29-stopped").glob("node-*")))
+
+
+def test_the_upper_bound_is_explained_once_and_by_its_own_record(kraft_audit) -> None:
+    """Who lacks it, by where the captured logs end; the record at 20 was never named."""
+    ended = kraft_audit("quorum", "samples/uncommitted-voter-change/10-add-voter-uncommitted", "--output", "json")
+    cluster = json.loads(ended.out)
+    high = cluster["committed_high"]
+    lacking = [row["node_id"] for row in cluster["replicas"] if row["log_end_offset"] <= high]
+    (told,) = [text for text in cluster["evidence"] if text.startswith("not committed")]
+    assert (high, lacking) == (20, [2, 3])
+    assert told == (
+        "not committed from 20 on: voters 2 and 3 lack the record at 20; "
+        "too few voters hold the record of epoch 1 at 22 and the voter set at 23"
+    )
