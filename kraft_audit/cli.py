@@ -232,6 +232,8 @@ def run_command(arguments: list[str]) -> int:
             what = f"{type(error).__name__}: {error}".splitlines()[0][:FAULT_CHARACTERS_MAX]
             complain(f"a fault of kraft-audit itself: {what} (KRAFT_AUDIT_TRACEBACK=1 tells more)")
             return EXIT_BUG
-        complain(error.format_message())
+        from kraft_audit.commands.usage import usage_text
+
+        complain(usage_text(error))
         return EXIT_USAGE
     return code if isinstance(code, int) else 0

@@ -12,6 +12,8 @@ from kraft_audit.commands.arguments import OutputFormat
 from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, remark
 from kraft_audit.output import Column, Format, Output
 
+HOURS_MAX: Final = 1_000_000
+"""More than a century: older than any lake, and still a time."""
 COLUMNS: Final = (
     Column("status", ""),
     Column("table", "table"),
@@ -32,7 +34,9 @@ def quality(
             help="Where the Data Docs go; default: LAKE/_quality/plan-N; '' for none.",
         ),
     ] = None,
-    fresh_hours: Annotated[float, typer.Option(min=0, help="A cluster without news for longer is a warning.")] = 26.0,
+    fresh_hours: Annotated[
+        float, typer.Option(min=0, max=HOURS_MAX, help="A cluster without news for longer is a warning.")
+    ] = 26.0,
     new: Annotated[
         bool, typer.Option("--new", help="Only what came since such a look last passed; all of the lake once a day.")
     ] = False,

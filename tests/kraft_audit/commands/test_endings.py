@@ -319,3 +319,27 @@ def test_the_list_of_commands_is_whole(kraft_audit) -> None:
     text = kraft_audit("--help").out
     for command, summary in (*LAPTOP_COMMANDS, *LAKE_COMMANDS):
         assert re.search(rf"^  {command_name(command)} +{re.escape(summary)}$", text, re.MULTILINE), summary
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("check x --output yaml", "'yaml' is not one of 'table', 'json', 'jsonl', 'csv', 'sarif' (see `kraft-audit check"),
+        ("dump x --node a", "'--node': 'a': expected a whole number (see `kraft-audit dump --help`)"),
+        ("simulate x --seed -3", "'--seed': '-3': expected 0 or more (see `kraft-audit simulate --help`)"),
+        ("quality x --hours inf", "'--hours': 'inf': expected 1000000 or less (see `kraft-audit quality --help`)"),
+        ("quality x --hours nan", "'--hours': 'nan': expected 1000000 or less (see `kraft-audit quality --help`)"),
+        ("quality x --hours 1e300", "'--hours': '1e300': expected 1000000 or less (see `kraft-audit quality --help`)"),
+        ("quality x --fresh-hours inf", "'--fresh-hours': 'inf': expected 1000000 or less (see `kraft-audit quality"),
+        ("quality x --hours six", "'--hours': 'six': expected a number (see `kraft-audit quality --help`)"),
+        ("foo", "No such command 'foo' (see `kraft-audit --help`)"),
+        ("chek x", "No such command 'chek'. Did you mean 'check'? (see `kraft-audit --help`)"),
+        ("check", "Missing argument 'PATH' (see `kraft-audit check --help`)"),
+    ],
+)
+def test_a_refused_argument_is_told_in_our_words_with_where_to_look(kraft_audit, line: str, told: str) -> None:
+    ended = kraft_audit(*line.split())
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1)
+    assert told in ended.err
+    assert "Input should be" not in ended.err
+    assert "Value error" not in ended.err
