@@ -158,6 +158,11 @@ class Output:
         self.format = format_ or Format.TABLE
         self.has_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
+    @property
+    def room(self) -> int | None:
+        """The characters of a terminal's line; None where it is no terminal."""
+        return max(shutil.get_terminal_size().columns, ROOM_MIN) if self.is_terminal else None
+
     def rows(self, rows: Iterable[Row], columns: Sequence[Column], keys: Iterable[str] = ()) -> int:
         """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table.
 
@@ -220,10 +225,10 @@ class Output:
         """Prints one line of text that came from data; with `hanging`, on a terminal, as many lines as it has room
         for, all but the first set in so far.
         """
-        if hanging is None or not self.is_terminal:
+        room = self.room
+        if hanging is None or room is None:
             self.line(neutral(text))
             return
-        room = max(shutil.get_terminal_size().columns, ROOM_MIN)
         parts = textwrap.wrap(
             neutral(text), room, subsequent_indent=" " * hanging, break_long_words=False, break_on_hyphens=False
         )

@@ -49,5 +49,5 @@ def explain(
         near = pages.near(rule)
         raise UsageError(f"no rule {rule!r}{f', perhaps {near}' if near else ''}: `kraft-audit rules` lists them")
     out = Output()
-    for line in pages.explain(found):
+    for line in pages.explain(found, width=min(pages.WIDTH, out.room or pages.WIDTH)):
         out.text(line)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import re
+import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kraft_audit.rules.model import Rule, Thresholds
 from kraft_audit.rules.registry import rules
+
+
+WIDTH: Final = 110
+"""Longer lines are hard to read, however wide the terminal."""
+_ID: Final = re.compile(r"([A-Z]{2})0*([1-9][0-9]{0,2})")
 
 
 def rule_rows() -> list[dict[str, Any]]:
@@ -29,30 +37,24 @@ def rule_rows() -> list[dict[str, Any]]:
     ]
 
 
-def explain(rule: Rule, thresholds: Thresholds | None = None) -> list[str]:
-    """A rule in a few lines; thresholds as set, defaults where not."""
+def explain(rule: Rule, thresholds: Thresholds | None = None, width: int = WIDTH) -> list[str]:
+    """A rule in a few lines of at most so many characters; thresholds as set, defaults where not."""
+    part = functools.partial(_paragraph, width=width)
     lines = [f"{rule.id} {rule.name}   {rule.severity.value}", ""]
-    lines += _part("when", rule.text.raised_when)
-    lines += _part("why", rule.text.why)
-    lines += _part("do", rule.text.what_to_do)
+    lines += part("when", rule.text.raised_when)
+    lines += part("why", rule.text.why)
+    lines += part("do", rule.text.what_to_do)
     for threshold in rule.thresholds:
         value = (thresholds or {}).get(threshold.name, threshold.default)
-        lines += _part("set", f"{threshold.name} = {value} (conf/rules.yaml): {threshold.comment}")
-    lines += _part("needs", ", ".join(rule.needs))
-    lines += _part("see", "; ".join(rule.text.sources))
+        lines += part("set", f"{threshold.name} = {value} (conf/rules.yaml): {threshold.comment}")
+    lines += part("needs", ", ".join(rule.needs))
+    lines += part("see", "; ".join(rule.text.sources))
     return lines
 
 
-def _part(head: str, text: str, width: int = 110) -> list[str]:
+def _paragraph(head: str, text: str, width: int) -> list[str]:
     """A paragraph with its head at the left."""
-    lines, line = [], ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > width - 8:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    lines.append(line)
+    lines = textwrap.wrap(text, width - 8, break_long_words=False, break_on_hyphens=False) or [""]
     return [f"  {head if number == 0 else '':<6}{each}" for number, each in enumerate(lines)]
 
 
@@ -92,7 +94,9 @@ def pages() -> Mapping[str, str]:
 
 
 def near(text: str) -> str | None:
-    """The id of the rule that was most likely meant."""
+    """The id of the rule that was most likely meant: of an id the one of that number, if there is one."""
+    if (told := _ID.fullmatch(text.strip().upper())) and (id_ := f"{told[1]}{int(told[2]):03d}") in rules():
+        return id_
     names = {name: rule.id for rule in rules().values() for name in (rule.id, rule.name)}
     found = difflib.get_close_matches(text.strip(), names, 1) or difflib.get_close_matches(
         text.strip().upper(), names, 1

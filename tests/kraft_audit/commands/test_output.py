@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft_audit.cli import run_command
 from kraft_audit.output import Column, Format, Json, Output, json_objects, neutral, to_csv_cell, to_json
 
 ACTING = ["\x00", "\x07", "\x1b", "\x7f", "\x85", "\x9b", "\n", "\r", "\u200e", "\u2028", "\u202e", "\u2066", "\ufeff"]
@@ -164,3 +165,18 @@ def test_long_text_is_broken_for_a_terminal_and_whole_elsewhere(monkeypatch: pyt
         assert " ".join(" ".join(lines).split()) == " ".join(text.split())
         assert not is_broken or all(len(line) <= 70 for line in lines)
         assert all(line[:10].isspace() and line[10] != " " for line in lines[1:])
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_rule_is_explained_in_the_lines_of_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal breaks a longer line inside a word; a wider one than anybody reads changes nothing."""
+    for rule in ("KP001", "KV013", "KQ002"):
+        terminal, pipe = Terminal(), io.StringIO()
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for stream in (terminal, pipe):
+            monkeypatch.setattr("sys.stdout", stream)
+            assert run_command(["explain", rule]) == 0
+        lines = terminal.getvalue().splitlines()
+        assert all(len(line) <= min(columns, 110) for line in lines if len(line.split()) > 1), lines
+        assert terminal.getvalue().split() == pipe.getvalue().split()
+        assert (lines == pipe.getvalue().splitlines()) is (columns == 200)

@@ -9,6 +9,7 @@ import pytest
 
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.model import Scope, Severity, Status
+from kraft_audit.rules.pages import near
 from kraft_audit.rules.registry import by_severity, check, find_rule, rule, rules, texts
 from kraft_audit.rules.settings import (
     THRESHOLD_MAX,
@@ -170,3 +171,13 @@ def test_without_a_canonical_log_what_is_replayed_is_undecided() -> None:
     assert {"KP001", "KP013", "KB003", "KB004"} <= changed
     assert not {"KQ001", "KQ008", "KV007"} & changed
     assert {status for id_ in changed for status in after[id_]} == {Status.UNDECIDED}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("kp1", "KP001"), ("KP01", "KP001"), ("kp0018", "KP018"), ("KV3", "KV003"), ("last-replica", "KP001")],
+)
+def test_the_rule_that_was_meant(text: str, meant: str) -> None:
+    """An id without its zeros is that of the number, not one that has most of its letters."""
+    assert find_rule(text) is None
+    assert near(text) == meant
