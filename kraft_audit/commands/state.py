@@ -13,6 +13,7 @@ from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, Out
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.moment import Moment, Moments, Place, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
+from kraft_audit.commands.state_text import readable
 from kraft_audit.natural_order import natural
 from kraft_audit.output import Column, Format, Output
 from kraft_codec.schemas import Dialect
@@ -283,7 +284,7 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
         first = FIRST_FOR_PEOPLE.get(part.value, ())
         names = [name for name in (rows[0] if rows else ()) if name not in ENVELOPE]
         names = [*first, *(name for name in names if name not in first)] if names else []
-        out.rows(rows, [Column(name, name, is_number=_is_number(rows, name)) for name in names])
+        out.rows(map(readable, rows), [Column(name, name, is_number=_is_number(rows, name)) for name in names])
 
 
 def _say_missing(out: Output, told: ClusterState) -> None:

@@ -106,6 +106,22 @@ def test_state_in_other_formats(kraft_audit) -> None:
     assert "partitions: 13" in table
 
 
+def test_listeners_and_features_are_told_to_people_without_their_keys(kraft_audit) -> None:
+    """All that JSON has of them, in a third of the room."""
+    parts = ("--only", "brokers", "--only", "controllers")
+    table = kraft_audit("state", ELR, *parts).out
+    told = json.loads(kraft_audit("state", ELR, *parts, "-o", "json").out)
+    for row in (*told["brokers"], *told["controllers"]):
+        for feature in row["features"]:
+            assert f"{feature['name']} {feature['min_supported_version']}-{feature['max_supported_version']}" in table
+        for one in row["end_points"]:
+            assert f"{one['name']}://{one['host']}:{one['port']}" in table
+    assert "SASL://127.0.0.1:19611 (SASL_PLAINTEXT)" in table
+    assert "PLAINTEXT://127.0.0.1:19511," in table, "a listener that is named after its protocol says it once"
+    assert "{" not in table
+    assert max(map(len, table.splitlines())) < 600
+
+
 def test_what_is_not_proven_is_said(kraft_audit) -> None:
     told = kraft_audit("state", "samples/divergence/10-uncommitted-suffix-live", "--only", "topics").out
     assert "proven to offset 27 of 36: what records 27 to 35 say is not proven committed" in told
