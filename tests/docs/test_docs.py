@@ -134,3 +134,20 @@ def test_the_schedule_has_every_step_of_a_run() -> None:
     told = {step for step in Step for row in rows if f"--only {step}`" in row}
     assert "--tables-only" in rows[0], "the first four"
     assert told == {Step.FINDINGS, Step.RISK}
+
+
+def test_what_is_counted_on_the_pages_is_as_many() -> None:
+    """Rules and incidents come and go; whoever reads a number may list them."""
+    from kraft_audit.rules.registry import rules
+    from kraft_engine import scenario_names
+
+    random_kinds = sum(name.split("-")[0] == "random" for name in scenario_names())
+    incidents = len(scenario_names()) - random_kinds
+    told = {
+        "README.md": (r"plays any of (\d+) incidents, random runs of (\d+) kinds", (incidents, random_kinds)),
+        "docs/index.md": (r"^(\d+) \[rules\]\(rules/index.md\)", (len(rules()),)),
+        "docs/reliability.md": (r"and all (\d+) rules with what happened", (len(rules()),)),
+    }
+    for page, (sentence, counts) in told.items():
+        found = re.findall(sentence, (ROOT / page).read_text(), re.MULTILINE)
+        assert [tuple(map(int, (one,) if isinstance(one, str) else one)) for one in found] == [counts], page
