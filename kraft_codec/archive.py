@@ -45,6 +45,8 @@ from kraft_codec.tar_members import BLOCK_BYTES, tar_members
 from kraft_codec.zip_members import ZIP_MAGICS, zip_members
 
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".zip")
+ARCHIVE_KINDS: Final = ".tar, .tar.gz, .tgz or .zip"
+"""The same as help, pages and errors say it."""
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _HOLE_BYTES: Final = 4096
@@ -286,7 +288,7 @@ def _members(file: BinaryIO, location: str, budget: Budget) -> Iterator[Member]:
         if magic.match(start):
             raise InputError(location, f"a {kind} file, which is not read: unpack it first, as by {program}")
     if len(start) < BLOCK_BYTES:
-        raise InputError(location, "not a .tar, .tar.gz or .zip archive")
+        raise InputError(location, f"not a {ARCHIVE_KINDS} archive")
     return tar_members(PlainSource(file), budget)
 
 

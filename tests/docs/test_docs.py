@@ -151,3 +151,13 @@ def test_what_is_counted_on_the_pages_is_as_many() -> None:
     for page, (sentence, counts) in told.items():
         found = re.findall(sentence, (ROOT / page).read_text(), re.MULTILINE)
         assert [tuple(map(int, (one,) if isinstance(one, str) else one)) for one in found] == [counts], page
+
+
+def test_the_kinds_of_archive_are_named_alike() -> None:
+    """By help, the page for who is on call, and the error of a file that is none."""
+    from kraft_audit.cli import kraft_audit
+    from kraft_codec.archive import ARCHIVE_KINDS, ARCHIVE_SUFFIXES
+
+    assert tuple(re.split(", | or ", ARCHIVE_KINDS)) == ARCHIVE_SUFFIXES
+    assert ARCHIVE_KINDS in " ".join((kraft_audit.__doc__ or "").split())
+    assert ARCHIVE_KINDS in (ROOT / "docs" / "start" / "on-call.md").read_text()
