@@ -27,6 +27,10 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "watermarks": ("cluster_id", "capture", "low", "low_epoch", "high", "canonical_end_offset", "undecided"),
     "voter_sets": ("cluster_id", "from_offset", "from_epoch", "source", "kraft_version", "canonical", "ended_by"),
     "partition_changes": ("from_offset", "topic", "partition", "cause", "leader", "isr", "elr"),
+    "exposure_changes": (
+        *("from_offset", "topic", "partition"),
+        *("keeper_id", "is_last_replica", "is_offline", "is_under_min_isr"),
+    ),
     "broker_changes": ("from_offset", "broker_id", "cause", "exists", "broker_epoch", "fenced"),
     "controller_changes": ("from_offset", "controller_id", "cause", "exists", "zk_migration_ready"),
     "topic_changes": ("from_offset", "topic_id", "cause", "exists", "topic"),

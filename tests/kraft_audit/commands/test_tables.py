@@ -37,3 +37,15 @@ def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
 def test_rows_are_bounded(kraft_audit, lake: Path) -> None:
     assert kraft_audit("tables", lake, "--rows", "-1").code == 2
     assert kraft_audit("tables", lake, "--rows", "0").code == 0
+
+
+def test_every_table_of_a_plan_is_shown_by_columns_that_tell_something() -> None:
+    """A table that was left out was shown by its first columns, which are ids."""
+    from kraft_audit.commands.tables import GLANCE
+    from kraft_audit.spark.tables import LAKE_TABLES
+
+    assert LAKE_TABLES.keys() <= GLANCE.keys()
+    for name, table in LAKE_TABLES.items():
+        assert set(GLANCE[name]) <= set(table.column_names), name
+    flags = {name for name in LAKE_TABLES["exposure_changes"].column_names if name.startswith("is_")}
+    assert flags <= set(GLANCE["exposure_changes"])
