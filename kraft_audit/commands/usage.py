@@ -34,7 +34,7 @@ def _refused(error: Any) -> list[dict[str, Any]]:
 
 
 def _expectation(refused: Mapping[str, Any]) -> str:
-    kind, given = refused.get("type"), refused.get("input")
+    kind, given = str(refused.get("type")), refused.get("input")
     if kind in EXPECTED:
         return f"{given!r}: expected {EXPECTED[kind].format(**refused.get('ctx', {}))}"
     text = str(refused.get("msg", "")).rstrip(".")

@@ -12,7 +12,6 @@ from typing import Any, Final
 from kraft_audit.rules.model import Rule, Thresholds
 from kraft_audit.rules.registry import rules
 
-
 WIDTH: Final = 110
 """Longer lines are hard to read, however wide the terminal."""
 _ID: Final = re.compile(r"([A-Z]{2})0*([1-9][0-9]{0,2})")

@@ -324,7 +324,10 @@ def test_the_list_of_commands_is_whole(kraft_audit) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("check x --output yaml", "'yaml' is not one of 'table', 'json', 'jsonl', 'csv', 'sarif' (see `kraft-audit check"),
+        (
+            "check x --output yaml",
+            "'yaml' is not one of 'table', 'json', 'jsonl', 'csv', 'sarif' (see `kraft-audit check",
+        ),
         ("dump x --node a", "'--node': 'a': expected a whole number (see `kraft-audit dump --help`)"),
         ("simulate x --seed -3", "'--seed': '-3': expected 0 or more (see `kraft-audit simulate --help`)"),
         ("quality x --hours inf", "'--hours': 'inf': expected 1000000 or less (see `kraft-audit quality --help`)"),

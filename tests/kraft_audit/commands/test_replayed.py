@@ -330,7 +330,10 @@ def test_a_stopped_broker_is_fenced_and_an_unchanged_cordoned_list_is_no_event(k
     [
         (["state", ELR, "--at", "9999", "--only", "features"], "--at 9999: the log ends with offset 188, this is"),
         (["state", ELR, "--at", "2020-01-01", "--only", "features"], "--at: nothing is known of before the log's"),
-        (["state", ELR, "--at", "2030-01-01", "--only", "features"], "--at: the log ends at 2026-11-21 01:34:12.586 UTC"),
+        (
+            ["state", ELR, "--at", "2030-01-01", "--only", "features"],
+            "--at: the log ends at 2026-11-21 01:34:12.586 UTC",
+        ),
         (["diff", ELR, "--from", "2026-11-21T01:34:12.587Z"], "--from: the log ends at 2026-11-21 01:34:12.586 UTC"),
         (["diff", ELR, "--from", "9999"], "--from 9999: the log ends with offset 188, this is"),
         (["timeline", ELR, "--from", "500"], "no event there; those of this log are at offsets 0 to 188"),
