@@ -264,7 +264,7 @@ def _tables(parts: tuple[Part, ...]) -> frozenset[str]:
 
 def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, ...]) -> None:
     named = f"   capture {moment.capture}" if moment.capture else ""
-    out.title(f"{told.cluster_id or '(no cluster id)'}   after offset {told.offset}{named}")
+    out.title(f"{shown_cluster_id(told.cluster_id)}   after offset {told.offset}{named}")
     out.text(moment.proof_text(told.offset))
     if not told.has_beginning:
         out.text("the log begins behind its start and no snapshot leads there: what is older is not known")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path, check_range
 from kraft_audit.commands.ending import remark
 from kraft_audit.commands.histories import ordered_histories
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 LEGEND: Final = "L leads the metadata log  V voter  o voter no more   + broker in service  F fenced  S shutting down"
 NODE_COLUMNS_MAX: Final = 40
-NO_CLUSTER_ID: Final = "(no cluster id)"
 
 
 def timeline(
@@ -61,11 +61,11 @@ def timeline(
             and (to_offset is None or row["offset"] < to_offset)
         ]
         if everything and not told:
-            remark(f"{history.cluster_id or NO_CLUSTER_ID}: no event there; {_what_there_is(everything)}")
+            remark(f"{shown_cluster_id(history.cluster_id)}: no event there; {_what_there_is(everything)}")
         if out.format is Format.TABLE:
             if number:
                 out.line("")
-            out.title(history.cluster_id or NO_CLUSTER_ID)
+            out.title(shown_cluster_id(history.cluster_id))
             _print(out, told)
         rows += [{"cluster_id": history.cluster_id, **row} for row in told]
     if out.format is not Format.TABLE:
