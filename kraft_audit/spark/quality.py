@@ -27,7 +27,7 @@ from kraft_audit.spark.lake import Lake, require_lake
 from kraft_audit.spark.ledger import Ledger
 from kraft_audit.spark.quality_clauses import Clause, fleet_clauses, table_clauses
 from kraft_audit.spark.quality_gold import gold_clauses
-from kraft_audit.spark.quality_memory import QUALITY_FOLDER, last_looks, remember
+from kraft_audit.spark.quality_memory import QUALITY_FOLDER, last_looks, remember, row_counts
 from kraft_audit.spark.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 
@@ -92,7 +92,8 @@ def judge_lake(
         raise InputError(lake.uri, "no plan is closed yet: `kraft-audit run` first")
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     looks = last_looks(lake) if only_new else None
-    first = 1 if looks is None else looks.first_new_plan(closed, now)
+    first = 1 if looks is None else looks.first_new_plan(lake, closed, now)
+    counts = {} if looks is None else row_counts(lake, closed)
     suites = {
         table.name: clauses
         for table in LAKE_TABLES.values()
@@ -110,7 +111,7 @@ def judge_lake(
             _keep(Path(folder), where)
     result = GateResult(closed, tuple(verdicts), where)
     if looks is not None:
-        remember(lake, looks.after(first, closed, now, is_open=result.is_open))
+        remember(lake, looks.after(first, closed, now, counts, is_open=result.is_open))
     return result
 
 
