@@ -115,7 +115,8 @@ class SilverPosition:
 
     Rows below `settled_offset` are final unless a capture contradicts them, rows below `to_offset` were told. `low` and
     `low_epoch` are what was proven committed; `epochs` are the (epoch, end offset) of the replayed log from `low` on.
-    `began_at` is the offset at which the first of these replays began.
+    `began_at` is the offset at which the first of these replays began. `default_min_isr` is the one they were told
+    with; None where an earlier release told them.
     """
 
     settled_offset: int
@@ -124,6 +125,7 @@ class SilverPosition:
     low_epoch: int
     began_at: int
     epochs: tuple[tuple[int, int], ...] = ()
+    default_min_isr: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,11 @@ class ClusterPlan:
     captured_at_ms: int = 0
     context: tuple[ReplicaPlan, ...] = ()
     silver: SilverPosition | None = None
+
+    @property
+    def default_min_isr(self) -> int:
+        """`min.insync.replicas` of topics where the log says nothing of it."""
+        return int(dict(self.defaults).get("min.insync.replicas", 1))
 
     @property
     def is_whole(self) -> bool:

@@ -95,12 +95,12 @@ class ClusterReplay:
         end_offset: int,
         epoch: int,
         timestamp_ms: int,
-        is_behind_gap: bool = False,
+        is_every_exposure: bool = False,
     ) -> Iterator[TableBatch]:
         """Replaces all state by a snapshot's; its rows stand at `end_offset` - 1 with cause "snapshot".
 
-        The next window must begin at `end_offset`. `is_behind_gap`: earlier plans told of partitions that were exposed
-        then, so that every partition is told of in `exposure_changes`, whatever it is now.
+        The next window must begin at `end_offset`. `is_every_exposure`: earlier plans told of partitions that were
+        exposed before it, so that every partition is told of in `exposure_changes`, whatever it is now.
         """
         machines: list[History | PartitionReplay] = list(self.histories.values())
         if self.partitions is not None:
@@ -113,7 +113,7 @@ class ClusterReplay:
         self._settler = Settler()
         self._settler.settled_offset = end_offset
         if end_offset - 1 >= self._emit_from_offset:
-            yield from self._state(end_offset - 1, epoch, timestamp_ms, is_behind_gap)
+            yield from self._state(end_offset - 1, epoch, timestamp_ms, is_every_exposure)
 
     def replay(self, records: RecordColumns, to_offset: int) -> Iterator[TableBatch]:
         """Applies the next window, which ends at `to_offset`; gives the rows of what is settled by then."""

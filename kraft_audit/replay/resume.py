@@ -40,6 +40,7 @@ class Resume:
 
     `limit` is None, and `why_nothing` says why, where there is no canonical log. `epochs` are (epoch, end offset) of
     the log that is replayed, from `low` on. `contradicted_from` is where it parts from the one of earlier plans.
+    `is_anew`: all that the disks still tell is told again, from their first state on.
     """
 
     before: SilverPosition | None
@@ -51,6 +52,7 @@ class Resume:
     epochs: tuple[tuple[int, int], ...]
     contradicted_from: int | None
     why_nothing: str | None
+    is_anew: bool = False
 
     @property
     def tells(self) -> bool:
@@ -66,6 +68,7 @@ class Resume:
             settled = min(settled, to_offset)
             from_offset = min(self.from_offset, settled)
         has_gap = self.before is not None and self.limit is not None and start.from_offset > self.from_offset
+        has_gap = has_gap and not self.is_anew
         return {
             "from_offset": from_offset,
             "settled_offset": settled,
@@ -103,8 +106,11 @@ def resume_of(plan: ClusterPlan, shape: Survey, newest: RoundInterval | None) ->
     limit = min(interval.low, end) if is_majority else end
     parted = _parting(known, held, log_start)
     from_offset = min(known.settled_offset, parted if parted is not None else known.settled_offset)
-    if before is not None and log_start < before.began_at:
+    anew_from = _anew_from(plan, shape, log_start) if limit >= known.settled_offset else None
+    if is_late := before is not None and log_start < before.began_at:
         from_offset = 0  # a disk that arrived late holds what nobody held before
+    elif anew_from is not None:
+        from_offset = min(from_offset, anew_from)
     return Resume(
         before,
         from_offset,
@@ -115,7 +121,31 @@ def resume_of(plan: ClusterPlan, shape: Survey, newest: RoundInterval | None) ->
         tuple(_between(held, low, limit)),
         parted,
         None,
+        not is_late and from_offset == anew_from,
     )
+
+
+def _anew_from(plan: ClusterPlan, shape: Survey, log_start: int) -> int | None:
+    """Where the first state stands that the disks tell, if partitions were told of with another default min ISR.
+
+    What exposes a partition is told where it begins and where it ends: one default must tell both.
+    """
+    if plan.silver is None or plan.silver.default_min_isr in (None, plan.default_min_isr):
+        return None
+    if log_start == 0:
+        return 0
+    first = first_snapshot(shape, log_start, has_log=True)
+    return None if first is None else first.end_offset - 1
+
+
+def first_snapshot(shape: Survey, log_start: int, *, has_log: bool) -> SurveyedSnapshot | None:
+    """The snapshot that the log goes on from; without a log the newest one there is. A part of a state is no state."""
+    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
+    if not has_log:
+        return max(real, key=lambda one: (one.end_offset, one.epoch), default=None)
+    if log_start == 0:
+        return None
+    return min((one for one in real if one.end_offset >= log_start), key=lambda one: one.end_offset, default=None)
 
 
 def _without_canonical(shape: Survey, before: SilverPosition | None) -> Resume:

@@ -17,7 +17,7 @@ from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.records import RecordColumns, between, end_of
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
-from kraft_audit.replay.resume import Resume, Start, resume_of
+from kraft_audit.replay.resume import Resume, Start, first_snapshot, resume_of
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
 from kraft_audit.replay.state import Sources, Undecoded, snapshot_batches, usable_snapshots
 from kraft_audit.replay.survey import (
@@ -154,7 +154,7 @@ class _Silver:
                 end_offset=start.from_offset,
                 epoch=start.snapshot.epoch,
                 timestamp_ms=start.snapshot.timestamp_ms or 0,
-                is_behind_gap=resume.before is not None and start.from_offset > resume.from_offset,
+                is_every_exposure=0 < resume.from_offset < start.from_offset,
             )
             yield rows, False
         elif self.observer is not None:
@@ -190,7 +190,7 @@ class _Silver:
         log_start = self.shape.branches[path[0]].from_offset if path else 0
         end = 0 if canonical is None else canonical.end[1]
         snapshot = first_snapshot(self.shape, log_start, has_log=bool(path))
-        if self.observer is None and canonical is not None:
+        if self.observer is None and canonical is not None and not resume.is_anew:
             branch = Sources(self.plan, self.shape, canonical.number, self.open_storage, self.redactor)
             usable = usable_snapshots(branch, resume.from_offset)
             snapshot = usable[-1] if usable else snapshot
@@ -205,16 +205,6 @@ class _Silver:
 def newest_canonical(intervals: Sequence[RoundInterval]) -> RoundInterval | None:
     """The newest round that shows a canonical log."""
     return next((one for one in reversed(intervals) if one.interval.canonical), None)
-
-
-def first_snapshot(shape: Survey, log_start: int, *, has_log: bool) -> SurveyedSnapshot | None:
-    """The snapshot that the log goes on from; without a log the newest one there is. A part of a state is no state."""
-    real = [snapshot for snapshot in shape.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
-    if not has_log:
-        return max(real, key=lambda one: (one.end_offset, one.epoch), default=None)
-    if log_start == 0:
-        return None
-    return min((one for one in real if one.end_offset >= log_start), key=lambda one: one.end_offset, default=None)
 
 
 def _intervals(shape: Survey, plan: ClusterPlan) -> list[RoundInterval]:

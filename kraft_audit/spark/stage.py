@@ -65,7 +65,7 @@ class Tally:
     sources: set[str] = field(default_factory=set)
     decoded_to: int = 0
     bytes_read: int = 0
-    silver: SilverPosition | None = None
+    replayed: dict[str, Any] | None = None
 
     def add(self, table: str, batch: pa.RecordBatch) -> None:
         self.rows[table] += batch.num_rows
@@ -79,7 +79,7 @@ class Tally:
             case "batches":
                 self._add_batches(batch)
             case "replays":
-                self.silver = _position(batch.to_pylist()[-1])
+                self.replayed = batch.to_pylist()[-1]
 
     def _add_batches(self, batch: pa.RecordBatch) -> None:
         source = batch.column("source")
@@ -103,14 +103,18 @@ class Tally:
     def change(self, plan: ClusterPlan, redaction_state: str) -> StateChange:
         new_sources = tuple(sorted(self.sources - {"log", *plan.known_sources}))
         is_same = redaction_state == plan.redaction_state
-        return StateChange(self.decoded_to, new_sources, None if is_same else redaction_state, silver=self.silver)
+        silver = None if self.replayed is None else _position(plan, self.replayed)
+        return StateChange(self.decoded_to, new_sources, None if is_same else redaction_state, silver=silver)
 
 
-def _position(replayed: dict[str, Any]) -> SilverPosition:
+def _position(plan: ClusterPlan, replayed: dict[str, Any]) -> SilverPosition:
     """Where a row of `replays` says that the silver tables stand."""
     epochs = tuple((one["epoch"], one["to_offset"]) for one in replayed["epochs"])
     names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
-    return SilverPosition(**{name: replayed[name] for name in names}, epochs=epochs)
+    default_min_isr, before = plan.default_min_isr, plan.silver
+    if before is not None and before.default_min_isr is not None and replayed["from_offset"] >= before.settled_offset:
+        default_min_isr = before.default_min_isr  # what it told stands as it was told
+    return SilverPosition(**{name: replayed[name] for name in names}, epochs=epochs, default_min_isr=default_min_isr)
 
 
 def stage_clusters(

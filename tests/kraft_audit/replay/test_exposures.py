@@ -110,20 +110,20 @@ def test_any_history(seed: int, to_columns: Callable[..., Any]) -> None:
     assert alone == {PARTITION_CHANGES.name: [], EXPOSURE_CHANGES.name: rows[EXPOSURE_CHANGES.name]}
 
 
-@pytest.mark.parametrize("is_behind_gap", [False, True])
-def test_a_snapshot(is_behind_gap: bool, to_columns: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("is_every", [False, True])
+def test_a_snapshot(is_every: bool, to_columns: Callable[..., Any]) -> None:
     """Of a snapshot only exposed partitions are told, but behind a gap: before it, the others may have been."""
     chance = random.Random(3)  # noqa: S311  # a seed, no secret
     later = lines_of(drawn(chance, 200)[7:], from_offset=50)
     replay = ClusterReplay(cluster_id="c", tables=TABLES)
     snapshot = [to_columns(lines_of(drawn(chance, 0)))]
     parts: Sequence[Any] = (
-        replay.load_snapshot(snapshot, end_offset=50, epoch=1, timestamp_ms=9, is_behind_gap=is_behind_gap),
+        replay.load_snapshot(snapshot, end_offset=50, epoch=1, timestamp_ms=9, is_every_exposure=is_every),
         replay.replay(to_columns(later), later[-1]["offset"] + 1),
     )
     rows = replayed(replay, parts)
-    every = 49 if is_behind_gap else None
+    every = 49 if is_every else None
     wanted = exposure_rows_of(rows[PARTITION_CHANGES.name], is_every_of_offset=every)
     assert in_order(rows[EXPOSURE_CHANGES.name]) == in_order(wanted)
     told = {row["partition"] for row in rows[EXPOSURE_CHANGES.name] if row["from_offset"] == 49}
-    assert told == (set(range(6)) if is_behind_gap else {1, 2, 4, 5}), "partitions of one replica are not exposed"
+    assert told == (set(range(6)) if is_every else {1, 2, 4, 5}), "partitions of one replica are not exposed"

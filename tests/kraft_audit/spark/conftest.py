@@ -72,10 +72,18 @@ def make_plan() -> Callable[..., ClusterPlan]:
 
 @pytest.fixture
 def make_fleet(tmp_path: Path) -> Callable[..., FleetSettings]:
-    """A fleet file in `tmp_path`: cluster name → paths; the lake beside it unless named."""
+    """A fleet file in `tmp_path`: cluster name → paths; the lake beside it unless named; `defaults` of all clusters."""
 
-    def make(clusters: dict[str, list[Path | str]], lake: str = "lake", file: str = "fleet.yaml") -> FleetSettings:
-        entries = [{"name": name, "paths": [str(path) for path in paths]} for name, paths in clusters.items()]
+    def make(
+        clusters: dict[str, list[Path | str]],
+        lake: str = "lake",
+        file: str = "fleet.yaml",
+        defaults: dict[str, str] | None = None,
+    ) -> FleetSettings:
+        entries = [
+            {"name": name, "paths": [str(path) for path in paths], "defaults": defaults or {}}
+            for name, paths in clusters.items()
+        ]
         (tmp_path / file).write_text(yaml.safe_dump({"lake": lake, "clusters": entries}))
         return load_fleet(tmp_path / file, environment={})
 

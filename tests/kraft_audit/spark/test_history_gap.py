@@ -57,6 +57,13 @@ def rows_of(lake: str, view: str) -> list[dict[str, Any]]:
     return DeltaLake(lake).at_once(PLANS.name, *SILVER)(query_of(view, str)).to_pylist()
 
 
+def told(lake: str, view: str) -> set[str]:
+    """The rows of a view, whichever plan told them."""
+    rows = [json.dumps({name: value for name, value in row.items() if name != "plan"}) for row in rows_of(lake, view)]
+    assert len(set(rows)) == len(rows)
+    return set(rows)
+
+
 def test_a_hole_between_two_captures_is_a_history_gap(
     samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
 ) -> None:
@@ -104,8 +111,39 @@ def test_captures_that_overlap_leave_no_gap(
     whole = make_fleet({"mini": [source / node for node in NODES]}, lake="whole")
     assert without_spark.run(whole).failed == {}
     for table in ("topic_changes", "partition_changes", "broker_changes"):
-        told, wanted = (
-            sorted(json.dumps({k: v for k, v in row.items() if k != "plan"}) for row in rows_of(one.lake, table))
-            for one in (fleet, whole)
-        )
-        assert told == wanted, table
+        assert told(fleet.lake, table) == told(whole.lake, table), table
+
+
+@pytest.mark.parametrize("from_offset", [0, SECOND_START])
+def test_what_another_default_began_ends_with_the_default_that_holds(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, from_offset: int
+) -> None:
+    """Partitions are told again from the first state on that disks still hold, without a gap before it."""
+    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
+    strict, lax = {"min.insync.replicas": "3"}, {"min.insync.replicas": "1"}
+    fleet = make_fleet({"mini": [live]}, defaults=strict)
+    captured(source, live, from_offset=from_offset, to_offset=314, epoch=1, when_s=1_700_000_000.5)
+    assert without_spark.run(fleet).failed == {}
+    (end,) = {row["to_offset"] for row in rows_of(fleet.lake, "exposure_changes") if row["topic"] == "m3"}
+    assert end is None, "they wait for their second replica"
+    captured(source, live, from_offset=from_offset, to_offset=None, epoch=3, when_s=1_700_000_100.5)
+    fleet = make_fleet({"mini": [live]}, defaults=lax)
+    assert without_spark.run(fleet).failed == {}
+    whole = make_fleet({"mini": [live]}, lake="whole", defaults=lax)
+    assert without_spark.run(whole).failed == {}
+    for table in ("topic_changes", "partition_changes", "broker_changes"):
+        assert told(fleet.lake, table) == told(whole.lake, table), table
+    # Of a snapshot all partitions are told that may have been exposed before it, by whichever default.
+    wanted, exposures = told(whole.lake, "exposure_changes"), told(fleet.lake, "exposure_changes")
+    assert wanted <= exposures
+    more = [json.loads(row) for row in exposures - wanted]
+    assert not any(row["is_last_replica"] or row["is_offline"] or row["is_under_min_isr"] for row in more)
+    assert rows_of(fleet.lake, "history_gap") == []
+    # Once: the default is known by now.
+    files = [file for file in live.rglob("*") if file.is_file()]
+    for file in files:
+        os.utime(file, (1_700_000_200.5,) * 2)
+    assert without_spark.run(fleet).failed == {}
+    replays = sorted(rows_of(fleet.lake, "replays"), key=lambda row: row["plan"])
+    assert [row["from_offset"] for row in replays[:2]] == [0, max(0, from_offset - 1)]
+    assert all(row["from_offset"] == replays[1]["settled_offset"] for row in replays[2:])
