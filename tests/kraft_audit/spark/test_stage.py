@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,6 +121,38 @@ def test_row_groups_stay_small(tmp_path: Path, make_plan: MakePlan, monkeypatch:
     metadata = pq.read_metadata(tmp_path / "records" / file.path)
     assert metadata.num_rows == 40_000
     assert metadata.num_row_groups > 10
+
+
+def test_a_cluster_and_the_shared_files_wait_in_one_budget(
+    tmp_path: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of small clusters, a failing one and one that gets files of its own: all that waits is counted together."""
+    one_batch = records("a", 100).nbytes
+    monkeypatch.setattr(stage, "CLUSTER_BYTES", 6 * one_batch)
+    monkeypatch.setattr(stage, "BUFFERED_BYTES", 10 * one_batch)
+    given: list[weakref.ref[pa.RecordBatch]] = []
+    waiting: dict[str, list[int]] = {}  # how many batches, by cluster
+
+    class Watched(FakeReading):
+        def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+            for table, batch in super().rows():
+                waiting.setdefault(self.plan.name, []).append(sum(one() is not None for one in given))
+                given.append(weakref.ref(batch))
+                yield table, batch
+                del batch  # else this reading would hold it, too
+
+    def read(plan: ClusterPlan) -> Watched:
+        return Watched(plan, counts[plan.name], 100, "{}", InputError("x", "y") if plan.name == "bad" else None)
+
+    # At the third a row group is written, so that some of its own rows wait when the large one comes.
+    counts = {"a": 5, "b": 5, "c": 4, "bad": 4, "large": 30, "d": 5}
+    clusters = [(number, to_json(make_plan(name))) for number, name in enumerate(counts)]
+    found = list(stage_clusters(str(tmp_path), clusters, read, "plan-1-0"))
+    manifest = manifest_of(row for batch in found for row in batch.to_pylist())
+    assert sum(file.row_count for file in manifest.files) == 100 * (sum(counts.values()) - counts["bad"])
+    most = {name: max(batches) for name, batches in waiting.items()}
+    assert max(most.values()) <= 10 + 1, most
+    assert min(most["c"], most["large"]) > 6, "the budget is used"
 
 
 def test_a_lake_that_cannot_be_written_fails_the_task(tmp_path: Path, make_plan: MakePlan) -> None:
