@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 
 from kraft_audit.replay.planning import plan_path
 from kraft_audit.replay.records import RecordColumns
-from kraft_audit.replay.survey import canonical_windows, snapshot_windows, survey
-from kraft_audit.rules import snapshot_checks
+from kraft_audit.replay.replay import ClusterReplay, TableBatch
+from kraft_audit.replay.survey import SurveyedSnapshot, canonical_windows, snapshot_windows, survey
+from kraft_audit.rules import collect, snapshot_checks
 from kraft_audit.rules.collect import read_history
 from kraft_audit.rules.snapshot_checks import StateComparison
 from kraft_codec.file_names import snapshot_name
@@ -47,32 +49,62 @@ def test_every_snapshot_is_the_replay_up_to_it(scenarios: list[Path]) -> None:
     assert compared >= 2
 
 
+def _snapshot(numbers: Iterable[int], end_offset: int) -> dict[str, bytes]:
+    content = Log()
+    content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
+    for number in numbers:
+        content.topic(f"topic-{number}")
+    content.control("SNAPSHOT_FOOTER", {"version": 0})
+    return {snapshot_name(end_offset, 1): content.content}
+
+
 @pytest.mark.parametrize(("lost", "told"), [(None, []), (6, ["not in the snapshot"]), (20, ["only in the snapshot"])])
 def test_a_log_that_begins_with_a_snapshot_is_compared_from_there(
     tmp_path: Path, lost: int | None, told: list[str]
 ) -> None:
     """What was cleaned away the first snapshot tells; of the next one a topic that it lacks, or has alone, is told."""
-
-    def snapshot(numbers: Iterable[int], end_offset: int) -> dict[str, bytes]:
-        content = Log()
-        content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
-        for number in numbers:
-            content.topic(f"topic-{number}")
-        content.control("SNAPSHOT_FOOTER", {"version": 0})
-        return {snapshot_name(end_offset, 1): content.content}
-
     log = Log()
     log.lead(1, epoch=1)
     for number in range(1, 12):
         log.topic(f"topic-{number}")
     second = set(range(1, 9)) ^ ({lost} if lost else set())
-    snapshots = snapshot(range(1, 4), 4) | snapshot(sorted(second), 9)
+    snapshots = _snapshot(range(1, 4), 4) | _snapshot(sorted(second), 9)
     write_node(tmp_path, 1, {4: b"".join(log.batches[4:])}, files=snapshots)
     (plan,) = plan_path(str(tmp_path), open_storage=open_storage, captured_at_ms=1)
     (check,) = read_history(plan, open_storage=open_storage, redactor=_redactor()).snapshot_checks or ()
     assert check.end_offset == 9
     topic_id = uuid_text(f"topic-{lost}".encode().ljust(16, b"."))
     assert [text for text in check.differences if "topic" in text] == [f"topic {topic_id}: {one}" for one in told]
+
+
+def test_nothing_is_fed_or_held_behind_the_last_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state beside is as large as the cluster's own: it goes as soon as no snapshot is to come."""
+    fed_to: weakref.WeakKeyDictionary[ClusterReplay, int] = weakref.WeakKeyDictionary()
+    windows: list[tuple[int, list[int]]] = []
+
+    class Beside(ClusterReplay):
+        def replay(self, records: RecordColumns, to_offset: int) -> Iterator[TableBatch]:
+            fed_to[self] = to_offset
+            return super().replay(records, to_offset)
+
+    class Watched(StateComparison):
+        def feed(self, records: RecordColumns, window_end: int, *more: Any) -> list[SurveyedSnapshot]:
+            later = super().feed(records, window_end, *more)
+            windows.append((window_end, list(fed_to.values())))
+            return later
+
+    monkeypatch.setattr(snapshot_checks, "ClusterReplay", Beside)
+    monkeypatch.setattr(collect, "StateComparison", Watched)
+    log = Log()
+    log.lead(1, epoch=1)
+    for number in range(1, 16):
+        log.topic(f"topic-{number}")
+    segments = {start: b"".join(log.batches[start : start + 4]) for start in (0, 4, 8, 12)}
+    write_node(tmp_path, 1, segments, files=_snapshot(range(1, 3), 3) | _snapshot(range(1, 6), 6))
+    (plan,) = plan_path(str(tmp_path), open_storage=open_storage, captured_at_ms=1)
+    history = read_history(plan, open_storage=open_storage, redactor=_redactor())
+    assert [(check.end_offset, check.differences) for check in history.snapshot_checks or ()] == [(3, ()), (6, ())]
+    assert windows == [(4, [4]), (8, [])]
 
 
 def _differences(samples: Path, *lost: str) -> tuple[str, ...]:
