@@ -108,9 +108,14 @@ class _Walk:
             pending.extend((join(path, name), depth + 1) for name in reversed(inner))
 
     def identities(self) -> dict[str, tuple[str | None, int] | None]:
-        """(cluster id, node id) of each log dir by its meta.properties; None where it cannot be told."""
+        """(cluster id, node id) of each log dir by its meta.properties; None where it cannot be told.
+
+        A log dir without any file is left out: nothing lies in it that could be some node's.
+        """
         found: dict[str, tuple[str | None, int] | None] = {}
         for path, node_dir, files in self.found:
+            if not files:
+                continue
             found[path] = None
             if any(file.kind is FileKind.META_PROPERTIES for file in files):
                 try:
@@ -213,7 +218,8 @@ def _name_captures(
     """The capture of each log dir: the folder of its node dir, without what all of them begin with.
 
     Where every folder holds just one node (`host-1/data/…`, `host-2/data/…`), the folders are several hosts at one
-    moment, not one host at several: they are joined as long as no node comes twice.
+    moment, not one host at several: they are joined as long as no node comes twice. An empty log dir, as of a disk that
+    was wiped, parts none of the others.
     """
     folders = {path: _parent(node_dir) for path, node_dir in node_dirs.items()}
     while any(folders.values()) and len(set(folders.values())) == len(folders) > 1:
@@ -226,13 +232,16 @@ def _name_captures(
 
 
 def _is_one_moment(folders: Mapping[str, str], identities: Mapping[str, tuple[str | None, int] | None]) -> bool:
+    """Whether the log dirs that hold anything, two at least, are of known nodes, each once in its folder."""
     seen: set[tuple[str, str | None, int]] = set()
     for path, folder in folders.items():
+        if path not in identities:
+            continue
         identity = identities[path]
         if identity is None or (folder, *identity) in seen:
             return False
         seen.add((folder, *identity))
-    return True
+    return len(seen) > 1
 
 
 def _parent(path: str) -> str:

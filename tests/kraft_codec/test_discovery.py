@@ -84,6 +84,28 @@ def test_hosts_whose_node_nobody_knows_are_not_joined(make_node_dir: MakeNodeDir
     assert [replica.capture for replica in found_below(tmp_path).replicas] == ["a", "b"]
 
 
+@pytest.mark.parametrize("wiped", [{1}, {2}, {3}, {1, 3}])
+def test_a_wiped_disk_does_not_part_the_other_hosts(
+    make_node_dir: MakeNodeDir, tmp_path: Path, wiped: set[int]
+) -> None:
+    """Nothing says whose an empty log dir was, nor that it is of another moment than the hosts that are known."""
+    for node_id in (1, 2, 3, 4):
+        if node_id in wiped:
+            (tmp_path / f"host-{node_id}" / "data" / "__cluster_metadata-0").mkdir(parents=True)
+        else:
+            make_node_dir(tmp_path / f"host-{node_id}" / "data", node_id=node_id)
+    assert [replica.capture for replica in found_below(tmp_path).replicas] == [""] * 4
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_wiped_disk_joins_no_captures_of_one_node(make_node_dir: MakeNodeDir, tmp_path: Path, times: int) -> None:
+    """One node at several moments, or once: an empty log dir beside does not make hosts of the moments."""
+    for moment in range(times):
+        make_node_dir(tmp_path / f"0{moment}" / "node-1")
+    (tmp_path / "after" / "node-1" / "__cluster_metadata-0").mkdir(parents=True)
+    assert [replica.capture for replica in found_below(tmp_path).replicas] == [*("00", "01")[:times], "after"]
+
+
 def test_a_copied_log_dir_under_another_name(make_node_dir: MakeNodeDir, tmp_path: Path) -> None:
     make_node_dir(tmp_path / "host", log_dir="metadata-copy")
     assert [replica.path for replica in found_below(tmp_path).replicas] == ["host/metadata-copy"]
