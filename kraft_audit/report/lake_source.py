@@ -27,7 +27,7 @@ from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVer
 from kraft_audit.rules.history import CONTRACTS, ClusterHistory
 from kraft_audit.settings import absolute, is_uri
 from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
-from kraft_audit.spark.ledger import Ledger
+from kraft_audit.spark.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
 from kraft_audit.spark.views import holding, query_of
 from kraft_codec.errors import InputError
 from kraft_codec.tables import PLANS
@@ -63,11 +63,10 @@ class LakeSource:
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
         }
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
-            why = (
-                f"no table {missing[0]}, as an earlier release left it: `kraft-audit run FLEET --from archive` fills it"
-            )
-            raise InputError(self._lake.uri, why)
+            raise InputError(self._lake.uri, f"no table {missing[0]}, as an earlier release left it: {FROM_ARCHIVE}")
         self._query = self._lake.over(self._tables)
+        if lacking := ledger.without_exposures(self._plan, self._query):
+            raise InputError(self._lake.uri, without_exposures_text(lacking))
 
     def as_of(self) -> AsOf:
         versions = tuple(

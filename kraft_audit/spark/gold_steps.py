@@ -13,6 +13,7 @@ from kraft_audit.settings import FleetSettings, SettingsError, is_uri
 from kraft_audit.spark.findings import FindingsTable
 from kraft_audit.spark.gold import GoldLake, told_in_one_line
 from kraft_audit.spark.lake import Lake
+from kraft_audit.spark.ledger import without_exposures_text
 from kraft_audit.spark.risk import RiskTables
 from kraft_audit.spark.summary import FindingCounts
 from kraft_codec.errors import InputError
@@ -46,6 +47,11 @@ class GoldSteps:
         """Bring `partition_risk` and `cluster_compliance` up to date; the tables that were touched."""
         with told_in_one_line(self._lake, "risk"):
             return self._risk.update()
+
+    @property
+    def left_out(self) -> str | None:
+        """What the last `risk` could not compute anew, and why."""
+        return without_exposures_text(self._risk.skipped) if self._risk.skipped else None
 
 
 def waivers_of(fleet: FleetSettings) -> tuple[Waiver, ...]:

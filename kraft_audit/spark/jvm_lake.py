@@ -15,7 +15,7 @@ import pyarrow as pa
 from kraft_audit.replay.plan import from_json
 from kraft_audit.settings import is_uri
 from kraft_audit.spark.data_files import DataFile, table_folder
-from kraft_audit.spark.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, TABLE_PROPERTIES
+from kraft_audit.spark.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
 from kraft_audit.spark.lake_paths import first_not_below, foreign_file
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.tables import LAKE_TABLES
@@ -54,10 +54,17 @@ class JvmLake:
         return bool(DeltaTable.isDeltaTable(self.spark, self.table_uri(table)))
 
     def create(
-        self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
+        self,
+        table: str,
+        schema: pa.Schema,
+        description: str,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        born_with: Mapping[str, int] = NO_VERSIONS,
     ) -> None:
         from delta import DeltaTable
 
+        if born_with and self.exists(table):
+            return
         builder = DeltaTable.createIfNotExists(self.spark).location(self.table_uri(table)).comment(description)
         comments = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
         for field in spark_schema(schema.remove_metadata()).fields:
@@ -65,6 +72,8 @@ class JvmLake:
         for name, value in {**TABLE_PROPERTIES, **properties}.items():
             builder = builder.property(name, value)
         builder.execute()
+        for application, version in born_with.items():
+            self._append(table, self._rows(table).limit(0), application, version)
 
     def table_id(self, table: str) -> str:
         from delta import DeltaTable

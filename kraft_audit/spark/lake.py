@@ -31,6 +31,7 @@ from kraft_codec.tables import PLANS
 COMMIT_ATTEMPTS: Final = 20
 _OF_READING: Final = (OSError, DeltaError, pa.ArrowException)
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
+NO_VERSIONS: Final[Mapping[str, int]] = {}
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.enableDeletionVectors": "false",
@@ -50,9 +51,17 @@ class Lake(Protocol):
         """Where the table lies."""
 
     def create(
-        self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
+        self,
+        table: str,
+        schema: pa.Schema,
+        description: str,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        born_with: Mapping[str, int] = NO_VERSIONS,
     ) -> None:
-        """Create the table where it is absent, with these properties and those of all; two creators are no error."""
+        """Create the table where it is absent, with these properties and those of all; two creators are no error.
+
+        `born_with` are versions of applications, as `versions` tells them.
+        """
 
     def table_id(self, table: str) -> str:
         """The id that the table was born with, which stays when the lake is moved."""
@@ -117,10 +126,16 @@ class DeltaLake:
         return is_there
 
     def create(
-        self, table: str, schema: pa.Schema, description: str, properties: Mapping[str, str] = NO_PROPERTIES
+        self,
+        table: str,
+        schema: pa.Schema,
+        description: str,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        born_with: Mapping[str, int] = NO_VERSIONS,
     ) -> None:
         if self.exists(table):
             return
+        transactions = [Transaction(application, version) for application, version in born_with.items()]
         if not is_uri(self.uri):
             with self._writing(table):
                 Path(self.table_uri(table)).mkdir(parents=True, exist_ok=True)
@@ -133,6 +148,7 @@ class DeltaLake:
                 name=table,
                 description=description,
                 configuration={**TABLE_PROPERTIES, **properties},
+                commit_properties=CommitProperties(app_transactions=transactions),
             )
 
     def table_id(self, table: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.replay.plan import to_json as plan_to_json
+from kraft_audit.replay.tables import EXPOSURE_CHANGES, REPLAYS
 from kraft_audit.spark.lake import Lake, sql_text
 from kraft_audit.spark.ledger_state import (
     LedgerFile,
@@ -45,6 +46,9 @@ CLOSED: Final = "closed"
 READ: Final = "read"
 UNCHANGED: Final = "unchanged"
 FAILED: Final = "failed"
+UNTOLD: Final = "exposure_changes/untold"
+"""The application whose version is the newest plan of an earlier release, which told no `exposure_changes`."""
+FROM_ARCHIVE: Final = "`kraft-audit run FLEET --from archive` fills it"
 CHECKPOINT_PLANS: Final = 100
 READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
 """Which rows tell that a plan read a cluster."""
@@ -68,6 +72,12 @@ class PlanStatus:
         return self.opened if self.opened > self.closed else None
 
 
+def without_exposures_text(clusters: Sequence[str]) -> str:
+    """What a lake lacks of these clusters, and how it gets that."""
+    more = f" and {len(clusters) - 1} more" if len(clusters) > 1 else ""
+    return f"exposure_changes lacks what an earlier release replayed of {clusters[0]}{more}: {FROM_ARCHIVE}"
+
+
 class Ledger:
     """The ledger of one lake. `checkpoint_plans` is how many plans lie between two checkpoints."""
 
@@ -78,7 +88,26 @@ class Ledger:
 
     def create(self) -> None:
         for table in LAKE_TABLES.values():
-            self.lake.create(table.name, delta_schema(table.name), f"{table.grain}. {table.comment}")
+            born_with = {}
+            if table is EXPOSURE_CHANGES and not self.lake.exists(table.name) and (opened := self.status().opened):
+                born_with = {self.application(UNTOLD): opened}
+            described = f"{table.grain}. {table.comment}"
+            self.lake.create(table.name, delta_schema(table.name), described, born_with=born_with)
+
+    def without_exposures(self, closed: int, query: Callable[[str], pa.Table] | None = None) -> list[str]:
+        """The clusters of which an earlier release told rows that still hold, and nothing in `exposure_changes`.
+
+        As of plan `closed`. `query` reads `replays`, the table as of now where it is left out. A run from the archive
+        tells all anew.
+        """
+        (untold_to,) = self.lake.versions(EXPOSURE_CHANGES.name, [self.application(UNTOLD)])
+        if untold_to == 0:
+            return []
+        told = "SELECT DISTINCT cluster_id FROM replays WHERE to_offset > 0 AND"
+        anew = f"{told} from_offset = 0 AND plan > {untold_to} AND plan <= {closed}"
+        sql = f"{told} plan <= {untold_to} AND cluster_id NOT IN ({anew}) ORDER BY cluster_id"
+        found = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
+        return [str(one) for one in found["cluster_id"].to_pylist()]
 
     def application(self, what: str) -> str:
         """The application id of a transaction: lake and table. The lake is known by the id that its `plans` got."""

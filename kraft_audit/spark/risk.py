@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kraft_audit.replay.tables import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS, SILVER
+from kraft_audit.replay.tables import BROKER_CHANGES, EXPOSURE_CHANGES, REPLAYS, SILVER
 from kraft_audit.rules.controls import CONTROL_OF
 from kraft_audit.spark import gold
 from kraft_audit.spark.failpoints import failpoint
@@ -61,11 +62,14 @@ class RiskTables:
 
     def __init__(self, gold: GoldLake) -> None:
         self.gold = gold
+        self.skipped: list[str] = []
+        """The clusters whose `partition_risk` the last `update` left as it was: their exposures are not all told."""
 
     def update(self) -> list[str]:
         """Bring both up to the newest closed plan; the tables that were touched."""
         closed = self.gold.ledger.status().closed
         touched = []
+        self.skipped = []
         if self._lags(closed) and (changed := self._risk_changed(closed)).num_rows:
             self.gold.create(PARTITION_RISK)
             self._update_risk(closed, changed)
@@ -80,7 +84,7 @@ class RiskTables:
         return touched
 
     def _lags(self, closed: int) -> bool:
-        return self.gold.lake.exists(PARTITION_CHANGES.name) and self.gold.merged_plan(PARTITION_RISK.name) < closed
+        return self.gold.lake.exists(EXPOSURE_CHANGES.name) and self.gold.merged_plan(PARTITION_RISK.name) < closed
 
     def _compliance_changed(self, closed: int) -> pa.Table:
         sql = COMPLIANCE_CHANGED.format(closed=closed)
@@ -92,6 +96,10 @@ class RiskTables:
         return self.gold.lake.query(RISK_CHANGED.format(done=done, closed=closed), PLANS.name)
 
     def _update_risk(self, closed: int, changed: pa.Table) -> None:
+        lacking = self.gold.ledger.without_exposures(closed)
+        is_skipped = pc.is_in(changed["cluster_id"], pa.array(lacking, pa.string()))
+        self.skipped = changed["cluster_id"].filter(is_skipped).to_pylist()
+        changed = changed.filter(pc.invert(is_skipped))
         if self._is_never_exposed(changed):
             self._merge_rows(PARTITION_RISK, _no_rows(PARTITION_RISK), changed, closed)
             return

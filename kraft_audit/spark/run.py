@@ -237,6 +237,8 @@ class Run:
             return
         started = time.monotonic()
         touched = self.gold.risk()
+        if self.gold.left_out is not None:
+            self.progress(Line(Step.RISK, f"partition_risk stays as it is: {self.gold.left_out}", level="warning"))
         self._tell(Step.RISK, ", ".join(touched) or "nothing new", started)
 
     def _tell(self, step: Step, what: str, started: float) -> None:

@@ -20,11 +20,12 @@ from kraft_audit.report.fleet import Fleet, fleet_view
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.site import write_site
-from kraft_audit.settings import load_fleet
+from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger, PlanStatus
+from kraft_audit.spark.ledger_state import Manifest
 from tests.kraft_audit.report.conftest import path_source
-from tests.kraft_audit.spark.without_spark import run
+from tests.kraft_audit.spark.without_spark import run, run_from_archive, stager
 
 pytestmark = pytest.mark.slow  # a lake is made first
 
@@ -227,6 +228,43 @@ def test_a_lake_of_an_earlier_release_is_told_in_one_line(
     [line] = capsys.readouterr().err.splitlines()
     assert "no table exposure_changes" in line
     assert "--from archive" in line
+
+
+def test_a_run_does_not_hide_what_an_earlier_release_left_untold(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is there after the first run of this release, and empty: to report that nobody was exposed is wrong."""
+    fleet, lake, site = tmp_path / "fleet.yaml", tmp_path / "lake", tmp_path / "site"
+
+    def fleet_of(*names: str) -> FleetSettings:
+        clusters = [{"name": name, "paths": [str(samples / PATHS[name])]} for name in names]
+        fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": clusters}))
+        return load_fleet(fleet, environment={})
+
+    given = [one for name in ("elr", "once at risk") for one in path_source(samples / PATHS[name]).clusters()]
+    wanted = {one.cluster_id: cluster_view(one) for one in given}
+
+    def earlier(number: int) -> Manifest:
+        told = stager(first)(number)
+        return Manifest(told.outcomes, tuple(file for file in told.files if file.table != "exposure_changes"))
+
+    run(first := fleet_of("elr", "once at risk"), stage=earlier)
+    shutil.rmtree(lake / "exposure_changes")
+    assert run(fleet_of("elr", "once at risk", "never at risk")).plans == [2], "of a new cluster alone"
+    assert run_command(["report", str(lake), "-o", str(site)]) == EXIT_UNREADABLE
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"exposure_changes lacks what an earlier release replayed of {min(wanted)} and 1 more" in line
+    assert "--from archive" in line
+    assert run_from_archive(fleet_of("elr", "once at risk", "never at risk")) == 3
+    found = {one.cluster_id: cluster_view(one) for one in LakeSource(str(lake)).clusters()}
+    assert len(found) == 3
+    for cluster_id, here in wanted.items():
+        there = found[cluster_id]
+        assert here.ledgers
+        for name in ("ledgers", "partitions_at_risk"):
+            assert getattr(there, name) == getattr(here, name), name
+        edges = [here.exposure.from_ms, here.exposure.to_ms]
+        assert there.exposure.within(edges) == here.exposure.within(edges)
 
 
 def test_options_of_judging_are_refused_for_a_lake(

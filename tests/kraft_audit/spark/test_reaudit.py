@@ -19,10 +19,9 @@ from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.archive_reading import REPLAYED
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.ledger_state import Manifest, manifest_of
-from kraft_audit.spark.reaudit import Reaudit, lake_alone, without_lost_key
-from kraft_audit.spark.source import StagingReader
+from kraft_audit.spark.reaudit import lake_alone
 from kraft_audit.spark.tables import FINDINGS_STAGED, LAKE_TABLES
+from tests.kraft_audit.spark.without_spark import run_from_archive
 
 MakeFleet = Callable[..., FleetSettings]
 CopyAged = Callable[[Path, Path], None]
@@ -32,20 +31,6 @@ CLUSTERS = ("elr", "divergence", "torn-write")
 def rows(lake: str, table: str, plan: int) -> list[str]:
     found = DeltaLake(lake).query(f"SELECT * FROM {table} WHERE plan = {plan}", table).to_pylist()  # noqa: S608
     return sorted(json.dumps({name: row[name] for name in row if name != "plan"}, default=str) for row in found)
-
-
-def reaudit(fleet: FleetSettings) -> int:
-    """The number of the plan that a run from the archive closed, staged in this process."""
-
-    def stage(number: int) -> Manifest:
-        reader = StagingReader({"table": "staged", "lake": fleet.lake, "plan": str(number), "tasks": "2"})
-        return manifest_of(
-            row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
-        )
-
-    result = Reaudit(without_lost_key(fleet), DeltaLake(fleet.lake), stage, lambda line: None).all_steps()
-    assert result.exit_code == 0, result.failed
-    return result.plans[-1]
 
 
 @pytest.fixture
@@ -64,13 +49,13 @@ def lake(make_fleet: MakeFleet, samples: Path, tmp_path: Path, copy_aged: CopyAg
 @pytest.mark.slow
 def test_the_same_rows_from_delta_alone(lake: str) -> None:
     bronze = {name: DeltaLake(lake).open(name).version() for name in ("captures", "batches", "records", "archive")}
-    number = reaudit(lake_alone(lake))
+    number = run_from_archive(lake_alone(lake))
     assert number == 2
     for table in sorted(REPLAYED | {FINDINGS_STAGED.name}):
         assert rows(lake, table, 2) == rows(lake, table, 1), table
     assert len(rows(lake, "partition_changes", 2)) > 500
     assert {name: DeltaLake(lake).open(name).version() for name in bronze} == bronze, "nothing read twice"
-    assert reaudit(lake_alone(lake, ["elr"])) == 3
+    assert run_from_archive(lake_alone(lake, ["elr"])) == 3
     assert {json.loads(row)["cluster_id"] for row in rows(lake, "replays", 3)} == {"SPA6Lw-19VaaSAxl6jMkhw"}
     assert Ledger(DeltaLake(lake)).status().closed == 3
 
@@ -90,7 +75,7 @@ def test_many_plans_are_told_as_one(
     without_spark.run(whole)
     shutil.rmtree(tmp_path / "logs")
     steps = lake_alone(str(tmp_path / "steps"))
-    number = reaudit(steps)
+    number = run_from_archive(steps)
     for table in sorted(REPLAYED - {"replays"}):
         assert rows(steps.lake, table, number) == rows(whole.lake, table, 1), table
 

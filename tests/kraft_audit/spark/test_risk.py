@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -80,7 +81,7 @@ class SmallLake:
 
     def replayed(self, plan: int, from_offset: int, *clusters: str) -> None:
         """From which offset on the plan's rows stand for those of earlier ones."""
-        rows = [{"cluster_id": one, "plan": plan, "from_offset": from_offset} for one in clusters]
+        rows = [{"cluster_id": one, "plan": plan, "from_offset": from_offset, "to_offset": 1 << 40} for one in clusters]
         self.write(SILVER["replays"], rows)
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
@@ -189,6 +190,43 @@ def test_exposure_is_what_a_count_of_minutes_gives(
     assert risk.update() == []
     assert small.lake.open(PARTITION_RISK.name).version() == version
     assert small.lake.open(PARTITION_RISK.name).protocol().min_reader_version == 1
+
+
+def test_what_an_earlier_release_counted_is_kept_until_it_is_told_again(small: SmallLake, spark: SparkSession) -> None:
+    """A lake from before `exposure_changes`: of the changes of its plans nothing stands there."""
+    chance = random.Random(12)  # noqa: S311  # a seed, no secret
+    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    end = START + 700
+    changes = [{**row, "plan": 1} for cluster in "ab" for row in states_of(chance, cluster, START, end)]
+    by_hand = minutes_by_hand(changes, {"a": end, "b": end})
+    small.write(SILVER["broker_changes"], [])
+    for cluster in "ab":
+        small.end(cluster, end)
+    small.write(EXPOSURE_CHANGES, exposure_rows_of(changes))
+    small.replayed(1, 0, "a", "b")
+    small.close("a", "b")
+    risk.update()
+    counted = minutes_in(small.rows(PARTITION_RISK))
+    assert {key[:3] for key in counted} == {key[:3] for key in by_hand}
+    shutil.rmtree(small.lake.table_uri(EXPOSURE_CHANGES.name))
+    small.lake = DeltaLake(small.lake.uri)
+    small.ledger, risk = Ledger(small.lake), RiskTables(GoldLake(small.lake, lambda: spark))
+    small.ledger.create()
+    small.replayed(2, end, "a", "b")
+    small.close("a", "b")
+    assert PARTITION_RISK.name in risk.update()
+    assert risk.skipped == ["a", "b"]
+    assert minutes_in(small.rows(PARTITION_RISK)) == counted
+    assert risk.update() == []
+    # From the archive, one of them at first.
+    for plan, cluster in ((3, "a"), (4, "b")):
+        told = [{**row, "plan": plan} for row in changes if row["cluster_id"] == cluster]
+        small.write(EXPOSURE_CHANGES, exposure_rows_of(told))
+        small.replayed(plan, 0, cluster)
+        small.close(cluster)
+        assert PARTITION_RISK.name in risk.update()
+        assert risk.skipped == []
+        assert minutes_in(small.rows(PARTITION_RISK)) == counted
 
 
 def finding(

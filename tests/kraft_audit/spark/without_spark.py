@@ -16,6 +16,7 @@ from kraft_audit.settings import FleetSettings, load_fleet
 from kraft_audit.spark.gold_steps import GoldSteps
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.ledger_state import Manifest, manifest_of
+from kraft_audit.spark.reaudit import Reaudit, without_lost_key
 from kraft_audit.spark.run import Run, Step
 from kraft_audit.spark.run_fleet import only_clusters
 from kraft_audit.spark.source import StagingReader
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def stager(fleet: FleetSettings, tasks: int = 3) -> Callable[[int], Manifest]:
+def stager(fleet: FleetSettings, tasks: int = 3, *, has_key: bool = True) -> Callable[[int], Manifest]:
     def stage(number: int) -> Manifest:
         options = {"table": "staged", "lake": fleet.lake, "plan": str(number), "tasks": str(tasks)}
-        reader = StagingReader({**options, "redactionkeyfile": fleet.redaction_key_file or ""})
+        reader = StagingReader(options | ({"redactionkeyfile": fleet.redaction_key_file or ""} if has_key else {}))
         return manifest_of(
             row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
         )
@@ -46,6 +47,14 @@ def run(
     told = lines if lines is not None else []
     one = Run(fleet, DeltaLake(fleet.lake), stage or stager(fleet), told.append)
     return one.all_steps() if only is None else one.one_step(only)
+
+
+def run_from_archive(fleet: FleetSettings) -> int:
+    """The number of the plan that a run from the archive closed."""
+    fleet = without_lost_key(fleet)
+    result = Reaudit(fleet, DeltaLake(fleet.lake), stager(fleet, has_key=False), lambda _: None).all_steps()
+    assert result.exit_code == 0, result.failed
+    return result.plans[-1]
 
 
 def run_with_gold(fleet: FleetSettings, session: Callable[[], SparkSession]) -> RunResult:
