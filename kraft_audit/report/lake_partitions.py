@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES
+from kraft_audit.replay.tables import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES
 from kraft_audit.report.ledger import PartitionKey, partitions_shown
 from kraft_audit.rules.history import ClusterHistory
 from kraft_audit.rules.parts import SCHEMA
@@ -38,13 +38,19 @@ FROM (VALUES {shown}) AS shown (cluster_id, topic_id, partition)
 JOIN (SELECT * FROM ({changes}) AS told WHERE cluster_id IN ({clusters})) AS held
 ON {same}
 """
+# Whose partition was gone when a history gap ended has no change there: the brokers of the snapshot tell when that was.
 EXPOSED: Final = """
-SELECT cluster_id, topic_id, partition, from_ms, to_ms
+SELECT held.cluster_id, held.topic_id, held.partition, held.from_ms, coalesce(held.to_ms, again.at_ms) AS to_ms
 FROM (
     SELECT *, timestamp_ms AS from_ms,
         lead(timestamp_ms) OVER (PARTITION BY cluster_id, topic_id, partition ORDER BY from_offset) AS to_ms
     FROM ({exposures}) AS told WHERE cluster_id IN ({clusters})
 ) AS held
+LEFT JOIN (
+    SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
+    FROM ({brokers}) AS told WHERE cluster_id IN ({clusters}) GROUP BY cluster_id, from_offset
+) AS again
+ON held.cluster_id = again.cluster_id AND held.to_offset = again.offset_after
 WHERE is_last_replica OR is_offline OR is_under_min_isr
 """
 
@@ -52,16 +58,22 @@ WHERE is_last_replica OR is_offline OR is_under_min_isr
 class LakePartitions:
     """Some clusters of a lake: the rows of `partition_changes` that pages tell of, by cluster, and what exposed them.
 
-    `holding` gives the query of a table's rows that hold; `split` parts rows by their cluster.
+    `view` gives the query of a table's view, `holding` that of its rows without their ends; `split` parts rows by
+    their cluster.
     """
 
     def __init__(
-        self, query: Query, holding: Callable[[str], str], split: Callable[[pa.Table], ByCluster], ids: Sequence[str]
+        self,
+        query: Query,
+        view: Callable[[str], str],
+        holding: Callable[[str], str],
+        split: Callable[[pa.Table], ByCluster],
+        ids: Sequence[str],
     ) -> None:
         clusters = ", ".join(sql_text(one) for one in ids)
         changes = holding(PARTITION_CHANGES.name)
-        exposures = holding(EXPOSURE_CHANGES.name)
-        self.exposed_spans = split(query(EXPOSED.format(exposures=exposures, clusters=clusters)))
+        exposures, brokers = view(EXPOSURE_CHANGES.name), holding(BROKER_CHANGES.name)
+        self.exposed_spans = split(query(EXPOSED.format(exposures=exposures, brokers=brokers, clusters=clusters)))
         rows = NEWEST.format(changes=changes, clusters=clusters, columns=_COLUMNS, same=_SAME.format("newest"))
         newest = split(query(rows))
         self.first_change_ms: dict[str, int] = {

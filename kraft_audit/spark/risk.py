@@ -41,9 +41,9 @@ from kraft_codec.tables import BATCHES, CAPTURES, PLANS
 # What the queries take of each table, where Spark is handed the rows.
 INPUTS: Final = {
     CAPTURES.name: ["cluster_id", "last_timestamp_ms", "read_to_ms"],
-    BROKER_CHANGES.name: ["cluster_id", "broker_id", "rack", "from_offset", "exists"],
+    BROKER_CHANGES.name: ["cluster_id", "broker_id", "rack", "from_offset", "timestamp_ms", "exists"],
     EXPOSURE_CHANGES.name: [
-        *("cluster_id", "topic_id", "partition", "topic", "timestamp_ms", "from_offset"),
+        *("cluster_id", "topic_id", "partition", "topic", "timestamp_ms", "from_offset", "to_offset"),
         *("keeper_id", "is_last_replica", "is_offline", "is_under_min_isr"),
     ],
     FINDINGS.name: [

@@ -12,7 +12,8 @@ from typing import Final
 DAYS_BACK_MAX: Final = 1100
 DAY_MS: Final = "86400000L"
 
-# An exposure ends with the next change of its partition, or at the log's end.
+# An exposure ends with the next change of its partition, or at the log's end; of a partition that was gone when a
+# history gap ended, at the snapshot behind it, of which brokers tell when that was.
 # The hash goes first in the sort as what it orders by are texts, of which thousands begin alike.
 RISK: Final = """
 WITH log_end AS (
@@ -28,10 +29,15 @@ racks AS (
     WHERE exists
     GROUP BY cluster_id, broker_id
 ),
+again AS (
+    SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS again_ms
+    FROM broker_changes
+    GROUP BY cluster_id, from_offset
+),
 states AS (
     SELECT
         cluster_id, topic_id, partition, topic, timestamp_ms AS from_ms,
-        keeper_id, is_last_replica, is_offline, is_under_min_isr,
+        keeper_id, is_last_replica, is_offline, is_under_min_isr, to_offset,
         lead(timestamp_ms) OVER (
             PARTITION BY xxhash64(cluster_id, topic_id, partition), cluster_id, topic_id, partition
             ORDER BY from_offset
@@ -42,9 +48,10 @@ states AS (
 exposed AS (
     SELECT
         states.*, plan, greatest(from_ms, end_ms - {days_back} * {day_ms}) AS first_ms,
-        least(coalesce(next_ms, end_ms), end_ms) AS last_ms
+        least(coalesce(next_ms, again_ms, end_ms), end_ms) AS last_ms
     FROM states
     JOIN log_end ON states.cluster_id = log_end.cluster_id
+    LEFT JOIN again ON states.cluster_id = again.cluster_id AND to_offset = offset_after
     WHERE is_last_replica OR is_offline OR is_under_min_isr
 ),
 days AS (

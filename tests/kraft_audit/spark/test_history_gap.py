@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kraft_audit.replay.tables import SILVER
+from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.views import query_of
@@ -96,6 +97,31 @@ def test_a_hole_between_two_captures_is_a_history_gap(
     assert in_gap == []
     partitions = [row for row in rows_of(fleet.lake, "partition_changes") if row["topic"] == "m1"]
     assert all(row["to_offset"] is not None and row["to_offset"] <= SECOND_START for row in partitions)
+
+
+def test_who_was_gone_behind_a_gap_is_exposed_no_longer(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    """Exposed where the first capture ends, deleted before the second begins."""
+    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
+    fleet = make_fleet({"mini": [live]})
+    captured(source, live, from_offset=0, to_offset=45, epoch=1, when_s=1_700_000_000.5)
+    assert without_spark.run(fleet).failed == {}
+    (given,) = LakeSource(fleet.lake).clusters()
+    assert given.exposed_spans is not None
+    assert set(given.exposed_spans["to_ms"].to_pylist()) == {None}
+    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
+    assert without_spark.run(fleet).failed == {}
+    (snapshot_ms,) = {
+        row["timestamp_ms"]
+        for row in rows_of(fleet.lake, "partition_changes")
+        if row["from_offset"] == SECOND_START - 1
+    }
+    (m1,) = {row["topic_id"] for row in rows_of(fleet.lake, "topic_changes") if row["topic"] == "m1"}
+    (given,) = LakeSource(fleet.lake).clusters()
+    assert given.exposed_spans is not None
+    ends = {row["to_ms"] for row in given.exposed_spans.to_pylist() if row["topic_id"] == m1}
+    assert ends == {snapshot_ms}
 
 
 def test_captures_that_overlap_leave_no_gap(

@@ -79,9 +79,10 @@ class SmallLake:
         )
         self.write(BATCHES, [{**where, "source": "log", "valid": True, "base_timestamp_ms": START * MINUTE_MS}])
 
-    def replayed(self, plan: int, from_offset: int, *clusters: str) -> None:
-        """From which offset on the plan's rows stand for those of earlier ones."""
-        rows = [{"cluster_id": one, "plan": plan, "from_offset": from_offset, "to_offset": 1 << 40} for one in clusters]
+    def replayed(self, plan: int, from_offset: int, *clusters: str, gap_to: int | None = None) -> None:
+        """From which offset on the plan's rows stand for those of earlier ones, and where a gap before them ends."""
+        told = {"plan": plan, "from_offset": from_offset, "to_offset": 1 << 40, "gap_to_offset": gap_to}
+        rows = [{"cluster_id": one, **told} for one in clusters]
         self.write(SILVER["replays"], rows)
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
@@ -190,6 +191,30 @@ def test_exposure_is_what_a_count_of_minutes_gives(
     assert risk.update() == []
     assert small.lake.open(PARTITION_RISK.name).version() == version
     assert small.lake.open(PARTITION_RISK.name).protocol().min_reader_version == 1
+
+
+@pytest.mark.parametrize("small_rows", [100_000, -1], ids=["handed to Spark", "read and merged by it"])
+def test_who_was_gone_behind_a_history_gap_is_exposed_to_its_end(
+    small: SmallLake, spark: SparkSession, small_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that was deleted where nobody holds the log: the snapshot behind it tells of brokers, not of it."""
+    monkeypatch.setattr(gold, "SMALL_ROWS", small_rows)
+    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    end = START + 700
+    where = {"cluster_id": "a", "plan": 1, "is_offline": True, "topic": "t", "topic_id": "id-of-t"}
+    small.write(EXPOSURE_CHANGES, [{**where, "from_offset": 5, "timestamp_ms": (START + 60) * MINUTE_MS}])
+    small.replayed(1, 0, "a")
+    small.end("a", START + 300)
+    small.close("a")
+    risk.update()
+    assert [row["offline_minutes"] for row in small.rows(PARTITION_RISK)] == [240]
+    broker = {"cluster_id": "a", "plan": 2, "broker_id": 1, "exists": True}
+    small.write(SILVER["broker_changes"], [{**broker, "from_offset": 99, "timestamp_ms": (START + 500) * MINUTE_MS}])
+    small.replayed(2, 8, "a", gap_to=100)
+    small.end("a", end)
+    small.close("a")
+    risk.update()
+    assert [row["offline_minutes"] for row in small.rows(PARTITION_RISK)] == [440]
 
 
 def test_what_an_earlier_release_counted_is_kept_until_it_is_told_again(small: SmallLake, spark: SparkSession) -> None:
