@@ -58,8 +58,11 @@ class Resume:
     def tells(self) -> bool:
         return self.limit is not None
 
-    def row(self, start: Start, settled: int, *, is_whole: bool) -> dict[str, Any]:
-        """The row of `replays`. `settled`: everything below has been told for good. `is_whole`: none is missing."""
+    def row(self, start: Start, settled: int, gaps: Sequence[tuple[int, int]], *, is_whole: bool) -> dict[str, Any]:
+        """The row of `replays`. `settled`: everything below has been told for good. `is_whole`: none is missing.
+
+        `gaps` [from, to) are those behind which the replay went on from a snapshot.
+        """
         before = self.before or NOTHING
         if self.limit is None:
             settled, to_offset, from_offset = before.settled_offset, before.to_offset, before.to_offset
@@ -67,8 +70,12 @@ class Resume:
             to_offset = self.limit if self.goes_beyond_low else settled
             settled = min(settled, to_offset)
             from_offset = min(self.from_offset, settled)
-        has_gap = self.before is not None and self.limit is not None and start.from_offset > self.from_offset
-        has_gap = has_gap and not self.is_anew
+        passed = [gap for gap in gaps if gap[0] >= self.from_offset and self.limit is not None]
+        is_behind = self.before is not None and self.limit is not None and start.from_offset > self.from_offset
+        if is_behind and not self.is_anew:
+            passed.insert(0, (self.from_offset, start.from_offset))
+        # What was known before ends where everything is told again last.
+        gap_from, gap_to = passed[-1] if passed else (None, None)
         return {
             "from_offset": from_offset,
             "settled_offset": settled,
@@ -81,8 +88,8 @@ class Resume:
             "log_start_offset": start.log_start,
             "snapshot": None if start.snapshot is None else start.snapshot.source,
             "is_complete": start.is_complete and is_whole,
-            "gap_from_offset": self.from_offset if has_gap else None,
-            "gap_to_offset": start.from_offset if has_gap else None,
+            "gap_from_offset": gap_from,
+            "gap_to_offset": gap_to,
             "contradicted_from": self.contradicted_from,
             "why_nothing": self.why_nothing,
             "epochs": [{"epoch": epoch, "to_offset": end} for epoch, end in self.epochs],

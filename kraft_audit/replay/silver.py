@@ -19,7 +19,7 @@ from kraft_audit.replay.records import RecordColumns, between, end_of
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay
 from kraft_audit.replay.resume import Resume, Start, first_snapshot, resume_of
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows
-from kraft_audit.replay.state import Sources, Undecoded, snapshot_batches, usable_snapshots
+from kraft_audit.replay.state import Sources, Stretch, Undecoded, snapshot_batches, stretches, usable_snapshots
 from kraft_audit.replay.survey import (
     RecordWindow,
     Survey,
@@ -120,8 +120,9 @@ class _Silver:
             defaults=dict(self.plan.defaults),
         )
         limit = resume.limit if resume.limit is not None else start.from_offset
+        ways = self._ways(start)
         settled: int | None = None
-        for batches, is_beyond in self._told(replay, start, limit, resume):
+        for batches, is_beyond in self._told(replay, start, ways, limit, resume):
             if is_beyond and settled is None:
                 settled = replay.settled_offset
             to_offset = limit if resume.goes_beyond_low else settled
@@ -137,42 +138,38 @@ class _Silver:
             settled_offset = replay.settled_offset if settled is None else settled
             news_from = max(start.from_offset, resume.from_offset)
             is_whole = not self.undecoded and not start.holes(self.shape, news_from, limit)
-            row = resume.row(start, settled_offset, is_whole=is_whole)
+            gaps = [
+                (way.hole_start, way.from_offset)
+                for way in ways
+                if way.hole_start is not None and way.from_offset <= limit
+            ]
+            row = resume.row(start, settled_offset, gaps, is_whole=is_whole)
             yield REPLAYS.name, silver_batch(REPLAYS, self.plan.cluster_id, self.plan.number, [row])
 
+    def _ways(self, start: Start) -> list[Stretch]:
+        """What is replayed one after the other: behind records that nobody holds it goes on from a snapshot."""
+        if not start.path:
+            return [Stretch(start.from_offset, start.end_offset, start.snapshot)]
+        branch = Sources(self.plan, self.shape, start.path[-1], self.open_storage, self.redactor)
+        return stretches(branch, start.from_offset, start.snapshot)
+
     def _told(
-        self, replay: ClusterReplay, start: Start, limit: int, resume: Resume
+        self, replay: ClusterReplay, start: Start, ways: Sequence[Stretch], limit: int, resume: Resume
     ) -> Iterator[tuple[Iterator[TableRows], bool]]:
         """What each part of the replay tells, and whether that part lies at or behind `limit`."""
-        if start.snapshot is not None:
-            windows: Any = self._snapshot(start.snapshot, is_news=start.from_offset > resume.from_offset)
-            if self.observer is not None:
-                windows = list(windows)
-                self.observer.begins(start, windows, self.shape)
-            rows = replay.load_snapshot(
-                windows,
-                end_offset=start.from_offset,
-                epoch=start.snapshot.epoch,
-                timestamp_ms=start.snapshot.timestamp_ms or 0,
-                is_every_exposure=0 < resume.from_offset < start.from_offset,
-            )
-            yield rows, False
-        elif self.observer is not None:
+        if start.snapshot is None and self.observer is not None:
             self.observer.begins(start, [], self.shape)
         passed = start.from_offset >= limit
-        if start.path:
-            for window in canonical_windows(
-                self.plan,
-                start.path,
-                open_storage=self.open_storage,
-                redactor=self.redactor,
-                shape=self.shape,
-                from_offset=start.from_offset,
-            ):
+        for way in ways:
+            if way.snapshot is not None:
+                is_first = way is ways[0]
+                passed = passed or (not is_first and way.from_offset > limit)
+                yield self._loaded(replay, start, way, way.snapshot, resume), passed and not is_first
+            for window in self._windows(start, way):
                 end = end_of(window.records, window.to_offset)
                 is_news = (window.undecoded >= resume.from_offset) & (window.undecoded < limit)
                 self.undecoded.add(window.undecoded[is_news])
-                records = window.records
+                records = way.told(window.records)
                 if not passed and end >= limit:
                     yield replay.replay(between(records, None, limit), limit), False
                     records, passed = between(records, limit, None), True
@@ -182,7 +179,38 @@ class _Silver:
                     self.observer.replayed(window)
                 elif passed and not resume.goes_beyond_low:
                     return
-        yield replay.finish(at_end=True), True
+            yield replay.finish(at_end=True), passed or way is ways[-1]
+
+    def _loaded(
+        self, replay: ClusterReplay, start: Start, way: Stretch, snapshot: SurveyedSnapshot, resume: Resume
+    ) -> Iterator[TableRows]:
+        """The state of the snapshot that the replay begins with, or goes on from."""
+        branch = Sources(self.plan, self.shape, None, self.open_storage, self.redactor)
+        is_news = way.from_offset > resume.from_offset
+        windows: Any = snapshot_batches(branch, snapshot, self.undecoded if is_news else None)
+        if self.observer is not None and way.hole_start is None:
+            windows = list(windows)
+            self.observer.begins(start, windows, self.shape)
+        return replay.load_snapshot(
+            windows,
+            end_offset=way.from_offset,
+            epoch=snapshot.epoch,
+            timestamp_ms=snapshot.timestamp_ms or 0,
+            is_every_exposure=way.hole_start is not None or 0 < resume.from_offset < way.from_offset,
+        )
+
+    def _windows(self, start: Start, way: Stretch) -> Iterator[RecordWindow]:
+        if not start.path:
+            return iter(())
+        return canonical_windows(
+            self.plan,
+            start.path,
+            open_storage=self.open_storage,
+            redactor=self.redactor,
+            shape=self.shape,
+            from_offset=way.from_offset,
+            to_offset=way.to_offset,
+        )
 
     def _start(self, resume: Resume) -> Start:
         canonical = None if self.newest is None else self.newest.interval.canonical
@@ -196,10 +224,6 @@ class _Silver:
             snapshot = usable[-1] if usable else snapshot
         from_offset = log_start if snapshot is None else snapshot.end_offset
         return Start(from_offset, end, log_start, path, snapshot)
-
-    def _snapshot(self, snapshot: SurveyedSnapshot, *, is_news: bool) -> Iterator[RecordColumns]:
-        branch = Sources(self.plan, self.shape, None, self.open_storage, self.redactor)
-        return snapshot_batches(branch, snapshot, self.undecoded if is_news else None)
 
 
 def newest_canonical(intervals: Sequence[RoundInterval]) -> RoundInterval | None:

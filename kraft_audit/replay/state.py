@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.records import RecordColumns
+from kraft_audit.replay.records import RecordColumns, between
 from kraft_audit.replay.replay import REPLAY_TABLES, ClusterReplay, drain
 from kraft_audit.replay.rounds import branch_voters, epoch_runs, static_voters
 from kraft_audit.replay.survey import (
@@ -155,13 +155,59 @@ def replay_branch(sources: Sources, *, to_offset: int | None = None) -> Iterator
         tables=sources.tables,
         defaults=dict(sources.plan.defaults),
     )
-    from_offset, snapshot = _beginning(sources)
-    if snapshot is not None:
-        windows, time_ms = snapshot_batches(sources, snapshot), snapshot.timestamp_ms or 0
-        yield from replay.load_snapshot(windows, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=time_ms)
-    for window in log_windows(sources, from_offset, to_offset):
-        yield from replay.replay(window.records, window.to_offset)
-    yield from replay.finish(at_end=True)
+    for stretch in stretches(sources, *_beginning(sources), to_offset=to_offset):
+        if stretch.snapshot is not None:
+            yield from replay.load_snapshot(
+                snapshot_batches(sources, stretch.snapshot),
+                end_offset=stretch.from_offset,
+                epoch=stretch.snapshot.epoch,
+                timestamp_ms=stretch.snapshot.timestamp_ms or 0,
+                is_every_exposure=stretch.hole_start is not None,
+            )
+        for window in log_windows(sources, stretch.from_offset, stretch.to_offset):
+            yield from replay.replay(stretch.told(window.records), window.to_offset)
+        yield from replay.finish(at_end=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets [from_offset, to_offset) of a branch that are replayed at a stretch, from a snapshot where one is given.
+
+    `to_offset` is None where it goes on to the branch's end. `hole_start` is where records are missing before it.
+    `tells_to`: what the next stretch begins with tells of the record there.
+    """
+
+    from_offset: int
+    to_offset: int | None
+    snapshot: SurveyedSnapshot | None
+    hole_start: int | None = None
+    tells_to: int | None = None
+
+    def told(self, records: RecordColumns) -> RecordColumns:
+        """The records of one of its windows that are replayed."""
+        return records if self.tells_to is None else between(records, None, self.tells_to)
+
+
+def stretches(
+    sources: Sources, from_offset: int, snapshot: SurveyedSnapshot | None, *, to_offset: int | None = None
+) -> list[Stretch]:
+    """What a replay of the branch from `from_offset` on, which `snapshot` ends at, tells one after the other.
+
+    Behind a hole it goes on with what it has, as the missing records may matter little, to the next snapshot, which
+    says how things are.
+    """
+    epochs = sources.survey.epochs_to(sources.branch)
+    end = epochs[-1].to_offset if epochs else from_offset
+    end = end if to_offset is None else min(end, to_offset)
+    holes = sources.survey.holes_to(sources.branch, from_offset, end)
+    usable = usable_snapshots(sources, end) if holes else []
+    found = [Stretch(from_offset, to_offset, snapshot)]
+    for hole_start, hole_end in holes:
+        again = next((one for one in usable if one.end_offset >= hole_end), None)
+        if again is not None and found[-1].from_offset < again.end_offset:
+            found[-1] = replace(found[-1], to_offset=again.end_offset, tells_to=again.end_offset - 1)
+            found.append(Stretch(again.end_offset, to_offset, again, hole_start))
+    return found
 
 
 def branch_holes(sources: Sources, to_offset: int) -> list[tuple[int, int]]:
@@ -197,7 +243,11 @@ def _newest_usable(sources: Sources, to_offset: int, time_ms: int | None) -> Sur
 def _is_on_branch(snapshot: SurveyedSnapshot, epochs: list[Any]) -> bool:
     last = snapshot.end_offset - 1
     known = [one.epoch for one in epochs if one.from_offset <= last < one.to_offset]
-    return snapshot.epoch in known if known else not epochs or last < epochs[0].from_offset
+    if known or not epochs or last < epochs[0].from_offset:
+        return snapshot.epoch in known if known else True
+    before = [one.epoch for one in epochs if one.to_offset <= last]
+    behind = [one.epoch for one in epochs if one.from_offset > last]
+    return bool(behind) and max(before) <= snapshot.epoch <= min(behind)  # its last record is in a hole
 
 
 def _is_by(snapshot: SurveyedSnapshot, time_ms: int | None) -> bool:

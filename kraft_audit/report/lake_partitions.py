@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft_audit.replay.tables import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES
 from kraft_audit.report.ledger import PartitionKey, partitions_shown
@@ -24,13 +25,15 @@ _COLUMNS: Final = ", ".join(f"held.{name}" for name in ("cluster_id", *SCHEMA.na
 _SAME: Final = "held.cluster_id = {0}.cluster_id AND held.topic_id = {0}.topic_id AND held.partition = {0}.partition"
 NEWEST: Final = """
 WITH held AS (SELECT * FROM ({changes}) AS told WHERE cluster_id IN ({clusters}))
-SELECT {columns}, newest.first_change_ms
+SELECT {columns}, newest.first_change_ms, held.gone_at, coalesce(again.at_ms, held.timestamp_ms) AS gone_ms
 FROM (
     SELECT cluster_id, topic_id, partition, max(from_offset) AS from_offset, min(timestamp_ms) AS first_change_ms
     FROM held GROUP BY cluster_id, topic_id, partition
 ) AS newest
 JOIN held
 ON {same} AND held.from_offset = newest.from_offset
+LEFT JOIN ({again}) AS again
+ON held.cluster_id = again.cluster_id AND held.gone_at = again.offset_after
 """
 SHOWN: Final = """
 SELECT {columns}
@@ -38,7 +41,6 @@ FROM (VALUES {shown}) AS shown (cluster_id, topic_id, partition)
 JOIN (SELECT * FROM ({changes}) AS told WHERE cluster_id IN ({clusters})) AS held
 ON {same}
 """
-# Whose partition was gone when a history gap ended has no change there: the brokers of the snapshot tell when that was.
 EXPOSED: Final = """
 SELECT held.cluster_id, held.topic_id, held.partition, held.from_ms, coalesce(held.to_ms, again.at_ms) AS to_ms
 FROM (
@@ -46,40 +48,44 @@ FROM (
         lead(timestamp_ms) OVER (PARTITION BY cluster_id, topic_id, partition ORDER BY from_offset) AS to_ms
     FROM ({exposures}) AS told WHERE cluster_id IN ({clusters})
 ) AS held
-LEFT JOIN (
-    SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
-    FROM ({brokers}) AS told WHERE cluster_id IN ({clusters}) GROUP BY cluster_id, from_offset
-) AS again
-ON held.cluster_id = again.cluster_id AND held.to_offset = again.offset_after
+LEFT JOIN ({again}) AS again
+ON held.cluster_id = again.cluster_id AND held.gone_at = again.offset_after
 WHERE is_last_replica OR is_offline OR is_under_min_isr
+"""
+# A partition that was gone when a history gap ended has no change there: brokers of the snapshot tell when that was.
+AGAIN: Final = """
+SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
+FROM ({brokers}) AS told WHERE cluster_id IN ({clusters}) GROUP BY cluster_id, from_offset
 """
 
 
 class LakePartitions:
     """Some clusters of a lake: the rows of `partition_changes` that pages tell of, by cluster, and what exposed them.
 
-    `view` gives the query of a table's view, `holding` that of its rows without their ends; `split` parts rows by
-    their cluster.
+    `holding` gives the query of a table's rows that hold; `split` parts rows by their cluster.
     """
 
     def __init__(
-        self,
-        query: Query,
-        view: Callable[[str], str],
-        holding: Callable[[str], str],
-        split: Callable[[pa.Table], ByCluster],
-        ids: Sequence[str],
+        self, query: Query, holding: Callable[[str], str], split: Callable[[pa.Table], ByCluster], ids: Sequence[str]
     ) -> None:
         clusters = ", ".join(sql_text(one) for one in ids)
         changes = holding(PARTITION_CHANGES.name)
-        exposures, brokers = view(EXPOSURE_CHANGES.name), holding(BROKER_CHANGES.name)
-        self.exposed_spans = split(query(EXPOSED.format(exposures=exposures, brokers=brokers, clusters=clusters)))
-        rows = NEWEST.format(changes=changes, clusters=clusters, columns=_COLUMNS, same=_SAME.format("newest"))
+        exposures = holding(EXPOSURE_CHANGES.name)
+        again = AGAIN.format(brokers=holding(BROKER_CHANGES.name), clusters=clusters)
+        self.exposed_spans = split(query(EXPOSED.format(exposures=exposures, again=again, clusters=clusters)))
+        rows = NEWEST.format(
+            changes=changes, again=again, clusters=clusters, columns=_COLUMNS, same=_SAME.format("newest")
+        )
         newest = split(query(rows))
         self.first_change_ms: dict[str, int] = {
             id_: min(table["first_change_ms"].to_pylist()) for id_, table in newest.items()
         }
-        shown = {id_: set(partitions_shown(_history(id_, table), self._once(id_))) for id_, table in newest.items()}
+        ended = {id_: _ended(table) for id_, table in newest.items()}
+        last = {
+            id_: pa.concat_tables([table.filter(table["gone_at"].is_null()).select(SCHEMA.names), ended[id_]])
+            for id_, table in newest.items()
+        }
+        shown = {id_: set(partitions_shown(_history(id_, table), self._once(id_))) for id_, table in last.items()}
         listed = ", ".join(
             f"({sql_text(id_)}, {sql_text(topic_id)}, {partition})"
             for id_, keys in shown.items()
@@ -93,9 +99,15 @@ class LakePartitions:
             whole = split(query(all_rows))
         self.changes = {
             id_: pa.concat_tables(
-                [_without(table, shown[id_]), whole[id_].select(SCHEMA.names)] if shown[id_] else [table]
+                [
+                    _of(table, shown[id_], is_among=False),
+                    _of(ended[id_], shown[id_]),
+                    whole[id_].select(SCHEMA.names),
+                ]
             )
-            for id_, table in newest.items()
+            if shown[id_]
+            else table
+            for id_, table in last.items()
         }
 
     def _once(self, id_: str) -> frozenset[PartitionKey]:
@@ -110,7 +122,23 @@ def _history(id_: str, newest: pa.Table) -> ClusterHistory:
     return ClusterHistory(id_, tables)
 
 
-def _without(newest: pa.Table, keys: set[PartitionKey]) -> pa.Table:
-    """The rows of other partitions."""
-    held = zip(newest["topic_id"].to_pylist(), newest["partition"].to_pylist(), strict=True)
-    return newest.filter(pa.array([key not in keys for key in held], pa.bool_())).select(SCHEMA.names)
+def _ended(newest: pa.Table) -> pa.Table:
+    """A row more of each partition that was gone when a history gap ended: that it was."""
+    gone = newest.filter(newest["gone_at"].is_valid())
+    told = {
+        "from_offset": pc.subtract(gone["gone_at"], 1),
+        "timestamp_ms": gone["gone_ms"],
+        "exists": pa.repeat(False, gone.num_rows),
+        "cause": pa.repeat("snapshot", gone.num_rows),
+    }
+    rows = gone.select(SCHEMA.names)
+    for name, values in told.items():
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(name), values)
+    return rows
+
+
+def _of(rows: pa.Table, keys: set[PartitionKey], *, is_among: bool = True) -> pa.Table:
+    """The rows of these partitions, or of all others."""
+    held = zip(rows["topic_id"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+    return rows.filter(pa.array([(key in keys) == is_among for key in held], pa.bool_())).select(SCHEMA.names)

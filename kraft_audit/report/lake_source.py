@@ -104,7 +104,7 @@ class LakeSource:
         judged = self._judged(listed, "held.cluster_id, held.rule")
         findings = self._findings(listed) if FINDINGS in self._tables else self._judged(listed, "held.*")
         exposed = self._exposed(listed)
-        partitions = LakePartitions(self._query, self._view, self._holding, _by_cluster, ids)
+        partitions = LakePartitions(self._query, self._holding, _by_cluster, ids)
         tables["partition_changes"] = partitions.changes
         for id_ in ids:
             mine: dict[str, pa.Table] = {

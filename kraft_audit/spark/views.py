@@ -106,6 +106,7 @@ def _replayed(rows: ClosedRows) -> str:
             min(from_offset) {later} AS said_again_from,
             min(contradicted_from) {later} AS said_otherwise_from,
             min(gap_to_offset) {later} AS known_again_from,
+            gap_to_offset AS own_gap_to,
             last_value(low) {every} AS newest_low,
             last_value(log_start_offset) {every} AS newest_log_start,
             last_value(plan) {every} AS newest_plan
@@ -119,34 +120,44 @@ def _told(table: str, rows: ClosedRows) -> str:
 
 
 def holding(table: str, reference: TableReference, closed: int) -> str:
-    """The rows of a `*_changes` table that hold, without their ends: those take a sort of all rows to find."""
-    columns = _columns("told", LAKE_TABLES[table].column_names)
+    """The rows of a `*_changes` table that hold, without their ends: those take a sort of all rows to find.
+
+    `gone_at` is where a row ends that is the last one of its subject, as a history gap lies behind it; else null.
+    """
+    columns = f"{_columns('told', LAKE_TABLES[table].column_names)}, {_GONE_AT} AS gone_at"
     return f"SELECT {columns} FROM {_told(table, _closed(reference, closed))} WHERE {_HOLDS}"  # noqa: S608
 
 
 def _changes(table: str, rows: ClosedRows) -> str:
     """A row ends where the next of its subject begins; before a history gap, where the snapshot behind it is taken.
 
-    That snapshot tells every subject again that was still there.
+    That snapshot tells every subject again that was still there. A plan that tells all anew may pass a gap itself.
     """
     contract = LAKE_TABLES[table]
     # `partition` is a word of SQL: it needs the table's name before it.
     subject = _columns("told", [column for column in contract.key if column != "from_offset"])
     return f"""
         SELECT {_columns("told", contract.column_names)},
-            coalesce(lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset), known_again_from)
-                AS to_offset,
+            coalesce(
+                lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset),
+                {_GONE_AT}
+            ) AS to_offset,
             from_offset < newest_low AS proven
         FROM {_told(table, rows)}
         WHERE {_HOLDS}"""  # noqa: S608  # names of our own
 
 
+_GONE_AT: Final = "coalesce(CASE WHEN from_offset < own_gap_to - 1 THEN own_gap_to END, known_again_from)"
+
+
 def _history_gap(rows: ClosedRows) -> str:
     """What nobody holds any more: below it earlier plans told what happened, from its end on a snapshot does."""
     return f"""
-        SELECT cluster_id, plan, gap_from_offset AS from_offset, gap_to_offset AS to_offset, snapshot
+        SELECT cluster_id, plan, gap_from_offset AS from_offset, gap_to_offset AS to_offset,
+            CASE WHEN gap_to_offset = started_at THEN snapshot END AS snapshot
         FROM ({rows(REPLAYS.name)}) AS closed_replays
-        WHERE gap_to_offset IS NOT NULL"""  # noqa: S608
+        JOIN ({_replayed(rows)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan
+        WHERE gap_to_offset IS NOT NULL AND (said_again_from IS NULL OR gap_from_offset < said_again_from)"""  # noqa: S608
 
 
 def _newest(table: str, rows: ClosedRows) -> str:

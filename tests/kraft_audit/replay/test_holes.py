@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kraft_audit.replay.silver import SILVER_TABLES
-from kraft_audit.replay.state import branch_holes, missing_text, state_at
+from kraft_audit.replay.state import branch_holes, missing_text, replay_branch, state_at
 from tests.kraft_audit.analyze.conftest import Log, write_node
-from tests.kraft_audit.replay.test_silver_starts import snapshot, told
+from tests.kraft_audit.replay.test_silver_starts import snapshot, told, topics_told
 from tests.kraft_audit.replay.test_state import sources_of
 
 TOPIC_COUNT = 11
@@ -97,6 +98,51 @@ def test_a_snapshot_behind_a_hole_makes_the_state_complete(tmp_path: Path, way: 
     below, behind = state_at(sources, offset=7), state_at(sources, offset=10)
     assert (below.is_complete, behind.is_complete) == (False, True)
     assert len(behind.rows("topic_changes")) == 10
+
+
+def went_on(end_offset: int, lost: tuple[int, ...] = (5, 6)) -> set[tuple[str, int, str]]:
+    """Topics as they are told where a snapshot of this end lies behind the hole."""
+    created = {(f"topic-{n}", n, "created") for n in range(1, TOPIC_COUNT + 1) if n not in (*lost, end_offset - 1)}
+    return created | {(f"topic-{n}", end_offset - 1, "snapshot") for n in range(1, end_offset)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("end_offset", [7, 9])
+def test_a_replay_goes_on_from_the_snapshot_behind_a_hole(
+    tmp_path: Path, way: str, observed: bool, end_offset: int
+) -> None:
+    """Topics 5 and 6 were created by lost records, and are there; records between hole and snapshot are told too."""
+    write_node(tmp_path, 1, segments_of(way), files=snapshot(end_offset))
+    rows = told(tmp_path, observed=observed)
+    assert topics_told(rows) == went_on(end_offset)
+    assert len({(row["topic"], row["from_offset"]) for row in rows["topic_changes"]}) == len(rows["topic_changes"])
+    (replays,) = rows["replays"]
+    assert (replays["gap_from_offset"], replays["gap_to_offset"], replays["is_complete"]) == (5, end_offset, False)
+    assert replays["settled_offset"] == replays["to_offset"] == TOPIC_COUNT + 1
+    branch: dict[str, list[dict[str, Any]]] = {}
+    for name, batch in replay_branch(sources_of(tmp_path)):
+        branch.setdefault(name, []).extend(batch.to_pylist())
+    assert topics_told(branch) == topics_told(rows)
+    below: dict[str, list[dict[str, Any]]] = {}
+    for name, batch in replay_branch(sources_of(tmp_path), to_offset=4):
+        below.setdefault(name, []).extend(batch.to_pylist())
+    assert topics_told(below) == {(f"topic-{n}", n, "created") for n in range(1, 4)}
+
+
+def test_of_two_holes_each_has_the_snapshot_behind_it(tmp_path: Path) -> None:
+    batches = whole_log()
+    segments = {0: b"".join(batches[:3]), 4: b"".join(batches[4:8]), 9: b"".join(batches[9:])}
+    write_node(tmp_path / "each", 1, segments, files=snapshot(6) | snapshot(10))
+    rows = told(tmp_path / "each")
+    created = {(f"topic-{n}", n, "created") for n in (1, 2, 4, 6, 7, 10, 11)}
+    again = {(f"topic-{n}", end - 1, "snapshot") for end in (6, 10) for n in range(1, end)}
+    assert topics_told(rows) == created | again
+    write_node(tmp_path / "both", 1, segments, files=snapshot(10))
+    rows = told(tmp_path / "both")
+    created = {(f"topic-{n}", n, "created") for n in (1, 2, 4, 5, 6, 7, 10, 11)}
+    assert topics_told(rows) == created | {(f"topic-{n}", 9, "snapshot") for n in range(1, 10)}
+    assert [(row["gap_from_offset"], row["gap_to_offset"]) for row in rows["replays"]] == [(3, 10)]
 
 
 def test_a_log_that_begins_behind_its_snapshot(tmp_path: Path) -> None:

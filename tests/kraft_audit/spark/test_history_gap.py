@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kraft_audit.replay.tables import SILVER
+from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.lake import DeltaLake
@@ -122,6 +123,11 @@ def test_who_was_gone_behind_a_gap_is_exposed_no_longer(
     assert given.exposed_spans is not None
     ends = {row["to_ms"] for row in given.exposed_spans.to_pylist() if row["topic_id"] == m1}
     assert ends == {snapshot_ms}
+    view = cluster_view(given)
+    assert (view.partition_count, view.partitions_at_risk) == (80, 80), "40 of m2 and 40 of m3"
+    assert not any(ledger.name.startswith("m1-") for ledger in view.ledgers)
+    shown = [row for row in given.history.rows("partition_changes") if row["topic_id"] == m1]
+    assert [(row["exists"], row["from_offset"]) for row in shown] == [(False, SECOND_START - 1)] * 6
 
 
 def test_captures_that_overlap_leave_no_gap(
@@ -173,3 +179,22 @@ def test_what_another_default_began_ends_with_the_default_that_holds(
     replays = sorted(rows_of(fleet.lake, "replays"), key=lambda row: row["plan"])
     assert [row["from_offset"] for row in replays[:2]] == [0, max(0, from_offset - 1)]
     assert all(row["from_offset"] == replays[1]["settled_offset"] for row in replays[2:])
+
+
+def test_a_run_from_the_archive_passes_a_gap_as_the_captures_did(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    """It holds both sides: what was created in the gap is in the snapshot behind it, what was removed is not."""
+    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
+    fleet = make_fleet({"mini": [live]})
+    captured(source, live, from_offset=0, to_offset=45, epoch=1, when_s=1_700_000_000.5)
+    assert without_spark.run(fleet).failed == {}
+    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
+    assert without_spark.run(fleet).failed == {}
+    views = [*(name for name in SILVER if name.endswith("_changes")), "history_gap"]
+    before = {view: told(fleet.lake, view) for view in views}
+    assert without_spark.run_from_archive(fleet) == 3
+    for view in views:
+        gap = {'"snapshot": null': '"snapshot": "00000000000000000142-0000000001"'}
+        again = {row.replace(*pair) for row in told(fleet.lake, view) for pair in gap.items()}
+        assert again == before[view], view
