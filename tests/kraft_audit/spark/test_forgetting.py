@@ -30,7 +30,8 @@ from kraft_audit.spark.maintain_settings import MaintainSettings
 from kraft_audit.spark.quality import judge_lake
 from kraft_audit.spark.reaudit import lake_alone
 from kraft_audit.spark.tables import FINDINGS_STAGED
-from tests.kraft_audit.spark.test_reaudit import reaudit, rows
+from tests.kraft_audit.spark.test_reaudit import rows
+from tests.kraft_audit.spark.without_spark import run_from_archive
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +120,7 @@ def test_clusters_without_news_are_as_before(
 
     again = without_spark.run(fleet)
     assert (again.plans, again.unchanged) == ([], len(clusters))
-    told = [reaudit(lake_alone(one)) for one in (lake, str(whole))]
+    told = [run_from_archive(lake_alone(one)) for one in (lake, str(whole))]
     assert told == [closed + 1, closed + 1]
     for table in sorted(REPLAYED | {FINDINGS_STAGED.name}):
         expected = [row.replace(str(whole), lake) for row in rows(str(whole), table, closed + 1)]
