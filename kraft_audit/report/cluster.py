@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kraft_audit.natural_order import natural
 from kraft_audit.report.exposure import Exposure, cluster_exposure
 from kraft_audit.report.ledger import PartitionLedger, partitions_at_risk
 from kraft_audit.report.source import ClusterInput, Row, state_of
@@ -166,7 +167,7 @@ def _groups(findings: Sequence[Row]) -> tuple[RuleGroup, ...]:
 
 
 def _group(severity: str, rule: str, group: list[Row]) -> RuleGroup:
-    ordered = sorted(group, key=lambda f: (f["from_ms"] is None, f["from_ms"] or 0, f["subject"]))
+    ordered = sorted(group, key=lambda f: (f["from_ms"] is None, f["from_ms"] or 0, natural(f["subject"])))
     first = ordered[0]
     advice = distinct_advice((one["subject"], one["what_to_do"]) for one in ordered)
     return RuleGroup(

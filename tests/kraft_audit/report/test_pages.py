@@ -183,6 +183,14 @@ def test_a_page_tells_every_advice_and_whom_it_is_for(samples: Path, tmp_path: P
     assert "1: elr-u-0 bring broker 11, which led last, back before 12" in text
 
 
+def test_partitions_of_one_moment_stand_in_the_order_of_their_numbers(samples: Path) -> None:
+    (given,) = path_source(samples / "mini-3.9.2").clusters()
+    group = next(one for one in cluster_view(given).open_groups if one.rule == "KP001")
+    numbers = [int(one["subject"].rpartition("-")[2]) for one in group.findings if one["subject"].startswith("m2-")]
+    assert len(numbers) > 10
+    assert numbers == sorted(numbers)
+
+
 def test_every_rule_has_a_page(site: Path) -> None:
     assert {file.stem for file in (site / "rules").iterdir()} == {"index", *rules()}
     for rule in rules().values():
