@@ -170,7 +170,7 @@ class _Silver:
                 is_news = (window.undecoded >= resume.from_offset) & (window.undecoded < limit)
                 self.undecoded.add(window.undecoded[is_news])
                 records = way.told(window.records)
-                if not passed and end >= limit:
+                if not passed and end >= limit and not way.ends_by(limit):
                     yield replay.replay(between(records, None, limit), limit), False
                     records, passed = between(records, limit, None), True
                 if end > limit or not passed:

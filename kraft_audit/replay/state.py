@@ -183,6 +183,10 @@ class Stretch:
     hole_start: int | None = None
     tells_to: int | None = None
 
+    def ends_by(self, offset: int) -> bool:
+        """Whether a snapshot goes on at this offset or before it: what that tells belongs to what lies below."""
+        return self.to_offset is not None and self.to_offset <= offset
+
     def told(self, records: RecordColumns) -> RecordColumns:
         """The records of one of its windows that are replayed."""
         return records if self.tells_to is None else between(records, None, self.tells_to)

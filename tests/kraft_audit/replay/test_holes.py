@@ -9,6 +9,7 @@ import pytest
 
 from kraft_audit.replay.silver import SILVER_TABLES
 from kraft_audit.replay.state import branch_holes, missing_text, replay_branch, state_at
+from kraft_codec.file_names import snapshot_name
 from tests.kraft_audit.analyze.conftest import Log, write_node
 from tests.kraft_audit.replay.test_silver_starts import snapshot, told, topics_told
 from tests.kraft_audit.replay.test_state import sources_of
@@ -143,6 +144,28 @@ def test_of_two_holes_each_has_the_snapshot_behind_it(tmp_path: Path) -> None:
     created = {(f"topic-{n}", n, "created") for n in (1, 2, 4, 5, 6, 7, 10, 11)}
     assert topics_told(rows) == created | {(f"topic-{n}", 9, "snapshot") for n in range(1, 10)}
     assert [(row["gap_from_offset"], row["gap_to_offset"]) for row in rows["replays"]] == [(3, 10)]
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_the_snapshot_behind_a_hole_is_told_where_nothing_behind_it_is_proven(tmp_path: Path, observed: bool) -> None:
+    """The beginning of the last epoch is missing, so that the snapshot alone proves: its rows are the plan's last."""
+    log = Log()
+    log.lead(1, epoch=1)
+    voter: dict[str, Any] = {"voterId": 1, "voterDirectoryId": b"d" * 15 + b"\x01", "endpoints": []}
+    voter["kRaftVersionFeature"] = {"minSupportedVersion": 0, "maxSupportedVersion": 1}
+    log.control("KRAFT_VOTERS", {"version": 0, "voters": [voter]})
+    for number in (1, 2, 3, 4, 5, 6, 7, 8):
+        if number == 4:
+            log.lead(1, epoch=2)
+        log.topic(f"topic-{number}")
+    segments = {0: b"".join(log.batches[:5]), 7: b"".join(log.batches[7:])}
+    (content,) = snapshot(7).values()
+    write_node(tmp_path, 1, segments, files={snapshot_name(9, 2): content})
+    rows = told(tmp_path, observed=observed)
+    (replays,) = rows["replays"]
+    assert (replays["low"], replays["to_offset"], replays["gap_to_offset"]) == (9, 9, 9)
+    again = {(f"topic-{number}", 8, "snapshot") for number in range(1, 7)}
+    assert {topic for topic in topics_told(rows) if topic[2] == "snapshot"} == again
 
 
 def test_a_log_that_begins_behind_its_snapshot(tmp_path: Path) -> None:
