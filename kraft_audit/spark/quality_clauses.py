@@ -154,10 +154,9 @@ def _log_order(lake: Lake, rows: str, closed: int) -> list[Clause]:
         for row in _disorder(lake, f"(SELECT * FROM {rows} AS every WHERE {share})", closed):  # noqa: S608
             gaps[row["cluster_id"]] += float(row["gaps"] or 0)
             falls[row["cluster_id"]] += float(row["falls"] or 0)
+    dense = "offsets of each replica's branch are dense, or decode_errors or the start of a later log says why"
     return [
-        Clause(
-            "offset_gaps", "critical", "offsets of each replica's branch are dense, or decode_errors says why", gaps
-        ),
+        Clause("offset_gaps", "critical", dense, gaps),
         Clause("epoch_falls", "critical", "epochs of each replica's branch never fall", falls),
     ]
 
@@ -174,12 +173,18 @@ def _disorder(lake: Lake, rows: str, closed: int) -> list[dict[str, Any]]:
         ) AS newest WHERE place = 1 AND status = 'present'"""  # noqa: S608
     told = f"""SELECT DISTINCT root AS told_root, path AS told_path
         FROM {DECODE_ERRORS.name} WHERE plan <= {closed}"""  # noqa: S608
+    starts = f"""SELECT DISTINCT root AS start_root, path AS start_path, log_start_offset
+        FROM {CAPTURES.name} WHERE plan <= {closed}"""  # noqa: S608
+    # Where Kafka removed what nobody had read yet, a later capture's log begins anew: a history gap.
     sql = f"""SELECT cluster_id,
-            sum(CASE WHEN told_root IS NULL AND base_offset <> before_offset + 1 THEN 1 ELSE 0 END) AS gaps,
+            sum(CASE WHEN told_root IS NULL AND start_root IS NULL AND base_offset <> before_offset + 1
+                THEN 1 ELSE 0 END) AS gaps,
             sum(CASE WHEN told_root IS NULL AND leader_epoch < before_epoch THEN 1 ELSE 0 END) AS falls
         FROM ({log}) AS log LEFT JOIN ({told}) AS told ON root = told_root AND path = told_path
+            LEFT JOIN ({starts}) AS starts
+            ON root = start_root AND path = start_path AND base_offset = log_start_offset
         GROUP BY cluster_id"""  # noqa: S608
-    found: list[dict[str, Any]] = lake.query(sql, BATCHES.name, DECODE_ERRORS.name).to_pylist()
+    found: list[dict[str, Any]] = lake.query(sql, BATCHES.name, CAPTURES.name, DECODE_ERRORS.name).to_pylist()
     return found
 
 

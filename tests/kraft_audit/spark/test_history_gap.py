@@ -17,6 +17,7 @@ from kraft_audit.report.cluster import cluster_view
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.settings import FleetSettings
 from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.spark.quality import judge_lake
 from kraft_audit.spark.views import query_of
 from kraft_codec.batch import Batch, read_batches
 from kraft_codec.tables import PLANS
@@ -128,6 +129,27 @@ def test_who_was_gone_behind_a_gap_is_exposed_no_longer(
     assert not any(ledger.name.startswith("m1-") for ledger in view.ledgers)
     shown = [row for row in given.history.rows("partition_changes") if row["topic_id"] == m1]
     assert [(row["exists"], row["from_offset"]) for row in shown] == [(False, SECOND_START - 1)] * 6
+
+
+def test_a_history_gap_breaks_no_promise(
+    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    """Nobody could mend what Kafka removed before anybody read it. A batch that the lake lost is still found."""
+    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
+    fleet = make_fleet({"mini": [live]})
+    captured(source, live, from_offset=0, to_offset=FIRST_END, epoch=1, when_s=1_700_000_000.5)
+    assert without_spark.run(fleet).failed == {}
+    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
+    assert without_spark.run(fleet).failed == {}
+    lake = DeltaLake(fleet.lake)
+
+    def broken() -> set[tuple[str, str]]:
+        found = judge_lake(lake, now_ms=1_700_000_200_000).verdicts
+        return {(one.table, one.clause) for one in found if not one.passed and one.severity == "critical"}
+
+    assert broken() == set()
+    lake.open("batches").delete(f"base_offset = {SECOND_START + 5} AND source = 'log'")
+    assert ("batches", "offset_gaps") in broken()
 
 
 def test_captures_that_overlap_leave_no_gap(
