@@ -70,7 +70,7 @@ class Resume:
             to_offset = self.limit if self.goes_beyond_low else settled
             settled = min(settled, to_offset)
             from_offset = min(self.from_offset, settled)
-        passed = [gap for gap in gaps if gap[0] >= self.from_offset and self.limit is not None]
+        passed = [gap for gap in gaps if self.from_offset < gap[1] <= to_offset and self.limit is not None]
         is_behind = self.before is not None and self.limit is not None and start.from_offset > self.from_offset
         if is_behind and not self.is_anew:
             passed.insert(0, (self.from_offset, start.from_offset))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.replay.plan import SilverPosition
 from kraft_audit.replay.silver import SILVER_TABLES
 from kraft_audit.replay.state import branch_holes, missing_text, replay_branch, state_at
 from kraft_codec.file_names import snapshot_name
@@ -166,6 +167,22 @@ def test_the_snapshot_behind_a_hole_is_told_where_nothing_behind_it_is_proven(tm
     assert (replays["low"], replays["to_offset"], replays["gap_to_offset"]) == (9, 9, 9)
     again = {(f"topic-{number}", 8, "snapshot") for number in range(1, 7)}
     assert {topic for topic in topics_told(rows) if topic[2] == "snapshot"} == again
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_hole_that_was_passed_before_its_snapshot_was_made_is_a_gap(tmp_path: Path, observed: bool) -> None:
+    """Else what the missing records removed would be there for ever."""
+    batches = whole_log()
+    write_node(tmp_path, 1, b"".join(batches[:5] + batches[7:9]))
+    (first,) = told(tmp_path, observed=observed)["replays"]
+    assert (first["to_offset"], first["gap_from_offset"]) == (9, None)
+    write_node(tmp_path, 1, b"".join(batches[:5] + batches[7:]), files=snapshot(10))
+    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
+    silver = SilverPosition(**{name: first[name] for name in names})
+    rows = told(tmp_path, observed=observed, silver=silver)
+    assert topics_told(rows) == {topic for topic in went_on(10) if topic[1] >= 9}
+    (second,) = rows["replays"]
+    assert (second["from_offset"], second["gap_from_offset"], second["gap_to_offset"]) == (9, 5, 10)
 
 
 def test_a_log_that_begins_behind_its_snapshot(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kraft_audit.replay.plan import SilverPosition
 from kraft_audit.replay.planning import plan_path
-from kraft_audit.replay.silver import SILVER_TABLES, silver
+from kraft_audit.replay.silver import SILVER_TABLES
+from kraft_audit.replay.silver import silver as silver_rows
 from kraft_audit.rules.collect import HistoryCollector
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.redaction import Redactor
@@ -18,12 +21,19 @@ from tests.kraft_audit.analyze.conftest import Log, write_node
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def told(path: Path, tables: frozenset[str] = SILVER_TABLES, *, observed: bool = False) -> Rows:
+def told(
+    path: Path,
+    tables: frozenset[str] = SILVER_TABLES,
+    *,
+    observed: bool = False,
+    silver: SilverPosition | None = None,
+) -> Rows:
     (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=1)
+    plan = replace(plan, silver=silver)
     redactor = Redactor(bytes(32))
     observer = HistoryCollector(plan, open_storage=open_storage, redactor=redactor) if observed else None
     found: Rows = {}
-    for name, batch in silver(plan, tables, open_storage=open_storage, redactor=redactor, observer=observer):
+    for name, batch in silver_rows(plan, tables, open_storage=open_storage, redactor=redactor, observer=observer):
         found.setdefault(name, []).extend(batch.to_pylist())
     return found
 
