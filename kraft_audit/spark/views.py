@@ -38,6 +38,7 @@ ENDED: Final = {
 
 
 _HOLDS: Final = "(said_again_from IS NULL OR from_offset < said_again_from)"
+_STILL_TOLD: Final = "(said_again_from IS NULL OR all_told_at <= said_again_from)"
 
 
 def register_views(spark: SparkSession, lake: str) -> list[str]:
@@ -98,19 +99,28 @@ def _closed(reference: TableReference, closed: int | None = None) -> ClosedRows:
 
 
 def _replayed(rows: ClosedRows) -> str:
-    """Of each plan of each cluster: from which offset on a later plan stands for it, or contradicts it; newest low."""
+    """Of each plan of each cluster: from which offset on a later plan stands for it, or contradicts it; newest low.
+
+    `known_again_from` is the end of the snapshot with which a later plan tells everything again, behind a gap or with
+    another default: whoever is not in it was gone by then, though the row that said so may not hold any more.
+    """
     later = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
     every = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+    told = f"""
+        SELECT *, min(from_offset) {later} AS said_again_from,
+            coalesce(
+                gap_to_offset, CASE WHEN snapshot IS NOT NULL AND from_offset < started_at THEN started_at END
+            ) AS all_told_at
+        FROM ({rows(REPLAYS.name)}) AS closed_replays"""  # noqa: S608
     return f"""
-        SELECT cluster_id AS replayed_cluster, plan AS replayed_plan,
-            min(from_offset) {later} AS said_again_from,
+        SELECT cluster_id AS replayed_cluster, plan AS replayed_plan, said_again_from,
             min(contradicted_from) {later} AS said_otherwise_from,
-            min(gap_to_offset) {later} AS known_again_from,
-            gap_to_offset AS own_gap_to,
+            min(CASE WHEN {_STILL_TOLD} AND why_nothing IS NULL THEN all_told_at END) {later} AS known_again_from,
+            CASE WHEN {_STILL_TOLD} THEN gap_to_offset END AS own_gap_to,
             last_value(low) {every} AS newest_low,
             last_value(log_start_offset) {every} AS newest_log_start,
             last_value(plan) {every} AS newest_plan
-        FROM ({rows(REPLAYS.name)}) AS closed_replays"""  # noqa: S608
+        FROM ({told}) AS told_replays"""  # noqa: S608
 
 
 def _told(table: str, rows: ClosedRows) -> str:

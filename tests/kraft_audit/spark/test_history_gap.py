@@ -20,7 +20,10 @@ from kraft_audit.spark.lake import DeltaLake
 from kraft_audit.spark.quality import judge_lake
 from kraft_audit.spark.views import query_of
 from kraft_codec.batch import Batch, read_batches
+from kraft_codec.file_names import snapshot_name
+from kraft_codec.record import write_metadata_value
 from kraft_codec.tables import PLANS
+from tests.kraft_audit.analyze.conftest import Log, write_node
 
 pytestmark = pytest.mark.slow
 
@@ -220,3 +223,66 @@ def test_a_run_from_the_archive_passes_a_gap_as_the_captures_did(
         gap = {'"snapshot": null': '"snapshot": "00000000000000000142-0000000001"'}
         again = {row.replace(*pair) for row in told(fleet.lake, view) for pair in gap.items()}
         assert again == before[view], view
+
+
+def topic_records(name: str) -> list[bytes]:
+    """A topic of one partition, which two of its three replicas hold."""
+    topic = {"name": name, "topicId": name.encode().ljust(16, b".")}
+    nodes = {"replicas": [1, 2, 3], "isr": [1, 2], "removingReplicas": [], "addingReplicas": []}
+    partition = {"partitionId": 0, "topicId": topic["topicId"], "leader": 1, "leaderEpoch": 0, "partitionEpoch": 0}
+    return [
+        write_metadata_value("TopicRecord", 0, topic),
+        write_metadata_value("PartitionRecord", 0, {**partition, **nodes}),
+    ]
+
+
+def topic_log() -> Log:
+    """Topic "gone" at 1 and 2, "kept" at 3 and 4; the first one is removed at 5; two more follow."""
+    log = Log()
+    log.lead(1, epoch=1)
+    gone = write_metadata_value("RemoveTopicRecord", 0, {"topicId": b"gone".ljust(16, b".")})
+    for value in (*topic_records("gone"), *topic_records("kept"), gone, *topic_records("a"), *topic_records("b")):
+        log.append(value)
+    return log
+
+
+def held(live: Path, *, from_offset: int, to_offset: int, when_s: float) -> None:
+    """One node's disk that holds these offsets of `topic_log`, from 6 on with the snapshot that ends there."""
+    shutil.rmtree(live, ignore_errors=True)
+    content = Log()
+    content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": Log().timestamp_ms + 6})
+    for value in topic_records("kept"):
+        content.append(value)
+    content.control("SNAPSHOT_FOOTER", {"version": 0})
+    files = {snapshot_name(6, 1): content.content} if from_offset == 6 else {}
+    write_node(live, 1, {from_offset: b"".join(topic_log().batches[from_offset:to_offset])}, files=files)
+    for file in live.rglob("*"):
+        os.utime(file, (when_s,) * 2)
+
+
+def exposed_to(lake: str) -> dict[str, set[int | None]]:
+    """By topic, where what exposed its partition ended; None of what lasts."""
+    found: dict[str, set[int | None]] = {}
+    for row in rows_of(lake, "exposure_changes"):
+        if row["is_under_min_isr"]:
+            found.setdefault(row["topic"], set()).add(row["to_offset"])
+    return found
+
+
+def test_who_was_removed_by_the_last_record_of_a_snapshot_stays_so_with_another_default(
+    tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    """Everything is told again from the snapshot on, that record too: the snapshot only lacks what it removed."""
+    live, strict, lax = tmp_path / "live", {"min.insync.replicas": "3"}, {"min.insync.replicas": "1"}
+    held(live, from_offset=0, to_offset=8, when_s=1_700_000_000.5)
+    fleet = make_fleet({"one": [live]}, defaults=strict)
+    assert without_spark.run(fleet).failed == {}
+    assert exposed_to(fleet.lake) == {"gone": {5}, "kept": {None}, "a": {None}}
+    held(live, from_offset=6, to_offset=10, when_s=1_700_000_100.5)
+    fleet = make_fleet({"one": [live]}, defaults=lax)
+    assert without_spark.run(fleet).failed == {}
+    assert exposed_to(fleet.lake) == {"gone": {6}, "kept": {5}}
+    for table in ("topic_changes", "partition_changes"):
+        there = {row["topic"] for row in rows_of(fleet.lake, table) if row["exists"] and row["to_offset"] is None}
+        assert there == {"kept", "a", "b"}, table
+    assert rows_of(fleet.lake, "history_gap") == []
