@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -109,6 +109,10 @@ class PlannedDamage:
     detail: str
 
 
+TWO_DEFAULTS: Final = 0
+"""No cluster has this `min.insync.replicas`: what was told with several defaults is told again as soon as it can be."""
+
+
 @dataclass(frozen=True, slots=True)
 class SilverPosition:
     """How far closed plans told the silver tables of a cluster.
@@ -116,7 +120,7 @@ class SilverPosition:
     Rows below `settled_offset` are final unless a capture contradicts them, rows below `to_offset` were told. `low` and
     `low_epoch` are what was proven committed; `epochs` are the (epoch, end offset) of the replayed log from `low` on.
     `began_at` is the offset at which the first of these replays began. `default_min_isr` is the one they were told
-    with; None where an earlier release told them.
+    with, TWO_DEFAULTS where there were several; None where an earlier release told them.
     """
 
     settled_offset: int

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.replay.plan import ClusterPlan, SilverPosition, from_json
+from kraft_audit.replay.plan import TWO_DEFAULTS, ClusterPlan, SilverPosition, from_json
 from kraft_audit.spark.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.spark.failpoints import failpoint
 from kraft_audit.spark.ledger_state import ClusterOutcome, StateChange, to_json
@@ -111,9 +111,12 @@ def _position(plan: ClusterPlan, replayed: dict[str, Any]) -> SilverPosition:
     """Where a row of `replays` says that the silver tables stand."""
     epochs = tuple((one["epoch"], one["to_offset"]) for one in replayed["epochs"])
     names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
-    default_min_isr, before = plan.default_min_isr, plan.silver
-    if before is not None and before.default_min_isr is not None and replayed["from_offset"] >= before.settled_offset:
-        default_min_isr = before.default_min_isr  # what it told stands as it was told
+    from_offset, default_min_isr, before = replayed["from_offset"], plan.default_min_isr, plan.silver
+    is_all_told = from_offset < max(1, replayed["started_at"], replayed["gap_to_offset"] or 0)
+    is_more = replayed["to_offset"] > from_offset
+    if before is not None and before.default_min_isr not in (None, default_min_isr) and not (is_more and is_all_told):
+        # What was told before stands as it was told: with its default, and from here on with another one.
+        default_min_isr = TWO_DEFAULTS if is_more else before.default_min_isr
     return SilverPosition(**{name: replayed[name] for name in names}, epochs=epochs, default_min_isr=default_min_isr)
 
 

@@ -286,3 +286,17 @@ def test_who_was_removed_by_the_last_record_of_a_snapshot_stays_so_with_another_
         there = {row["topic"] for row in rows_of(fleet.lake, table) if row["exists"] and row["to_offset"] is None}
         assert there == {"kept", "a", "b"}, table
     assert rows_of(fleet.lake, "history_gap") == []
+
+
+def test_a_default_that_changed_behind_a_gap_and_back_again_leaves_nobody_exposed(
+    tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    """The snapshot behind the gap was told with the other one, not with that which was known before."""
+    live, strict, lax = tmp_path / "live", {"min.insync.replicas": "3"}, {"min.insync.replicas": "1"}
+    exposed = []
+    for number, (from_offset, to_offset, defaults) in enumerate(((0, 3, lax), (6, 8, strict), (6, 10, lax))):
+        held(live, from_offset=from_offset, to_offset=to_offset, when_s=1_700_000_000.5 + number)
+        fleet = make_fleet({"one": [live]}, defaults=defaults)
+        assert without_spark.run(fleet).failed == {}
+        exposed.append({topic for topic, ends in exposed_to(fleet.lake).items() if None in ends})
+    assert exposed == [set(), {"kept", "a"}, set()]
