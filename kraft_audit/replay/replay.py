@@ -6,8 +6,9 @@ Memory: the cluster's state, one window, and what waits for the end of its trans
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -41,6 +42,18 @@ def drain(rows: Iterator[TableBatch]) -> None:
     deque(rows, maxlen=0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What was there before a snapshot was loaded."""
+
+    histories: Mapping[str, Mapping[Hashable, Mapping[str, Any]]]
+    partitions: Sequence[pa.RecordBatch]
+
+
+def _partition_keys(rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+    return zip(rows["topic_id"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+
+
 class ClusterReplay:
     """All state machines of a cluster's metadata.
 
@@ -59,6 +72,7 @@ class ClusterReplay:
     ) -> None:
         wanted = REPLAY_TABLES if tables is None else tables
         self._settler = Settler()
+        self._gone: list[TableBatch] = []
         self._emit_from_offset = emit_from_offset
         self.histories: dict[str, History] = {
             history.table.name: history(cluster_id=cluster_id, plan=plan, emit_from_offset=emit_from_offset)
@@ -96,12 +110,16 @@ class ClusterReplay:
         epoch: int,
         timestamp_ms: int,
         is_every_exposure: bool = False,
+        is_behind_hole: bool = False,
     ) -> Iterator[TableBatch]:
         """Replaces all state by a snapshot's; its rows stand at `end_offset` - 1 with cause "snapshot".
 
         The next window must begin at `end_offset`. `is_every_exposure`: earlier plans told of partitions that were
         exposed before it, so that every partition is told of in `exposure_changes`, whatever it is now.
+        `is_behind_hole`: missing records may have removed what was there before; `take_gone` has it then.
         """
+        told_at = (end_offset - 1, epoch, timestamp_ms)
+        before = self._held(told_at) if is_behind_hole else None
         machines: list[History | PartitionReplay] = list(self.histories.values())
         if self.partitions is not None:
             machines.append(self.partitions)
@@ -113,7 +131,32 @@ class ClusterReplay:
         self._settler = Settler()
         self._settler.settled_offset = end_offset
         if end_offset - 1 >= self._emit_from_offset:
-            yield from self._state(end_offset - 1, epoch, timestamp_ms, is_every_exposure)
+            if before is not None:
+                self._gone = list(self._gone_since(before, told_at))
+            yield from self._state(*told_at, is_every_exposure)
+
+    def take_gone(self) -> list[TableBatch]:
+        """Rows of what was there before a hole and is not in the snapshot behind it, where that was loaded last."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    def _held(self, told_at: tuple[int, int, int]) -> _Held:
+        histories = {name: dict(history.state) for name, history in self.histories.items()}
+        return _Held(histories, [] if self.partitions is None else list(self.partitions.state(*told_at)))
+
+    def _gone_since(self, before: _Held, told_at: tuple[int, int, int]) -> Iterator[TableBatch]:
+        for name, history in self.histories.items():
+            for batch in history.gone(before.histories[name], *told_at):
+                yield name, batch
+        if self.partitions is None or PARTITION_CHANGES.name not in self._of_partitions:
+            return
+        held = {key for batch in self.partitions.state(*told_at) for key in _partition_keys(batch)}
+        for batch in before.partitions:
+            gone = batch.filter(pa.array([key not in held for key in _partition_keys(batch)], pa.bool_()))
+            if gone.num_rows:
+                place = gone.schema.get_field_index("exists")
+                nowhere = pa.repeat(pa.scalar(False), gone.num_rows)
+                yield PARTITION_CHANGES.name, gone.set_column(place, gone.schema.field(place), nowhere)
 
     def replay(self, records: RecordColumns, to_offset: int) -> Iterator[TableBatch]:
         """Applies the next window, which ends at `to_offset`; gives the rows of what is settled by then."""

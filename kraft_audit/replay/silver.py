@@ -132,6 +132,10 @@ class _Silver:
                 kept = _rows_between(batch, resume.from_offset, to_offset) if resume.tells else batch.slice(0, 0)
                 if kept.num_rows and name in self.tables:
                     yield name, kept
+            if self.observer is not None:
+                # In the tables what was there before a gap ends with the gap, whichever plan told of it.
+                for name, batch in replay.take_gone():
+                    self.observer.told(name, batch)
         if self.observer is not None:
             self.observer.ended(replay)
         if REPLAYS.name in self.tables:
@@ -196,6 +200,7 @@ class _Silver:
             end_offset=way.from_offset,
             epoch=snapshot.epoch,
             timestamp_ms=snapshot.timestamp_ms or 0,
+            is_behind_hole=way.hole_start is not None and self.observer is not None,
             is_every_exposure=way.hole_start is not None or 0 < resume.from_offset < way.from_offset,
         )
 

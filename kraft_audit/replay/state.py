@@ -163,7 +163,9 @@ def replay_branch(sources: Sources, *, to_offset: int | None = None) -> Iterator
                 epoch=stretch.snapshot.epoch,
                 timestamp_ms=stretch.snapshot.timestamp_ms or 0,
                 is_every_exposure=stretch.hole_start is not None,
+                is_behind_hole=stretch.hole_start is not None,
             )
+            yield from replay.take_gone()
         for window in log_windows(sources, stretch.from_offset, stretch.to_offset):
             yield from replay.replay(stretch.told(window.records), window.to_offset)
         yield from replay.finish(at_end=True)

@@ -196,3 +196,16 @@ def test_what_is_missing_in_words() -> None:
     assert missing_text([(4, 5)]) == "1 record from offset 4 on is missing: what follows may be wrong"
     told = "3 records are missing in 2 places, the first at offset 4: what follows may be wrong"
     assert missing_text([(4, 5), (7, 9)]) == told
+
+
+def test_what_missing_records_removed_is_told_where_the_snapshot_stands(tmp_path: Path) -> None:
+    """Of the topics of the log the snapshot lacks those that were there before it, but for two."""
+    (content,) = snapshot(3).values()
+    rows: dict[str, list[dict[str, Any]]] = {}
+    write_node(tmp_path, 1, segments_of("batches"), files={snapshot_name(9, 1): content})
+    for name, batch in replay_branch(sources_of(tmp_path)):
+        rows.setdefault(name, []).extend(batch.to_pylist())
+    gone = {(row["topic"], row["from_offset"], row["cause"]) for row in rows["topic_changes"] if not row["exists"]}
+    assert gone == {(f"topic-{n}", 8, "snapshot") for n in (3, 4, 7)}
+    there = {row["topic"] for row in rows["topic_changes"] if row["exists"] and row["from_offset"] >= 8}
+    assert there == {"topic-1", "topic-2", "topic-9", "topic-10", "topic-11"}

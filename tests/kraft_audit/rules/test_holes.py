@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +115,31 @@ def test_a_batch_left_out_of_a_real_log_raises_nothing_new(samples: Path, tmp_pa
     raised = {identity for identity, status in found.items() if status is Status.RAISED}
     before = {identity for identity in expected if (identity[2] or 0) < left_out.base_offset and identity[0] != "KP016"}
     assert before <= raised <= expected.keys()
+
+
+def test_who_was_gone_when_the_snapshot_behind_a_hole_was_taken_is_at_risk_no_longer(
+    samples: Path, tmp_path: Path
+) -> None:
+    """Of a real log without the records that created one topic and removed another: what is open is as in the whole."""
+    whole, holed = samples / "mini-3.9.2" / "04-stopped" / "node-1", tmp_path / "node-1"
+    shutil.copytree(whole, holed)
+    log = holed / "__cluster_metadata-0" / f"{0:020}.log"
+    content = log.read_bytes()
+    places = {one.header.base_offset: one.header.position for one in read_batches(content) if isinstance(one, Batch)}
+    log.write_bytes(content[: places[45]] + content[places[142] :])
+    rules = ("KP001", "KP002", "KP005", "KP010")
+    (expected, _), (found, rows) = (_open_and_rows(folder, rules) for folder in (whole, holed))
+    assert expected == found
+    assert {subject.partition("-")[0] for _, subject in expected} >= {"m3"}
+    m1 = [row for row in rows if row["topic"] == "m1" and not row["exists"]]
+    assert {(row["from_offset"], row["cause"], row["topic"]) for row in m1} == {(141, "snapshot", "m1")}
+    assert len(m1) == 6
+    over = [one for one in check(history_of(holed, None), only=("KP001",)) if one.subject.startswith("m1-")]
+    assert [(one.is_over, one.to_offset) for one in over] == [(True, 141)] * 6
+
+
+def _open_and_rows(folder: Path, rules: tuple[str, ...]) -> tuple[set[tuple[str, str]], list[dict[str, Any]]]:
+    history = history_of(folder, None)
+    found = check(history, only=rules)
+    still = {(one.rule, one.subject) for one in found if one.status is Status.RAISED and not one.is_over}
+    return still, history.rows("partition_changes")
