@@ -181,12 +181,14 @@ def _ended(redirected: str, project_root: Path) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["rules", "dump samples/divergence --output jsonl"])
 def test_a_full_disk_behind_the_output_is_no_unreadable_input(project_root: Path, command: str) -> None:
     told = "kraft-audit: output: No space left on device\n"
     assert _ended(f"{command} > /dev/full", project_root) == (3, told)
 
 
+@pytest.mark.slow
 def test_closed_outputs_are_no_fault_of_the_program(project_root: Path) -> None:
     assert _ended("rules >&-", project_root) == (3, "kraft-audit: output: standard output is closed\n")
     assert _ended("rules >&- 2>&-", project_root) == (3, "")

@@ -6,7 +6,10 @@ import json
 import struct
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_what_people_read_of_it(samples: Path, kraft_audit) -> None:
     """The batch that is left out is the one that is flipped in the other log, whose header says what it held."""
     damaged = samples / "crafted" / "damaged"

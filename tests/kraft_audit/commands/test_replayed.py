@@ -395,6 +395,7 @@ def test_the_only_capture_is_known_by_its_folder(kraft_audit, command: list[str]
     assert "there is one alone, 06-kill-13-last-replica" in other.err
 
 
+@pytest.mark.slow
 def test_no_partition_is_told_before_its_topic(kraft_audit) -> None:
     rows = json.loads(kraft_audit("timeline", "samples/elr", "--output", "json").out)
     known: set[str] = set()
@@ -409,6 +410,7 @@ def test_no_partition_is_told_before_its_topic(kraft_audit) -> None:
     assert created > 5
 
 
+@pytest.mark.slow
 def test_json_of_several_clusters_is_a_list(kraft_audit, tmp_path: Path) -> None:
     for name in ("divergence", "mini-3.9.2"):
         (tmp_path / name).mkdir()

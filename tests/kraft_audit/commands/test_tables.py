@@ -23,6 +23,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, project_root: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.slow  # a lake is made first
 def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
     told = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
     assert told["records"]["rows"] == len(kraft_audit("dump", "samples/torn-write", "-o", "jsonl").out.splitlines())
@@ -34,6 +35,7 @@ def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
     assert "TORN_TAIL" in text
 
 
+@pytest.mark.slow
 def test_rows_are_bounded(kraft_audit, lake: Path) -> None:
     assert kraft_audit("tables", lake, "--rows", "-1").code == 2
     assert kraft_audit("tables", lake, "--rows", "0").code == 0
