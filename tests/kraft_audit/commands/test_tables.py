@@ -22,7 +22,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory, project_root: Path) -> Path:
     return folder / "lake"
 
 
-@pytest.mark.slow
 @pytest.mark.slow  # a lake is made first
 def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
     told = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
