@@ -29,9 +29,6 @@ class ConfigHistory(History):
         self._topic_names.clear()
         self._keys_of_topic.clear()
 
-    def as_gone(self, last: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**last, "value": None}
-
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[Change]:
         """A null value deletes; a removed topic takes its configs along."""
         if name == "TopicRecord":
@@ -40,7 +37,7 @@ class ConfigHistory(History):
             topic = self._topic_names.pop(row["topic_id"], "")
             for key in sorted(self._keys_of_topic.pop(topic, ())):
                 subject = ("TOPIC", topic, key)
-                yield Change(subject, "topic_removed", None, self.as_gone(self.state[subject]))
+                yield Change(subject, "topic_removed", None, {**self.state[subject], "value": None})
         else:
             yield from self._written(row)
 

@@ -75,21 +75,6 @@ class History(ABC):
         if rows:
             yield silver_batch(self.table, self.cluster_id, self.plan, rows)
 
-    def gone(
-        self, before: Mapping[Hashable, Mapping[str, Any]], offset: int, epoch: int, timestamp_ms: int
-    ) -> list[pa.RecordBatch]:
-        """The subjects of an earlier state that are in this one no longer, as rows like those of `rows`."""
-        rows = [
-            self._row(Change(subject, "snapshot", None, self.as_gone(state)), offset, epoch, timestamp_ms)
-            for subject, state in sorted(before.items(), key=lambda entry: str(entry[0]))
-            if subject not in self.state
-        ]
-        return [silver_batch(self.table, self.cluster_id, self.plan, rows)] if rows else []
-
-    def as_gone(self, last: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a row says of a subject that is gone: what it was last."""
-        return last
-
     def _apply(self, change: Change) -> None:
         if change.state is None:
             self.state.pop(change.subject, None)

@@ -6,8 +6,7 @@ Memory: the cluster's state, one window, and what waits for the end of its trans
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from kraft_audit.replay.history import History
 from kraft_audit.replay.partitions import PartitionReplay, ReplayProblem
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.security import SecurityHistory
-from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES
+from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_audit.replay.topics import TopicHistory
 from kraft_audit.replay.transactions import Settler
 
@@ -42,16 +41,29 @@ def drain(rows: Iterator[TableBatch]) -> None:
     deque(rows, maxlen=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What was there before a snapshot was loaded."""
+def _gone(before: Iterable[TableBatch], after: Iterable[TableBatch]) -> Iterator[TableBatch]:
+    """The rows of a state whose subjects are not in a later one, as rows that say so."""
+    there = {(name, subject) for name, rows in after for subject in _subjects(name, rows)}
+    for name, rows in before:
+        is_gone = pa.array([(name, subject) not in there for subject in _subjects(name, rows)], pa.bool_())
+        gone = rows.filter(is_gone)
+        if gone.num_rows == 0 or name == EXPOSURE_CHANGES.name:
+            continue
+        gone = _with(gone, "exists", pa.repeat(pa.scalar(False), gone.num_rows))
+        if name == ConfigHistory.table.name:
+            gone = _with(gone, "value", pa.nulls(gone.num_rows, pa.string()))
+        yield name, gone
 
-    histories: Mapping[str, Mapping[Hashable, Mapping[str, Any]]]
-    partitions: Sequence[pa.RecordBatch]
+
+def _subjects(name: str, rows: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """What each row is about: its key but for the offset."""
+    columns = (rows[column].to_pylist() for column in SILVER[name].key if column != "from_offset")
+    return zip(*columns, strict=True)
 
 
-def _partition_keys(rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-    return zip(rows["topic_id"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+def _with(rows: pa.RecordBatch, column: str, values: pa.Array) -> pa.RecordBatch:
+    place = rows.schema.get_field_index(column)
+    return rows.set_column(place, rows.schema.field(place), values)
 
 
 class ClusterReplay:
@@ -119,7 +131,7 @@ class ClusterReplay:
         `is_behind_hole`: missing records may have removed what was there before; `take_gone` has it then.
         """
         told_at = (end_offset - 1, epoch, timestamp_ms)
-        before = self._held(told_at) if is_behind_hole else None
+        before = list(self.state(*told_at)) if is_behind_hole else []
         machines: list[History | PartitionReplay] = list(self.histories.values())
         if self.partitions is not None:
             machines.append(self.partitions)
@@ -131,32 +143,16 @@ class ClusterReplay:
         self._settler = Settler()
         self._settler.settled_offset = end_offset
         if end_offset - 1 >= self._emit_from_offset:
-            if before is not None:
-                self._gone = list(self._gone_since(before, told_at))
-            yield from self._state(*told_at, is_every_exposure)
+            told = self._state(*told_at, is_every_exposure)
+            if is_behind_hole:
+                told = iter(after := list(told))
+                self._gone = list(_gone(before, after))
+            yield from told
 
     def take_gone(self) -> list[TableBatch]:
         """Rows of what was there before a hole and is not in the snapshot behind it, where that was loaded last."""
         gone, self._gone = self._gone, []
         return gone
-
-    def _held(self, told_at: tuple[int, int, int]) -> _Held:
-        histories = {name: dict(history.state) for name, history in self.histories.items()}
-        return _Held(histories, [] if self.partitions is None else list(self.partitions.state(*told_at)))
-
-    def _gone_since(self, before: _Held, told_at: tuple[int, int, int]) -> Iterator[TableBatch]:
-        for name, history in self.histories.items():
-            for batch in history.gone(before.histories[name], *told_at):
-                yield name, batch
-        if self.partitions is None or PARTITION_CHANGES.name not in self._of_partitions:
-            return
-        held = {key for batch in self.partitions.state(*told_at) for key in _partition_keys(batch)}
-        for batch in before.partitions:
-            gone = batch.filter(pa.array([key not in held for key in _partition_keys(batch)], pa.bool_()))
-            if gone.num_rows:
-                place = gone.schema.get_field_index("exists")
-                nowhere = pa.repeat(pa.scalar(False), gone.num_rows)
-                yield PARTITION_CHANGES.name, gone.set_column(place, gone.schema.field(place), nowhere)
 
     def replay(self, records: RecordColumns, to_offset: int) -> Iterator[TableBatch]:
         """Applies the next window, which ends at `to_offset`; gives the rows of what is settled by then."""
