@@ -36,6 +36,7 @@ from kraft_audit.spark.ledger_state import (
     with_opened,
 )
 from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.spark.views import holding
 from kraft_codec.contract import Table
 from kraft_codec.tables import FILES, PLANS, build_rows
 
@@ -103,9 +104,8 @@ class Ledger:
         (untold_to,) = self.lake.versions(EXPOSURE_CHANGES.name, [self.application(UNTOLD)])
         if untold_to == 0:
             return []
-        told = "SELECT DISTINCT cluster_id FROM replays WHERE to_offset > 0 AND"
-        anew = f"{told} from_offset = 0 AND plan > {untold_to} AND plan <= {closed}"
-        sql = f"{told} plan <= {untold_to} AND cluster_id NOT IN ({anew}) ORDER BY cluster_id"
+        sql = f"""SELECT DISTINCT cluster_id FROM ({holding(REPLAYS.name, str, closed)}) AS held
+            WHERE plan <= {untold_to} AND from_offset < to_offset ORDER BY cluster_id"""  # noqa: S608
         found = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
         return [str(one) for one in found["cluster_id"].to_pylist()]
 

@@ -25,17 +25,6 @@ from kraft_audit.spark.views import CHANGES, holding, query_of
 from kraft_codec.contract import Table
 from kraft_codec.tables import BATCHES, CAPTURES, DECODE_ERRORS, FILES, PLANS
 
-# A copy that is captured later may have what was missing, and a later release know what was not known.
-INCOMPLETE: Final = """SELECT cluster_id, count(*) AS n
-    FROM (
-        SELECT *, min(from_offset) OVER (
-            PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
-        ) AS said_again_from
-        FROM replays WHERE plan <= {closed}
-    ) AS told
-    WHERE NOT is_complete AND from_offset < to_offset
-        AND (said_again_from IS NULL OR from_offset < said_again_from)
-    GROUP BY cluster_id"""
 Severity = Literal["critical", "warning"]
 # A branch is what stands in one replica's own log in the order of offsets, without batches that went again.
 OF_REPLICA: Final = ", ".join(REPLICA)
@@ -94,9 +83,16 @@ def fleet_clauses(lake: Lake, closed: int, now_ms: int, fresh_hours: float) -> l
             "incomplete_replays",
             "warning",
             "no record was missing or unknown in what the silver tables were told from, or a later plan told it anew",
-            counts(lake, INCOMPLETE.format(closed=closed), REPLAYS.name),
+            _incomplete_replays(lake, closed),
         ),
     ]
+
+
+def _incomplete_replays(lake: Lake, closed: int) -> dict[str, float]:
+    """How many plans told of each cluster past what was missing: a later copy may have it, a later release know it."""
+    sql = f"""SELECT cluster_id, count(*) AS n FROM ({holding(REPLAYS.name, str, closed)}) AS held
+        WHERE NOT is_complete AND from_offset < to_offset GROUP BY cluster_id"""  # noqa: S608
+    return counts(lake, sql, REPLAYS.name)
 
 
 def _unique_among_what_holds(lake: Lake, table: Table, closed: int, first: int) -> Clause:

@@ -130,7 +130,7 @@ def _told(table: str, rows: ClosedRows) -> str:
 
 
 def holding(table: str, reference: TableReference, closed: int) -> str:
-    """The rows of a `*_changes` table that hold, without their ends: those take a sort of all rows to find.
+    """The rows of a `*_changes` table, or of `replays`, that hold, without their ends: those take a sort to find.
 
     `gone_at` is where a row ends that is the last one of its subject, as a history gap lies behind it; else null.
     """
