@@ -16,7 +16,6 @@ from kraft_codec.schemas import Dialect
 if TYPE_CHECKING:
     from kraft_audit.replay.branches import Branch
     from kraft_audit.replay.plan import ClusterPlan
-    from kraft_audit.replay.rounds import RoundInterval
     from kraft_audit.replay.survey import Survey
 
 
@@ -59,13 +58,16 @@ def divergences(found: Input, plan: ClusterPlan, key: bytes) -> list[dict[str, A
     Where nothing was read, which compares nothing, a row that says so.
     """
     from kraft_audit.replay.rounds import committed_intervals
+    from kraft_audit.replay.silver import newest_canonical
     from kraft_audit.replay.survey import survey
     from kraft_audit.rules.registry import NOTHING_READ
 
     shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
     if not shape.holds_anything:
         return [undecided_row(KEYS, plan.cluster_id, NOTHING_READ)]
-    canonical = _canonical_path(committed_intervals(shape, plan), shape)
+    known = newest_canonical(committed_intervals(shape, plan))
+    tip = None if known is None else known.interval.canonical
+    canonical = set() if tip is None else set(shape.path(tip.number))
     siblings: dict[int | None, list[Branch]] = defaultdict(list)
     for branch in shape.branches:
         siblings[branch.parent].append(branch)
@@ -93,11 +95,6 @@ def _overlap(branches: list[Branch]) -> bool:
     """Whether any two speak of one offset: roots of logs that begin at different offsets need not."""
     ordered = sorted(branches, key=lambda branch: branch.from_offset)
     return any(later.from_offset < earlier.to_offset for earlier, later in pairwise(ordered))
-
-
-def _canonical_path(intervals: list[RoundInterval], shape: Survey) -> set[int]:
-    newest = next((one.interval.canonical for one in reversed(intervals) if one.interval.canonical), None)
-    return set() if newest is None else set(shape.path(newest.number))
 
 
 def ends_on(shape: Survey, branch: Branch) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kraft_audit.cluster_name import shown_cluster_id
@@ -12,6 +12,7 @@ from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.commands.timeline_order import ProvenOrder
+    from kraft_audit.output import Output
     from kraft_audit.rules.history import ClusterHistory
 
 
@@ -62,6 +63,14 @@ def ordered_histories(
             history = read_history(proven.plan, open_storage=found.open_storage, redactor=secrets, shape=shape)
             say_unread(path, history)
             yield history, proven_order(shape, proven.plan)
+
+
+def say_missing(out: Output, holes: Sequence[tuple[int, int]]) -> None:
+    """A line that says which records are missing in what is told, if any are."""
+    if holes:
+        from kraft_audit.replay.state import missing_text
+
+        out.text(missing_text(holes))
 
 
 def say_unread(path: str, history: ClusterHistory) -> None:

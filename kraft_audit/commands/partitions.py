@@ -10,6 +10,7 @@ import typer
 from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.commands.histories import say_missing
 from kraft_audit.commands.moment import Moment, Moments, Place, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
 from kraft_audit.output import Column, Format, Output
@@ -69,7 +70,7 @@ def partitions(
     key, out = redaction_key(shows_values=False), Output(output)
     with opened(path, dialect=dialect, defaults=default) as found:
         from kraft_audit.replay.replay import REPLAY_TABLES
-        from kraft_audit.replay.state import branch_holes, missing_text
+        from kraft_audit.replay.state import branch_holes
         from kraft_audit.replay.tables import SILVER
 
         keys = SILVER[LEDGER].column_names
@@ -88,8 +89,7 @@ def partitions(
                     out.line("")
                 named = shown_cluster_id(moment.plan.cluster_id)
                 out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
-                if holes := branch_holes(moment.sources, moment.end_offset):
-                    out.text(missing_text(holes))
+                say_missing(out, branch_holes(moment.sources, moment.end_offset))
                 if out.batches(_ledger(moment, topic), COLUMNS, keys) == 0:
                     out.text(_nothing(topic))
         else:

@@ -12,7 +12,7 @@ import typer
 from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.histories import histories, undecided_row
+from kraft_audit.commands.histories import histories, say_missing, undecided_row
 from kraft_audit.commands.reading import opened, redaction_key, redactor
 from kraft_audit.output import Format, Output
 from kraft_codec.schemas import Dialect
@@ -71,7 +71,7 @@ def whatif(
         found, smallest = crash(history, brokers), smallest_loss(history)
         if out.format is Format.TABLE:
             out.title(shown_cluster_id(history.cluster_id))
-            _say_missing(out, history)
+            say_missing(out, history.holes)
             for line in whatif_lines(found, smallest, in_full=in_full) if untold is None else [untold]:
                 out.text(line)
         told = {**asdict(found), "smallest_loss": asdict(smallest), "undecided": untold}
@@ -128,7 +128,7 @@ def recover_plan(
         untold = nothing_told(history)
         if out.format is Format.TABLE:
             out.title(shown_cluster_id(history.cluster_id))
-            _say_missing(out, history)
+            say_missing(out, history.holes)
             for line in recovery_lines(plans) if untold is None else [untold]:
                 out.text(line)
         if untold is not None:
@@ -136,13 +136,6 @@ def recover_plan(
         rows += [{"cluster_id": history.cluster_id, **asdict(plan), "undecided": None} for plan in plans]
     if out.format is not Format.TABLE:
         out.rows(rows, [], keys)
-
-
-def _say_missing(out: Output, history: ClusterHistory) -> None:
-    if history.holes:
-        from kraft_audit.replay.state import missing_text
-
-        out.text(missing_text(history.holes))
 
 
 def _recovery_plans(

@@ -11,6 +11,7 @@ import typer
 from kraft_audit.cluster_name import shown_cluster_id
 from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
 from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.histories import say_missing
 from kraft_audit.commands.moment import Moment, Moments, Place, place, state_at_place
 from kraft_audit.commands.reading import opened, redaction_key
 from kraft_audit.commands.state_text import readable
@@ -165,7 +166,7 @@ def diff(
                 out.line("")
             out.title(f"{named}   offset {before.offset} to {after.offset}")
             out.text(moment.proof_text(after.offset))
-            _say_missing(out, after if after.holes else before)
+            say_missing(out, after.holes or before.holes)
             if out.rows(theirs, columns) == 0:
                 out.text("no difference" if not only else f"no difference in {', '.join(parts)}")
     if out.format is not Format.TABLE:
@@ -272,7 +273,7 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
         records = "record" if told.undecoded.count == 1 else "records"
         where = f"the first at offset {told.undecoded.first_offset}"
         out.text(f"{told.undecoded.count} {records} could not be decoded, {where}: what they said is missing here")
-    _say_missing(out, told)
+    say_missing(out, told.holes)
     for problem in told.problems:
         out.text(f"contradiction: {problem}")
     for part in parts:
@@ -285,13 +286,6 @@ def _print(out: Output, moment: Moment, told: ClusterState, parts: tuple[Part, .
         names = [name for name in (rows[0] if rows else ()) if name not in ENVELOPE]
         names = [*first, *(name for name in names if name not in first)] if names else []
         out.rows(map(readable, rows), [Column(name, name, is_number=_is_number(rows, name)) for name in names])
-
-
-def _say_missing(out: Output, told: ClusterState) -> None:
-    if told.holes:
-        from kraft_audit.replay.state import missing_text
-
-        out.text(missing_text(told.holes))
 
 
 def _is_number(rows: list[dict[str, Any]], name: str) -> bool:

@@ -78,9 +78,11 @@ class ProvenOrder:
 def proven_order(shape: Survey, plan: ClusterPlan) -> ProvenOrder:
     """The order that the captures of a surveyed cluster prove; `plan` has them numbered in it (`in_proven_order`)."""
     from kraft_audit.replay.rounds import committed_intervals
+    from kraft_audit.replay.silver import newest_canonical
 
     intervals = committed_intervals(shape, plan)
-    newest = next((one.interval.canonical for one in reversed(intervals) if one.interval.canonical), None)
+    known = newest_canonical(intervals)
+    newest = None if known is None else known.interval.canonical
     path = [] if newest is None else shape.path(newest.number)
     epochs = [] if newest is None else shape.epochs_to(newest.number, newest.end[1])
     order = ProvenOrder(_starts(epochs), {}, _lost_branches(shape, path, epochs))

@@ -132,6 +132,11 @@ class SilverPosition:
     default_min_isr: int | None = None
 
 
+def default_min_isr(defaults: Mapping[str, str]) -> int:
+    """`min.insync.replicas` of topics where the log says nothing of it."""
+    return int(defaults.get("min.insync.replicas", 1))
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """All replicas of one cluster.
@@ -161,8 +166,7 @@ class ClusterPlan:
 
     @property
     def default_min_isr(self) -> int:
-        """`min.insync.replicas` of topics where the log says nothing of it."""
-        return int(dict(self.defaults).get("min.insync.replicas", 1))
+        return default_min_isr(dict(self.defaults))
 
     @property
     def is_whole(self) -> bool:

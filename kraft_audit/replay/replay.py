@@ -15,6 +15,7 @@ from kraft_audit.replay.brokers import BrokerHistory, ControllerHistory
 from kraft_audit.replay.configs import ConfigHistory, FeatureHistory
 from kraft_audit.replay.history import History
 from kraft_audit.replay.partitions import PartitionReplay, ReplayProblem
+from kraft_audit.replay.plan import default_min_isr
 from kraft_audit.replay.records import RecordColumns
 from kraft_audit.replay.security import SecurityHistory
 from kraft_audit.replay.tables import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
@@ -97,7 +98,7 @@ class ClusterReplay:
             self.partitions = PartitionReplay(
                 cluster_id=cluster_id,
                 plan=plan,
-                default_min_isr=int((defaults or {}).get("min.insync.replicas", 1)),
+                default_min_isr=default_min_isr(defaults or {}),
                 emit_from_offset=emit_from_offset,
             )
 

@@ -14,8 +14,9 @@ from kraft_audit.replay.evidence import ClusterEvidence
 from kraft_audit.replay.plan import ClusterPlan
 from kraft_audit.replay.planning import plan_cluster, plan_path
 from kraft_audit.replay.proven_plan import in_proven_order
+from kraft_audit.replay.resume import first_snapshot
 from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
-from kraft_audit.replay.silver import first_snapshot, newest_canonical
+from kraft_audit.replay.silver import newest_canonical
 from kraft_audit.replay.survey import Survey, survey
 from kraft_audit.replay.watermarks import CommittedInterval, committed_interval
 from kraft_audit.rules.collect import read_history
