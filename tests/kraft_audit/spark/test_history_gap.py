@@ -28,6 +28,7 @@ from tests.kraft_audit.analyze.conftest import Log, write_node
 pytestmark = pytest.mark.slow
 
 MakeFleet = Callable[..., FleetSettings]
+RunOver = Callable[[int, int | None], FleetSettings]
 FIRST_END = 58
 """Where the first capture ends: two topics are created and one is removed behind it, and before the second begins."""
 SECOND_START = 142
@@ -61,6 +62,22 @@ def captured(source: Path, live: Path, *, from_offset: int, to_offset: int | Non
 
 def rows_of(lake: str, view: str) -> list[dict[str, Any]]:
     return DeltaLake(lake).at_once(PLANS.name, *SILVER)(query_of(view, str)).to_pylist()
+
+
+@pytest.fixture
+def run_over(samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType) -> RunOver:
+    """Runs over a real cluster's disks as they were when their logs held these offsets, into one lake."""
+    fleet = make_fleet({"mini": [tmp_path / "live"]})
+
+    def run(from_offset: int, to_offset: int | None) -> FleetSettings:
+        is_first = to_offset is not None
+        epoch, when_s = (1, 1_700_000_000.5) if is_first else (3, 1_700_000_100.5)
+        source = samples / "mini-3.9.2" / "04-stopped"
+        captured(source, tmp_path / "live", from_offset=from_offset, to_offset=to_offset, epoch=epoch, when_s=when_s)
+        assert without_spark.run(fleet).failed == {}
+        return fleet
+
+    return run
 
 
 def told(lake: str, view: str) -> set[str]:
@@ -104,19 +121,13 @@ def test_a_hole_between_two_captures_is_a_history_gap(
     assert all(row["to_offset"] is not None and row["to_offset"] <= SECOND_START for row in partitions)
 
 
-def test_who_was_gone_behind_a_gap_is_exposed_no_longer(
-    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
-) -> None:
+def test_who_was_gone_behind_a_gap_is_exposed_no_longer(run_over: RunOver) -> None:
     """Exposed where the first capture ends, deleted before the second begins."""
-    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
-    fleet = make_fleet({"mini": [live]})
-    captured(source, live, from_offset=0, to_offset=45, epoch=1, when_s=1_700_000_000.5)
-    assert without_spark.run(fleet).failed == {}
+    fleet = run_over(0, 45)
     (given,) = LakeSource(fleet.lake).clusters()
     assert given.exposed_spans is not None
     assert set(given.exposed_spans["to_ms"].to_pylist()) == {None}
-    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
-    assert without_spark.run(fleet).failed == {}
+    run_over(SECOND_START, None)
     (snapshot_ms,) = {
         row["timestamp_ms"]
         for row in rows_of(fleet.lake, "partition_changes")
@@ -206,16 +217,10 @@ def test_what_another_default_began_ends_with_the_default_that_holds(
     assert all(row["from_offset"] == replays[1]["settled_offset"] for row in replays[2:])
 
 
-def test_a_run_from_the_archive_passes_a_gap_as_the_captures_did(
-    samples: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
-) -> None:
+def test_a_run_from_the_archive_passes_a_gap_as_the_captures_did(run_over: RunOver, without_spark: ModuleType) -> None:
     """It holds both sides: what was created in the gap is in the snapshot behind it, what was removed is not."""
-    source, live = samples / "mini-3.9.2" / "04-stopped", tmp_path / "live"
-    fleet = make_fleet({"mini": [live]})
-    captured(source, live, from_offset=0, to_offset=45, epoch=1, when_s=1_700_000_000.5)
-    assert without_spark.run(fleet).failed == {}
-    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
-    assert without_spark.run(fleet).failed == {}
+    fleet = run_over(0, 45)
+    run_over(SECOND_START, None)
     views = [*(name for name in SILVER if name.endswith("_changes")), "history_gap"]
     before = {view: told(fleet.lake, view) for view in views}
     assert without_spark.run_from_archive(fleet) == 3
