@@ -172,17 +172,20 @@ def test_no_claim_costs_memory() -> None:
     logs.append([with_count(bytes(70), count) for count in (-(1 << 31), -1, 11, 1 << 16, 1 << 20, (1 << 31) - 1)])
     for key, body in BODIES.values():  # loads what it needs once
         decode_by_both([batch_of(key, bytes(body.content))])
-    worst_bytes = 0
     tracemalloc.start()
     try:
-        for batches in logs:
-            tracemalloc.reset_peak()
-            before_bytes, _ = tracemalloc.get_traced_memory()
-            decode_by_both(batches)
-            worst_bytes = max(worst_bytes, tracemalloc.get_traced_memory()[1] - before_bytes)
+        # What a claim costs, it costs each time; a table of the interpreter's own may grow under any one of them.
+        worst_bytes = max(min(peak_of_decoding_bytes(batches) for _ in range(2)) for batches in logs)
     finally:
         tracemalloc.stop()
     assert 0 < worst_bytes < EXTRA_BYTES_MAX
+
+
+def peak_of_decoding_bytes(batches: list[bytes]) -> int:
+    tracemalloc.reset_peak()
+    before_bytes, _ = tracemalloc.get_traced_memory()
+    decode_by_both(batches)
+    return tracemalloc.get_traced_memory()[1] - before_bytes
 
 
 def decode_by_both(batches: list[bytes]) -> None:
