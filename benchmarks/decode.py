@@ -29,7 +29,7 @@ from benchmarks.decode_peers import (
 from benchmarks.figures import Figure, Skipped, paired, print_figures, processor_seconds, rate
 from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.replay.continuity import LogState, judge
-from kraft_audit.replay.scanner import CHUNK_BYTES_MAX, headers_of
+from kraft_audit.replay.scanner import CHUNK_BYTES_MAX
 from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
 from kraft_engine.simulate import simulate
 
@@ -59,7 +59,7 @@ def verify(log: Log) -> tuple[int, int]:
         end = min(position + CHUNK_BYTES, len(log))
         batches = index_batches(log, position, end, is_last=end == len(log))
         position = batches.consumed_bytes
-        _, findings = judge(headers_of(batches), state, None)
+        _, findings = judge(batches, state, None)
         count, odd = count + len(batches), odd + len(findings)
     return count, odd
 

@@ -73,7 +73,8 @@ class BatchIndex:
     """A row for each whole batch, in the order of the bytes (DefaultRecordBatch's header).
 
     `status` is 0 for a batch that can be trusted, else the number of BAD_MAGIC or BAD_CRC in `kernels.codes.REASONS`;
-    `crc_ok` is told for both. `consumed_bytes` is the end of the last row's batch.
+    `crc_ok` is told for both. `is_continuous` where every batch can be trusted, has possible offsets, begins where the
+    one before it ends and has no lower epoch. `consumed_bytes` is the end of the last row's batch.
     """
 
     position: npt.NDArray[np.int64]
@@ -92,6 +93,7 @@ class BatchIndex:
     record_count: npt.NDArray[np.int32]
     crc_ok: npt.NDArray[np.bool_]
     status: npt.NDArray[np.uint8]
+    is_continuous: bool
     consumed_bytes: int
     stop: Stop | None
 
@@ -136,23 +138,21 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
     end = len(data) if end is None else end
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"start {start}, end {end}: expected a range of the buffer's {len(data)} bytes")
-    capacity = (end - start) // BATCH_HEADER_BYTES
-    pieces = Pieces([capacity * width_bytes for width_bytes in _COLUMN_BYTES])
-    table = pieces.table
-    state = np.zeros(2, np.int64)
+    place = address(data), start, end, int(is_last)
+    room = (end - start) // BATCH_HEADER_BYTES
+    pieces = Pieces([room * width_bytes for width_bytes in _COLUMN_BYTES])
+    state = np.zeros(3, np.int64)
     tables = crc_tables()
-    stopped = kernels()["index_batches"](
-        address(data), start, end, int(is_last), address(table), address(tables), address(state)
-    )
-    row_count, position = int(state[0]), int(state[1])
+    stopped = kernels()["index_batches"](*place, address(pieces.table), address(tables), address(state))
+    row_count, position, is_continuous = state.tolist()
     stop = None
     if stopped != OK:
         stop = Stop(position, end - position, None if stopped == NEED_MORE else REASONS[stopped])
     kept: dict[str, Any] = {
-        name: pieces.array(number, kind, row_count).copy()
+        name: pieces.array(number, kind, row_count)
         for number, (name, kind) in enumerate(zip(BATCH_COLUMNS, _COLUMN_TYPES, strict=True))
     }
-    return BatchIndex(**kept, consumed_bytes=position, stop=stop)
+    return BatchIndex(**kept, is_continuous=bool(is_continuous), consumed_bytes=position, stop=stop)
 
 
 def crc32c(buffer: Readable) -> int:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_codec.columns import BatchIndex
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import REASONS
 
@@ -48,20 +49,6 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
-    """What continuity looks at, one element a batch; `status` is a kernel's status, 0 where the CRC is right."""
-
-    base_offset: Rows
-    last_offset_delta: Rows
-    leader_epoch: Rows
-    status: Rows
-
-    @property
-    def span(self) -> Rows:
-        return self.last_offset_delta + 1
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing wrong with `row_count` rows from `row` on; `is_refused` where they are not kept."""
 
@@ -72,28 +59,44 @@ class Finding:
     is_refused: bool
 
 
-def judge(headers: Headers, state: LogState, after: Neighbour | None) -> tuple[Rows, list[Finding]]:
+def judge(batches: BatchIndex, state: LogState, after: Neighbour | None) -> tuple[Rows, list[Finding]]:
     """The rows that are kept, ascending, and what was found; moves `state` behind the last row."""
-    return _Judge(headers, state, after).run()
+    if batches.is_continuous and _ends_fit(batches, state, after):
+        _stand_behind(batches, len(batches) - 1, state)
+        return np.arange(len(batches), dtype=np.int64), []
+    return _Judge(batches, state, after).run()
+
+
+def _ends_fit(batches: BatchIndex, state: LogState, after: Neighbour | None) -> bool:
+    """Whether the first batch goes on where the log stands, and the last has no younger epoch than what follows."""
+    if not len(batches):
+        return True
+    starts_right = state.next_offset is None or state.next_offset == batches.base_offset[0]
+    ends_right = after is None or batches.leader_epoch[-1] <= after.leader_epoch
+    return bool(starts_right and batches.leader_epoch[0] >= state.epoch and ends_right)
+
+
+def _stand_behind(batches: BatchIndex, row: int, state: LogState) -> None:
+    if row >= 0:
+        state.next_offset = int(batches.base_offset[row]) + int(batches.last_offset_delta[row]) + 1
+        state.epoch = int(batches.leader_epoch[row])
+        state.is_hole_explained = False
 
 
 class _Judge:
-    def __init__(self, headers: Headers, state: LogState, after: Neighbour | None) -> None:
-        self.headers = headers
+    def __init__(self, batches: BatchIndex, state: LogState, after: Neighbour | None) -> None:
+        self.batches = batches
         self.state = state
         self.after = after
-        self.count = len(headers.base_offset)
+        self.count = len(batches)
         self.findings: list[Finding] = []
-        self.last_offset = headers.base_offset + headers.last_offset_delta  # wraps only where is_impossible
+        self.last_offset = batches.last_offset  # wraps only where is_impossible
         self.is_impossible = (
-            (headers.base_offset < 0) | (headers.last_offset_delta < 0) | (self.last_offset < headers.base_offset)
+            (batches.base_offset < 0) | (batches.last_offset_delta < 0) | (self.last_offset < batches.base_offset)
         )
 
     def run(self) -> tuple[Rows, list[Finding]]:
         odd_rows = np.flatnonzero(self._is_odd())
-        if not len(odd_rows):
-            self._stand_behind(self.count - 1)
-            return np.arange(self.count, dtype=np.int64), self.findings
         pieces: list[Rows] = []
         row = 0
         while row < self.count:
@@ -104,15 +107,13 @@ class _Judge:
             following = odd_rows[np.searchsorted(odd_rows, row, side="right") :]
             end = int(following[0]) if len(following) else self.count
             pieces.append(np.arange(row, end, dtype=np.int64))
-            self._stand_behind(end - 1)
+            _stand_behind(self.batches, end - 1, self.state)
             row = end
         return (np.concatenate(pieces) if pieces else np.zeros(0, np.int64)), self.findings
 
     def _is_odd(self) -> npt.NDArray[np.bool_]:
-        base, epoch = self.headers.base_offset, self.headers.leader_epoch
-        odd: npt.NDArray[np.bool_] = (self.headers.status != 0) | self.is_impossible
-        if not self.count:
-            return odd
+        base, epoch = self.batches.base_offset, self.batches.leader_epoch
+        odd: npt.NDArray[np.bool_] = (self.batches.status != 0) | self.is_impossible
         odd[1:] |= (base[1:] != self.last_offset[:-1] + 1) | (epoch[1:] < epoch[:-1])
         odd[:-1] |= epoch[:-1] > epoch[1:]
         starts_right = self.state.next_offset is None or self.state.next_offset == base[0]
@@ -120,38 +121,32 @@ class _Judge:
         odd[-1] |= self.after is not None and bool(epoch[-1] > self.after.leader_epoch)
         return odd
 
-    def _stand_behind(self, row: int) -> None:
-        if row >= 0:
-            self.state.next_offset = int(self.last_offset[row]) + 1
-            self.state.epoch = int(self.headers.leader_epoch[row])
-            self.state.is_hole_explained = False
-
     def _neighbour(self, row: int) -> Neighbour | None:
         if row < self.count:
-            if self.headers.status[row] or self.is_impossible[row]:
+            if self.batches.status[row] or self.is_impossible[row]:
                 return None
-            return Neighbour(int(self.headers.base_offset[row]), int(self.headers.leader_epoch[row]))
+            return Neighbour(int(self.batches.base_offset[row]), int(self.batches.leader_epoch[row]))
         return self.after if row == self.count else None
 
     def _keeps(self, row: int) -> bool:
-        status = int(self.headers.status[row])
+        status = int(self.batches.status[row])
         if status:
             reason = REASONS[status] or Reason.BAD_RECORD
             self._refuse(row, reason, _BROKEN.get(reason, "the batch cannot be trusted"))
             return False
         if self.is_impossible[row]:
-            base, delta = int(self.headers.base_offset[row]), int(self.headers.last_offset_delta[row])
+            base, delta = int(self.batches.base_offset[row]), int(self.batches.last_offset_delta[row])
             self._refuse(row, Reason.BAD_RECORD, f"base offset {base} with last offset delta {delta}")
             return False
         return self._fits_offsets(row) and self._fits_epochs(row)
 
     def _fits_offsets(self, row: int) -> bool:
         expected = self.state.next_offset
-        base = int(self.headers.base_offset[row])
+        base = int(self.batches.base_offset[row])
         if expected is None or base == expected:
             return True
         following = self._neighbour(row + 1)
-        behind = expected + int(self.headers.span[row])
+        behind = expected + int(self.batches.last_offset_delta[row]) + 1
         step = Reason.GAP if base > expected else Reason.OVERLAP
         if following is not None and following.base_offset == behind:
             self._refuse(row, step, f"base offset {base} stands between {expected} and {behind}")
@@ -166,7 +161,7 @@ class _Judge:
         return True
 
     def _fits_epochs(self, row: int) -> bool:
-        before, epoch = self.state.epoch, int(self.headers.leader_epoch[row])
+        before, epoch = self.state.epoch, int(self.batches.leader_epoch[row])
         following, second = self._neighbour(row + 1), self._neighbour(row + 2)
         if epoch < before:
             if following is not None and following.leader_epoch >= before:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.replay.continuity import Finding, Headers, LogState, Neighbour, Rows, judge
+from kraft_audit.replay.continuity import Finding, LogState, Neighbour, Rows, judge
 from kraft_audit.replay.damage import DamageLog, FileTally
 from kraft_audit.replay.plan import BatchKey
 from kraft_audit.replay.resync import next_batch
@@ -150,7 +150,7 @@ class Scanner:
         self, tally: FileTally, buffer: Buffer, position: int, index: BatchIndex, after: Neighbour | None
     ) -> Chunk:
         end_offset = self.state.next_offset
-        rows, findings = judge(headers_of(index), self.state, after)
+        rows, findings = judge(index, self.state, after)
         refused = [finding for finding in findings if finding.is_refused]
         chunk = Chunk.of(tally, buffer, position, index, rows, refused)
         for finding in findings:
@@ -230,16 +230,6 @@ class Scanner:
         self.damage.add(tally, error.reason, error.detail, position=position, length_bytes=length)
         self.state.is_hole_explained = True
         self.is_lossy = True
-
-
-def headers_of(index: BatchIndex) -> Headers:
-    """What continuity looks at, of batches that were framed."""
-    return Headers(
-        index.base_offset,
-        index.last_offset_delta.astype(np.int64),
-        index.leader_epoch.astype(np.int64),
-        index.status.astype(np.int64),
-    )
 
 
 _STOPS: Final = {

@@ -12,7 +12,6 @@ from kraft_codec.kernels.memory import (
     load_int64,
     load_uint8,
     load_uint32,
-    shared,
 )
 
 LANE_BYTES = 256
@@ -30,7 +29,7 @@ def _shifted(crc: int, tables: int) -> int:
     )
 
 
-@shared
+@inlined
 def crc32c_by_instruction(address: int, size_bytes: int, tables: int) -> int:
     """`tables`: four tables of 256 uint32 that append LANE_BYTES zero bytes to a CRC."""
     crc = 0xFFFFFFFF
@@ -55,7 +54,7 @@ def crc32c_by_instruction(address: int, size_bytes: int, tables: int) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-@shared
+@inlined
 def crc32c_by_tables(address: int, size_bytes: int, tables: int) -> int:
     """`tables`: eight tables of 256 uint32, table k for a byte that k further bytes follow (slicing by eight)."""
     crc = 0xFFFFFFFF

@@ -33,6 +33,8 @@ from kraft_codec.kernels.memory import (
     store_int64,
 )
 
+OFFSET_MAX = (1 << 63) - 1
+
 
 @inlined
 def _starts_with_zeros(base: int, position: int, size_bytes: int) -> bool:
@@ -48,7 +50,9 @@ def _stop_at(base: int, position: int, end: int, is_last: int) -> int:
     remaining = end - position
     if remaining < BATCH_HEADER_BYTES and not is_last:
         return NEED_MORE
-    if load_uint8(base + position) == 0 and _starts_with_zeros(base, position, min(remaining, BATCH_HEADER_BYTES)):
+    # Nearly every offset begins with zeros: all eight bytes are asked at once.
+    may_be_zeros = remaining < 8 or load_int64(base + position) == 0
+    if may_be_zeros and _starts_with_zeros(base, position, min(remaining, BATCH_HEADER_BYTES)):
         return ZERO_TAIL
     if remaining <= HEADER_UP_TO_MAGIC_BYTES:
         return TORN_TAIL
@@ -58,6 +62,23 @@ def _stop_at(base: int, position: int, end: int, is_last: int) -> int:
     if batch_length + BATCH_OVERHEAD_BYTES > remaining:
         return TORN_TAIL if is_last else NEED_MORE
     return OK
+
+
+@inlined
+def _fits(start: int, before: int) -> bool:
+    """Whether a batch's offsets are possible, and go on where those of the one before (0: none) end, in no older epoch.
+
+    Those of the one before are possible, so what lies between the two does not overflow.
+    """
+    base_offset = load_int64_big(start)
+    last_offset_delta = load_int32_big(start + 23)
+    if base_offset < 0 or last_offset_delta < 0 or base_offset > OFFSET_MAX - last_offset_delta:
+        return False
+    if before == 0:
+        return True
+    if base_offset - load_int64_big(before) != load_int32_big(before + 23) + 1:
+        return False
+    return load_int32_big(start + 12) >= load_int32_big(before + 12)
 
 
 @inlined
@@ -87,10 +108,13 @@ def index_batches_with(crc32c: Callable[[int, int, int], int]) -> Callable[..., 
     ) -> int:
         """Fills a row of `columns` (addresses, see `columns.BATCH_COLUMNS`) per batch; returns why it stopped.
 
-        There must be room for (end - position) / 61 rows. `state` gets the row count and where the walk stopped.
+        There must be room for (end - position) / 61 rows. `state` gets the row count, where the walk stopped, and 1
+        where the batches are continuous (`columns_batches.BatchIndex`), else 0.
         """
         row = 0
         stop = OK
+        is_continuous = 1
+        before = 0
         while position < end:
             stop = _stop_at(base, position, end, is_last)
             if stop != OK:
@@ -104,10 +128,14 @@ def index_batches_with(crc32c: Callable[[int, int, int], int]) -> Callable[..., 
             if load_int8(base + position + 16) != 2:
                 status = BAD_MAGIC
             store_int8(load_int64(columns + 120) + row, status)
+            if status != OK or (is_continuous and not _fits(base + position, before)):
+                is_continuous = 0
+            before = base + position
             row += 1
             position += size_bytes
         store_int64(state, row)
         store_int64(state + 8, position)
+        store_int64(state + 16, is_continuous)
         return stop
 
     return index_batches
