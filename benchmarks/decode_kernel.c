@@ -3,7 +3,7 @@
  * The same interface, tables and order of work as kraft_codec/kernels (framing, records, walk, typed), so that the one
  * can be put in the place of the other and their results compared: headers and CRC-32C of every batch; framing, envelope,
  * type and version of every record, its body checked by the schema's program; fields put into Arrow buffers.
- * Build: cc -O3 -march=native -shared -fPIC (needs SSE 4.2).
+ * Build: cc -O3 -msse4.2 -shared -fPIC.
  */
 #include "decode_kernel_walk.h"
 #include <nmmintrin.h>
@@ -38,10 +38,18 @@ static int all_zero(bytes p, i64 size) {
     return 1;
 }
 
+/* Whether a batch's offsets are possible, and go on where those of the one before (if any) end, in no older epoch. */
+INLINE int fits(bytes p, bytes before) {
+    i64 first = (i64)big64(p), delta = (int32_t)big32(p + 23);
+    if (first < 0 || delta < 0 || first > INT64_MAX - delta) return 0;
+    if (!before) return 1;
+    return first - (i64)big64(before) == (i64)(int32_t)big32(before + 23) + 1 && (int32_t)big32(p + 12) >= (int32_t)big32(before + 12);
+}
+
 /* OK and the bytes of the batch that begins at `p`, or why there is none. */
 static inline i64 framed(bytes p, i64 remaining, i64 is_last, i64 *size) {
     if (remaining < HEADER && !is_last) return NEED_MORE;
-    if (!*p && all_zero(p, remaining < HEADER ? remaining : HEADER)) return ZERO_TAIL;
+    if ((remaining < 8 || !at64((i64)p)) && all_zero(p, remaining < HEADER ? remaining : HEADER)) return ZERO_TAIL;
     if (remaining <= 17) return TORN_TAIL;
     i64 length = (int32_t)big32(p + 8);
     if (length < HEADER - 12 || length > 64 * 1024 * 1024) return BAD_LENGTH;
@@ -50,7 +58,8 @@ static inline i64 framed(bytes p, i64 remaining, i64 is_last, i64 *size) {
 }
 
 i64 index_batches(i64 base, i64 position, i64 end, i64 is_last, i64 columns, i64 crc_tables, i64 state) {
-    i64 row = 0, stop = OK;
+    i64 row = 0, stop = OK, is_continuous = 1;
+    bytes before = 0;
     while (position < end) {
         bytes p = (bytes)(base + position);
         i64 size;
@@ -72,11 +81,14 @@ i64 index_batches(i64 base, i64 position, i64 end, i64 is_last, i64 columns, i64
         int right = crc32c(p + 21, size - 21, (const uint32_t *)crc_tables) == big32(p + 17);
         put8(column(columns, 14) + row, right);
         put8(column(columns, 15) + row, p[16] != 2 ? BAD_MAGIC : right ? OK : BAD_CRC);
+        is_continuous = is_continuous && p[16] == 2 && right && fits(p, before);
+        before = p;
         row++;
         position += size;
     }
     put64(state, row);
     put64(state + 8, position);
+    put64(state + 16, is_continuous);
     return stop;
 }
 
@@ -224,8 +236,8 @@ INLINE i64 body(i64 base, i64 start, i64 row, i64 is_control, i64 columns, i64 d
     return *at != end && !is_control ? BAD_RECORD : OK;
 }
 
-i64 index_records(i64 base, i64 positions, i64 sizes, i64 batch_count, i64 columns, i64 directory, i64 program, i64 scratch,
-                  i64 verdicts, i64 room) {
+i64 index_records(i64 base, i64 batch_rows, i64 positions, i64 sizes, i64 batch_count, i64 columns, i64 directory, i64 program,
+                  i64 scratch, i64 verdicts, i64 room) {
     i64 row = 0;
     for (i64 batch = 0; batch < batch_count; batch++) {
         i64 start = at64(positions + 8 * batch), limit = start + at32(sizes + 4 * batch);
@@ -239,7 +251,7 @@ i64 index_records(i64 base, i64 positions, i64 sizes, i64 batch_count, i64 colum
             status = frame(base, position, limit, row, header, columns, &record_end);
             at = record_end;
             if (status == OK) {
-                put32(column(columns, 0) + 4 * row, batch);
+                put64(column(columns, 0) + 8 * row, at64(batch_rows + 8 * batch));
                 status = body(base, position, row, is_control, columns, directory, program, scratch, &at);
             }
             if (status != OK) break;

@@ -127,9 +127,20 @@ static i64 put_body(i64 base, i64 position, i64 end, i64 row, i64 index, i64 pro
     }
 }
 
+INLINE void ask_ahead(i64 base, i64 rows, i64 row_count, i64 records, i64 number) {
+    static const i64 widths[] = { 4, 8, 8, 4, 8, 8, 8, 4 };
+    i64 last = row_count - 1, row = at64(rows + 8 * (number + 16 < last ? number + 16 : last));
+    for (int n = 0; n < 8; n++) __builtin_prefetch((void *)(at64(records + 8 * n) + widths[n] * row));
+    row = at64(rows + 8 * (number + 8 < last ? number + 8 : last));
+    i64 body = base + at64(at64(records + 8) + 8 * row);
+    __builtin_prefetch((void *)body);
+    __builtin_prefetch((void *)(body + 64));
+}
+
 i64 fill_columns(i64 base, i64 rows, i64 row_count, i64 records, i64 program_rows, i64 program, i64 scratch, i64 table,
                  i64 envelope) {
     for (i64 number = 0; number < row_count; number++) {
+        ask_ahead(base, rows, row_count, records, number);
         i64 row = at64(rows + 8 * number), version = at32(at64(records) + 4 * row);
         i64 position = at64(at64(records + 8) + 8 * row), batch = at64(at64(records + 48) + 8 * row);
         put64(at64(envelope) + 8 * number, at64(at64(records + 32) + 8 * row));

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +135,7 @@ class RecordIndex:
 
 _NO_ROWS: Final = np.zeros(0, np.int64)
 _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
-    np.int32, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
+    np.int64, np.int64, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int64, np.int32,
     np.int64, np.int32, np.int16,
 )  # fmt: skip
 _COLUMN_BYTES: Final = tuple(np.dtype(kind).itemsize for kind in _COLUMN_TYPES)
@@ -158,7 +158,7 @@ def index_records(
     Compressed batches are decompressed, all that were selected at once: see `row_groups`.
     """
     data = byte_array(buffer)
-    selected = np.flatnonzero(batches.status == OK) if rows is None else np.asarray(rows, np.int64)
+    selected = np.flatnonzero(batches.status == OK) if rows is None else np.ascontiguousarray(rows, np.int64)
     positions = np.ascontiguousarray(batches.position[selected])
     sizes = np.ascontiguousarray(batches.size_bytes[selected])
     if len(positions) and (positions.min() < 0 or (positions + sizes).max() > len(data)):
@@ -169,17 +169,22 @@ def index_records(
     room = int(counts.sum(dtype=np.int64))
     # A batch that lies about its count gets no memory for it before its records were seen.
     usual_room = int(place_sizes.sum(dtype=np.int64)) // _USUAL_RECORD_BYTES
-    columns, row_count, verdicts = _fill(data, places, place_sizes, min(room, usual_room), dialect)
+    columns, row_count, verdicts = _fill(data, selected, places, place_sizes, min(room, usual_room), dialect)
     while row_count == NO_SPACE:
         usual_room = min(room, 2 * usual_room + 1)
-        columns, row_count, verdicts = _fill(data, places, place_sizes, usual_room, dialect)
+        columns, row_count, verdicts = _fill(data, selected, places, place_sizes, usual_room, dialect)
     if unpacked is not None:
         unpacked.restore(verdicts)
     return _index(data, batches, dialect, selected, columns, verdicts, unpacked)
 
 
 def _fill(
-    data: Bytes, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], room: int, dialect: Dialect
+    data: Bytes,
+    selected: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    room: int,
+    dialect: Dialect,
 ) -> tuple[list[npt.NDArray[np.generic]], int, npt.NDArray[np.int64]]:
     """Runs the kernel over the batches with room for so many records: (columns, row count or NO_SPACE, verdicts)."""
     pieces = Pieces([room * width_bytes for width_bytes in _COLUMN_BYTES])
@@ -187,8 +192,8 @@ def _fill(
     program, directory = walk_programs(dialect)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     row_count = kernels()["index_records"](
-        address(data), address(places), address(sizes), len(places), address(pieces.table), address(directory),
-        address(program), address(scratch), address(verdicts), room,
+        address(data), address(selected), address(places), address(sizes), len(places), address(pieces.table),
+        address(directory), address(program), address(scratch), address(verdicts), room,
     )  # fmt: skip
     kept = max(row_count, 0)
     columns = [pieces.array(number, kind, kept) for number, kind in enumerate(_COLUMN_TYPES)]
@@ -204,19 +209,21 @@ def _index(
     verdicts: npt.NDArray[np.int64],
     unpacked: Unpacked | None,
 ) -> RecordIndex:
-    named: dict[str, npt.NDArray[np.generic]] = dict(zip(RECORD_COLUMNS, columns, strict=True))
-    place = named.pop("batch_row").astype(np.int64)
-    packed = np.full(1, -1, np.int64) if unpacked is None else unpacked.packed_positions
+    named: dict[str, Any] = dict(zip(RECORD_COLUMNS, columns, strict=True))
+    packed_position = np.broadcast_to(np.int64(-1), len(columns[0]))
+    if unpacked is not None:
+        packed = np.full(len(batches), -1, np.int64)
+        packed[selected] = unpacked.packed_positions
+        packed_position = packed[named["batch_row"]]
     return RecordIndex(
         buffer=data,
         batches=batches,
         dialect=dialect,
-        batch_row=selected[place],
         selected=selected,
         batch_status=verdicts[:, 0].astype(np.uint8),
         batch_status_position=verdicts[:, 1].copy(),
-        packed_position=np.broadcast_to(packed, len(place)) if unpacked is None else packed[place],
-        **named,  # type: ignore[arg-type]
+        packed_position=packed_position,
+        **named,
     )
 
 

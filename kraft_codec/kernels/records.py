@@ -202,6 +202,7 @@ def _body(
 
 def index_records(
     base: int,
+    batch_rows: int,
     batch_positions: int,
     batch_sizes: int,
     batch_count: int,
@@ -215,7 +216,8 @@ def index_records(
     """Fills a row of `columns` (addresses, see `columns.RECORD_COLUMNS`) per record; returns the row count, or NO_SPACE
     where there are more rows than `room`.
 
-    `verdicts` gets two int64 a batch: its status (its rows are left out where it is not OK) and the error's position.
+    `batch_rows` has the number that each batch's records get. `verdicts` gets two int64 a batch: its status (its rows
+    are left out where it is not OK) and the error's position.
     """
     row = 0
     for batch in range(batch_count):
@@ -239,7 +241,7 @@ def index_records(
             status, record_end = _frame(base, position, limit, row, header, columns)
             at = record_end
             if status == OK:
-                store_int32(load_int64(columns) + 4 * row, batch)
+                store_int64(load_int64(columns) + 8 * row, load_int64(batch_rows + 8 * batch))
                 status, at = _body(base, position, row, is_control, columns, directory, program, scratch)
             if status != OK:
                 break

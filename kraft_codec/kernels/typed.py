@@ -42,6 +42,7 @@ from kraft_codec.kernels.memory import (
     load_uint8,
     load_uint16_big,
     load_uint32_big,
+    prefetch,
     shared,
     store_int8,
     store_int16,
@@ -51,6 +52,10 @@ from kraft_codec.kernels.memory import (
 from kraft_codec.kernels.varints import length_of, unsigned_varint
 
 _BROKEN = -1
+_AHEAD = 8
+"""Records; half and twice as many do as well."""
+_LINE_BYTES = 64
+"""Of the cache. Most bodies end within two."""
 
 
 @inlined
@@ -275,6 +280,28 @@ def _put_envelope(records: int, row: int, envelope: int, number: int) -> int:
     return number
 
 
+@inlined
+def _ask_ahead(base: int, rows: int, row_count: int, records: int, number: int) -> int:
+    """Asks for what later records need: where types alternate, those of one type stand apart, and no processor guesses.
+
+    What the index says of a record is asked first; that of half as far ahead is there, and tells where its body is.
+    """
+    row = load_int64(rows + 8 * min(number + 2 * _AHEAD, row_count - 1))
+    prefetch(load_int64(records) + 4 * row)
+    prefetch(load_int64(records + 8) + 8 * row)
+    prefetch(load_int64(records + 16) + 8 * row)
+    prefetch(load_int64(records + 24) + 4 * row)
+    prefetch(load_int64(records + 32) + 8 * row)
+    prefetch(load_int64(records + 40) + 8 * row)
+    prefetch(load_int64(records + 48) + 8 * row)
+    prefetch(load_int64(records + 56) + 4 * row)
+    row = load_int64(rows + 8 * min(number + _AHEAD, row_count - 1))
+    body = base + load_int64(load_int64(records + 8) + 8 * row)
+    prefetch(body)
+    prefetch(body + _LINE_BYTES)
+    return number
+
+
 def fill_columns(
     base: int,
     rows: int,
@@ -293,6 +320,7 @@ def fill_columns(
     Returns row_count, or -1 - n at the nth row, which is broken.
     """
     for number in range(row_count):
+        _ask_ahead(base, rows, row_count, records, number)
         row = load_int64(rows + 8 * number)
         version = load_int32(load_int64(records) + 4 * row)
         _put_envelope(records, row, envelope, number)
