@@ -159,13 +159,14 @@ def index_records(
     """
     data = byte_array(buffer)
     selected = np.flatnonzero(batches.status == OK) if rows is None else np.ascontiguousarray(rows, np.int64)
-    positions = np.ascontiguousarray(batches.position[selected])
-    sizes = np.ascontiguousarray(batches.size_bytes[selected])
+    # Nearly always all: then nothing is copied.
+    picked = slice(None) if rows is None and len(selected) == len(batches) else selected
+    positions, sizes = batches.position[picked], batches.size_bytes[picked]
     if len(positions) and (positions.min() < 0 or (positions + sizes).max() > len(data)):
         raise ValueError("the batches are not of this buffer")
-    unpacked = unpack(data, positions, sizes, batches.attributes[selected], batches.record_count[selected])
+    unpacked = unpack(data, positions, sizes, batches.attributes[picked], batches.record_count[picked])
     data, places, place_sizes = (data, positions, sizes) if unpacked is None else unpacked.places
-    counts = np.clip(batches.record_count[selected], 0, (place_sizes - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
+    counts = np.clip(batches.record_count[picked], 0, (place_sizes - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
     room = int(counts.sum(dtype=np.int64))
     # A batch that lies about its count gets no memory for it before its records were seen.
     usual_room = int(place_sizes.sum(dtype=np.int64)) // _USUAL_RECORD_BYTES

@@ -299,6 +299,9 @@ def _ask_ahead(base: int, rows: int, row_count: int, records: int, number: int) 
     body = base + load_int64(load_int64(records + 8) + 8 * row)
     prefetch(body)
     prefetch(body + _LINE_BYTES)
+    batch = load_int64(load_int64(records + 48) + 8 * row)
+    prefetch(load_int64(records + 64) + 4 * batch)
+    prefetch(load_int64(records + 72) + 8 * batch)
     return number
 
 
