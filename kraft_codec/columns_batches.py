@@ -123,6 +123,8 @@ _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int64, np.int64, np.int64, np.int16, np.int32, np.int32, np.bool_, np.uint8,
 )  # fmt: skip
 _COLUMN_BYTES: Final = tuple(np.dtype(kind).itemsize for kind in _COLUMN_TYPES)
+_ROOM_TO_LET_GO: Final = 8
+"""Columns that fill less than an eighth of their room are copied: cheap, and the room is free for the next chunk."""
 BATCH_COLUMNS: Final = tuple(field.name for field in fields(BatchIndex))[: len(_COLUMN_TYPES)]
 """The kernel fills columns by their place in this order."""
 
@@ -152,6 +154,8 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
         name: pieces.array(number, kind, row_count)
         for number, (name, kind) in enumerate(zip(BATCH_COLUMNS, _COLUMN_TYPES, strict=True))
     }
+    if row_count < room // _ROOM_TO_LET_GO:
+        kept = {name: column.copy() for name, column in kept.items()}
     return BatchIndex(**kept, is_continuous=bool(is_continuous), consumed_bytes=position, stop=stop)
 
 
