@@ -35,7 +35,7 @@ PACKAGES = ("kraft_codec", "kraft_engine", "kraft_audit", "pyspark_kraft")
 FOLDERS = ("kraft_codec", "kraft_audit/replay", "kraft_audit/rules")
 IMPORT_TESTS = {
     "kraft_codec/kernels": ["tests/kraft_codec/columns"],
-    "kraft_codec": ["tests/kraft_codec"],
+    "kraft_codec": ["tests/kraft_codec", "tests/kraft_audit/analyze"],
     "kraft_audit/replay": ["tests/kraft_audit/replay", "tests/kraft_audit/analyze"],
     "kraft_audit/rules": ["tests/kraft_audit/rules"],
 }

@@ -57,7 +57,12 @@ def expected_value(record: RawRecord, redactor: Redactor) -> bytes:
 
 
 def runs(reading: Any, path: Path) -> list[dict[str, Any]]:
+    """The archive's rows; each says rightly how much it holds."""
     found: list[dict[str, Any]] = reading.of(path)["archive"]
+    for run in found:
+        headers = [header for header, _ in batches_of(run["content"])]
+        told = run["size_bytes"], run["batch_count"], run["record_count"]
+        assert told == (len(run["content"]), len(headers), sum(header.record_count for header in headers))
     return found
 
 
