@@ -74,7 +74,8 @@ class BatchIndex:
 
     `status` is 0 for a batch that can be trusted, else the number of BAD_MAGIC or BAD_CRC in `kernels.codes.REASONS`;
     `crc_ok` is told for both. `is_continuous` where every batch can be trusted, has possible offsets, begins where the
-    one before it ends and has no lower epoch. `consumed_bytes` is the end of the last row's batch.
+    one before it ends and has no lower epoch: of these rows alone, so that one or none is. `consumed_bytes` is the end
+    of the last row's batch. The columns share their memory: who keeps one keeps all, or copies it.
     """
 
     position: npt.NDArray[np.int64]
@@ -123,8 +124,8 @@ _COLUMN_TYPES: Final[tuple[type[np.generic], ...]] = (
     np.int64, np.int64, np.int64, np.int16, np.int32, np.int32, np.bool_, np.uint8,
 )  # fmt: skip
 _COLUMN_BYTES: Final = tuple(np.dtype(kind).itemsize for kind in _COLUMN_TYPES)
-_ROOM_TO_LET_GO: Final = 8
-"""Columns that fill less than an eighth of their room are copied: cheap, and the room is free for the next chunk."""
+_LEAST_FILL: Final = 1 / 8
+"""Columns that fill less of their room are copied: cheap, and the room is free for the next chunk."""
 BATCH_COLUMNS: Final = tuple(field.name for field in fields(BatchIndex))[: len(_COLUMN_TYPES)]
 """The kernel fills columns by their place in this order."""
 
@@ -154,7 +155,7 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
         name: pieces.array(number, kind, row_count)
         for number, (name, kind) in enumerate(zip(BATCH_COLUMNS, _COLUMN_TYPES, strict=True))
     }
-    if row_count < room // _ROOM_TO_LET_GO:
+    if row_count < _LEAST_FILL * room:
         kept = {name: column.copy() for name, column in kept.items()}
     return BatchIndex(**kept, is_continuous=bool(is_continuous), consumed_bytes=position, stop=stop)
 

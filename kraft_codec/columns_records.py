@@ -160,10 +160,12 @@ def index_records(
     data = byte_array(buffer)
     selected = np.flatnonzero(batches.status == OK) if rows is None else np.ascontiguousarray(rows, np.int64)
     # Nearly always all: then nothing is copied.
-    picked = slice(None) if rows is None and len(selected) == len(batches) else selected
+    picked = slice(None) if np.array_equal(selected, np.arange(len(batches))) else selected
     positions, sizes = batches.position[picked], batches.size_bytes[picked]
     if len(positions) and (positions.min() < 0 or (positions + sizes).max() > len(data)):
         raise ValueError("the batches are not of this buffer")
+    if len(selected) and selected.min() < 0:
+        raise ValueError(f"row {selected.min()}: rows are counted from 0")
     unpacked = unpack(data, positions, sizes, batches.attributes[picked], batches.record_count[picked])
     data, places, place_sizes = (data, positions, sizes) if unpacked is None else unpacked.places
     counts = np.clip(batches.record_count[picked], 0, (place_sizes - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
@@ -213,9 +215,9 @@ def _index(
     named: dict[str, Any] = dict(zip(RECORD_COLUMNS, columns, strict=True))
     packed_position = np.broadcast_to(np.int64(-1), len(columns[0]))
     if unpacked is not None:
-        packed = np.full(len(batches), -1, np.int64)
-        packed[selected] = unpacked.packed_positions
-        packed_position = packed[named["batch_row"]]
+        order = np.argsort(selected)
+        place = order[np.searchsorted(selected, named["batch_row"], sorter=order)]
+        packed_position = unpacked.packed_positions[place]
     return RecordIndex(
         buffer=data,
         batches=batches,

@@ -98,7 +98,8 @@ class ArchivedRuns:
             crc[index.base_offset == changed["base_offset"]] = changed["original_crc"]
         numbers = np.full(len(index), number, np.int64)
         epochs, sizes = index.leader_epoch.astype(np.int64), index.size_bytes.astype(np.int64)
-        return index.base_offset, index.last_offset, epochs, crc, numbers, index.position, sizes
+        # Copies, as every run is indexed before any is let go: one column of an index keeps the memory of all.
+        return index.base_offset.copy(), index.last_offset, epochs, crc, numbers, index.position.copy(), sizes
 
     def _divide(self) -> None:
         """Blocks of about BLOCK_BYTES; runs that begin at one offset stay together."""

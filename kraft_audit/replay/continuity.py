@@ -61,7 +61,7 @@ class Finding:
 
 def judge(batches: BatchIndex, state: LogState, after: Neighbour | None) -> tuple[Rows, list[Finding]]:
     """The rows that are kept, ascending, and what was found; moves `state` behind the last row."""
-    if batches.is_continuous and _ends_fit(batches, state, after):
+    if not len(batches) or (batches.is_continuous and _ends_fit(batches, state, after)):
         _stand_behind(batches, len(batches) - 1, state)
         return np.arange(len(batches), dtype=np.int64), []
     return _Judge(batches, state, after).run()
@@ -69,8 +69,6 @@ def judge(batches: BatchIndex, state: LogState, after: Neighbour | None) -> tupl
 
 def _ends_fit(batches: BatchIndex, state: LogState, after: Neighbour | None) -> bool:
     """Whether the first batch goes on where the log stands, and the last has no younger epoch than what follows."""
-    if not len(batches):
-        return True
     starts_right = state.next_offset is None or state.next_offset == batches.base_offset[0]
     ends_right = after is None or batches.leader_epoch[-1] <= after.leader_epoch
     return bool(starts_right and batches.leader_epoch[0] >= state.epoch and ends_right)

@@ -14,6 +14,7 @@ from kraft_codec.kernels.codes import (
     CRC_COVERED_FROM,
     HEADER_UP_TO_MAGIC_BYTES,
     NEED_MORE,
+    OFFSET_MAX,
     OK,
     TORN_TAIL,
     ZERO_TAIL,
@@ -32,8 +33,6 @@ from kraft_codec.kernels.memory import (
     store_int32,
     store_int64,
 )
-
-OFFSET_MAX = (1 << 63) - 1
 
 
 @inlined

@@ -284,7 +284,7 @@ def _put_envelope(records: int, row: int, envelope: int, number: int) -> int:
 def _ask_ahead(base: int, rows: int, row_count: int, records: int, number: int) -> int:
     """Asks for what later records need: where types alternate, those of one type stand apart, and no processor guesses.
 
-    What the index says of a record is asked first; that of half as far ahead is there, and tells where its body is.
+    What the index says of a record is asked first; that of half as far ahead is there and tells its body and batch.
     """
     row = load_int64(rows + 8 * min(number + 2 * _AHEAD, row_count - 1))
     prefetch(load_int64(records) + 4 * row)

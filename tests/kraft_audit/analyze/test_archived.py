@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from kraft_audit.replay import archive
 from kraft_audit.replay.analyze import analyze
 from kraft_audit.replay.archived import ArchivedCluster, ArchivedRedactor, archived_cluster
+from kraft_audit.replay.archived_runs import ArchivedRuns
 from kraft_audit.replay.cluster import OpenStorage
 from kraft_audit.replay.export import Exported, canonical_log, exported_files
 from kraft_audit.replay.plan import ClusterPlan, SilverPosition
@@ -162,7 +164,7 @@ def test_what_later_captures_do_not_contain_is_never_left_out(samples: Path, rea
 def test_blocks_are_fetched_as_they_are_needed(
     tmp_path: Path, reading: Any, node: Any, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kraft_audit.replay import archive, archived_runs
+    from kraft_audit.replay import archived_runs
 
     monkeypatch.setattr(archive, "RUN_BYTES", 500)
     monkeypatch.setattr(archived_runs, "BLOCK_BYTES", 1500)
@@ -183,6 +185,27 @@ def test_blocks_are_fetched_as_they_are_needed(
         assert file.read_at(0, file.size_bytes).tobytes() == log.content
         assert tables.contents_asked == 2 * indexed
         assert file.read_at(1234, 4321).tobytes() == log.content[1234 : 1234 + 4321]
+
+
+def test_batches_of_many_runs_hold_less_than_their_bytes(
+    tmp_path: Path, reading: Any, node: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run's index has room for as many batches as there might be, which may not be kept for a column or two."""
+    monkeypatch.setattr(archive, "RUN_BYTES", 20_000)
+    log.lead(1, epoch=1)
+    for number in range(1_500):
+        log.topic(f"topic-{number}")
+    node(tmp_path, 1, log.content)
+    redactor = Redactor(KEY)
+    tables = MemoryTables.of(analyze(reading.plan(tmp_path), open_storage=open_storage, redactor=redactor))
+    runs = ArchivedRuns(tables)
+    numbers = range(tables.runs().num_rows)
+    assert len(numbers) > 5
+    size_bytes = sum(len(runs.content(number)) for number in numbers)
+    before_bytes = pa.total_allocated_bytes()
+    indexed = [runs._indexed(number) for number in numbers]
+    assert sum(len(columns[0]) for columns in indexed) == len(log.batches)
+    assert pa.total_allocated_bytes() - before_bytes < size_bytes / 10
 
 
 def test_an_archive_is_looked_through_like_log_dirs(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:

@@ -50,6 +50,21 @@ def test_batches_chosen_by_row_in_any_order(small_log: bytes) -> None:
         columns.index_records(small_log[:-1], batches)
 
 
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 0, 1], [2, 2, 0, 2], [1], []])
+def test_where_compressed_records_stand_whatever_the_order(small_log: bytes, rows: list[int]) -> None:
+    batches = columns.index_batches(small_log)
+    assert batches.codec.tolist() == [0, 0, 1]
+    chosen = columns.index_records(small_log, batches, rows=rows)
+    assert chosen.batch_row.tolist() == np.repeat(rows, batches.record_count[rows]).tolist()
+    compressed_at = int(batches.position[2]) + 61
+    assert chosen.packed_position.tolist() == [compressed_at if row == 2 else -1 for row in chosen.batch_row]
+
+
+def test_rows_are_not_counted_from_the_end(small_log: bytes) -> None:
+    with pytest.raises(ValueError, match="row -1"):
+        columns.index_records(small_log, columns.index_batches(small_log), rows=[0, -1])
+
+
 def test_each_compressed_batch_is_a_group_of_its_own(small_log: bytes) -> None:
     batches = columns.index_batches(small_log * 2)
     groups = [group.tolist() for group in columns.row_groups(batches, np.arange(6))]
