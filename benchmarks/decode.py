@@ -113,30 +113,29 @@ def _against_c(label: str, log: Log, count: int, pairs: int) -> Iterator[Figure 
     )
     titles = [f"{label}: {name}" for name in names]
     try:
-        kernels = c_kernels()
+        c_kernels()
     except PeerError as error:
         yield from (Skipped(title, str(error)) for title in titles)
         return
-
-    def by_c(run: Callable[[Log], Any]) -> Any:
-        with in_place_of_ours(kernels):
-            return run(log)
-
     part = whole_batches(log, SLOW_PEER_BYTES)
-    with in_place_of_ours(kernels):
-        made_by_c = tables(part)
-    assert made_by_c == tables(part)
+    assert by_c(tables, part) == tables(part)
     assert_same_verdicts(part)
-    assert c_verify(log)() == by_c(verify) == verify(log)
-    peers: tuple[Callable[[], Any], ...] = (lambda: by_c(verify), c_verify(log), lambda: by_c(decode_typed))
+    assert c_verify(log)() == by_c(verify, log) == verify(log)
+    peers: tuple[Callable[[], Any], ...] = (lambda: by_c(verify, log), c_verify(log), lambda: by_c(decode_typed, log))
     for title, run, peer in zip(titles, (verify, verify, decode_typed), peers, strict=True):
         ratio, mine, theirs = paired(lambda run=run: run(log), peer, pairs)  # type: ignore[misc]
         records = count if run is decode_typed else 0
         yield Figure(title, ratio, 0.6, rate(len(log), records, mine), rate(len(log), records, theirs))
 
 
+def by_c(run: Callable[[Log], Any], log: Log) -> Any:
+    """The same on C's kernels."""
+    with in_place_of_ours(c_kernels()):
+        return run(log)
+
+
 def assert_same_verdicts(log: Log) -> None:
-    """Both sides see a wrong byte, a missing batch and an epoch that fell: neither leaves out what the other does."""
+    """All sides see a wrong byte, a missing batch and an epoch that fell: neither leaves out what the other does."""
     batches = index_batches(log)
     middle = len(batches) // 2
     start, end = int(batches.position[middle]), int(batches.position[middle] + batches.size_bytes[middle])
@@ -144,6 +143,7 @@ def assert_same_verdicts(log: Log) -> None:
     wrong_byte[end - 1] ^= 1
     old_epoch[start + 12 : start + 16] = 0xFF  # -1: below any other
     for damaged in (wrong_byte, np.concatenate((log[:start], log[end:])), old_epoch):
+        assert by_c(verify, damaged) == verify(damaged)
         assert verify(damaged)[1] > 0
         assert c_verify(damaged)()[1] > 0
 

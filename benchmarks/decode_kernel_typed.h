@@ -135,6 +135,9 @@ INLINE void ask_ahead(i64 base, i64 rows, i64 row_count, i64 records, i64 number
     i64 body = base + at64(at64(records + 8) + 8 * row);
     __builtin_prefetch((void *)body);
     __builtin_prefetch((void *)(body + 64));
+    i64 batch = at64(at64(records + 48) + 8 * row);
+    __builtin_prefetch((void *)(at64(records + 64) + 4 * batch));
+    __builtin_prefetch((void *)(at64(records + 72) + 8 * batch));
 }
 
 i64 fill_columns(i64 base, i64 rows, i64 row_count, i64 records, i64 program_rows, i64 program, i64 scratch, i64 table,

@@ -127,7 +127,7 @@ def commit() -> str:
 def main() -> int:
     if sys.argv[1:]:
         print(__doc__)
-        return 2
+        return int(sys.argv[1:] != ["--help"])
     minutes = float(os.environ.get("SOAK_MINUTES", "60"))
     now = datetime.now(UTC)
     first_seed = int(os.environ.get("SOAK_FIRST_SEED", str(int(now.timestamp()) // SECONDS_PER_DAY * SEEDS_A_DAY)))
