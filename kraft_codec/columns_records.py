@@ -160,7 +160,8 @@ def index_records(
     data = byte_array(buffer)
     selected = np.flatnonzero(batches.status == OK) if rows is None else np.ascontiguousarray(rows, np.int64)
     # Nearly always all: then nothing is copied.
-    picked = slice(None) if np.array_equal(selected, np.arange(len(batches))) else selected
+    is_all = len(selected) == len(batches) and (rows is None or bool((selected == np.arange(len(batches))).all()))
+    picked = slice(None) if is_all else selected
     positions, sizes = batches.position[picked], batches.size_bytes[picked]
     if len(positions) and (positions.min() < 0 or (positions + sizes).max() > len(data)):
         raise ValueError("the batches are not of this buffer")
