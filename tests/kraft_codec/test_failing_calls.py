@@ -175,6 +175,7 @@ def test_more_names_than_are_listed(tmp_path: Path) -> None:
     assert [str(damage.reason) for damage in listing.damages] == ["LIMIT"]
 
 
+@pytest.mark.slow
 def test_an_archive_whose_system_calls_fail(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read whole, or the error says which call the system refused."""
     (tmp_path / "bundle.tgz").write_bytes((samples / "elr-06-kill-13-last-replica.tgz").read_bytes())

@@ -20,6 +20,7 @@ def missing(_: int, __: float) -> Done:
     raise SkippedError("what it needs is not here")
 
 
+@pytest.mark.slow
 def test_parts_run_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"quick": Part(1, "cases", quick), "once": Part(1, "cases", quick, jobs_max=1), "no": Part(9, "", missing)}
     monkeypatch.setattr(soak, "PARTS", few)

@@ -226,6 +226,7 @@ def wait_until_full(pipe: int) -> None:
     raise AssertionError(f"{waiting} bytes wait, and still more are written")
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_130(project_root: Path) -> None:
     # It waits for its output to be taken, and is interrupted there.
     with subprocess.Popen(
@@ -257,6 +258,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert ended.stderr == b"0"
 
 
+@pytest.mark.slow
 def test_commands_that_need_no_spark_import_none_of_it(program, project_root: Path) -> None:
     script = (
         "import sys\n"

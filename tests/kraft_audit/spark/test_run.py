@@ -396,6 +396,7 @@ def test_killed_at_any_moment_and_run_again(
         shutil.rmtree(fleet.lake)
 
 
+@pytest.mark.slow
 def test_another_lakes_key_is_refused(fleet: FleetSettings, without_spark: ModuleType) -> None:
     from kraft_codec.errors import InputError
 

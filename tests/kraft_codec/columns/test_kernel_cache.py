@@ -176,6 +176,7 @@ def one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "one_kernel:kernels"
 
 
+@pytest.mark.slow
 def test_what_is_compiled_ahead_is_not_compiled_again(
     folder: Path, one_kernel: str, compiled: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
