@@ -61,17 +61,21 @@ class Finding:
 
 def judge(batches: BatchIndex, state: LogState, after: Neighbour | None) -> tuple[Rows, list[Finding]]:
     """The rows that are kept, ascending, and what was found; moves `state` behind the last row."""
-    if not len(batches) or (batches.is_continuous and _ends_fit(batches, state, after)):
+    if not len(batches) or (batches.is_continuous and _start_fits(batches, state) and _end_fits(batches, after)):
         _stand_behind(batches, len(batches) - 1, state)
         return np.arange(len(batches), dtype=np.int64), []
     return _Judge(batches, state, after).run()
 
 
-def _ends_fit(batches: BatchIndex, state: LogState, after: Neighbour | None) -> bool:
-    """Whether the first batch goes on where the log stands, and the last has no younger epoch than what follows."""
-    starts_right = state.next_offset is None or state.next_offset == batches.base_offset[0]
-    ends_right = after is None or batches.leader_epoch[-1] <= after.leader_epoch
-    return bool(starts_right and batches.leader_epoch[0] >= state.epoch and ends_right)
+def _start_fits(batches: BatchIndex, state: LogState) -> bool:
+    """Whether the first batch goes on where the log stands, in no older epoch."""
+    is_next = state.next_offset is None or state.next_offset == batches.base_offset[0]
+    return bool(is_next and batches.leader_epoch[0] >= state.epoch)
+
+
+def _end_fits(batches: BatchIndex, after: Neighbour | None) -> bool:
+    """Whether the last batch has no younger epoch than what follows."""
+    return after is None or bool(batches.leader_epoch[-1] <= after.leader_epoch)
 
 
 def _stand_behind(batches: BatchIndex, row: int, state: LogState) -> None:
@@ -114,9 +118,8 @@ class _Judge:
         odd: npt.NDArray[np.bool_] = (self.batches.status != 0) | self.is_impossible
         odd[1:] |= (base[1:] != self.last_offset[:-1] + 1) | (epoch[1:] < epoch[:-1])
         odd[:-1] |= epoch[:-1] > epoch[1:]
-        starts_right = self.state.next_offset is None or self.state.next_offset == base[0]
-        odd[0] |= not starts_right or bool(epoch[0] < self.state.epoch)
-        odd[-1] |= self.after is not None and bool(epoch[-1] > self.after.leader_epoch)
+        odd[0] |= not _start_fits(self.batches, self.state)
+        odd[-1] |= not _end_fits(self.batches, self.after)
         return odd
 
     def _neighbour(self, row: int) -> Neighbour | None:
