@@ -36,12 +36,12 @@ $(VENV)/installed: pyproject.toml $(VENV)/locked
 	@touch $@
 
 .PHONY: lock
-lock: $(VENV)/installed ## write requirements.lock anew from pyproject.toml
+lock: $(VENV)/installed ## write requirements.lock again from pyproject.toml
 	@$(RUN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --generate-hashes \
 	  --no-header --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
 
 .PHONY: demo
-demo: setup ## read samples/ into Delta tables on local Spark, then make the pages that tell what was unsafe
+demo: setup ## read samples/ into Delta tables on local Spark, then write the pages that show what was unsafe
 	@rm -rf $(DEMO_LAKE)
 	@$(RUN)/kraft-audit run conf/fleet.yaml --lake $(DEMO_LAKE)
 	@$(RUN)/kraft-audit tables $(DEMO_LAKE)
@@ -54,11 +54,12 @@ test: setup ## every test that needs no other running part (at most 20 minutes o
 	@$(PYTEST) -m "spark and not ci"  # one Spark session in one process: it takes both processors by itself
 
 .PHONY: check
-check: setup ## style, types, import contracts, unit tests: a minute, before every commit
+check: setup ## style, types, import contracts, words, unit tests: a minute, before every commit
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports --no-logo
+	@$(RUN)/python scripts/words.py
 	@$(PYTEST) --quiet --numprocesses 2 -m unit
 
 .PHONY: chromium
@@ -79,14 +80,13 @@ ci: setup airflow-setup chromium s3a-jars ## tests that start another real part 
 dist: setup ## the wheel, the zip for --py-files and their bill of materials (CycloneDX), in dist/
 	@$(RUN)/python scripts/build_dist.py
 
-COVERED := tests/kraft_codec tests/kraft_audit/replay tests/kraft_audit/rules tests/kraft_audit/analyze tests/fuzz \
-  tests/kraft_audit/commands tests/kraft_audit/report tests/kraft_audit/spark tests/hostile tests/witness
+COVERED := tests/kraft_codec tests/kraft_audit tests/fuzz tests/hostile tests/witness
 .PHONY: coverage
 coverage: setup ## branches of codec, replay and rules that the tests reach, kernels as plain Python too; a quarter of an hour
 	@$(RUN)/python -m coverage run --data-file=.coverage.compiled -m pytest --quiet -m "(unit or slow) and not spark" $(COVERED)
 	@$(RUN)/python -m coverage run --data-file=.coverage.plain -m pytest --quiet -p tests.interpreted_kernels -m unit \
-	  --ignore tests/kraft_codec/columns/test_kernel_cache.py --ignore tests/kraft_codec/columns/test_columns_guard.py \
-	  tests/kraft_codec/columns tests/kraft_audit/replay tests/fuzz/test_decoder.py
+	  --ignore tests/kraft_codec/kernels/test_kernel_cache.py --ignore tests/kraft_codec/columns/test_columns_guard.py \
+	  tests/kraft_codec/columns tests/kraft_codec/kernels tests/kraft_audit/replay tests/fuzz/test_decoder.py
 	@$(RUN)/python -m coverage combine --quiet .coverage.compiled .coverage.plain
 	@$(RUN)/python -m coverage report
 
@@ -109,7 +109,7 @@ s3a-jars: setup ## what lets the JVM itself reach S3, in .jars-s3a (deltalake ne
 	@$(RUN)/python scripts/setup_s3a.py
 
 .PHONY: airflow-lock
-airflow-lock: $(VENV)/installed ## write airflow/requirements.txt anew
+airflow-lock: $(VENV)/installed ## write airflow/requirements.txt again
 	@$(RUN)/uv pip compile --quiet --upgrade --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	  --no-emit-find-links airflow/requirements.in --output-file airflow/requirements.txt
 
@@ -124,6 +124,14 @@ bench-short: setup ## the same in small, for CI: shows what changed, never fails
 .PHONY: switches
 switches: setup ## turn every safety rule of the engine off, print how many seeds it took to notice
 	@$(RUN)/python scripts/switches.py
+
+.PHONY: explore
+explore: setup ## small quorums and partitions, every order of events: the engine's code, and Promela models under spin
+	@$(RUN)/python scripts/explore.py
+
+.PHONY: explore-short
+explore-short: setup ## the same in a minute, as in CI
+	@$(RUN)/python scripts/explore.py --short
 
 .PHONY: soak
 soak: setup ## fuzz, kill, simulate and compare for SOAK_MINUTES (60) on two processes; figures go to docs/reliability.md

@@ -1,4 +1,4 @@
-"""Every benchmark in turn, and what has changed since the table that was kept: `make bench`, `make bench-short`.
+"""Every benchmark in turn, and what has changed since the table in kept.json: `make bench`, `make bench-short`.
 
 Each prints ratios of ours to a peer or floor, measured in one run. `--short` takes small sizes and never fails: it
 shows a change in CI, where other work runs beside. `--large` takes the sizes that goals name where those need more
@@ -86,14 +86,14 @@ def main() -> int:
             done.add(module)
         else:
             failed.append(module)
-    kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    print(f"== compared with the {form} table that was kept")
-    print("\n".join(compared(ratios, kept.get(form, {}))))
+    table: dict[str, dict[str, float]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    print(f"== compared with the {form} table in kept.json")
+    print("\n".join(compared(ratios, table.get(form, {}))))
     if given.keep:
-        # What a benchmark no longer measures is not kept; that of others stays.
-        others = {name: ratio for name, ratio in kept.get(form, {}).items() if name.partition(":")[0] not in done}
-        kept[form] = others | ratios
-        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        # Figures that a benchmark no longer measures are dropped; those of benchmarks that did not run stay.
+        others = {name: ratio for name, ratio in table.get(form, {}).items() if name.partition(":")[0] not in done}
+        table[form] = others | ratios
+        KEPT.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed and not given.short else 0
@@ -110,12 +110,12 @@ def measured(module: str, arguments: tuple[str, ...]) -> tuple[dict[str, float],
     return {f"{module}: {figure['name']}": figure["ratio"] for figure in figures}, ended.returncode == 0
 
 
-def compared(now: Mapping[str, float], kept: Mapping[str, float]) -> list[str]:
+def compared(now: Mapping[str, float], table: Mapping[str, float]) -> list[str]:
     """What dropped by more than DROP, worst first; what grew as much is counted only."""
-    known = {name: ratio / kept[name] for name, ratio in now.items() if kept.get(name, 0) > 0}
+    known = {name: ratio / table[name] for name, ratio in now.items() if table.get(name, 0) > 0}
     dropped = sorted((change, name) for name, change in known.items() if change < 1 - DROP)
     grown = sum(change > 1 + DROP for change in known.values())
-    lines = [f"DROPPED {1 - change:.0%}: {name}  {kept[name]:.3g} × to {now[name]:.3g} ×" for change, name in dropped]
+    lines = [f"DROPPED {1 - change:.0%}: {name}  {table[name]:.3g} × to {now[name]:.3g} ×" for change, name in dropped]
     new = len(now) - len(known)
     lines.append(f"{len(known)} figures: {len(dropped)} dropped by more than {DROP:.0%}, {grown} grew; {new} are new")
     return lines

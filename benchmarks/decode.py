@@ -29,10 +29,10 @@ from benchmarks.decode_peers import (
 )
 from benchmarks.figures import Figure, Skipped, paired, print_figures, processor_seconds, rate
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.replay.continuity import LogState, judge
-from kraft_audit.replay.scanner import CHUNK_BYTES_MAX
+from kraft_audit.capture.continuity import LogState, check_continuity
+from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
 from kraft_codec.columns import RecordIndex, index_batches, index_records, json_text, typed_columns
-from kraft_engine.simulate import simulate
+from kraft_engine.runs.simulate import simulate
 
 CHUNK_BYTES = CHUNK_BYTES_MAX
 """As much as the pipeline decodes at once."""
@@ -60,7 +60,7 @@ def verify(log: Log) -> tuple[int, int]:
         end = min(position + CHUNK_BYTES, len(log))
         batches = index_batches(log, position, end, is_last=end == len(log))
         position = batches.consumed_bytes
-        _, findings = judge(batches, state, None)
+        _, findings = check_continuity(batches, state, None)
         count, odd = count + len(batches), odd + len(findings)
     return count, odd
 
@@ -173,7 +173,7 @@ def whole_batches(log: Log, most_bytes: int) -> Log:
 
 
 def engine_log(size_bytes: int, *, seeds: int = 6) -> Log:
-    """Logs of random simulations one behind the other, again and again, as one log without a gap.
+    """Logs of random simulations, repeated one after the other, as one log without a gap.
 
     Offsets and epochs stand outside the CRC, so they can be moved.
     """
@@ -200,14 +200,16 @@ def engine_log(size_bytes: int, *, seeds: int = 6) -> Log:
 
 
 def evenness(found: Mapping[str, Sequence[Figure | Skipped]]) -> Iterator[Figure]:
-    """How each ratio on other logs compares with that on the synthetic one: nothing is made for one kind of log."""
-    known = {one.name.partition(": ")[2]: one.ratio for one in found["synthetic"] if isinstance(one, Figure)}
+    """How each ratio on other logs compares with that on the synthetic one: no kind of log gets special treatment."""
+    known = {
+        figure.name.partition(": ")[2]: figure.ratio for figure in found["synthetic"] if isinstance(figure, Figure)
+    }
     for label, figures_of in found.items():
-        for one in figures_of:
-            name = one.name.partition(": ")[2]
-            if label != "synthetic" and isinstance(one, Figure) and name in known:
+        for figure in figures_of:
+            name = figure.name.partition(": ")[2]
+            if label != "synthetic" and isinstance(figure, Figure) and name in known:
                 title = f"{label} log, of the synthetic one: {name}"
-                yield Figure(title, one.ratio / known[name], 0.8, f"{one.ratio:.3g} ×", f"{known[name]:.3g} ×")
+                yield Figure(title, figure.ratio / known[name], 0.8, f"{figure.ratio:.3g} ×", f"{known[name]:.3g} ×")
 
 
 def largest_real_log() -> Path | None:

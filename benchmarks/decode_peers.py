@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec import columns_batches, columns_records, columns_typed
-from kraft_codec.columns_memory import address
-from kraft_codec.kernels.tables import has_crc32_instruction
+from kraft_codec.columns import batches, records, typed
+from kraft_codec.columns.buffers import address
+from kraft_codec.kernels.library import has_crc32_instruction
 
 ROOT = Path(__file__).resolve().parents[1]
 KAFKA_RELEASE = "4.3.1"
@@ -42,20 +42,20 @@ def kafka_classpath() -> str:
     if shutil.which("java") is None:
         raise PeerError("no java on the PATH")
     folder = ROOT / ".cache" / f"kafka-tools-{KAFKA_RELEASE}"
-    kept = folder / "classpath"
-    if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
-        return kept.read_text()
+    classpath_file = folder / "classpath"
+    if classpath_file.exists() and all(Path(jar).exists() for jar in classpath_file.read_text().split(":")):
+        return classpath_file.read_text()
     if shutil.which("mvn") is None:
         raise PeerError("no mvn on the PATH to fetch Kafka's tools with")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pom.xml").write_text(_POM.format(release=KAFKA_RELEASE))
     command = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:build-classpath"]
     finished = subprocess.run(
-        [*command, f"-Dmdep.outputFile={kept}"], capture_output=True, text=True, check=False, timeout=600
+        [*command, f"-Dmdep.outputFile={classpath_file}"], capture_output=True, text=True, check=False, timeout=600
     )
     if finished.returncode:
         raise PeerError(f"Maven could not fetch kafka-tools {KAFKA_RELEASE}")
-    return kept.read_text()
+    return classpath_file.read_text()
 
 
 def kafka_dump_log_seconds(log: bytes, first_batch: bytes) -> float:
@@ -135,7 +135,7 @@ def aiokafka_framing(log: bytes) -> Callable[[], int]:
 
 @functools.cache
 def c_kernels() -> Mapping[str, Callable[..., int]]:
-    """decode_kernel.c, compiled here, behind the same interface as the kernels of the decoder."""
+    """decode_kernel.c, compiled here, with the same interface as the kernels of the decoder."""
     compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
     if compiler is None:
         raise PeerError("no C compiler on the PATH")
@@ -160,7 +160,7 @@ def c_kernels() -> Mapping[str, Callable[..., int]]:
 
 def c_verify(log: Log) -> Callable[[], tuple[int, int]]:
     """Framing, CRC and continuity of a log in C alone: how many batches there are, and how many do not fit."""
-    verify, tables = c_kernels()["verify"], columns_batches.crc_tables()
+    verify, tables = c_kernels()["verify"], batches.crc_tables()
 
     def run() -> tuple[int, int]:
         state = np.array([-1, -1, 0, 0, 0], np.int64)
@@ -173,8 +173,8 @@ def c_verify(log: Log) -> Callable[[], tuple[int, int]]:
 @contextmanager
 def in_place_of_ours(kernels: Mapping[str, Callable[..., int]]) -> Iterator[None]:
     """Lets kraft_codec.columns run on other kernels: all around them stays the same."""
-    modules = (columns_batches, columns_records, columns_typed)
-    ours = columns_batches.kernels
+    modules = (batches, records, typed)
+    ours = batches.kernels
     for module in modules:
         module.kernels = lambda: kernels  # type: ignore[assignment, attr-defined]
     try:

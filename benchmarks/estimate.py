@@ -153,10 +153,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/scale.md")
     given = parser.parse_args()
     measured = json.loads(KEPT.read_text(encoding="utf-8"))["measured"]
-    told = as_markdown(Fleet(given.clusters, given.partitions), measured, Prices())
+    table = as_markdown(Fleet(given.clusters, given.partitions), measured, Prices())
     if given.write:
-        PAGE.write_text(MARKS.sub(lambda found: found[1] + told + found[2], PAGE.read_text(encoding="utf-8")), "utf-8")
-    print(told, end="")
+        PAGE.write_text(MARKS.sub(lambda found: found[1] + table + found[2], PAGE.read_text(encoding="utf-8")), "utf-8")
+    print(table, end="")
 
 
 if __name__ == "__main__":

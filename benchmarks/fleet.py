@@ -4,7 +4,7 @@ python -m benchmarks.fleet            30 clusters of 7,000 partitions, five vote
 python -m benchmarks.fleet --full     100 clusters of 70,000 partitions, the largest published fleet: 25 GB of disk
 python -m benchmarks.fleet --full --only curve --changes 10      the same with ten changes of each partition
 
-Each cluster has a snapshot of its partitions and one change of each behind it, on all voters' disks. Runs of one and
+Each cluster has a snapshot of its partitions and one change of each after it, on all voters' disks. Runs of one and
 two cores are bound to that many processors. Processor time is that of all processes; what a session of Spark costs to
 start is left out of what is compared.
 """
@@ -27,8 +27,8 @@ import yaml
 from benchmarks.figures import Figure, Skipped, paired, print_figures
 from benchmarks.pipeline import stage
 from benchmarks.processes import COMMAND, Usage, used_by
-from kraft_audit.analyze import TABLES
-from kraft_engine.fleet import simulate_fleet
+from kraft_audit.findings.analysis import TABLES
+from kraft_engine.runs.fleet_logs import simulate_fleet
 
 VOTERS = 5
 WORKER_BYTES = 512 << 20
@@ -98,7 +98,7 @@ def measure(file: Path, cores: int) -> Measured:
     return Measured(usage, summary)
 
 
-def tell(what: str, run: Measured) -> None:
+def print_costs(what: str, run: Measured) -> None:
     """A run's costs, for people."""
     usage = run.usage
     steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in run.steps.items())
@@ -116,7 +116,7 @@ def folder_bytes(folder: Path) -> tuple[int, int]:
 def fleet_figures(folder: Path, clusters: Sequence[int], partitions: int, changes: int) -> list[Figure | Skipped]:
     """The whole run, the curve by clusters, memory, cores; `changes` of each partition."""
     logs = folder / "logs"
-    few, some, many = clusters
+    few, medium, many = clusters
     size = make_fleet(logs, many, partitions, changes * partitions)
     each = "one change" if changes == 1 else f"{changes} changes"
     print(f"{many} clusters of {partitions:,} partitions, {each} of each: {size / 1e9:.2f} GB of log")
@@ -124,14 +124,14 @@ def fleet_figures(folder: Path, clusters: Sequence[int], partitions: int, change
     runs = {}
     for count in clusters:
         runs[count] = measure(fleet_file(folder, f"of-{count}", logs, count), 2)
-        tell(f"{count} clusters of {partitions:,} partitions, {VOTERS} voters", runs[count])
+        print_costs(f"{count} clusters of {partitions:,} partitions, {VOTERS} voters", runs[count])
     whole = runs[many]
     files, size = folder_bytes(folder / f"lake-of-{many}")
     print(f"    lake: {files} data files, {size / 1e6:,.0f} MB")
     on_one = measure(fleet_file(folder, "on-one", logs, many), 1)
-    tell(f"{many} clusters on one core", on_one)
-    first = (runs[some].usage.processor_seconds - runs[few].usage.processor_seconds) / (some - few)
-    last = (whole.usage.processor_seconds - runs[some].usage.processor_seconds) / (many - some)
+    print_costs(f"{many} clusters on one core", on_one)
+    first = (runs[medium].usage.processor_seconds - runs[few].usage.processor_seconds) / (medium - few)
+    last = (whole.usage.processor_seconds - runs[medium].usage.processor_seconds) / (many - medium)
     rate = many * partitions / whole.seconds
     peak = whole.usage.peak_bytes("worker")
     asked_seconds = ASKED_SECONDS if changes == 1 else ASKED_SECONDS_OF_TEN
@@ -146,7 +146,7 @@ def fleet_figures(folder: Path, clusters: Sequence[int], partitions: int, change
             f"{whole.seconds:.1f} s", f"{on_one.seconds:.1f} s on one",
         ),
         Figure(
-            f"fleet: a cluster more, {few} to {some} against {some} to {many}", first / max(last, 1e-9), 1 / 1.15,
+            f"fleet: a cluster more, {few} to {medium} against {medium} to {many}", first / max(last, 1e-9), 1 / 1.15,
             f"{last:.2f} s of processor", f"{first:.2f} s",
         ),
         Figure(
@@ -177,13 +177,13 @@ def incremental_figures(folder: Path, clusters: int, log_mib: int) -> list[Figur
     size = make_fleet(logs, clusters, 2_000, 128 * pairs, snapshot_pairs=every)
     file = fleet_file(folder, "growing", logs, clusters)
     full = measure(file, 2)
-    tell(f"{clusters} clusters, {size / 1e9:.2f} GB of log", full)
+    print_costs(f"{clusters} clusters, {size / 1e9:.2f} GB of log", full)
     same = measure(file, 2)
-    tell("again, unchanged", same)
+    print_costs("again, unchanged", same)
     shutil.rmtree(logs)  # the same fleet, grown, takes its place
     make_fleet(logs, clusters, 2_000, 128 * (pairs + max(1, pairs // 100)), snapshot_pairs=every)
     more = measure(file, 2)
-    tell("again, 1 % more in every log", more)
+    print_costs("again, 1 % more in every log", more)
     return [
         Figure(
             f"incremental: unchanged, of a full run of {size / 1e9:.2f} GB", full.seconds / same.seconds, 1 / 0.03,

@@ -4,8 +4,8 @@ Every hour each cluster's log grows by two batches, and a run plans, stages, com
 pipeline, in this process. Logs are cleaned up to a snapshot as Kafka does it, so that a capture holds a week. Two lakes
 see the same hours: one is left alone, for its first days, the other is maintained once a day. What is compared is how
 many files there are, and how long the same questions take, of the same rows written at once too; 8,760 hours are a
-year: every thirtieth day is told. The process's clock goes along, so that vacuum and Delta's own log forget as they do
-in a year.
+year: every thirtieth day is printed. The process's clock goes along, so that vacuum and Delta's own log forget as
+they do in a year.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from benchmarks.figures import Figure, Skipped, print_figures
 from benchmarks.fleet import CAPTURED_AT, fleet_file
 from benchmarks.moved_clock import FILE_VARIABLE, MovedClock, begin_again
 from benchmarks.pipeline import KEY
-from kraft_audit.settings import load_fleet
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.ledger_state import Manifest, manifest_of
-from kraft_audit.spark.maintain import DeltaMaintainer, maintain_lake
-from kraft_audit.spark.maintain_settings import MaintainSettings
-from kraft_audit.spark.reading import pipeline_reading
-from kraft_audit.spark.run import Run
-from kraft_audit.spark.stage import stage_clusters
-from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.lake.cluster_reading import pipeline_reading
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.ledger_state import Manifest, manifest_of
+from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
+from kraft_audit.lake.pipeline import Run
+from kraft_audit.lake.settings import MaintainSettings, load_fleet
+from kraft_audit.lake.stage import stage_clusters
+from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.file_names import segment_name, snapshot_name
-from kraft_codec.files import EpochEntry, format_leader_epoch_checkpoint
-from kraft_engine.fleet import BATCH_RECORDS, EXPAND, NO_OP, SHRINK, simulate_fleet
+from kraft_codec.files.state_files import EpochEntry, format_leader_epoch_checkpoint
+from kraft_engine.runs.fleet_logs import BATCH_RECORDS, EXPAND, NO_OP, SHRINK, simulate_fleet
 
 DAY_HOURS = 24
 ALONE_HOURS = 2 * DAY_HOURS
-TOLD_HOURS = 30 * DAY_HOURS
+PRINTED_HOURS = 30 * DAY_HOURS
 HOUR_SECONDS = 3_600
 TASKS = 2
 """Tasks of an hourly run, each with files of its own: small clusters share them."""
@@ -68,7 +67,7 @@ class _Whole:
 
 
 class GrowingLogs:
-    """Logs of which an hour more is shown at a time, and cleaned as Kafka does it.
+    """Logs that show another hour at a time and are cleaned as Kafka cleans them.
 
     A segment and a snapshot a day; what stands before the oldest snapshot within the retention is deleted.
     """
@@ -101,8 +100,8 @@ class GrowingLogs:
 def _hidden(path: Path) -> _Whole:
     """Takes a log away, and all snapshots but the one that it begins at, to be shown hour by hour."""
     folder, start_offset = path.parent, int(path.stem)
-    snapshots = {int(one.name.split("-")[0]): one for one in folder.glob("*.checkpoint")}
-    later = {offset: one.read_bytes() for offset, one in snapshots.items() if offset > start_offset}
+    snapshots = {int(path.name.split("-")[0]): path for path in folder.glob("*.checkpoint")}
+    later = {offset: path.read_bytes() for offset, path in snapshots.items() if offset > start_offset}
     whole = _Whole(folder, path.read_bytes(), start_offset, later)
     for gone in (path, *folder.glob("*index"), *(snapshots[offset] for offset in later)):
         gone.unlink()
@@ -149,13 +148,13 @@ class HourlyLake:
         """Data files of the newest versions."""
         return sum(len(self.lake.open(table).file_uris()) for table in LAKE_TABLES)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people: files, and the processor time of a question and of a run."""
         of_run = statistics.median(self.run_seconds[-DAY_HOURS:])
         return f"{self.file_count()} data files, read in {self.read_seconds():.3f} s, a run takes {of_run:.2f} s"
 
     def read_seconds(self) -> float:
-        """Processor time of the questions, the median of some turns, tables opened anew each time."""
+        """Processor time of the questions, the median of some turns, tables opened again each time."""
         return _read_seconds(self.lake)
 
     def read_at_once_seconds(self, folder: Path) -> tuple[float, int]:
@@ -180,33 +179,33 @@ def _read_seconds(lake: DeltaLake) -> float:
 
 def figures(folder: Path, clusters: int, hours: int) -> list[Figure | Skipped]:
     logs = GrowingLogs(folder / "logs", clusters, hours)
-    alone, kept = (HourlyLake(folder, name, folder / "logs", clusters) for name in ("alone", "kept"))
+    alone, maintained = (HourlyLake(folder, name, folder / "logs", clusters) for name in ("alone", "maintained"))
     clock, started = MovedClock(), time.time()
     left = beside = 0.0
     for hour in range(1, hours + 1):
         logs.show(hour)
         clock.set(started + hour * HOUR_SECONDS)
-        kept.run()
+        maintained.run()
         if hour <= ALONE_HOURS:
             alone.run()
         if hour % DAY_HOURS == 0:
-            clock.made_now(Path(kept.fleet.lake))
-            kept.maintain()
+            clock.made_now(Path(maintained.fleet.lake))
+            maintained.maintain()
         if hour == min(hours, ALONE_HOURS):
-            left, beside = alone.read_seconds(), kept.read_seconds()
-        if hour % TOLD_HOURS == 0:
-            print(f"{hour} hours: {kept.told()}", flush=True)
-    kept.maintain()
-    read, hours_alone = kept.read_seconds(), min(hours, ALONE_HOURS)
-    at_once, row_count = kept.read_at_once_seconds(folder / "at once")
-    files, files_kept = alone.file_count(), kept.file_count()
+            left, beside = alone.read_seconds(), maintained.read_seconds()
+        if hour % PRINTED_HOURS == 0:
+            print(f"{hour} hours: {maintained.summary()}", flush=True)
+    maintained.maintain()
+    read, hours_alone = maintained.read_seconds(), min(hours, ALONE_HOURS)
+    at_once, row_count = maintained.read_at_once_seconds(folder / "at once")
+    files, files_maintained = alone.file_count(), maintained.file_count()
     a_year = f"{8_760 * files // hours_alone:,} files a year"
     print(f"{hours_alone} hours of {clusters} clusters left alone: {files} data files, {a_year}")
-    print(f"{hours} hours maintained daily: {kept.told()}")
-    early, late = (statistics.median(part) for part in (kept.run_seconds[:20], kept.run_seconds[-20:]))
+    print(f"{hours} hours maintained daily: {maintained.summary()}")
+    early, late = (statistics.median(part) for part in (maintained.run_seconds[:20], maintained.run_seconds[-20:]))
     return [
-        Figure(f"files of {hours_alone} hours left alone, of {hours} maintained", files / files_kept, 1,
-               f"{files_kept}", f"{files}: {a_year}"),
+        Figure(f"files of {hours_alone} hours left alone, of {hours} maintained", files / files_maintained, 1,
+               f"{files_maintained}", f"{files}: {a_year}"),
         Figure(f"reads of a maintained lake, of left alone, after {hours_alone} hours", left / beside, 1,
                f"{beside:.3f} s", f"{left:.3f} s"),
         Figure(f"reads of a maintained lake after {hours} hours, of the same rows written at once", at_once / read, 0.5,

@@ -1,7 +1,7 @@
 """A clock that a benchmark sets: what a lake forgets after 7 or 30 days is then forgotten in a simulated year too.
 
 Delta decides by the time of day which commits and files are old, in native code. A small library in front of the C
-library's clock, compiled here, tells all of the process the same other time; files get it by `made_now`.
+library's clock, compiled here, gives the whole process the same simulated time; files get it by `made_now`.
 """
 
 from __future__ import annotations

@@ -23,21 +23,21 @@ import yaml
 
 from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.analyze import analyze
-from kraft_audit.replay.analyze import TABLES as BRONZE_TABLES
-from kraft_audit.replay.plan import to_json
-from kraft_audit.replay.planning import plan_cluster
-from kraft_audit.settings import FleetSettings, load_fleet
-from kraft_audit.spark.data_files import ROW_GROUP_BYTES, parquet_options
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger, delta_schema
-from kraft_audit.spark.ledger_state import manifest_of
-from kraft_audit.spark.reading import pipeline_reading
-from kraft_audit.spark.run import Run
-from kraft_audit.spark.spark_stage import SparkStager
-from kraft_audit.spark.stage import stage_clusters
-from kraft_codec.redaction import Redactor
-from kraft_codec.storage import open_storage
+from kraft_audit.capture.path_plans import plan_cluster
+from kraft_audit.capture.plan import plan_to_json
+from kraft_audit.findings.analysis import analyze
+from kraft_audit.lake.cluster_reading import pipeline_reading
+from kraft_audit.lake.data_files import ROW_GROUP_BYTES, parquet_options
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger, delta_schema
+from kraft_audit.lake.ledger_state import manifest_of
+from kraft_audit.lake.pipeline import Run
+from kraft_audit.lake.settings import FleetSettings, load_fleet
+from kraft_audit.lake.stage import stage_clusters
+from kraft_audit.reading import BRONZE_TABLES, ReadingSettings
+from kraft_audit.spark.run_fleet import SparkStager
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
 
 ROWS = frozenset({"records", "partition_changes"})
 """What the goals of writing are about: the two tables of nearly all rows."""
@@ -55,14 +55,14 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         log = synthetic_log(given.mib << 20)
-        one, five = write_nodes(folder / "one", log, 1), write_nodes(folder / "five", log, 5)
+        one_node, five = write_nodes(folder / "one", log, 1), write_nodes(folder / "five", log, 5)
         replayed = write_nodes(folder / "replayed", synthetic_log(given.mib << 20, connected=True), 1)
-        figures = [replicas_figure(one, five, folder, given.pairs), parquet_figure(replayed, folder, given.pairs)]
+        figures = [replicas_figure(one_node, five, folder, given.pairs), parquet_figure(replayed, folder, given.pairs)]
         if given.without_java:
             names = ("full run against an unchanged re-run", "rows in Delta against Spark's Delta writer")
             print_figures([*figures, *(Skipped(name, "--without-java") for name in names)])
             return 0
-        print_figures([*figures, *spark_figures(one, replayed, folder, log.nbytes)])
+        print_figures([*figures, *spark_figures(one_node, replayed, folder, log.nbytes)])
     return 0
 
 
@@ -85,14 +85,14 @@ def stage(paths: Path | Sequence[Path], lake: Path, tables: frozenset[str] = BRO
 
     def work() -> None:
         reading = pipeline_reading(str(lake), KEY, None, tables)
-        for _ in stage_clusters(str(lake), [(0, to_json(plan))], reading, "bench"):
+        for _ in stage_clusters(str(lake), [(0, plan_to_json(plan))], reading, "bench"):
             pass
 
     return work
 
 
-def replicas_figure(one: Path, five: Path, folder: Path, pairs: int) -> Figure:
-    ratio, ours, peer = paired(stage(five, folder / "lake-5"), stage(one, folder / "lake-1"), pairs)
+def replicas_figure(one_node: Path, five: Path, folder: Path, pairs: int) -> Figure:
+    ratio, ours, peer = paired(stage(five, folder / "lake-5"), stage(one_node, folder / "lake-1"), pairs)
     return Figure("five replicas against one", ratio, 1 / 1.3, f"{ours:.2f} s for five", f"{peer:.2f} s for one")
 
 
@@ -100,7 +100,7 @@ def to_delta(nodes: Path, lake_uri: str) -> None:
     """A log's rows in files, then one commit a table: what a run does with them, without its plan."""
     plan = plan_cluster([str(nodes)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
     reading = pipeline_reading(lake_uri, KEY, None, ROWS)
-    staged = stage_clusters(lake_uri, [(0, to_json(plan))], reading, "bench")
+    staged = stage_clusters(lake_uri, [(0, plan_to_json(plan))], reading, "bench")
     files = manifest_of(row for batch in staged for row in batch.to_pylist()).files
     lake = DeltaLake(lake_uri)
     for table in sorted(ROWS):
@@ -108,11 +108,11 @@ def to_delta(nodes: Path, lake_uri: str) -> None:
         lake.commit(table, [file for file in files if file.table == table], delta_schema(table), "bench", 1)
 
 
-def parquet_figure(one: Path, folder: Path, pairs: int) -> Figure:
+def parquet_figure(one_node: Path, folder: Path, pairs: int) -> Figure:
     """The same rows, held in memory, written by pyarrow alone with the same options."""
-    plan = plan_cluster([str(one)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
+    plan = plan_cluster([str(one_node)], open_storage=open_storage, captured_at_ms=0, name="synthetic", number=1)
     batches: dict[str, list[pa.RecordBatch]] = {}
-    for name, batch in analyze(plan, ROWS, open_storage=open_storage, redactor=Redactor(bytes(32))):
+    for name, batch in analyze(plan, ReadingSettings(open_storage, Redactor(bytes(32))), ROWS):
         if batch.num_rows:
             batches.setdefault(name, []).append(batch)
     tables = {name: pa.Table.from_batches(found) for name, found in batches.items()}
@@ -123,7 +123,7 @@ def parquet_figure(one: Path, folder: Path, pairs: int) -> Figure:
             with pq.ParquetWriter(folder / f"{name}.parquet", rows.schema, **parquet_options(rows.schema)) as writer:
                 writer.write_table(rows, row_group_size=rows_a_group)
 
-    ratio, ours, peer = paired(stage(one, folder / "lake-parquet", ROWS), alone, pairs)
+    ratio, ours, peer = paired(stage(one_node, folder / "lake-parquet", ROWS), alone, pairs)
     size = sum(file.size_bytes for replica in plan.replicas for file in replica.files)
     count = tables["records"].num_rows
     return Figure(

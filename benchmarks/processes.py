@@ -15,7 +15,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "import sys; from kraft_audit.cli import main; sys.exit(main())")
+COMMAND = (sys.executable, "-c", "import sys; from kraft_audit.commands.cli import main; sys.exit(main())")
 """`kraft-audit` of this checkout."""
 SAMPLE_SECONDS = 0.2
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -54,7 +54,7 @@ class Usage:
 
     def peak_bytes(self, kind: str) -> int:
         """The most that one process of the kind ever held; 0 where there was none."""
-        return max((one.peak_bytes for one in self.processes.values() if one.kind == kind), default=0)
+        return max((process.peak_bytes for process in self.processes.values() if process.kind == kind), default=0)
 
 
 def used_by(command: Sequence[str], *, processors: Set[int] | None = None) -> Usage:
@@ -62,10 +62,10 @@ def used_by(command: Sequence[str], *, processors: Set[int] | None = None) -> Us
     mine = os.sched_getaffinity(0)
     usage = Usage()
     started = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as told:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         os.sched_setaffinity(0, processors or mine)
         try:
-            running = subprocess.Popen(command, stdout=output, stderr=told)
+            running = subprocess.Popen(command, stdout=output, stderr=errors)
         finally:
             os.sched_setaffinity(0, mine)
         while running.poll() is None:
@@ -73,10 +73,10 @@ def used_by(command: Sequence[str], *, processors: Set[int] | None = None) -> Us
             time.sleep(SAMPLE_SECONDS)
         usage.seconds = time.perf_counter() - started
         output.seek(0)
-        told.seek(0)
+        errors.seek(0)
         usage.output = output.read()
         if running.returncode:
-            raise subprocess.CalledProcessError(running.returncode, list(command), usage.output, told.read()[-4000:])
+            raise subprocess.CalledProcessError(running.returncode, list(command), usage.output, errors.read()[-4000:])
     return usage
 
 

@@ -17,15 +17,15 @@ import numpy.typing as npt
 
 from benchmarks.figures import Figure, paired, print_figures, rate, seconds
 from benchmarks.synthetic_log import RECORDS_PER_BATCH, synthetic_log
-from kraft_audit.replay.analyze import TABLES, analyze
-from kraft_audit.replay.plan import BatchKey, ClusterPlan, FileScan
-from kraft_audit.replay.planning import plan_path
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.capture.plan import BatchKey, ClusterPlan, FileScan
+from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_codec.columns import index_batches, index_records, json_text
 from kraft_codec.file_names import segment_name
-from kraft_codec.properties import format_meta_properties, meta_properties
-from kraft_codec.redaction import Redactor
-from kraft_codec.storage import open_storage
-from kraft_codec.uuids import uuid_text
+from kraft_codec.files.properties import format_meta_properties, meta_properties
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
+from kraft_codec.text.java_text import uuid_text
 
 Log = npt.NDArray[np.uint8]
 CLUSTER_ID = uuid_text(b"benchmarkcluster")
@@ -56,8 +56,8 @@ def index_first(log: Log) -> Log:
 
 def read(plan: ClusterPlan) -> int:
     """All rows of all tables, dropped as they come."""
-    rows = analyze(plan, TABLES, open_storage=open_storage, redactor=Redactor(bytes(32)))
-    return sum(batch.num_rows for _, batch in rows)
+    with ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32))), keeps_records=False) as reading:
+        return sum(batch.num_rows for _, batch in reading.bronze())
 
 
 def plan_of(folder: Path) -> ClusterPlan:
@@ -67,8 +67,9 @@ def plan_of(folder: Path) -> ClusterPlan:
 
 def unchanged(plan: ClusterPlan) -> ClusterPlan:
     """The plan that a ledger makes where nothing has changed."""
-    rows = analyze(plan, frozenset({"files"}), open_storage=open_storage, redactor=Redactor(bytes(32)))
-    scans = {(row["path"], row["file_name"]): row for _, batch in rows for row in batch.to_pylist()}
+    with ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32))), keeps_records=False) as reading:
+        rows = [row for _, batch in reading.bronze(frozenset({"files"})) for row in batch.to_pylist()]
+    scans = {(row["path"], row["file_name"]): row for row in rows}
     replicas = []
     for replica in plan.replicas:
         files = []
@@ -117,10 +118,10 @@ def main() -> None:
     records = len(log) // len(index_first(log)) * RECORDS_PER_BATCH
     figures = []
     with tempfile.TemporaryDirectory() as scratch:
-        one, five, long = (Path(scratch) / name for name in ("one", "five", "long"))
-        write_cluster(one, log, 1)
+        one_node, five, long = (Path(scratch) / name for name in ("one", "five", "long"))
+        write_cluster(one_node, log, 1)
         write_cluster(five, log, 5)
-        of_one, of_five = plan_of(one), plan_of(five)
+        of_one, of_five = plan_of(one_node), plan_of(five)
         ratio, ours, peer = paired(lambda: read(of_one), lambda: json_only(log), options.pairs)
         figures.append(
             Figure(
@@ -138,7 +139,7 @@ def main() -> None:
         figures.append(
             Figure(f"{times} times the log", took_one * times / took_long, 1 / 1.15, f"{took_long:.2f} s", "per byte")
         )
-        small, large = peak_mib(str(one)), peak_mib(str(long))
+        small, large = peak_mib(str(one_node)), peak_mib(str(long))
         figures.append(Figure("memory of the longer log", small / large, 0.85, f"{large:.0f} MiB", f"{small:.0f} MiB"))
         figures.append(Figure("memory under the limit", 512 / large, 1, f"{large:.0f} MiB", "512 MiB"))
     print_figures(figures)

@@ -1,7 +1,7 @@
 """From log dirs to histories and findings, and the state of a very large cluster, on logs of a simulated fleet.
 
 The rate that is asked is absolute (200 MB/s of log on one core), so its ratio is to that rate. It was asked for a
-machine where aiokafka splits the same log into records at 850 MB/s: the same figure is also told as a share of that,
+machine where aiokafka splits the same log into records at 850 MB/s: the same figure is also shown as a share of that,
 measured here in the same run. The others are ratios to work measured in the same run.
 """
 
@@ -20,18 +20,20 @@ from benchmarks.decode_peers import PeerError, aiokafka_framing
 from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.pipeline import write_nodes
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.planning import plan_path
-from kraft_audit.replay.replay import ClusterReplay
-from kraft_audit.replay.rounds import committed_intervals
-from kraft_audit.replay.state import Sources, state_at
-from kraft_audit.replay.survey import Survey, canonical_windows, survey
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.quorum.ordered_reading import OrderedReading
+from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.reading import ClusterReading, ReadingSettings
+from kraft_audit.replay.cluster_replay import ClusterReplay
+from kraft_audit.replay.cluster_state import state_at
+from kraft_audit.replay.driver import BranchLog
 from kraft_audit.rules import registry
-from kraft_audit.rules.collect import read_history
-from kraft_audit.rules.history import ClusterHistory
-from kraft_codec.redaction import Redactor
-from kraft_codec.storage import open_storage
-from kraft_engine.fleet import simulate_fleet
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.history_collector import read_history
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
+from kraft_engine.runs.fleet_logs import simulate_fleet
 
 ASKED_BYTES_A_SECOND = 200e6
 ASKED_OF_FRAMING = 200 / 850
@@ -46,33 +48,36 @@ def plan_of(folder: Path) -> ClusterPlan:
     return plan
 
 
-def redactor() -> Redactor:
-    return Redactor(bytes(32))
+def reading_of(plan: ClusterPlan) -> ClusterReading:
+    return ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32))))
 
 
-def surveyed(plan: ClusterPlan) -> tuple[Survey, int, list[int]]:
-    """The survey, the canonical branch, and the path to it."""
-    shape = survey(plan, open_storage=open_storage, redactor=redactor())
-    canonical = committed_intervals(shape, plan)[-1].interval.canonical
+def canonical_branch(reading: ClusterReading) -> int:
+    """The branch that is replayed."""
+    canonical = committed_intervals(reading.survey, reading.plan)[-1].interval.canonical
     assert canonical is not None
-    return shape, canonical.number, shape.path(canonical.number)
+    return canonical.number
+
+
+def canonical_path(plan: ClusterPlan) -> list[int]:
+    with reading_of(plan) as reading:
+        return reading.survey.path(canonical_branch(reading))
 
 
 def decode(plan: ClusterPlan, path: list[int]) -> int:
-    """The floor: the same windows decoded into the same typed columns, and dropped."""
-    count = 0
-    for window in canonical_windows(plan, path, open_storage=open_storage, redactor=redactor()):
-        count += window.to_offset - window.from_offset
-    return count
+    """The floor: the same windows read, decoded into the same typed columns, and dropped."""
+    with reading_of(plan) as reading:
+        return sum(window.to_offset - window.from_offset for window in reading.windows(path))
 
 
 def replay(plan: ClusterPlan, path: list[int]) -> int:
     """Every row of every `*_changes` table; how many."""
     histories = ClusterReplay(cluster_id=plan.cluster_id)
     rows = 0
-    for window in canonical_windows(plan, path, open_storage=open_storage, redactor=redactor()):
-        rows += sum(batch.num_rows for _, batch in histories.replay(window.records, window.to_offset))
-    return rows + sum(batch.num_rows for _, batch in histories.finish(at_end=True))
+    with reading_of(plan) as reading:
+        for window in reading.windows(path):
+            rows += sum(batch.num_rows for _, batch in histories.replay(window.records, window.to_offset))
+    return rows + sum(batch.num_rows for _, batch in histories.finish())
 
 
 def audit(plan: ClusterPlan) -> int:
@@ -80,12 +85,26 @@ def audit(plan: ClusterPlan) -> int:
 
     How many findings, clear ones too.
     """
-    return len(list(registry.check(read_history(plan, open_storage=open_storage, redactor=redactor()), {})))
+    return len(list(registry.check(history_of(plan), {})))
+
+
+def history_of(plan: ClusterPlan) -> ClusterHistory:
+    with OrderedReading(plan, ReadingSettings(open_storage, Redactor(bytes(32)))) as ordered:
+        return read_history(ordered)
+
+
+def middle_state_seconds(plan: ClusterPlan) -> float:
+    """How long the state at the middle of a log takes, reading it included."""
+    started = time.perf_counter()
+    with reading_of(plan) as reading:
+        branch = canonical_branch(reading)
+        state_at(BranchLog(reading, branch), offset=reading.survey.epochs_to(branch)[-1].to_offset // 2)
+    return time.perf_counter() - started
 
 
 def judge(history: ClusterHistory) -> int:
     """All rules over a history that was read, nothing kept from an earlier time; how many findings."""
-    return len(list(registry.check(replace(history, _known={}), {})))
+    return len(list(registry.check(replace(history, _shared={}), {})))
 
 
 def log_bytes(plan: ClusterPlan) -> int:
@@ -102,9 +121,8 @@ def state_of(folder: str) -> tuple[float, float]:
     """A cluster's state at its end, from the snapshot; kernels warm, as `paired` leaves them elsewhere."""
     plan = plan_of(Path(folder))
     started = time.perf_counter()
-    shape, branch, _ = surveyed(plan)
-    sources = Sources(plan, shape, branch, open_storage, redactor())
-    found = state_at(sources)
+    with reading_of(plan) as reading:
+        found = state_at(BranchLog(reading, canonical_branch(reading)))
     took = time.perf_counter() - started
     assert found.tables["partition_changes"].num_rows
     return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -112,7 +130,7 @@ def state_of(folder: str) -> tuple[float, float]:
 
 def rules_of(folder: str) -> tuple[float, float]:
     """The rules alone over a history that is there, and the peak of everything before."""
-    history = read_history(plan_of(Path(folder)), open_storage=open_storage, redactor=redactor())
+    history = history_of(plan_of(Path(folder)))
     started = time.perf_counter()
     list(registry.check(history, {}))
     return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -122,7 +140,7 @@ def mixed_of(folder: Path, mib: int, pairs: int) -> list[Figure | Skipped]:
     """The mix that the rate is asked for: every partition created and changed four times, and found fault with."""
     log = synthetic_log(mib << 20, connected=True)
     plan = plan_of(write_nodes(folder, log, 1))
-    _, _, path = surveyed(plan)
+    path = canonical_path(plan)
     framed = log.tobytes()
     print(f"   findings of the mix of {log_bytes(plan) / 1e6:.0f} MB, clear ones too: {audit(plan):,}")
     figures: list[Figure | Skipped] = []
@@ -138,9 +156,9 @@ def against_decoding(
     """Of decoding the same alone, and of the rate that is asked."""
     size = log_bytes(plan)
     ratio, ours, floor = paired(work, lambda: decode(plan, path), pairs)
-    told = rate(size, 0, ours)
-    yield Figure(f"{name}, of decoding alone", ratio, 0.3, told, f"decoding the same alone {rate(size, 0, floor)}")
-    yield Figure(name, size / ours / ASKED_BYTES_A_SECOND, 1, told, "200 MB/s")
+    our_rate = rate(size, 0, ours)
+    yield Figure(f"{name}, of decoding alone", ratio, 0.3, our_rate, f"decoding the same alone {rate(size, 0, floor)}")
+    yield Figure(name, size / ours / ASKED_BYTES_A_SECOND, 1, our_rate, "200 MB/s")
 
 
 def of_framing(name: str, work: Callable[[], int], log: bytes, pairs: int) -> Figure | Skipped:
@@ -158,19 +176,14 @@ def histories_of(folder: Path, pairs: int) -> list[Figure]:
     """Decode, replay and rules over one cluster's log."""
     plan = plan_of(folder)
     size = log_bytes(plan)
-    shape, branch, path = surveyed(plan)
+    path = canonical_path(plan)
     figures = list(against_decoding("decode + replay", lambda: replay(plan, path), plan, path, pairs))
     figures += against_decoding("decode + replay + rules", lambda: audit(plan), plan, path, pairs)
     print(f"   findings of {size / 1e6:.0f} MB, clear ones too: {audit(plan):,}")
-    history = read_history(plan, open_storage=open_storage, redactor=redactor())
+    history = history_of(plan)
     ratio, alone, replayed = paired(lambda: judge(history), lambda: replay(plan, path), pairs)
     figures.append(Figure("rules, of the replay before them", ratio, 1, f"{alone:.2f} s", f"replay {replayed:.2f} s"))
-    sources = Sources(plan, shape, branch, open_storage, redactor())
-    offset = shape.epochs_to(branch)[-1].to_offset // 2
-    state_at(sources, offset=offset)
-    started = time.perf_counter()
-    state_at(sources, offset=offset)
-    took = time.perf_counter() - started
+    took = [middle_state_seconds(plan) for _ in range(2)][-1]
     name = f"state at the middle of {size / 1e6:.0f} MB"
     figures.append(Figure(name, AT_AN_OFFSET_SECONDS / took, 1, f"{took:.2f} s", "2 s"))
     return figures

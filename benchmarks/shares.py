@@ -18,14 +18,14 @@ import numpy as np
 
 from benchmarks.estimate import KEPT, SMALL, STEPS, VOTERS
 from benchmarks.figures import processor_seconds
-from benchmarks.fleet import fleet_file, folder_bytes, make_fleet, measure, tell
+from benchmarks.fleet import fleet_file, folder_bytes, make_fleet, measure, print_costs
 from benchmarks.pipeline import stage
-from kraft_audit.analyze import TABLES
-from kraft_audit.replay.plan import to_json
-from kraft_audit.replay.planning import plan_cluster
-from kraft_codec.storage import open_storage
-from kraft_engine.fleet import NO_OP
-from kraft_engine.fleet_topics import big_endian, sign
+from kraft_audit.capture.path_plans import plan_cluster
+from kraft_audit.capture.plan import plan_to_json
+from kraft_audit.findings.analysis import TABLES
+from kraft_codec.storage.opener import open_storage
+from kraft_engine.runs.fleet_logs import NO_OP
+from kraft_engine.runs.fleet_topics import big_endian, sign
 
 LARGE = 70_000
 FEW, MANY = 5, 40
@@ -44,7 +44,7 @@ def staged(folder: Path, name: str, logs: Path) -> tuple[float, int, int]:
 
 
 def add_noops(logs: Path, count: int) -> None:
-    """Batches of one NoOp behind every log of a fleet of one cluster, half a second apart."""
+    """Batches of one NoOp after every log of a fleet of one cluster, half a second apart."""
     paths = sorted(logs.glob("cluster-0/*/*/*.log"))
     last = paths[0].read_bytes()[-len(NO_OP) :]
     offset, time_ms = int.from_bytes(last[:8], "big") + 1, int.from_bytes(last[27:35], "big")
@@ -67,7 +67,7 @@ def whole_runs(folder: Path, few: int, many: int) -> dict[str, float]:
     runs = []
     for count, cores in ((few, 1), (many, 1), (many, 2)):
         runs.append(measure(fleet_file(folder, f"whole-{count}-on-{cores}", logs, count), cores))
-        tell(f"{count} clusters of {SMALL:,} partitions on {cores} cores", runs[-1])
+        print_costs(f"{count} clusters of {SMALL:,} partitions on {cores} cores", runs[-1])
     small, on_one, on_two = runs
     more = many - few
     by_clock = {step: max(0.0, (on_one.steps[step] - small.steps[step]) / more) for step in STEPS}
@@ -105,7 +105,7 @@ def shares(folder: Path) -> dict[str, float]:
         "lake_bytes_a_change": (changed - sizes[SMALL]) / (9 * SMALL),
         "lake_bytes_a_noop": (idle - sizes[SMALL]) / NOOPS,
         "plan_seconds": plan_seconds,
-        "plan_bytes": float(len(to_json(plan))),
+        "plan_bytes": float(len(plan_to_json(plan))),
         "tables_an_hour": float(files),
         "lists_a_voter": LISTS_A_VOTER,
     }
@@ -121,8 +121,8 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:26} {value:.6g}")
     if given.keep:
-        kept = json.loads(KEPT.read_text(encoding="utf-8"))
-        KEPT.write_text(json.dumps({**kept, "measured": found}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        stored = json.loads(KEPT.read_text(encoding="utf-8"))
+        KEPT.write_text(json.dumps({**stored, "measured": found}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.decode import largest_real_log
-from benchmarks.decode_peers import ROOT
 from benchmarks.figures import Figure, print_figures, seconds
 from benchmarks.pipeline import write_nodes
 from benchmarks.processes import COMMAND
 from benchmarks.synthetic_log import synthetic_log
 from kraft_codec.kernels.cache import FOLDER_VARIABLE
-from kraft_engine.fleet import simulate_fleet
+from kraft_engine.runs.fleet_logs import simulate_fleet
+from tests.builders.captures import SMALL_CORPUS
 
 STARTS = 5
 IMPORT_SECONDS, FIRST_ROW_SECONDS, CHECK_SECONDS, COLD_SECONDS = 0.4, 1.0, 2.0, 15.0
@@ -58,7 +58,7 @@ def least(command: Sequence[str]) -> float:
 
 def archives(folder: Path) -> Iterator[tuple[str, Path, int]]:
     """(what is in it, the archive, its bytes of log) of incidents as they are sent: a real one, an engine's."""
-    real = largest_real_log() or max((ROOT / "samples").rglob("*.log"), key=lambda path: path.stat().st_size)
+    real = largest_real_log() or max(SMALL_CORPUS.rglob("*.log"), key=lambda path: path.stat().st_size)
     simulate_fleet(folder / "fleet", clusters=1, partitions=7_000, changes=220_000, replicas=1)
     for what, node in (("a real log", real.parents[1]), ("an engine's log", folder / "fleet" / "cluster-0" / "node-1")):
         archive = folder / f"{what.replace(' ', '-')}.tgz"
@@ -73,17 +73,17 @@ def check_figures(folder: Path) -> Iterator[Figure]:
         command = [*COMMAND, "check", str(archive), "--fail-on", "never"]
         used, _ = processor_seconds(command)
         took = min(seconds(lambda command=command: processor_seconds(command)) for _ in range(STARTS))  # type: ignore[misc]
-        told = f"{took:.2f} s for {size / 1e6:.1f} MB of log, {used:.2f} s of processor"
-        yield Figure(f"2 s, of checking an archive of {what}", CHECK_SECONDS / took, 1, told, "2 s")
+        ours = f"{took:.2f} s for {size / 1e6:.1f} MB of log, {used:.2f} s of processor"
+        yield Figure(f"2 s, of checking an archive of {what}", CHECK_SECONDS / took, 1, ours, "2 s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--without-cold", action="store_true", help="leave out the start that builds the kernels")
     given = parser.parse_args()
-    imported = least([sys.executable, "-c", "import kraft_audit.cli"])
+    imported = least([sys.executable, "-c", "import kraft_audit.commands.cli"])
     figures = [Figure("0.4 s, of importing the command", IMPORT_SECONDS / imported, 1, f"{imported:.2f} s", "0.4 s")]
-    # Compiled code is kept only where nobody else may write: not in a folder for all.
+    # Compiled code is stored only where no other user may write: not in a shared folder.
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
         log = str(write_nodes(Path(folder) / "log", synthetic_log(10 << 20), 1))
         first = min(until_first_line([*COMMAND, "dump", log, "--output", "jsonl"]) for _ in range(STARTS))
@@ -93,9 +93,9 @@ def main() -> None:
         if not given.without_cold:
             cache = {**os.environ, FOLDER_VARIABLE: f"{folder}/cache"}
             started = time.monotonic()
-            used, told = processor_seconds([*COMMAND, "check", log, "--fail-on", "never"], cache)
+            used, output = processor_seconds([*COMMAND, "check", log, "--fail-on", "never"], cache)
             cold = time.monotonic() - started
-            print("\n".join(f"   a cold start says: {line}" for line in told.splitlines()))
+            print("\n".join(f"   a cold start says: {line}" for line in output.splitlines()))
             peer = f"15 s; {used:.1f} s of processor"
             figures.append(Figure("15 s, of a cold start", COLD_SECONDS / cold, 1, f"{cold:.1f} s", peer))
     print_figures(figures)

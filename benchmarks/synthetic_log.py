@@ -10,9 +10,9 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.batch import write_batch
 from kraft_codec.columns import index_batches, index_records
-from kraft_codec.record import write_metadata_value
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.record import write_metadata_value
 
 RECORDS_PER_BATCH = 1_000
 RECORDS_PER_PARTITION = 5
@@ -24,7 +24,7 @@ _CRC_FROM = 21
 def synthetic_log(size_bytes: int, *, seed: int = 1, connected: bool = False) -> npt.NDArray[np.uint8]:
     """As many whole batches as fit into `size_bytes`, at least one.
 
-    `connected`: each PartitionRecord and the four changes behind it are of one partition, so that a replay finds it.
+    `connected`: each PartitionRecord and the four changes after it are of one partition, so that a replay finds it.
     """
     template = np.frombuffer(_template(), np.uint8)
     records = index_records(template, index_batches(template))

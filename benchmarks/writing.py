@@ -1,6 +1,6 @@
 """What each encoding of each column of a data file costs and saves: `python -m benchmarks.writing [PATH …]`.
 
-The choices of `parquet_options` are told from this table: milliseconds of processor and bytes of each column, written
+This table decides the choices of `parquet_options`: milliseconds of processor and bytes of each column, written
 alone as it is now, with a dictionary, plain, and as differences; and of the whole table at several levels of
 compression. Figures are bytes and time of the two tables of nearly all rows, of what pyarrow makes by its own defaults.
 Without a path, a synthetic log, a simulated fleet and the largest real log that lies beside the project are read. Last,
@@ -23,14 +23,14 @@ from benchmarks.decode import largest_real_log
 from benchmarks.figures import Figure, print_figures
 from benchmarks.pipeline import KEY, ROWS, write_nodes
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.analyze import TABLES
-from kraft_audit.replay.planning import plan_cluster
-from kraft_audit.spark.data_files import ROW_GROUP_BYTES, parquet_options, write_rows
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import delta_schema
-from kraft_audit.spark.reading import pipeline_reading
-from kraft_codec.storage import open_storage
-from kraft_engine.fleet import simulate_fleet
+from kraft_audit.capture.path_plans import plan_cluster
+from kraft_audit.findings.analysis import TABLES
+from kraft_audit.lake.cluster_reading import pipeline_reading
+from kraft_audit.lake.data_files import ROW_GROUP_BYTES, parquet_options, write_rows
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import delta_schema
+from kraft_codec.storage.opener import open_storage
+from kraft_engine.runs.fleet_logs import simulate_fleet
 
 TURNS = 3
 SHOWN = ("records", "batches", "archive", "partition_changes")
@@ -61,28 +61,32 @@ def written(rows: pa.Table, options: dict[str, Any]) -> tuple[float, int]:
 def print_columns(rows: pa.Table) -> None:
     """A line a column: every encoding that its type can have."""
     for name in rows.schema.names:
-        one = rows.select([name])
-        now = parquet_options(one.schema)
+        column = rows.select([name])
+        now = parquet_options(column.schema)
         bare = {key: value for key, value in now.items() if key != "column_encoding"}
-        ways = {"now": now, "dictionary": bare | {"use_dictionary": True}, "plain": bare | {"use_dictionary": False}}
-        if pa.types.is_integer(one.schema.field(0).type):
+        variants = {
+            "now": now,
+            "dictionary": bare | {"use_dictionary": True},
+            "plain": bare | {"use_dictionary": False},
+        }
+        if pa.types.is_integer(column.schema.field(0).type):
             encoding = {name: "DELTA_BINARY_PACKED"}
-            ways["differences"] = bare | {"use_dictionary": False, "column_encoding": encoding}
-        measured = (f"{way} {ms:7.1f} ms {size:10,}" for way, (ms, size) in _each(one, ways))
+            variants["differences"] = bare | {"use_dictionary": False, "column_encoding": encoding}
+        measured = (f"{variant} {ms:7.1f} ms {size:10,}" for variant, (ms, size) in _each(column, variants))
         print(f"  {name:26} {' | '.join(measured)}")
 
 
 def print_levels(rows: pa.Table) -> None:
     now = parquet_options(rows.schema)
-    ways = {f"zstd {level}": now | {"compression_level": level} for level in (-5, 1, 3, 6)}
-    ways |= {"lz4": now | {"compression": "lz4"}, "no bounds": now | {"write_statistics": False}}
-    measured = (f"{way} {ms:.0f} ms {size:,}" for way, (ms, size) in _each(rows, ways))
+    variants = {f"zstd {level}": now | {"compression_level": level} for level in (-5, 1, 3, 6)}
+    variants |= {"lz4": now | {"compression": "lz4"}, "no bounds": now | {"write_statistics": False}}
+    measured = (f"{variant} {ms:.0f} ms {size:,}" for variant, (ms, size) in _each(rows, variants))
     print(f"  whole table: {' | '.join(measured)}")
 
 
-def _each(rows: pa.Table, ways: dict[str, dict[str, Any]]) -> Iterator[tuple[str, tuple[float, int]]]:
-    for way, options in ways.items():
-        yield way, written(rows, options)
+def _each(rows: pa.Table, variants: dict[str, dict[str, Any]]) -> Iterator[tuple[str, tuple[float, int]]]:
+    for variant, options in variants.items():
+        yield variant, written(rows, options)
 
 
 def figures_of(label: str, table: str, rows: pa.Table) -> list[Figure]:
@@ -104,7 +108,7 @@ def print_reading_back(rows: pa.Table, table: str, folder: Path, *, with_spark: 
     lake.commit(table, [write_rows(lake.data_uri, table, rows, "bench")], delta_schema(table), "bench", 1)
     counted = f"SELECT count(*) AS n FROM {table} WHERE cluster_id <> ''"  # noqa: S608
     readers: dict[str, Callable[[], int]] = {
-        "pyarrow": lambda: sum(pq.read_table(one).num_rows for one in (folder / table).glob("*.parquet")),
+        "pyarrow": lambda: sum(pq.read_table(path).num_rows for path in (folder / table).glob("*.parquet")),
         "deltalake": lambda: int(lake.query(counted, table).column("n")[0].as_py()),
     }
     if with_spark:

@@ -1,13 +1,11 @@
-"""Maintenance for spark-submit or plain Python: join small files, retention, VACUUM; as `kraft-audit maintain`.
+"""`kraft-audit maintain` for spark-submit or plain Python: join small files, retention, VACUUM.
 
 spark-submit --properties-file conf/spark/standalone.conf --py-files kraft_audit.zip jobs/maintain.py LAKE --conf FILE
 """
 
-from __future__ import annotations
-
 import sys
 
-from kraft_audit.cli import run_command
+from kraft_audit.commands.cli import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_command(["maintain", *sys.argv[1:]]))
+    sys.exit(run_job("maintain", sys.argv[1:]))

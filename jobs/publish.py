@@ -1,13 +1,8 @@
-"""Publish what a lake's findings say, for spark-submit or plain Python, as `kraft-audit report`.
-
-spark-submit --properties-file conf/spark/standalone.conf --py-files kraft_audit.zip jobs/publish.py LAKE --out DIR
-"""
-
-from __future__ import annotations
+"""The name that jobs/report.py had before; the next release will not have it."""
 
 import sys
 
-from kraft_audit.cli import run_command
+from kraft_audit.commands.cli import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_command(["report", *sys.argv[1:]]))
+    sys.exit(run_job("report", sys.argv[1:], old_name="publish.py"))

@@ -1,13 +1,11 @@
-"""The quality gate for spark-submit or plain Python, as `kraft-audit quality`: exit code 1 stops what comes after.
+"""`kraft-audit quality` for spark-submit or plain Python: exit code 1 stops what comes after this gate.
 
 spark-submit --properties-file conf/spark/standalone.conf --py-files kraft_audit.zip jobs/quality.py LAKE
 """
 
-from __future__ import annotations
-
 import sys
 
-from kraft_audit.cli import run_command
+from kraft_audit.commands.cli import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_command(["quality", *sys.argv[1:]]))
+    sys.exit(run_job("quality", sys.argv[1:]))

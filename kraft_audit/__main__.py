@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft_audit.cli import main
+from kraft_audit.commands.cli import main
 
 if __name__ == "__main__":
     main()

@@ -20,15 +20,18 @@ OFFSET = -1  # -1: the end of the log
 import altair as alt
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline, told
+import kraft_audit
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
 
 show_offline()
-(cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
-changes = cluster.table("partition_changes").sort_values("from_offset")
+(cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
+changes = frame(cluster.table("partition_changes")).sort_values("from_offset")
 topic = TOPIC or changes["topic"].value_counts().index[0]
 offset = OFFSET if OFFSET >= 0 else int(changes["from_offset"].max())
 theirs = changes[changes["topic"] == topic]
-Markdown(f"Topic **{told(topic)}** of cluster **{told(cluster.cluster_id)}**, as after offset **{offset}**.")
+Markdown(
+    f"Topic **{markdown_text(topic)}** of cluster **{markdown_text(cluster.cluster_id)}**, as after offset **{offset}**."
+)
 
 # %% [markdown]
 # ## As it was then
@@ -68,8 +71,8 @@ ledger = [
 theirs[theirs["from_offset"] <= offset][ledger].reset_index(drop=True)
 
 # %% [markdown]
-# ## How many replicas hold what was acknowledged
-# Members of ISR and ELR after each change. At one, one crash loses data.
+# ## How many replicas hold all acknowledged records
+# Members of ISR and ELR after each change. With one member left, one crash loses data.
 
 # %%
 counts = theirs[theirs["exists"]].copy()
@@ -85,6 +88,6 @@ alt.Chart(counts[["from_offset", "holders", "partition"]]).mark_line(interpolate
 # ## Where the recorded ELR differs from the shipped rules
 
 # %%
-told = theirs[theirs["expected_elr"].notna()]
-differs = told[told["expected_elr"].map(sorted) != told["elr"].map(sorted)]
+computed = theirs[theirs["expected_elr"].notna()]
+differs = computed[computed["expected_elr"].map(sorted) != computed["elr"].map(sorted)]
 Markdown("Nowhere.") if differs.empty else differs[ledger].reset_index(drop=True)

@@ -6,23 +6,24 @@
 # ---
 
 # %% [markdown]
-# # Which clusters need somebody now
+# # Which clusters need attention now
 # Every cluster below a path, by its worst open finding, and the time its partitions were one crash from loss.
 
 # %% tags=["parameters"]
-PATH = "samples/elr"  # a folder of captures of any number of clusters
+PATH = "samples"  # a folder of captures of any number of clusters
 
 # %%
 import altair as alt
 import pandas as pd
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline
+import kraft_audit
+from kraft_audit.text.notebook_output import frame, show_offline
 
 show_offline()
 SEVERITIES = ["critical", "high", "medium", "low"]
-clusters = read_clusters(PATH)
-findings = pd.concat([cluster.table("findings") for cluster in clusters], ignore_index=True)
+clusters = list(kraft_audit.open(PATH))
+findings = pd.concat([frame(cluster.table("findings")) for cluster in clusters], ignore_index=True)
 raised = findings[findings["status"] == "raised"]
 still = raised[~raised["is_over"]]
 Markdown(f"{len(clusters)} clusters, {len(still)} open findings, {len(raised) - len(still)} that are over.")
@@ -49,7 +50,7 @@ alt.Chart(counts).mark_bar().encode(
 
 # %% [markdown]
 # ## One crash from loss
-# Rule KP001: the minutes for which each partition had a single holder of what was acknowledged, now and before.
+# Rule KP001: the minutes during which one replica alone held all acknowledged records of a partition.
 
 # %%
 exposed = raised[(raised["rule"] == "KP001") & raised["from_ms"].notna()].copy()

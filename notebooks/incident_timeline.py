@@ -8,7 +8,7 @@
 # %% [markdown]
 # # What happened
 # One cluster between two moments: every event in the order of the log, who led, which brokers were fenced, which
-# partitions stood still, and what the rules say of it.
+# partitions were blocked, and what the rules find.
 
 # %% tags=["parameters"]
 PATH = "samples/elr-06-kill-13-last-replica.tgz"  # log dirs or an archive
@@ -21,10 +21,11 @@ import altair as alt
 import pandas as pd
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline, told
+import kraft_audit
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
 
 show_offline()
-(cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
+(cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
 start = pd.Timestamp(FROM, tz="UTC") if FROM else pd.Timestamp.min.tz_localize("UTC")
 end = pd.Timestamp(TO, tz="UTC") if TO else pd.Timestamp.max.tz_localize("UTC")
 
@@ -33,9 +34,9 @@ def within(frame: pd.DataFrame, column: str = "time") -> pd.DataFrame:
     return frame[frame[column].between(start, end, inclusive="left")]
 
 
-interval = cluster.table("watermarks").iloc[-1]
+interval = frame(cluster.table("watermarks")).iloc[-1]
 Markdown(
-    f"Cluster **{told(cluster.cluster_id)}**, captured until {interval.read_to:%Y-%m-%d %H:%M:%S} UTC, committed to at least "
+    f"Cluster **{markdown_text(cluster.cluster_id)}**, captured until {interval.read_to:%Y-%m-%d %H:%M:%S} UTC, committed to at least "
     f"offset {interval.low}; the log that was captured ends at {interval.canonical_end_offset}."
 )
 
@@ -55,7 +56,7 @@ shown[["offset", "epoch", "time", "event", "text"]]
 # move. *Stands still*: it does not.
 
 # %%
-changes = cluster.table("partition_changes").sort_values(["topic_id", "partition", "from_offset"])
+changes = frame(cluster.table("partition_changes")).sort_values(["topic_id", "partition", "from_offset"])
 last_time = pd.to_datetime(cluster.history.end_ms, unit="ms", utc=True)
 changes["until"] = changes.groupby(["topic_id", "partition"])["time"].shift(-1).fillna(last_time)
 changes["name"] = changes["topic"] + "-" + changes["partition"].astype(str)
@@ -73,10 +74,10 @@ Markdown("No partition stood still.") if bars.empty else alt.Chart(
 ).properties(width=700, title="Partitions that stood still")
 
 # %% [markdown]
-# ## What the rules say
+# ## What the rules find
 
 # %%
-findings = cluster.table("findings")
+findings = frame(cluster.table("findings"))
 raised = findings[findings["status"] == "raised"]
 raised = raised[raised["from_ms"].isna() | raised["from"].between(start, end, inclusive="left")]
 raised[["severity", "rule", "name", "subject", "summary", "is_over", "what_to_do"]].reset_index(drop=True)

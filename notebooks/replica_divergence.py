@@ -11,23 +11,24 @@
 # truncated, or something worse happened.
 
 # %% tags=["parameters"]
-PATH = "samples/divergence"
+PATH = "samples/divergence.tgz"
 CLUSTER = ""
 
 # %%
 import altair as alt
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline
+import kraft_audit
+from kraft_audit.text.notebook_output import frame, show_offline
 
 show_offline()
-(cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
-batches = cluster.table("batches")
+(cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
+batches = frame(cluster.table("batches"))
 batches = batches[(batches["source"] == "log") & (batches["status"] != "truncated")]
 
 # %% [markdown]
 # ## Who holds what
-# One row a batch, known by base offset, leader epoch and CRC; the nodes that hold it.
+# One row for each batch (base offset, leader epoch, CRC), with the nodes that hold it.
 
 # %%
 key = ["base_offset", "last_offset", "leader_epoch", "crc"]
@@ -56,10 +57,10 @@ alt.Chart(ends[["node", "leader_epoch", "from_offset", "to_offset"]]).mark_bar()
 ).properties(width=700)
 
 # %% [markdown]
-# ## What of it is committed
+# ## How far the log is committed
 
 # %%
-watermarks = cluster.table("watermarks")
+watermarks = frame(cluster.table("watermarks"))
 watermarks[
     [
         "capture",
@@ -78,5 +79,5 @@ watermarks[
 # ## Damage on the disks
 
 # %%
-errors = cluster.table("decode_errors")
+errors = frame(cluster.table("decode_errors"))
 Markdown("None.") if errors.empty else errors[["node_id", "file_name", "position", "reason", "detail"]]

@@ -11,7 +11,7 @@
 # (do all majorities of the old and the new set meet?).
 
 # %% tags=["parameters"]
-PATH = "samples/uncommitted-voter-change"
+PATH = "samples/uncommitted-voter-change.tgz"
 CLUSTER = ""
 
 # %%
@@ -19,10 +19,11 @@ import altair as alt
 import pandas as pd
 from IPython.display import Markdown
 
-from kraft_audit.notebook import read_clusters, show_offline, told
+import kraft_audit
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
 
 show_offline()
-(cluster,) = read_clusters(PATH, cluster_id=CLUSTER)
+(cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
 
 # %% [markdown]
 # ## The history
@@ -34,7 +35,7 @@ def names(voters) -> str:
     return ", ".join(f"{voter['voter_id']}" for voter in voters) or "none"
 
 
-sets = cluster.table("voter_sets").sort_values(["from_offset", "from_epoch"])
+sets = frame(cluster.table("voter_sets")).sort_values(["from_offset", "from_epoch"])
 for column in ("voters", "added", "removed"):
     sets[column] = sets[column].map(names)
 sets[
@@ -54,10 +55,10 @@ sets[
 
 # %% [markdown]
 # ## Leader epochs
-# How each epoch began and ended. A burnt epoch has no leader that any captured disk knows of.
+# How each epoch began and ended. An epoch without a leader has none that any captured disk recorded.
 
 # %%
-epochs = cluster.table("leader_epochs").sort_values("epoch")
+epochs = frame(cluster.table("leader_epochs")).sort_values("epoch")
 epochs[["epoch", "leader_id", "from_offset", "to_offset", "time", "voters", "granting_voters", "canonical", "ended_by"]]
 
 # %%
@@ -76,16 +77,16 @@ alt.Chart(known[["epoch", "leader", "branch", "from_offset", "to_offset"]]).mark
 # ## What is proven committed
 
 # %%
-watermarks = cluster.table("watermarks")
+watermarks = frame(cluster.table("watermarks"))
 newest = watermarks.iloc[-1]
-lines = [f"* low {newest.low}: {told(fact)}" for fact in newest.low_evidence]
-lines += [f"* high {newest.high}: {told(fact)}" for fact in newest.high_evidence]
+lines = [f"* low {newest.low}: {markdown_text(fact)}" for fact in newest.low_evidence]
+lines += [f"* high {newest.high}: {markdown_text(fact)}" for fact in newest.high_evidence]
 Markdown("\n".join(lines) or "Nothing is proven.")
 
 # %% [markdown]
-# ## What the rules say of it
+# ## What the rules find
 
 # %%
-findings = cluster.table("findings")
+findings = frame(cluster.table("findings"))
 findings = findings[findings["scope"].isin(["voters", "log"]) & (findings["status"] != "clear")]
 findings[["severity", "rule", "name", "status", "subject", "summary", "reason", "what_to_do"]].reset_index(drop=True)

@@ -1,7 +1,7 @@
 """`make audit`: requirements.lock against the advisories of the Python Packaging Authority, by pip-audit.
 
-Ends with 1 where a pinned package has a known vulnerability. Packages of which the advisory service says nothing, or
-all of them where it cannot be reached, are counted as not audited: that is no verdict, and the line says so.
+Ends with 1 where a pinned package has a known vulnerability. Packages that the advisory service does not know, or
+all of them where it cannot be reached, are counted and printed as not audited: that is no verdict.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def main() -> int:
         print(f"not audited: {(ended.stderr.strip().splitlines() or ['pip-audit said nothing'])[-1][:200]}")
         return 0
     skipped = [package for package in packages if "skip_reason" in package]
-    bad = [(package, one) for package in packages for one in package.get("vulns", [])]
-    for package, one in bad:
-        print(f"{package['name']} {package['version']}: {one['id']}, fixed in {', '.join(one['fix_versions']) or '-'}")
+    bad = [(package, advisory) for package in packages for advisory in package.get("vulns", [])]
+    for package, advisory in bad:
+        fixed_in = ", ".join(advisory["fix_versions"]) or "-"
+        print(f"{package['name']} {package['version']}: {advisory['id']}, fixed in {fixed_in}")
     print(f"{len(packages) - len(skipped)} of {len(packages)} packages audited, {len(bad)} known vulnerabilities")
     if skipped:
         print(f"not audited: {len(skipped)}, as {skipped[0]['skip_reason']}")

@@ -1,6 +1,6 @@
 """Writes boards/grafana and boards/superset from boards/queries and the families of the OpenMetrics text.
 
-The queries are the one source; a test holds the written files to what this program writes, and runs every query.
+The queries are the only source. A test compares the files with what this program writes, and runs every query.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from kraft_audit.report.openmetrics import PREFIX
+from kraft_audit.report.openmetrics import METRIC_PREFIX
 
 BOARDS: Final = Path(__file__).resolve().parents[1] / "boards"
 NAMESPACE: Final = uuid.UUID("6f1f0d1e-5a33-4c7e-9a2e-6b1d6d2a3c55")
@@ -65,7 +65,7 @@ METRIC_PANELS: Final = (
 
 
 _TEXT, _NUMBER, _TIME = "VARCHAR", "BIGINT", "TIMESTAMP"
-# What each query answers with: Superset must be told before it asks.
+# The columns of each query's result: Superset needs them before it runs the query.
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "clusters_by_worst": {"worst": _TEXT, "clusters": _NUMBER},
     "committed_interval": {
@@ -191,7 +191,7 @@ def grafana_metrics() -> dict[str, Any]:
     source = {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
     panels = []
     for title, expression, kind, width in METRIC_PANELS:
-        assert PREFIX in expression  # noqa: S101
+        assert METRIC_PREFIX in expression  # noqa: S101
         is_range = kind == "timeseries"
         target = {"refId": "A", "datasource": source, "expr": expression, "instant": not is_range, "range": is_range}
         if kind == "table":

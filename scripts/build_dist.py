@@ -1,4 +1,4 @@
-"""Build what a cluster is given: the wheel, the same file named .zip for --py-files, the bill of materials of both.
+"""Build what a cluster needs: the wheel, the same file named .zip for --py-files, the bill of materials of both.
 
 Spark puts a .zip of --py-files on the workers' path, a .whl it does not.
 """

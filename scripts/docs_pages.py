@@ -17,21 +17,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from kraft_audit.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
-from kraft_audit.rules.pages import pages as rule_pages
-from kraft_audit.settings import ClusterSettings, FleetSettings
-from kraft_codec.contract import Table
+from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
+from kraft_audit.commands.ending import EXIT_CODES
+from kraft_audit.findings.rule_pages import pages as rule_pages
+from kraft_audit.lake.settings import ClusterSettings, FleetSettings
+from kraft_audit.tables.contract import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-EXIT_CODES = """| code | when |
-| --- | --- |
-| 0 | fine |
-| 1 | findings at or above `--fail-on`; `evidence --verify`: a pack is not as its manifest says; `quality`: a promise is broken |
-| 2 | usage: arguments or settings that cannot be, a folder to write to that is not empty, a name that is not there (`--capture`, `--node`, `--file`, `--cluster`, `--table`, `--rule`, `--type`) |
-| 3 | a file or folder that cannot be read, whatever it is for (PATH, a lake, `--settings`, `--waivers`, FLEET.yaml, `--spark-conf`, `--verify`); output that cannot be written |
-| 70 | a fault of kraft-audit itself |
-| 130 | interrupted |
-| 141 | the reader of the output left |"""  # noqa: E501  # rows of a table
 LAYERS = {
     "bronze": "what the disks hold, as it was read",
     "silver": "what happened, replayed; the state of a subject as after each change",
@@ -71,7 +63,7 @@ def commands_page() -> str:
         "A table that is wider than a terminal goes on below, folded; into a pipe nothing is cut. "
         "`--output json` of `quorum`, `state` and `whatif` is one object where PATH holds one cluster, else a list of "
         "them; of other commands on PATH it is always a list. Exit codes:",
-        EXIT_CODES,
+        "\n".join(["| code | when |", "| --- | --- |", *(f"| {code} | {text} |" for code, text in EXIT_CODES.items())]),
     ]
     with typer.Context(group, info_name="kraft-audit") as root:
         names = group.list_commands(root)  # type: ignore[attr-defined]
@@ -87,12 +79,9 @@ def commands_page() -> str:
 
 def all_tables() -> list[Table]:
     """Every table with a contract, by layer and name."""
-    import kraft_audit.replay.tables
-    import kraft_audit.rules.tables
-    import kraft_audit.spark.gold_tables
-    import kraft_codec.tables
+    from kraft_audit.tables import bronze, gold, silver
 
-    modules = [kraft_codec.tables, kraft_audit.replay.tables, kraft_audit.rules.tables, kraft_audit.spark.gold_tables]
+    modules = (bronze, silver, gold)
     found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Table)}
     layers = list(LAYERS)
     return sorted(found.values(), key=lambda table: (layers.index(table.layer), table.name))
@@ -150,9 +139,9 @@ def notebooks_page() -> str:
     for notebook in sorted((ROOT / "notebooks").glob("*.py")):
         markdown = [line.removeprefix("# ") for line in notebook.read_text().split("# %% [markdown]\n")[1].splitlines()]
         title = markdown[0].removeprefix("# ")
-        told = " ".join(itertools.takewhile(lambda line: line and not line.startswith("#"), markdown[1:]))
+        summary = " ".join(itertools.takewhile(lambda line: line and not line.startswith("#"), markdown[1:]))
         shown = f"[{title}]({notebook.stem}.html)" if notebook.stem in executed else f"**{title}**"
-        lines.append(f"* {shown} `notebooks/{notebook.name}`: {told}")
+        lines.append(f"* {shown} `notebooks/{notebook.name}`: {summary}")
     return (
         "# Notebooks\n\nEach starts with its parameters, reads log dirs or an archive without Spark, and draws "
         "pictures that need no network. `make notebooks` runs all of them on the samples.\n\n"

@@ -1,8 +1,8 @@
 """Keeps what guided runs found: the fewest small inputs that reach branches which the sound ones do not.
 
 `python scripts/keep_inputs.py [FOLDER]` looks at the folder of each parser below FOLDER (.cache/fuzz, where `make soak`
-leaves them) and writes tests/fuzz/inputs/PARSER.txt, a line of base64 an input, with what was kept before. The tests
-replay these.
+leaves them) and writes tests/fuzz/inputs/PARSER.txt, a line of base64 an input, with the inputs that were there before.
+The tests replay these.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0]) if arguments else ROOT / ".cache" / "fuzz"
     for parser in PARSERS.values():
         own = [path.read_bytes() for path in sorted((folder / parser.name).glob("*")) if path.is_file()]
-        kept = list(chosen(parser, [*kept_inputs(parser.name), *own]))
-        lines = [base64.b64encode(data).decode() for data in kept]
+        inputs = list(chosen(parser, [*kept_inputs(parser.name), *own]))
+        lines = [base64.b64encode(data).decode() for data in inputs]
         kept_file(parser.name).parent.mkdir(exist_ok=True)
         kept_file(parser.name).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
-        print(f"{parser.name}: {len(kept)} of {len(own)} inputs, {sum(map(len, kept))} bytes")
+        print(f"{parser.name}: {len(inputs)} of {len(own)} inputs, {sum(map(len, inputs))} bytes")
     return 0
 
 

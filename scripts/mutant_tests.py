@@ -28,15 +28,18 @@ OPTIONS = ("-q", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 TESTS = {
     COMPILED: (
         *("tests/kraft_codec", "tests/fuzz", "tests/witness"),
-        *(f"tests/kraft_audit/{folder}" for folder in ("replay", "analyze", "rules")),
+        *(
+            f"tests/kraft_audit/{room}"
+            for room in ("capture", "quorum", "replay", "archive", "rules", "recovery", "findings")
+        ),
     ),
     PLAIN: (
-        *("tests/kraft_codec/columns", "tests/fuzz/test_decoder.py"),
+        *("tests/kraft_codec/columns", "tests/kraft_codec/kernels", "tests/fuzz/test_decoder.py"),
         *(
             f"tests/kraft_audit/replay/test_{name}.py"
-            for name in ("small_histories", "partitions", "causes", "min_isr")
+            for name in ("small_histories", "partition_replay", "causes", "effective_min_isr")
         ),
-        "--ignore=tests/kraft_codec/columns/test_kernel_cache.py",
+        "--ignore=tests/kraft_codec/kernels/test_kernel_cache.py",
         "--ignore=tests/kraft_codec/columns/test_columns_guard.py",
     ),
 }
@@ -97,9 +100,9 @@ def _run(kind: str, folder: Path) -> None:
     ended = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
-    told = _seconds(folder, kind)
-    # A few may fail for other reasons, such as a busy machine: those are asked nothing.
-    if ended.returncode not in (0, 1) or list(told.values()).count(None) > FAILED_SHARE * len(told):
+    seconds = _seconds(folder, kind)
+    # A few may fail for other reasons, such as a busy machine: those run for no mutant.
+    if ended.returncode not in (0, 1) or list(seconds.values()).count(None) > FAILED_SHARE * len(seconds):
         shutil.rmtree(folder)
         raise TestsFailError(f"kernels {kind}: {(ended.stdout + ended.stderr)[-3000:]}")
 
@@ -112,5 +115,5 @@ def _kept(kind: str, folder: Path) -> Measured:
 
 def _seconds(folder: Path, kind: str) -> dict[str, float | None]:
     file = folder / f"{kind}.json"
-    told: dict[str, float | None] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return told
+    seconds: dict[str, float | None] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return seconds

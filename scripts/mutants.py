@@ -32,12 +32,15 @@ from scripts.mutant_tests import COMPILED, OPTIONS, PLAIN, PLAIN_KERNELS, Measur
 ROOT = Path(__file__).resolve().parents[1]
 EQUAL = Path(__file__).with_name("mutants_equal.txt")
 PACKAGES = ("kraft_codec", "kraft_engine", "kraft_audit", "pyspark_kraft")
-FOLDERS = ("kraft_codec", "kraft_audit/replay", "kraft_audit/rules")
+FOLDERS = (
+    "kraft_codec",
+    *(f"kraft_audit/{room}" for room in ("capture", "quorum", "replay", "archive", "rules")),
+)
 IMPORT_TESTS = {
-    "kraft_codec/kernels": ["tests/kraft_codec/columns"],
-    "kraft_codec": ["tests/kraft_codec", "tests/kraft_audit/analyze"],
-    "kraft_audit/replay": ["tests/kraft_audit/replay", "tests/kraft_audit/analyze"],
+    "kraft_codec/kernels": ["tests/kraft_codec/columns", "tests/kraft_codec/kernels"],
+    "kraft_codec": ["tests/kraft_codec", "tests/kraft_audit/capture"],
     "kraft_audit/rules": ["tests/kraft_audit/rules"],
+    "kraft_audit": [f"tests/kraft_audit/{room}" for room in ("capture", "quorum", "replay", "archive")],
 }
 """For lines that run as modules are imported, before any test: quick tests of the folder; the first match counts."""
 SECONDS_MORE = 30
@@ -80,7 +83,9 @@ Change = tuple[str, ast.expr, ast.expr]
 def changes(file: str) -> Iterator[Change]:
     """Every change of a file: the expression as it is, and another in its place; annotations run nowhere."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    annotations = {id(part) for node in ast.walk(tree) for one in _annotations(node) for part in ast.walk(one)}
+    annotations = {
+        id(part) for node in ast.walk(tree) for annotation in _annotations(node) for part in ast.walk(annotation)
+    }
     for node in ast.walk(tree):
         if id(node) in annotations:
             continue
@@ -221,7 +226,7 @@ def main() -> int:
     given = parser.parse_args()
     every = [change for file in files(given.file) for change in changes(file)]
     if given.list:
-        print("\n".join(str(one) for change in every if (one := mutant(change)) is not None))
+        print("\n".join(str(changed) for change in every if (changed := mutant(change)) is not None))
         return 0
     try:
         measured = measure()
@@ -229,30 +234,31 @@ def main() -> int:
         print(f"the tests fail where nothing is changed, {failure}")
         return 2
     random.Random(given.seed).shuffle(every)  # noqa: S311
-    told = sample(every, measured, given.count, time.monotonic() + 60 * given.minutes)
-    noticed, whole = told["killed"] + told["endless"], told["killed"] + told["endless"] + told["SURVIVED"]
+    verdicts = sample(every, measured, given.count, time.monotonic() + 60 * given.minutes)
+    noticed = verdicts["killed"] + verdicts["endless"]
+    whole = noticed + verdicts["SURVIVED"]
     print(
-        f"{noticed} of {whole} mutants killed ({told['endless']} of them ran without an end), seed {given.seed}; "
-        f"{told['equal']} more change nothing; {len(every):,} are possible"
+        f"{noticed} of {whole} mutants killed ({verdicts['endless']} of them ran without an end), seed {given.seed}; "
+        f"{verdicts['equal']} more change nothing; {len(every):,} are possible"
     )
-    return int(bool(told["SURVIVED"]))
+    return int(bool(verdicts["SURVIVED"]))
 
 
 def sample(every: list[Change], measured: dict[str, Measured], count: int, deadline: float) -> Counter[str]:
     """Tries changes in their order until there are `count` of them, or the time is over."""
-    told: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
     known = equal()
     with tempfile.TemporaryDirectory() as folder:
         workshop = Workshop(Path(folder), measured)
         for change in every:
-            if told.total() - told["equal"] >= count or time.monotonic() > deadline:
+            if verdicts.total() - verdicts["equal"] >= count or time.monotonic() > deadline:
                 break
-            if (one := mutant(change)) is None:
+            if (changed := mutant(change)) is None:
                 continue
-            found = "equal" if one.key in known else workshop.verdict(one)
-            told[found] += 1
-            print(f"{found:8} {one}", flush=True)
-    return told
+            verdict = "equal" if changed.key in known else workshop.verdict(changed)
+            verdicts[verdict] += 1
+            print(f"{verdict:8} {changed}", flush=True)
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from kraft_engine.occurrences import EXPECTED, KINDS, observe
+from kraft_engine.runs.occurrences import EXPECTED, KINDS, observe
 
 
 def main() -> int:

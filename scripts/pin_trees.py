@@ -1,8 +1,8 @@
 """The bytes that seeds of the engine give, as hashes: equal on every platform and version of Python.
 
-`python scripts/pin_trees.py` plays what tests/kraft_engine/pinned_trees.txt names and tells what differs; with
-`--write` it renews the file. That is right where a change of the engine means to change what it writes, and is said in
-its commit; where nobody meant to, the difference is the finding.
+`python scripts/pin_trees.py` plays what tests/kraft_engine/runs/pinned_trees.txt names and prints what differs; with
+`--write` it renews the file. That is right where a change of the engine is meant to change what it writes, and its
+commit says so. A difference that is not meant is a bug.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kraft_engine.simulate import simulate, tree_hash
+from kraft_engine.runs.simulate import simulate, tree_hash
 
-FILE = Path(__file__).resolve().parents[1] / "tests" / "kraft_engine" / "pinned_trees.txt"
+FILE = Path(__file__).resolve().parents[1] / "tests" / "kraft_engine" / "runs" / "pinned_trees.txt"
 
 
 def pinned() -> dict[tuple[str, int], str]:

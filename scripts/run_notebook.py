@@ -24,7 +24,7 @@ from nbconvert import HTMLExporter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kraft_audit.output import neutral
+from kraft_audit.text.output import neutral
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS_MAX = 600
@@ -61,7 +61,7 @@ def execute(notebook: Path, out: Path, parameters: dict[str, str], working_folde
 
 
 def _inject(content: Any, parameters: dict[str, str], notebook: Path) -> None:
-    """Adds a cell behind the tagged one. A value has the type of its default; nothing of it is evaluated."""
+    """Adds a cell after the tagged one. A value has the type of its default and is never evaluated."""
     (place,) = [n for n, cell in enumerate(content.cells) if "parameters" in cell.metadata.get("tags", ())]
     known = {
         target.id: ast.literal_eval(line.value)

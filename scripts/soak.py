@@ -94,8 +94,8 @@ def soak(seconds: float, first_seed: int, say: Callable[[str], None]) -> dict[st
                 row.skipped = done.skipped
                 row.failures += [f"{name}, seed {seed}: {failure}" for failure in done.failures]
                 row.remarks += done.remarks
-                for told in (*done.failures, *done.remarks):
-                    say(f"{name}, seed {seed}: {told}")
+                for message in (*done.failures, *done.remarks):
+                    say(f"{name}, seed {seed}: {message}")
     return rows
 
 

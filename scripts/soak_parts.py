@@ -1,4 +1,4 @@
-"""What `make soak` runs: each part does a little for a seed, and says how many cases that were and what failed."""
+"""The parts of `make soak`: each job runs some cases for a seed and returns how many there were and what failed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kraft_engine.hunt import SEED_LIMIT, hunt
-from kraft_engine.simulate import simulate
-from kraft_engine.switches import RULES
+from kraft_engine.invariants.switches import RULES
+from kraft_engine.runs.hunt import SEED_LIMIT, hunt
+from kraft_engine.runs.simulate import simulate
+from tests.builders.captures import SMALL_CORPUS
 from tests.fuzz.decoder import fuzz, sample_batches
 from tests.fuzz.every_bit import cut_at_every_length, flip_every_bit, sound_run
 from tests.fuzz.parsers import PARSERS, mutated
-from tests.witness.runs import WITHIN_MODEL, told
+from tests.witness.altered_disks import VOTERS, judged, write_altered
+from tests.witness.runs import WITHIN_MODEL, disagreement_lines
 from tests.witness.sweep import SHARES, play
 
 ROOT = Path(__file__).resolve().parents[1]
 DECODINGS = 1_000_000
 """Of mutated batches for a seed; the readable reference decodes every hundredth too."""
 INPUTS = 300
+ALTERATIONS = 200
 KILLS = 5
 IO_ERRORS = 5
 MUTANTS = 20
@@ -46,11 +49,11 @@ RUNS = re.compile(r"number_of_executed_units: (\d+)")
 TRIED = re.compile(r"of (\d+) mutants killed")
 LIVED = re.compile(r"^SURVIVED (.*)$", re.MULTILINE)
 PASSED = re.compile(r"(\d+) passed")
-TOLD = 1500
+OUTPUT_TAIL_CHARACTERS = 1500
 
 
 class SkippedError(Exception):
-    """Why a part cannot run here; it is told, and its time goes to the others."""
+    """Why a part cannot run here. The reason is printed, and its time goes to the other parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,19 @@ class Part:
 
 def _engine(scenario: str, seed: int, _: float) -> Done:
     found = play((scenario, seed))
-    return Done(found.counts["events"], tuple(told([found])))
+    return Done(found.counts["events"], tuple(disagreement_lines([found])))
+
+
+def _altered(seed: int, _: float) -> Done:
+    failures = []
+    for number in range(seed * ALTERATIONS, (seed + 1) * ALTERATIONS):
+        with tempfile.TemporaryDirectory() as folder:
+            failures += judged(Path(folder), write_altered(Path(folder), VOTERS[number % len(VOTERS)], number))
+    return Done(ALTERATIONS, tuple(failures))
 
 
 def _decoded(seed: int, _: float) -> Done:
-    done = fuzz(sample_batches(ROOT / "samples"), seed, executions=DECODINGS, compared=DECODINGS // 100)
+    done = fuzz(sample_batches(SMALL_CORPUS), seed, executions=DECODINGS, compared=DECODINGS // 100)
     return Done(done.executions)
 
 
@@ -113,14 +124,16 @@ def guided(name: str, seed: int, seconds: int, corpus: Path) -> Done:
         raise SkippedError("atheris is not installed here")
     runs = RUNS.search(ended.stderr)
     if ended.returncode or runs is None:
-        return Done(0, (f"{name} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-TOLD:]}",))
+        return Done(
+            0, (f"{name} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-OUTPUT_TAIL_CHARACTERS:]}",)
+        )
     return Done(int(runs[1]))
 
 
 def _every_bit(seed: int, _: float) -> Done:
     """A run of batches out of a sample's files, or of what an engine run left: in turns."""
     if seed % 2:
-        files = sorted(path for kind in ("log", "checkpoint") for path in (ROOT / "samples").rglob(f"*.{kind}"))
+        files = sorted(path for kind in ("log", "checkpoint") for path in SMALL_CORPUS.rglob(f"*.{kind}"))
         log = files[seed // 2 % len(files)].read_bytes()
     else:
         with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +150,7 @@ def _switched_off(seed: int, _: float) -> Done:
         rule = RULES[number % len(RULES)]
         first_seed = seed * SEED_LIMIT
         if hunt(rule, first_seed=first_seed) is None:
-            # Damage that is rare may stay away for so long: a longer search tells (`make switches` caught it once).
+            # Rare damage may not occur in so few seeds: only a longer search decides (`make switches` caught it once).
             remarks.append(f"{rule} was off for seeds from {first_seed} on, {SEED_LIMIT} of them, and nothing broke")
     return Done(SWITCHES, remarks=tuple(remarks))
 
@@ -149,20 +162,20 @@ def _tests(arguments: list[str], settings: dict[str, str]) -> str:
         command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, check=False
     )
     if ended.returncode:
-        raise AssertionError(ended.stdout[-TOLD:] + ended.stderr[-TOLD:])
+        raise AssertionError(ended.stdout[-OUTPUT_TAIL_CHARACTERS:] + ended.stderr[-OUTPUT_TAIL_CHARACTERS:])
     if not PASSED.search(ended.stdout):
         raise SkippedError(ended.stdout.strip().splitlines()[-2][-200:])
     return ended.stdout
 
 
 def _killed(seed: int, _: float) -> Done:
-    test = "tests/kraft_audit/spark/test_run.py::test_killed_at_any_moment_and_run_again"
+    test = "tests/kraft_audit/lake/test_pipeline.py::test_killed_at_any_moment_and_run_again"
     _tests([test], {"KRAFT_AUDIT_KILLS": str(KILLS), "KRAFT_AUDIT_KILLS_SEED": str(seed)})
     return Done(KILLS)
 
 
 def _interleaved(seed: int, _: float) -> Done:
-    test = "tests/kraft_audit/spark/test_interleavings.py::test_runs_in_hundreds_of_interleavings"
+    test = "tests/kraft_audit/lake/test_interleavings.py::test_runs_in_hundreds_of_interleavings"
     first_seed = str(seed * INTERLEAVINGS)
     _tests([test], {"KRAFT_AUDIT_INTERLEAVINGS": str(INTERLEAVINGS), "KRAFT_AUDIT_INTERLEAVINGS_SEED": first_seed})
     return Done(INTERLEAVINGS)
@@ -204,7 +217,7 @@ def _mutants(seed: int, _: float) -> Done:
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     tried = TRIED.search(ended.stdout)
     if tried is None:
-        return Done(0, (ended.stdout[-TOLD:] + ended.stderr[-TOLD:],))
+        return Done(0, (ended.stdout[-OUTPUT_TAIL_CHARACTERS:] + ended.stderr[-OUTPUT_TAIL_CHARACTERS:],))
     # One that lives shows a line that no quick test looks at closely: work for a person, and no mistake of the program.
     return Done(int(tried[1]), remarks=tuple(LIVED.findall(ended.stdout)))
 
@@ -221,6 +234,7 @@ PARTS: dict[str, Part] = {
         f"replay and findings = truth, {name}": Part(share, "events", partial(_engine, name))
         for name, share in SHARES.items()
     },
+    "one disk altered under a valid CRC": Part(4, "alterations", _altered),
     "mutated batches decoded": Part(4, "decodings", _decoded),
     "parsers, mutated inputs": Part(1, "inputs", _parsed),
     "parsers, guided by branches": Part(6, "inputs", _guided),

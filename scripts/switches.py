@@ -1,6 +1,7 @@
 """`make switches`: turns each safety rule of the engine off and prints how many seeds it took to notice.
 
-Rules may be named on the command line. Ends with 1 where a rule got away for 500 seeds: the invariants are blind there.
+Rules may be named on the command line. Ends with 1 where no seed of 500 showed that a rule was off: the invariants do
+not cover that rule.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kraft_engine.hunt import HEADING, SEED_LIMIT, hunt, row
-from kraft_engine.switches import RULES
+from kraft_engine.invariants.switches import RULES
+from kraft_engine.runs.hunt import HEADING, SEED_LIMIT, hunt, row
 
 PROCESSES = 2
 

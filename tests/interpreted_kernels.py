@@ -1,7 +1,7 @@
 """`pytest -p tests.interpreted_kernels`: the kernels as plain Python, so that coverage sees their branches.
 
-Loads and stores go through ctypes; int64 arithmetic does not wrap but where values are stored. Some hundred times
-slower than compiled: for small inputs.
+Accessors go through ctypes; int64 arithmetic does not wrap but where values are stored. Hundreds of times slower than
+compiled: for small inputs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 
@@ -24,29 +24,31 @@ SIGN = 1 << 63
 Function = Callable[..., Any]
 
 
-def _load(size: int, order: str, *, signed: bool) -> Function:
-    def load(address: int) -> int:
-        value = int.from_bytes(ctypes.string_at(address, size), order, signed=signed)  # type: ignore[arg-type]
-        return value
+def _plain_accessor(access: memory.Access) -> Function:
+    """What an accessor of `memory` does, in Python."""
+    size_bytes = access.bits // 8
 
-    return load
-
-
-def _store(size: int) -> Function:
-    def store(address: int, value: int) -> int:
-        ctypes.memmove(address, (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "little"), size)
+    def run(address: int, *numbers: int) -> int:
+        rest = list(numbers)
+        if access.is_column:
+            address = int.from_bytes(ctypes.string_at(address + 8 * rest.pop(0), 8), "little")
+        if access.is_indexed or access.is_column:
+            address += size_bytes * rest.pop(0)
+        address += access.displacement_bytes
+        if access.kind == "load":
+            order: Literal["big", "little"] = "big" if access.is_big_endian else "little"
+            return int.from_bytes(ctypes.string_at(address, size_bytes), order, signed=access.is_signed)
+        if access.kind == "store":
+            value = int(rest.pop()) & ((1 << access.bits) - 1)
+            ctypes.memmove(address, value.to_bytes(size_bytes, "little"), size_bytes)
         return address
 
-    return store
+    return run
 
 
 def _copy(to: int, source: int, size_bytes: int) -> int:
     ctypes.memmove(to, source, size_bytes)
     return to
-
-
-def _prefetch(address: int) -> int:
-    return address
 
 
 def _crc(size: int) -> Function:
@@ -72,13 +74,10 @@ def _library(name: str, kernels: str, *, packages: Sequence[str] = (), seconds: 
     return found
 
 
-for bits in (8, 16, 32, 64):
-    for prefix, is_signed in (("int", True), ("uint", False)):
-        setattr(memory, f"load_{prefix}{bits}", _load(bits // 8, "little", signed=is_signed))
-        setattr(memory, f"load_{prefix}{bits}_big", _load(bits // 8, "big", signed=is_signed))
-    setattr(memory, f"store_int{bits}", _store(bits // 8))
+for name, value in list(vars(memory).items()):
+    if isinstance(access := getattr(value, "access", None), memory.Access):
+        setattr(memory, name, _plain_accessor(access))
 memory.copy_bytes = _copy
-memory.prefetch = _prefetch
 memory.crc32_eight_bytes = _crc(8)
 memory.crc32_one_byte = _crc(1)
 memory.inlined = memory.shared = _plain

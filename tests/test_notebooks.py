@@ -46,8 +46,10 @@ def test_it_runs_on_the_samples(notebook: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_on_a_simulated_incident(notebook: Path, incident: Path, tmp_path: Path) -> None:
     assert execute(notebook, tmp_path, {"PATH": str(incident)})
-    if notebook.stem in ("fleet_risk", "incident_timeline"):
-        assert "KP001" in shown(tmp_path, notebook.stem), "the scenario is about the last replica standing"
+    rule = {"fleet_risk": "KP018", "incident_timeline": "KP001"}.get(notebook.stem, "")
+    assert rule in shown(tmp_path, notebook.stem), (
+        "what the run is about: the last replica, and what is open at its end"
+    )
 
 
 def test_a_failing_cell_keeps_what_was_shown(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def submit(task_id: str, name: str, arguments: list[str], **options: Any) -> Spa
 
 
 def cluster_groups() -> list[list[str]]:
-    """Arguments of jobs/analyze.py for each group of clusters of the fleet file, in its order."""
+    """Arguments of jobs/run.py for each group of clusters of the fleet file, in its order."""
     clusters = [str(cluster["name"]) for cluster in yaml.safe_load(FLEET.read_text())["clusters"]]
     groups = [clusters[start : start + GROUP_CLUSTERS] for start in range(0, len(clusters), GROUP_CLUSTERS)]
     return [

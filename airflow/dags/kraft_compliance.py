@@ -29,6 +29,6 @@ with DAG(
     doc_md=__doc__,
     tags=["kraft-audit"],
 ):
-    risk = submit("risk", "analyze", [str(FLEET), "--lake", LAKE, "--only", "risk"])
-    pages = submit("pages", "publish", [LAKE, "--out", OUT + "/compliance/{{ dag_run.run_after | ds }}"])
+    risk = submit("risk", "run", [str(FLEET), "--lake", LAKE, "--only", "risk"])
+    pages = submit("pages", "report", [LAKE, "--out", OUT + "/compliance/{{ dag_run.run_after | ds }}"])
     risk >> pages

@@ -52,20 +52,20 @@ with DAG(
         task_id="ingest",
         max_active_tis_per_dagrun=1,
         map_index_template="{{ task.application_args[5] }} …",
-        **job("analyze"),
+        **job("run"),
     ).expand(application_args=list_clusters())
 
     # Whatever became of the groups, a plan that a killed one left open is finished here.
     tables = submit(
         "tables",
-        "analyze",
+        "run",
         [str(FLEET), "--lake", LAKE, "--finish"],
         trigger_rule=TriggerRule.ALL_DONE,
         outlets=[TABLES],
     )
     quality = submit("quality", "quality", [LAKE, "--new"], retries=0)
-    findings = submit("findings", "analyze", [str(FLEET), "--lake", LAKE, "--only", "findings"], outlets=[FINDINGS])
-    publish = submit("publish", "publish", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
+    findings = submit("findings", "run", [str(FLEET), "--lake", LAKE, "--only", "findings"], outlets=[FINDINGS])
+    publish = submit("publish", "report", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
 
     @task(retries=0)
     def every_cluster_read() -> None:

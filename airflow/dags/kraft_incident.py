@@ -40,9 +40,9 @@ with DAG(
 
     @task
     def find_paths(params: dict[str, Any] | None = None, run_id: str | None = None) -> list[dict[str, str]]:
-        """What each notebook is told, as environment variables: no shell ever reads what people typed."""
+        """The parameters of each notebook, as environment variables: no shell ever reads what people typed."""
         given = params or {}
-        clusters = {one["name"]: one for one in yaml.safe_load(FLEET.read_text())["clusters"]}
+        clusters = {cluster["name"]: cluster for cluster in yaml.safe_load(FLEET.read_text())["clusters"]}
         if given["cluster"] not in clusters:
             raise ValueError(f"no cluster {given['cluster']!r} in {FLEET}: there are {', '.join(clusters)}")
         folder = "".join(letter if letter.isalnum() else "-" for letter in run_id or "")

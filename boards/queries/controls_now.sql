@@ -1,7 +1,7 @@
 -- Controls of each cluster on its newest day
-SELECT told.cluster_id, told.day, told.control, told.status, told.broken_days, told.trend, told.open_findings, told.worst_severity
-FROM cluster_compliance AS told
+SELECT compliance.cluster_id, compliance.day, compliance.control, compliance.status, compliance.broken_days, compliance.trend, compliance.open_findings, compliance.worst_severity
+FROM cluster_compliance AS compliance
 JOIN (SELECT cluster_id, max(day) AS day FROM cluster_compliance GROUP BY cluster_id) AS newest
-    ON told.cluster_id = newest.cluster_id AND told.day = newest.day
-ORDER BY told.broken_days DESC, told.cluster_id, told.control
+    ON compliance.cluster_id = newest.cluster_id AND compliance.day = newest.day
+ORDER BY compliance.broken_days DESC, compliance.cluster_id, compliance.control
 LIMIT 1000

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import enum
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, Path
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNREADABLE, UsageError
-from kraft_audit.commands.histories import histories
-from kraft_audit.commands.judging import SettingsFile, WaiversFile, thresholds_of, waivers_of
-from kraft_audit.output import Format, Output
-from kraft_audit.rules.model import Severity
-from kraft_codec.schemas import Dialect
+from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
+from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNREADABLE
+from kraft_audit.commands.results import Results
+from kraft_audit.rules.rule_model import Severity
+from kraft_audit.text.output import Format, Output, table_columns
 
 if TYPE_CHECKING:
-    from kraft_audit.rules.history import ClusterHistory
-    from kraft_audit.rules.model import Finding, Thresholds, Waiver
-    from kraft_audit.rules.waivers import WaiverCount
+    from kraft_audit.cluster import Cluster
+    from kraft_audit.incidents.folding import FoldedFindings
+    from kraft_audit.rules.rule_model import Finding
+    from kraft_audit.rules.rule_settings import WaiverCount
 
+CLUSTERS_IN_FULL: Final = 8
+"""Of more clusters there is a line each."""
+CLUSTER_COLUMNS: Final = table_columns("cluster_id state open answer", {"cluster_id": "cluster"}, wide="answer")
 WHY_INDENT: Final = 10
+WORD_WIDTH: Final = 12
+"""Room for the word that a line of the answer begins with."""
 COLORS: Final[Mapping[Severity, str]] = {
     Severity.CRITICAL: "1;31",
     Severity.HIGH: "31",
@@ -31,134 +33,148 @@ COLORS: Final[Mapping[Severity, str]] = {
 }
 
 
-class CheckFormat(enum.StrEnum):
-    """What findings can be printed as."""
-
-    TABLE = Format.TABLE.value
-    JSON = Format.JSON.value
-    JSONL = Format.JSONL.value
-    CSV = Format.CSV.value
-    SARIF = "sarif"
-
-
-class FailOn(enum.StrEnum):
-    """From which severity on the exit code is 1."""
-
-    LOW = Severity.LOW.value
-    MEDIUM = Severity.MEDIUM.value
-    HIGH = Severity.HIGH.value
-    CRITICAL = Severity.CRITICAL.value
-    NEVER = "never"
+CheckFormat = Literal["table", "json", "jsonl", "csv", "sarif"]
+FailOn = Literal["low", "medium", "high", "critical", "never"]
 
 
 def check(
-    path: Path,
+    logs: JudgedLogs,
     rule: Annotated[
         list[str] | None,
         typer.Option("--rule", metavar="RULE", show_default=False, help="Only this rule, with every subject."),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="What is clear, too.")] = False,
     in_full: Annotated[bool, typer.Option("--full", help="Every subject with its evidence.")] = False,
-    fail_on: Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")] = FailOn.HIGH,
-    output: Annotated[CheckFormat, typer.Option("--output", "-o", help="Table for people.")] = CheckFormat.TABLE,
-    settings: SettingsFile = None,
-    waivers: WaiversFile = None,
-    capture: Capture = None,
-    default: Defaults = None,
-    dialect: DialectOption = Dialect.KIP853,
+    by_finding: Annotated[bool, typer.Option("--findings", help="Findings rule by rule, not incidents.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", show_default=False, help="Count what was open since this time, too."),
+    ] = None,
+    with_resolved: Annotated[
+        bool, typer.Option("--include-resolved", help="List resolved incidents, and count them for --fail-on.")
+    ] = False,
+    fail_on: Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")] = "high",
+    output: Annotated[CheckFormat, typer.Option("--output", "-o", help="Table for people.")] = "table",
 ) -> int:
     """Say what was unsafe, when, why, and what to do: all rules over all captures below PATH.
 
-    Exit code 1 where something is raised at or above --fail-on and not waived; else 3 where nothing could be read of a
-    cluster's log, so that no rule is decided.
+    The first lines say whether the quorum works, what is lost or at risk now, and what to do next. Incidents follow,
+    open ones first; --findings, --rule, --full and --all list findings rule by rule. Of many clusters there is a line
+    each, the worst first: --cluster shows one of them.
+
+    Exit code 1 where something is open at or above --fail-on and not waived, or the quorum is stalled, without a
+    leader, lost, or undecided; else 3 where nothing of a cluster's log could be read, so that no rule is decided.
 
     \b
     Examples:
       kraft-audit check samples/elr-06-kill-13-last-replica.tgz
-      kraft-audit check samples/divergence --output json --fail-on never
+      kraft-audit check samples/divergence.tgz --output json --fail-on never
     """
-    thresholds, known_waivers = thresholds_of(settings), waivers_of(waivers)
-    only = None if not rule else [_rule_id(text) for text in rule]
-    out = Output(Format.TABLE if output is CheckFormat.SARIF else Format(output.value))
+    from kraft_audit.findings.answer import cluster_row
+    from kraft_audit.incidents.folding import counted_findings
+
+    judge = logs.judge([rule_id(text) for text in rule] if rule else None)
+    since_ms = None if since is None else time_option("--since", since)
+    by_rule = by_finding or in_full or show_all or bool(rule)
+    results = Results(Format("json" if output == "sarif" else output))
     findings: list[Finding] = []
-    is_read = True
-    for number, history in enumerate(histories(path, dialect=dialect, capture=capture, defaults=default)):
-        theirs, count = _judged(history, thresholds, only, known_waivers)
-        findings += theirs
-        is_read = is_read and history.is_read
-        if output is CheckFormat.TABLE:
-            if number:
-                out.line("")
-            _print(out, history, theirs, count, path=path, show_all=show_all, in_full=in_full or bool(rule))
-            out.stream.flush()
-    _export(out, output, findings, show_all)
-    return _exit_code(findings, fail_on) or (0 if is_read else EXIT_UNREADABLE)
+    lines = []
+    exit_code = 0
+    for cluster in results.each_history(logs):
+        judged, waivers = judge(cluster)
+        findings += judged
+        folded = cluster.incidents(judged)
+        if not results.is_table:
+            pass
+        elif by_rule:
+            _print_findings(results.out, cluster, judged, waivers, logs.path, show_all, in_full, is_whole=not rule)
+        elif results.cluster_count > CLUSTERS_IN_FULL:
+            results.is_spaced = False
+            lines.append(cluster_row(cluster.history, folded))
+        else:
+            _print_answer(results.out, cluster, folded, logs.path, with_resolved=with_resolved)
+        counted = counted_findings(folded, since_ms, with_resolved=with_resolved)
+        exit_code = max(exit_code, _exit_code(cluster, counted, fail_on), key=(0, EXIT_UNREADABLE, EXIT_FINDINGS).index)
+    if lines:
+        results.out.rows(sorted(lines, key=lambda line: line["rank"], reverse=True), CLUSTER_COLUMNS)
+        results.text("one of them in full: --cluster ID")
+    _export(results.out, output, findings, show_all)
+    return exit_code
 
 
-def _judged(
-    history: ClusterHistory, thresholds: dict[str, Thresholds], only: list[str] | None, waivers: tuple[Waiver, ...]
-) -> tuple[list[Finding], WaiverCount | None]:
-    from kraft_audit.rules import registry
-    from kraft_audit.rules.waivers import apply_waivers
+def _print_answer(out: Output, cluster: Cluster, folded: FoldedFindings, path: str, *, with_resolved: bool) -> None:
+    from kraft_audit.findings.answer import answer_lines
 
-    found = list(registry.check(history, thresholds, only=only))
-    if not waivers:
-        return found, None
-    return apply_waivers(found, waivers, time.time_ns() // 1_000_000)
+    for line in answer_lines(cluster.history, folded, path, all_resolved=with_resolved):
+        if line.severity is not None:
+            out.colored(line.word, COLORS[line.severity], f"{' ' * (WORD_WIDTH - len(line.word))}{line.text}")
+        elif line.is_header or not line.text:
+            out.text(line.text, hanging=WORD_WIDTH)
+        else:
+            out.text(f"{line.word:<{WORD_WIDTH}}{line.text}", hanging=WORD_WIDTH)
+    out.stream.flush()
 
 
-def _print(
+def _print_findings(
     out: Output,
-    history: ClusterHistory,
+    cluster: Cluster,
     findings: list[Finding],
-    count: WaiverCount | None,
-    *,
+    waivers: WaiverCount | None,
     path: str,
     show_all: bool,
     in_full: bool,
+    *,
+    is_whole: bool,
 ) -> None:
-    from kraft_audit.rules.render import check_lines
+    from kraft_audit.findings.check_text import check_lines
 
-    for line in check_lines(history, findings, path=path, show_all=show_all, in_full=in_full, waivers=count):
+    lines = check_lines(
+        cluster.history,
+        findings,
+        path=path,
+        show_all=show_all,
+        in_full=in_full or not is_whole,
+        is_whole=is_whole,
+        waivers=waivers,
+    )
+    for line in lines:
         if line.severity is None:
             out.text(line.text, hanging=_hanging(line.text))
         else:
             word, space, rest = line.text.partition(" ")
             out.colored(word, COLORS[line.severity], space + rest)
+    out.stream.flush()
 
 
 def _hanging(text: str) -> int:
-    """Under its first word; what stands behind `why` and `do`, under that."""
+    """Under the line's first word; under the text after `why` and `do`."""
     return WHY_INDENT if text.startswith(("    why ", "    do ")) else len(text) - len(text.lstrip()) + 2
 
 
 def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all: bool) -> None:
-    from kraft_audit.rules import exports
+    from kraft_audit.findings import finding_formats
 
-    if output is CheckFormat.SARIF:
+    if output == "sarif":
         from importlib.metadata import version
 
-        out.document(exports.sarif(findings, version=version("kraft-audit")))
-    elif output is CheckFormat.CSV:
-        out.rows(exports.csv_rows(findings, show_all=show_all), [], exports.CSV_KEYS)
-    elif output is not CheckFormat.TABLE:
-        out.rows(exports.check_document(findings, show_all=show_all), [])
+        out.document(finding_formats.sarif(findings, version=version("kraft-audit")))
+    elif output == "csv":
+        out.rows(finding_formats.csv_rows(findings, show_all=show_all), [], finding_formats.CSV_KEYS)
+    elif output != "table":
+        out.rows(finding_formats.check_document(findings, show_all=show_all), [])
 
 
-def _exit_code(findings: list[Finding], fail_on: FailOn) -> int:
-    from kraft_audit.rules.exports import worst
+def _exit_code(cluster: Cluster, counted: list[Finding], fail_on: FailOn) -> int:
+    """0 claims that all is well: an undecided quorum is not."""
+    from kraft_audit.findings.finding_formats import worst
+    from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing
 
-    found = worst(findings)
-    if found is None or fail_on is FailOn.NEVER:
+    if fail_on == "never":
         return 0
-    return EXIT_FINDINGS if found.rank >= Severity(fail_on.value).rank else 0
-
-
-def _rule_id(text: str) -> str:
-    from kraft_audit.rules import pages, registry
-
-    found = registry.find_rule(text)
-    if found is None:
-        near = pages.near(text)
-        raise UsageError(f"no rule {text!r}{f', perhaps {near}' if near else ''}: `kraft-audit rules` lists them")
-    return found.id
+    severity = worst(counted)
+    if severity is not None and severity.rank >= Severity(fail_on).rank:
+        return EXIT_FINDINGS
+    if cluster.standing().standing in (*BROKEN, Standing.UNDECIDED):
+        return EXIT_FINDINGS
+    is_read = cluster.history.is_read and cluster.standing().standing is not Standing.NO_LOG
+    return 0 if is_read else EXIT_UNREADABLE

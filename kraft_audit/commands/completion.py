@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import enum
-import os
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
-from kraft_audit.output import Output
+from kraft_audit.text.output import Output
 
 PROGRAM: Final = "kraft-audit"
 COMPLETE_VARIABLE: Final = "_KRAFT_AUDIT_COMPLETE"
 
 
-class Shell(enum.StrEnum):
-    """Shells that Typer writes a script for."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish.")],
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"],
+        typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish."),
+    ],
 ) -> None:
     """Print the script by which a shell completes commands, options and their values.
 
@@ -34,15 +27,6 @@ def completion(
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    lines = Output()
-    script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell.value)
+    script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell)
     for line in script.splitlines():
-        lines.text(line)
-
-
-def answer_shells() -> None:
-    """Let the command line answer a shell that asks for completions, where one does."""
-    if COMPLETE_VARIABLE in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]
-
-        completion_init()
+        Output().text(line)

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import typer
 
 from kraft_audit.commands.arguments import OutputFormat
-from kraft_audit.output import Column, Format, Output
+from kraft_audit.commands.ending import EXIT_FINDINGS
+from kraft_audit.text.output import Format, Output, table_columns
+from kraft_codec.errors import InputError
 
-COLUMNS: Final = (
-    Column("status", ""),
-    Column("what", "what"),
-    Column("found", "found", is_wide=True),
-    Column("remedy", "remedy", is_wide=True),
-)
+COLUMNS: Final = table_columns("status what found remedy", {"status": ""}, wide="found remedy")
+LOW_DISK_BYTES: Final = 1 << 30
+SPARK_REMEDY: Final = "pip install 'kraft-audit[spark]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a check found; `remedy` is empty where nothing has to be done."""
+
+    what: str
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str = ""
 
 
 def doctor(
@@ -24,7 +42,7 @@ def doctor(
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Check Java, jars, packages, the kernel cache, disk and permissions, and say how to mend what is wrong.
+    """Check Java, jars, packages, the kernel cache, disk and permissions, and say how to repair each.
 
     Exit code 1 where something fails; what only Spark needs is a warning where its packages are not installed.
 
@@ -33,10 +51,169 @@ def doctor(
       kraft-audit doctor
       kraft-audit doctor samples/elr-06-kill-13-last-replica.tgz --output json
     """
-    from kraft_audit.commands.doctor_checks import Status, all_checks
-
     checks = all_checks(paths or [])
-    Output(output).rows(
-        [{"status": c.status.value, "what": c.what, "found": c.found, "remedy": c.remedy} for c in checks], COLUMNS
-    )
-    return 1 if any(check.status is Status.FAIL for check in checks) else 0
+    Output(output).rows([{"status": check.status, **asdict(check)} for check in checks], COLUMNS)
+    return EXIT_FINDINGS if any(check.status == "fail" for check in checks) else 0
+
+
+def all_checks(paths: list[str]) -> list[Check]:
+    """Every check, in the order of what a first run meets."""
+    checks = [_package("pyarrow", is_needed=True), _package("numba", is_needed=True), _kernels()]
+    has_spark = find_spec("pyspark") is not None
+    checks += [_package(name, is_needed=False) for name in ("pyspark", "delta-spark", "deltalake")]
+    checks += [_java(has_spark), _jars(has_spark), _arrow(has_spark)]
+    checks += [_disk("working folder", Path.cwd()), _disk("temporary files", Path(tempfile.gettempdir()))]
+    checks.append(_key_file())
+    checks += [_input(path) for path in paths]
+    return checks
+
+
+def _package(name: str, *, is_needed: bool) -> Check:
+    try:
+        return Check(name, "ok", version(name))
+    except PackageNotFoundError:
+        if is_needed:
+            return Check(name, "fail", "not installed", "pip install kraft-audit")
+        return Check(name, "warn", "not installed: run, tables and notebooks need it", SPARK_REMEDY)
+
+
+def _kernels() -> Check:
+    from kraft_codec.kernels.cache import UnsafeFolderError, private_folder
+
+    what = "kernel cache"
+    try:
+        folder = private_folder()
+    except UnsafeFolderError as problem:
+        remedy = (
+            "chmod 700 it, or let KRAFT_AUDIT_CACHE name a folder of yours; until then each start compiles them again"
+        )
+        return Check(what, "warn", str(problem), remedy)
+    count = sum(1 for file in folder.iterdir() if file.is_file() and file.name != "lock")
+    return Check(what, "ok", f"{folder}, mode 0700, {count} files")
+
+
+def _java(has_spark: bool) -> Check:
+    from kraft_audit.lake.settings import SettingsError
+    from kraft_audit.spark.session import JAVA_REMEDY, use_java
+
+    before = os.environ.get("JAVA_HOME")
+    try:
+        return Check("Java", "ok", str(use_java()))
+    except SettingsError as problem:
+        found = str(problem.value or "no Java 17 or 21 found")
+        return Check("Java", "fail" if has_spark else "warn", found, JAVA_REMEDY)
+    finally:
+        if before is None:
+            os.environ.pop("JAVA_HOME", None)
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+def _jars(has_spark: bool) -> Check:
+    from kraft_audit.lake.settings import SettingsError
+    from kraft_audit.spark.session import jar_settings
+
+    try:
+        settings = jar_settings()
+    except SettingsError as problem:
+        return Check("Delta jars", "fail", str(problem), "run `make setup`, or unset KRAFT_AUDIT_JARS")
+    jars = [Path(jar) for jar in settings.get("spark.jars", "").split(",") if jar]
+    if any(jar.name.startswith("delta-spark") for jar in jars):
+        return Check("Delta jars", "ok", f"{len(jars)} in {jars[0].parent}")
+    if jars:
+        return Check("Delta jars", "fail", f"no delta-spark jar in {jars[0].parent}", "run `make setup`")
+    found = f"none here: Spark will fetch {settings.get('spark.jars.packages', '')}"
+    return Check("Delta jars", "warn", found, "run `make setup` where a network is" if has_spark else SPARK_REMEDY)
+
+
+def _arrow(has_spark: bool) -> Check:
+    """Whether Spark takes this pyarrow and pandas: a batch goes from Arrow to Spark's types and back."""
+    what = "Arrow for Spark"
+    if not has_spark:
+        return Check(what, "warn", "pyspark is not installed", SPARK_REMEDY)
+    from kraft_audit.spark.session import arrow_problem
+
+    problem = arrow_problem()
+    if problem is None:
+        return Check(what, "ok", "the tables' types cross")
+    return Check(what, "fail", problem, "pip install 'kraft-audit[spark]' in an environment of its own")
+
+
+def _disk(what: str, folder: Path) -> Check:
+    try:
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as problem:
+        return Check(what, "fail", f"{folder}: {problem.strerror}", "make it, or let TMPDIR name another")
+    found = f"{folder}, {free_bytes / 1e9:.1f} GB free"
+    if not os.access(folder, os.W_OK):
+        return Check(what, "warn", f"{found}, not writable", "work in a folder of yours")
+    if free_bytes < LOW_DISK_BYTES:
+        return Check(what, "warn", found, "free some: archives are unpacked there, and lakes grow")
+    return Check(what, "ok", found)
+
+
+def _key_file() -> Check:
+    from kraft_audit.lake.redaction_key import KEY_VARIABLE, key_file_problem, load_key
+
+    what = "redaction key"
+    declared = os.environ.get(KEY_VARIABLE)
+    if not declared:
+        return Check(what, "ok", f"{KEY_VARIABLE} names none: each command takes a key of its own run")
+    file = Path(declared)
+    problem = key_file_problem(file)
+    if problem is not None:
+        return Check(what, "fail", f"{file}: {problem}", f"chmod 600 {shlex.quote(str(file))}")
+    try:
+        load_key(file, may_create=False)
+    except InputError as error:
+        return Check(what, "fail", str(error), "`kraft-audit run` makes one where a new lake begins")
+    return Check(what, "ok", f"{file}, mode 0600")
+
+
+def _lake(path: str) -> Check:
+    """A lake: readable, writable, and no plan left open for long."""
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.ledger import Ledger
+    from kraft_audit.lake.settings import SettingsError
+
+    try:
+        status = Ledger(DeltaLake(path.rstrip("/"))).status()
+    except (InputError, SettingsError) as problem:
+        return Check(path, "fail", str(problem), "see that its folder is whole and that you may read it")
+    found = f"a lake, {status.closed} plans closed"
+    if not os.access(path, os.W_OK):
+        return Check(path, "warn", f"{found}, not writable", "run as the user that owns it; `report` only reads")
+    if status.open_number is not None:
+        return Check(path, "warn", f"{found}, plan {status.open_number} is open", "`kraft-audit run` finishes it")
+    return Check(path, "ok", found)
+
+
+def _input(path: str) -> Check:
+    if Path(path, "plans", "_delta_log").is_dir() and find_spec("deltalake") is not None:
+        return _lake(path)
+    from kraft_codec.files.discovery import discover
+    from kraft_codec.storage.opener import open_storage
+
+    try:
+        with open_storage(path) as storage:
+            found = discover(storage)
+    except InputError as problem:
+        return Check(path, "fail", problem.detail, "name a log dir, a node dir, or a folder or archive of them")
+    if not found.replicas:
+        return Check(path, "fail", "no metadata log", "name a log dir, a node dir, or a folder or archive of them")
+    unreadable = list(_unreadable(path))
+    if unreadable:
+        remedy = "read it as the user that runs Kafka (snapshots are mode 0400)"
+        return Check(path, "warn", f"{len(unreadable)} files cannot be read, {unreadable[0]} first", remedy)
+    if found.damages:
+        first = found.damages[0]
+        return Check(path, "warn", f"{first.path}: {first.reason}: {first.detail}", "dump --table decode_errors")
+    return Check(path, "ok", f"{len(found.replicas)} replicas")
+
+
+def _unreadable(path: str) -> Iterator[str]:
+    """Files below a local folder that this user may not read."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if not os.access(os.path.join(folder, name), os.R_OK):  # noqa: PTH118
+                yield os.path.join(folder, name)  # noqa: PTH118

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft_audit.commands.arguments import check_range
-from kraft_audit.commands.ending import UsageError
-from kraft_audit.output import Format, Output
+from kraft_audit.commands.arguments import LakePath, check_range, need_packages, refuse_filled
+from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kraft_audit.replay.export import FilePiece
+    from kraft_audit.archive.exported_log import FilePiece
 
 
 def export(
-    lake: Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")],
+    lake: LakePath,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", show_default=False, help="A new or empty folder.")],
     cluster: Annotated[
         str | None, typer.Option(metavar="C", show_default=False, help="Id or name; not needed where there is one.")
@@ -45,26 +45,27 @@ def export(
       kraft-audit export .demo/lake --cluster elr --out exported
       kraft-audit export .demo/lake --cluster elr --from 600 --to 700 --out exported
     """
-    if find_spec("deltalake") is None:
-        raise UsageError("export needs deltalake: pip install 'kraft-audit[spark]'")
+    need_packages("export", ("deltalake",))
     check_range(from_offset, to_offset)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"--out: {out}: expected a new or empty folder")
-    from kraft_audit.replay.archived import ArchivedRedactor
-    from kraft_audit.replay.export import Exported, canonical_log, exported_files
-    from kraft_audit.spark.archive_tables import chosen_cluster, closed_plan, lake_at, lake_clusters, open_archive
+    refuse_filled(out)
+    from kraft_audit.archive.archived_captures import ArchivedRedactor
+    from kraft_audit.archive.exported_log import Exported, canonical_log, exported_files
+    from kraft_audit.lake.archive_reading import chosen_cluster, closed_plan, lake_at, lake_clusters, open_archive
+    from kraft_audit.reading import ClusterReading, ReadingSettings
 
     there = lake_at(lake)
     closed = closed_plan(there)
     chosen = chosen_cluster(there, lake_clusters(there, closed), cluster)
-    redactor = ArchivedRedactor(secrets.token_bytes(32))
-    log = canonical_log(open_archive(there, chosen, closed), redactor)
-    wanted = (
-        log.from_offset if from_offset is None else from_offset,
-        log.to_offset if to_offset is None else to_offset,
-    )
+    archived = open_archive(there, chosen, closed)
+    settings = ReadingSettings(archived.open_storage, ArchivedRedactor(secrets.token_bytes(32)))
     done = Exported()
-    write_node_dir(out, exported_files(log, *wanted, redactor, done))
+    with ClusterReading(archived.plan, settings) as reading:
+        log = canonical_log(archived, reading)
+        wanted = (
+            log.from_offset if from_offset is None else from_offset,
+            log.to_offset if to_offset is None else to_offset,
+        )
+        write_node_dir(out, exported_files(log, *wanted, done))
     lines = Output(output)
     if lines.format is Format.TABLE:
         what = f"offsets {done.from_offset} to {done.to_offset}, {done.batch_count} batches, {done.size_bytes} bytes"
@@ -85,29 +86,18 @@ def export(
 
 
 def write_node_dir(out: Path, pieces: Iterable[FilePiece]) -> None:
-    """Writes files piece by piece into a folder beside `out`, which then takes its place: whole or not at all."""
+    """Write files piece by piece into a folder beside `out`, which then replaces it: whole or not at all."""
     unfinished = out.absolute().with_name(f".{out.name}.{secrets.token_hex(4)}.unfinished")
-    opened: tuple[str, BinaryIO] | None = None
     try:
         unfinished.mkdir(parents=True)
-        for name, content in pieces:
-            if opened is None or opened[0] != name:
-                _finish(opened)
-                path = unfinished / name
-                path.parent.mkdir(exist_ok=True)
-                opened = (name, path.open("xb"))
-            opened[1].write(content)
-        _finish(opened)
-        opened = None
+        for name, pieces_of_file in groupby(pieces, key=itemgetter(0)):
+            path = unfinished / name
+            path.parent.mkdir(exist_ok=True)
+            with path.open("xb") as file:
+                for _, content in pieces_of_file:
+                    file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         unfinished.rename(out.absolute())
     finally:
-        if opened is not None:
-            opened[1].close()
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _finish(opened: tuple[str, BinaryIO] | None) -> None:
-    if opened is not None:
-        opened[1].flush()
-        os.fsync(opened[1].fileno())
-        opened[1].close()

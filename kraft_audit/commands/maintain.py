@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import OutputFormat
+from kraft_audit.commands.arguments import LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError
-from kraft_audit.commands.run import Committer, need_spark
-from kraft_audit.output import Column, Format, Output
+from kraft_audit.commands.run import NEEDED, SparkConf
+from kraft_audit.text.output import Format, Output, table_columns
 
-COLUMNS: Final = (
-    Column("table", "table"),
-    Column("rows_forgotten", "rows forgotten", is_number=True),
-    Column("files_before", "files", is_number=True),
-    Column("files_after", "after", is_number=True),
-    Column("size_bytes_before", "bytes", is_number=True),
-    Column("size_bytes_after", "after", is_number=True),
-    Column("files_vacuumed", "vacuumed", is_number=True),
-    Column("layout", "layout"),
-    Column("failure", "failure", is_wide=True),
+COLUMNS: Final = table_columns(
+    "table rows_forgotten files_before files_after size_bytes_before size_bytes_after files_vacuumed layout failure",
+    {
+        "rows_forgotten": "rows forgotten",
+        "files_before": "files",
+        "files_after": "after",
+        "size_bytes_before": "bytes",
+        "size_bytes_after": "after",
+        "files_vacuumed": "vacuumed",
+    },
+    wide="failure",
 )
 
 
 def maintain(
-    lake: Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")],
+    lake: LakePath,
     conf: Annotated[
         Path | None,
         typer.Option("--conf", metavar="FILE", show_default=False, help="Retention and layout, as conf/maintain.yaml."),
@@ -38,33 +39,32 @@ def maintain(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
     committer: Annotated[
-        Committer, typer.Option(help="spark: liquid clustering, and lakes that only the JVM reaches.")
-    ] = Committer.DELTALAKE,
-    spark_conf: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Spark properties that win over the defaults."),
-    ] = None,
+        Literal["deltalake", "spark"],
+        typer.Option(help="spark: liquid clustering, and lakes that only the JVM reaches."),
+    ] = "deltalake",
+    spark_conf: SparkConf = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Join small files, forget what the retention lets go, and delete files that nothing names any more.
+    """Join small files, drop rows past their retention, and delete files that no table version names.
 
-    Queries give what they gave. A plan that is open is finished by `run` first. Exit code 3 where a table failed.
+    Queries give the same answers as before. `run` must finish an open plan first. Exit code 3 where a table failed.
 
     \b
     Examples:
       kraft-audit maintain .demo/lake --dry-run
       kraft-audit maintain .demo/lake --conf conf/maintain.yaml
     """
-    need_spark("maintain")
-    from kraft_audit.settings import SettingsError, absolute
-    from kraft_audit.spark.maintain import Maintained, maintain_lake, open_maintainer
-    from kraft_audit.spark.maintain_settings import load_maintain
+    need_packages("maintain", NEEDED)
+    from kraft_audit.lake.lake_paths import absolute
+    from kraft_audit.lake.maintenance import Maintained, maintain_lake
+    from kraft_audit.lake.settings import SettingsError, load_maintain
+    from kraft_audit.spark.jvm_lake import open_maintainer
 
     try:
         settings = load_maintain(conf)
-        opened, maintainer = open_maintainer(absolute(lake, Path.cwd()), committer.value, settings, spark_conf)
-        done = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
-        rows: list[dict[str, Any]] = [asdict(one) for one in done]
+        opened, maintainer = open_maintainer(absolute(lake, Path.cwd()), committer, settings, spark_conf)
+        maintained = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
+        rows: list[dict[str, Any]] = [asdict(result) for result in maintained]
     except SettingsError as problem:
         raise UsageError(str(problem)) from None
     Output(output).rows(rows, COLUMNS, (field.name for field in fields(Maintained)))

@@ -1,4 +1,4 @@
-"""`partitions`: the ledger of every partition's ISR, ELR and leader with causes, or how kafka-topics tells the end."""
+"""`partitions`: every change of leader, ISR and ELR with its cause, or the end as kafka-topics prints it."""
 
 from __future__ import annotations
 
@@ -7,119 +7,153 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.cluster_name import shown_cluster_id
-from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path
+from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, place_of, state_at_place
 from kraft_audit.commands.ending import UsageError, remark
-from kraft_audit.commands.histories import say_missing
-from kraft_audit.commands.moment import Moment, Moments, Place, place, state_at_place
-from kraft_audit.commands.reading import opened, redaction_key
-from kraft_audit.output import Column, Format, Output
-from kraft_codec.schemas import Dialect
+from kraft_audit.commands.results import Results
+from kraft_audit.text.output import Format, neutral, table_columns
+from kraft_audit.text.readable import shown_cluster_id, time_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LEDGER: Final = "partition_changes"
-COLUMNS: Final = (
-    Column("from_offset", "offset", is_number=True),
-    Column("topic", "topic"),
-    Column("partition", "partition", is_number=True),
-    Column("cause", "cause"),
-    Column("cause_broker_id", "broker", is_number=True),
-    Column("election", "election"),
-    Column("leader", "leader", is_number=True),
-    Column("isr", "isr"),
-    Column("elr", "elr"),
-    Column("last_known_elr", "last_known_elr"),
-    Column("replicas", "replicas"),
-    Column("effective_min_isr", "min_isr", is_number=True),
-    Column("leader_epoch", "leader_epoch", is_number=True),
-    Column("partition_epoch", "partition_epoch", is_number=True),
+    from kraft_audit.replay.cluster_state import ClusterState, Moment
+
+COLUMNS: Final = table_columns(
+    "from_offset topic partition cause cause_broker_id election leader isr elr last_known_elr replicas "
+    "effective_min_isr leader_epoch partition_epoch",
+    {"from_offset": "offset", "cause_broker_id": "broker", "effective_min_isr": "min_isr"},
 )
+SUMMARY_COLUMNS: Final = table_columns(
+    "from_offset last_offset time cause cause_broker_id partitions leaderless example",
+    {
+        "from_offset": "offset",
+        "last_offset": "to",
+        "time": "time (UTC)",
+        "cause_broker_id": "broker",
+        "leaderless": "without a leader",
+        "example": "such as",
+    },
+    wide="example",
+)
+SUMMARIZED: Final = ["from_offset", "timestamp_ms", "cause", "cause_broker_id", "topic", "partition", "leader"]
+RUN_AGGREGATES: Final = [
+    *(("from_offset", "min"), ("from_offset", "max"), ("timestamp_ms", "min")),
+    *((name, "first") for name in ("cause", "cause_broker_id", "topic", "partition")),
+    *(("subject", "count_distinct"), ("leaderless", "count_distinct")),
+]
 
 
 def partitions(
-    path: Path,
+    logs: ConfiguredLogs,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="NAME", show_default=False, help="Only this topic.")
+        str | None, typer.Option("--topic", metavar="NAME", show_default=False, help="Only this topic, every change.")
     ] = None,
+    show_all: EveryLine = False,
     describe: Annotated[bool, typer.Option("--describe", help="As kafka-topics --describe, at the end.")] = False,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="PLACE", show_default=False, help="With --describe: offset, time, `committed`."),
     ] = None,
     output: OutputFormat = Format.TABLE,
-    capture: Capture = None,
-    default: Defaults = None,
-    dialect: DialectOption = Dialect.KIP853,
 ) -> int:
-    """Show every change of every partition's leader, ISR and ELR, with what brought it about.
+    """Show how leader, ISR and ELR of partitions changed, with the cause of each change.
 
-    Exit code 3 where a cluster below PATH has no log that could be replayed: the others are told.
+    Changes of one cause that follow each other within a second are one line; --all, --topic and the formats for
+    programs have a line for each change of each partition. Exit code 3 where a cluster below PATH has no log that could
+    be replayed; the others are shown.
 
     \b
     Examples:
-      kraft-audit partitions samples/elr --topic elr-m1
+      kraft-audit partitions samples/elr-29-stopped.tgz --topic elr-m1
       kraft-audit partitions samples/elr-06-kill-13-last-replica.tgz --describe
     """
     if describe and output is not Format.TABLE:
         raise UsageError("--describe is a text of its own: leave --output out")
     if at is not None and not describe:
         raise UsageError("--at goes with --describe: the ledger has every offset")
-    where = place("--at", at)
-    key, out = redaction_key(shows_values=False), Output(output)
-    with opened(path, dialect=dialect, defaults=default) as found:
-        from kraft_audit.replay.replay import REPLAY_TABLES
-        from kraft_audit.replay.state import branch_holes
-        from kraft_audit.replay.tables import SILVER
+    place = place_of("--at", at)
+    import pyarrow as pa
 
-        keys = SILVER[LEDGER].column_names
-        clusters = Moments(found, key, capture, REPLAY_TABLES)
-        moments = list(clusters)
-        if describe:
-            for moment in moments:
-                lines = list(_description(moment, where, topic))
-                for line in lines:
-                    out.line(line)
-                if not lines:  # beside the text, which stays what Kafka's tool prints
-                    remark(f"{shown_cluster_id(moment.plan.cluster_id)}: {_nothing(topic)}")
-        elif out.format is Format.TABLE:
-            for number, moment in enumerate(moments):
-                if number:
-                    out.line("")
-                named = shown_cluster_id(moment.plan.cluster_id)
-                out.title(f"{named}   {moment.proof_text(moment.end_offset - 1)}")
-                say_missing(out, branch_holes(moment.sources, moment.end_offset))
-                if out.batches(_ledger(moment, topic), COLUMNS, keys) == 0:
-                    out.text(_nothing(topic))
+    from kraft_audit.replay.cluster_replay import REPLAY_TABLES
+    from kraft_audit.replay.cluster_state import branch_gaps
+    from kraft_audit.tables.silver import PARTITION_CHANGES
+
+    results = Results(output, is_spaced=not describe)
+    moments = results.each_moment(logs, REPLAY_TABLES)
+    if describe:
+        for _, moment in moments:
+            _print_description(results, moment, state_at_place(moment, place), topic)
+        return results.exit_code
+    keys = PARTITION_CHANGES.column_names
+    if not results.is_table:
+        batches = (batch for cluster, moment in moments for batch in cluster.partition_batches(moment, topic))
+        results.out.batches(batches, COLUMNS, keys)
+        return results.exit_code
+    for cluster, moment in moments:
+        results.title(cluster, moment.proof_text(moment.end_offset - 1))
+        results.missing(branch_gaps(moment.log, moment.end_offset))
+        changes = cluster.partition_batches(moment, topic)
+        if show_all or topic is not None:
+            count = results.out.batches(changes, COLUMNS, keys)
         else:
-            out.batches((batch for moment in moments for batch in _ledger(moment, topic)), COLUMNS, keys)
-    return clusters.exit_code
+            schema = pa.schema([PARTITION_CHANGES.schema.field(name) for name in SUMMARIZED])
+            table = pa.Table.from_batches((batch.select(SUMMARIZED) for batch in changes), schema)
+            count = results.out.rows(summary(table), SUMMARY_COLUMNS)
+        if not count:
+            results.text(_none_text(topic))
+    return results.exit_code
 
 
-def _nothing(topic: str | None) -> str:
+def summary(changes: pa.Table) -> Iterator[dict[str, Any]]:
+    """A row for each run of neighbouring changes of one cause: how many partitions changed, how many lost their leader.
+
+    `changes` are rows of `partition_changes` in the order of the log.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from kraft_audit.findings.timeline import PAUSE_MS
+
+    if not changes.num_rows:
+        return
+    columns = {name: changes[name].combine_chunks() for name in SUMMARIZED}
+    topics, causes = (pc.dictionary_encode(columns[name]).indices.to_numpy() for name in ("topic", "cause"))
+    brokers = pc.fill_null(columns["cause_broker_id"], -1).to_numpy()
+    pauses = np.diff(columns["timestamp_ms"].to_numpy()) > PAUSE_MS
+    is_new = (np.diff(causes) != 0) | (np.diff(brokers) != 0) | pauses
+    subjects = (topics.astype(np.int64) << 32) + columns["partition"].to_numpy()
+    leaderless = pa.array(subjects, mask=columns["leader"].to_numpy() != -1)
+    columns |= {"run": np.cumsum(np.append(False, is_new)), "subject": subjects, "leaderless": leaderless}
+    runs = pa.table(columns).group_by("run", use_threads=False).aggregate(RUN_AGGREGATES)
+    for run in runs.to_pylist():
+        yield {
+            "from_offset": run["from_offset_min"],
+            "last_offset": run["from_offset_max"],
+            "time": time_text(run["timestamp_ms_min"]),
+            "cause": run["cause_first"],
+            "cause_broker_id": run["cause_broker_id_first"],
+            "partitions": run["subject_count_distinct"],
+            "leaderless": run["leaderless_count_distinct"] or None,
+            "example": f"{run['topic_first']}-{run['partition_first']}",
+        }
+
+
+def _none_text(topic: str | None) -> str:
     return "no partition" if topic is None else f"no partition of a topic {topic!r}"
 
 
-def _ledger(moment: Moment, topic: str | None) -> Iterator[pa.RecordBatch]:
-    import pyarrow.compute as compute
+def _print_description(results: Results, moment: Moment, state: ClusterState, topic: str | None) -> None:
+    """What kafka-topics --describe prints; anything else goes to stderr, so that the text stays what Kafka prints."""
+    from kraft_audit.replay.cluster_state import missing_text
+    from kraft_audit.text.kafka_topics import describe_topics
 
-    from kraft_audit.replay.state import replay_branch
-
-    for name, batch in replay_branch(moment.sources, to_offset=moment.end_offset):
-        if name == LEDGER:
-            yield batch if topic is None else batch.filter(compute.equal(batch.column("topic"), topic))
-
-
-def _description(moment: Moment, where: Place, topic: str | None) -> Iterator[str]:
-    from kraft_audit.output import neutral
-    from kraft_audit.replay.describe import describe_topics
-    from kraft_audit.replay.state import missing_text
-
-    told = state_at_place(moment, where)
-    if told.holes:
-        remark(missing_text(told.holes))
-    rows: list[dict[str, Any]] = told.rows(LEDGER)
-    lines = describe_topics(rows, told.rows("config_changes"), topic=topic, defaults=dict(moment.plan.defaults))
+    if state.gaps:
+        remark(missing_text(state.gaps))
+    defaults = dict(moment.log.plan.defaults)
+    partitions, configs = state.rows("partition_changes"), state.rows("config_changes")
+    lines = list(describe_topics(partitions, configs, topic=topic, defaults=defaults))
     for line in lines:
-        yield "\t".join(neutral(cell) for cell in line.split("\t"))
+        results.out.line("\t".join(neutral(cell) for cell in line.split("\t")))
+    if not lines:
+        remark(f"{shown_cluster_id(moment.cluster_id)}: {_none_text(topic)}")

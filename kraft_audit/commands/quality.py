@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import OutputFormat
-from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, remark
-from kraft_audit.output import Column, Format, Output
+from kraft_audit.commands.arguments import LakePath, OutputFormat, need_packages
+from kraft_audit.commands.ending import EXIT_FINDINGS, remark
+from kraft_audit.text.output import Format, Output, table_columns
 
 HOURS_MAX: Final = 1_000_000
 """More than a century: older than any lake, and still a time."""
-COLUMNS: Final = (
-    Column("status", ""),
-    Column("table", "table"),
-    Column("clause", "clause"),
-    Column("worst", "worst", is_number=True),
-    Column("cluster_count", "clusters", is_number=True),
-    Column("promise", "promise", is_wide=True),
+COLUMNS: Final = table_columns(
+    "status table clause worst cluster_count promise", {"status": "", "cluster_count": "clusters"}, wide="promise"
 )
 
 
 def quality(
-    lake: Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")],
+    lake: LakePath,
     docs: Annotated[
         str | None,
         typer.Option(
@@ -35,16 +29,16 @@ def quality(
         ),
     ] = None,
     fresh_hours: Annotated[
-        float, typer.Option(min=0, max=HOURS_MAX, help="A cluster without news for longer is a warning.")
+        float, typer.Option(min=0, max=HOURS_MAX, help="A cluster that was not read for longer is a warning.")
     ] = 26.0,
     new: Annotated[
-        bool, typer.Option("--new", help="Only what came since such a look last passed; all of the lake once a day.")
+        bool, typer.Option("--new", help="Only rows since the last check that passed; the whole lake once a day.")
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Hold a lake's tables against their contracts: keys, offsets, epochs, counts of the ledger, freshness.
+    """Check a lake's tables against their contracts: keys, nulls, values, offsets, epochs, the ledger, freshness.
 
-    Exit code 1 where a critical promise is broken: then nothing should be published from it. Warnings are shown.
+    Exit code 1 where a critical promise is broken: publish nothing from it then. Warnings are shown.
 
     \b
     Examples:
@@ -52,29 +46,27 @@ def quality(
       kraft-audit quality .demo/lake --docs site/quality --output json
       kraft-audit quality .demo/lake --new
     """
-    missing = [name for name in ("great_expectations", "deltalake") if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"quality needs {', '.join(missing)}: pip install 'kraft-audit[spark,quality]'")
-    from kraft_audit.settings import absolute
-    from kraft_audit.spark.lake import DeltaLake
-    from kraft_audit.spark.quality import judge_lake
+    need_packages("quality", ("great_expectations", "duckdb_engine", "deltalake"), "spark,quality")
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.lake_paths import absolute
+    from kraft_audit.lake.quality_gate import judge_lake
 
     here = Path.cwd()
-    kept = absolute(docs, here) if docs else docs
-    result = judge_lake(DeltaLake(absolute(lake, here)), fresh_hours=fresh_hours, only_new=new, docs=kept)
+    docs_folder = absolute(docs, here) if docs else docs
+    result = judge_lake(DeltaLake(absolute(lake, here)), fresh_hours=fresh_hours, only_new=new, docs=docs_folder)
     rows: list[dict[str, Any]] = [
         {
-            "status": "ok" if one.passed else one.severity,
-            "table": one.table,
-            "clause": one.clause,
-            "worst": one.worst,
-            "cluster_count": one.cluster_count,
-            "promise": one.promise,
-            "clusters": list(one.clusters),
+            "status": "ok" if verdict.passed else verdict.severity,
+            "table": verdict.table,
+            "clause": verdict.clause,
+            "worst": verdict.worst,
+            "cluster_count": verdict.cluster_count,
+            "promise": verdict.promise,
+            "clusters": list(verdict.clusters),
             "plan": result.plan,
             "docs": result.docs,
         }
-        for one in result.verdicts
+        for verdict in result.verdicts
     ]
     Output(output).rows(rows, COLUMNS, (*(column.name for column in COLUMNS), "clusters", "plan", "docs"))
     for row in rows:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import OutputFormat
-from kraft_audit.commands.ending import UsageError
-from kraft_audit.output import Column, Format, Json, Output
+from kraft_audit.commands.arguments import LakePath, OutputFormat, need_packages
+from kraft_audit.text.output import Format, Json, Output, ShownColumn
 
 if TYPE_CHECKING:
-    from kraft_audit.spark.show import TableContents
+    from kraft_audit.lake.lake_contents import TableContents
 
-# What a glance at a row should tell; all columns go to the other formats.
+# The columns of a table for people; the other formats have all of them.
 GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "captures": ("cluster_id", "node_id", "capture", "leader_id", "leader_epoch", "log_end_offset", "damage_count"),
     "plans": ("plan", "event", "at", "cluster_name", "table_name", "outcome"),
@@ -38,6 +36,8 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "feature_changes": ("from_offset", "name", "cause", "feature_level"),
     "security_changes": ("from_offset", "kind", "subject", "cause", "exists"),
     "replays": ("cluster_id", "plan", "from_offset", "to_offset", "low", "goes_beyond_low", "contradicted_from"),
+    "histories": ("history_id", "cluster_id", "name", "aliases", "first_plan", "merged_into"),
+    "incidents_staged": ("kind", "severity", "subject", "headline", "is_open", "is_clean"),
     "findings_staged": ("rule", "name", "severity", "status", "subject", "from_offset", "is_over"),
     "decode_errors": ("cluster_id", "node_id", "file_name", "position", "reason", "detail"),
 }
@@ -46,7 +46,7 @@ SUMMARY_KEYS: Final = ("table", "rows", "files", "size_bytes", "plan", "columns"
 
 
 def tables(
-    lake: Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")],
+    lake: LakePath,
     sample_rows: Annotated[int, typer.Option("--rows", min=0, max=1000, help="Rows to show of each table.")] = 3,
     output: OutputFormat = Format.TABLE,
 ) -> None:
@@ -57,9 +57,8 @@ def tables(
       kraft-audit tables .demo/lake
       kraft-audit tables .demo/lake --rows 1 --output json
     """
-    if find_spec("deltalake") is None:
-        raise UsageError("tables needs deltalake: pip install 'kraft-audit[spark]'")
-    from kraft_audit.spark.show import lake_contents
+    need_packages("tables", ("deltalake",))
+    from kraft_audit.lake.lake_contents import lake_contents
 
     contents = lake_contents(lake, sample_rows)
     out = Output(output)
@@ -73,11 +72,7 @@ def tables(
         files = "1 file" if table.files == 1 else f"{table.files} files"
         out.title(f"{table.table}: {table.rows:,} rows in {files}, {table.size_bytes:,} bytes{newest}")
         names = GLANCE.get(table.table) or table.columns[:COLUMNS_WITHOUT_GLANCE]
-        out.rows(table.sample, [Column(name, name, is_number=_is_number(table, name)) for name in names])
-
-
-def _is_number(table: TableContents, name: str) -> bool:
-    return any(isinstance(row[name], int) and not isinstance(row[name], bool) for row in table.sample)
+        out.rows(table.sample, [ShownColumn(name, name) for name in names])
 
 
 def _summary(table: TableContents) -> dict[str, Any]:
@@ -85,12 +80,4 @@ def _summary(table: TableContents) -> dict[str, Any]:
         {name: Json(value) if name == "record" and value is not None else value for name, value in row.items()}
         for row in table.sample
     ]
-    return {
-        "table": table.table,
-        "rows": table.rows,
-        "files": table.files,
-        "size_bytes": table.size_bytes,
-        "plan": table.plan,
-        "columns": list(table.columns),
-        "sample": sample,
-    }
+    return {**{key: getattr(table, key) for key in SUMMARY_KEYS}, "columns": list(table.columns), "sample": sample}

@@ -2,136 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft_audit.cluster_name import shown_cluster_id
-from kraft_audit.commands.arguments import Capture, Defaults, DialectOption, OutputFormat, Path, check_range
+from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, check_range
 from kraft_audit.commands.ending import remark
-from kraft_audit.commands.histories import ordered_histories
-from kraft_audit.output import Column, Format, Output
-from kraft_audit.times import time_text
-from kraft_codec.schemas import Dialect
+from kraft_audit.commands.results import Results, remark_on_key
+from kraft_audit.text.output import Format, ShownColumn
+from kraft_audit.text.readable import time_text
 
 if TYPE_CHECKING:
-    from kraft_audit.commands.timeline_events import Event
+    from kraft_audit.findings.timeline import TimelineEvent
 
 LEGEND: Final = "L leads the metadata log  V voter  o voter no more   + broker in service  F fenced  S shutting down"
 NODE_COLUMNS_MAX: Final = 40
+LINES_MAX: Final = 200
+EVENT_KEYS: Final = ("cluster_id", "offset", "epoch", "timestamp_ms", "event", "text", "canonical", "nodes")
 
 
 def timeline(
-    path: Path,
+    logs: ConfiguredLogs,
     from_offset: Annotated[
         int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset on.")
     ] = None,
     to_offset: Annotated[
         int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")
     ] = None,
+    show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
-    capture: Capture = None,
-    default: Defaults = None,
-    dialect: DialectOption = Dialect.KIP853,
-) -> None:
-    """Tell what happened, an event a line, with the state of every node then: leaders, voters, brokers, partitions.
+) -> int:
+    """Show what happened, an event a line, with the state of every node then: leaders, voters, brokers, partitions.
 
-    Lines stand in the order that the logs prove. What was written and is not on the canonical log stands before the
-    records of later epochs, and so does a capture that ends there; a capture's line shows who led and voted in it.
+    Lines stand in the order that the logs prove. Records that are not on the canonical log stand before those of later
+    epochs, and so does a capture that ends there; a capture's line shows who led and voted in it. Runs of topics,
+    configs and the like are one line, and of a long history the newest lines are shown: --all, or a range, has all.
 
     \b
     Examples:
-      kraft-audit timeline samples/divergence
+      kraft-audit timeline samples/divergence.tgz
       kraft-audit timeline samples/elr-06-kill-13-last-replica.tgz --from 130
     """
-    from kraft_audit.commands.timeline_events import events
-
     check_range(from_offset, to_offset)
-    out = Output(output)
-    rows: list[dict[str, Any]] = []
-    for number, (history, order) in enumerate(
-        ordered_histories(path, dialect=dialect, capture=capture, defaults=default, shows_values=True)
-    ):
-        everything = list(with_nodes(events(history, order)))
-        told = [
-            row
-            for row in everything
-            if (from_offset is None or row["offset"] >= from_offset)
-            and (to_offset is None or row["offset"] < to_offset)
+    results = Results(output, EVENT_KEYS)
+    remark_on_key()
+    for cluster in results.each_history(logs):
+        events = cluster.timeline()
+        shown = [
+            event
+            for event in events
+            if (from_offset is None or event.offset >= from_offset) and (to_offset is None or event.offset < to_offset)
         ]
-        if everything and not told:
-            remark(f"{shown_cluster_id(history.cluster_id)}: no event there; {_what_there_is(everything)}")
-        if out.format is Format.TABLE:
-            if number:
-                out.line("")
-            out.title(shown_cluster_id(history.cluster_id))
-            _print(out, told)
-        rows += [{"cluster_id": history.cluster_id, **row} for row in told]
-    if out.format is not Format.TABLE:
-        out.rows(rows, [], ("cluster_id", *EVENT_KEYS))
+        if events and not shown:
+            remark(f"{cluster.title}: no event there; {_what_there_is(events)}")
+        results.title(cluster)
+        if results.is_table:
+            has_range = from_offset is not None or to_offset is not None
+            _print(results, shown if show_all or has_range else _summary(results, shown))
+        results.add({"cluster_id": cluster.cluster_id, **asdict(event)} for event in shown)
+    return results.end()
 
 
-EVENT_KEYS: Final = ("offset", "epoch", "timestamp_ms", "event", "text", "canonical", "nodes")
-
-
-def with_nodes(found: list[Event]) -> Iterator[dict[str, Any]]:
-    """Each told event as a row, with the state of every node after it under `nodes`."""
-    controllers: dict[int, str] = {}
-    brokers: dict[int, str] = {}
-    voters: set[int] = set()
-    leader: int | None = None
-    for event in found:
-        shown = controllers
-        if event.kind == "capture":
-            if event.controllers:
-                shown = {node: event.controllers.get(node, "o") for node in {*controllers, *event.controllers}}
-        elif event.canonical:
-            if event.kind == "voters":
-                voters = {node for node, mark in event.controllers.items() if mark == "V"}
-            leaders = [node for node, mark in event.controllers.items() if mark == "L"]
-            leader = leaders[0] if leaders else leader
-            for node in {*controllers, *event.controllers}:
-                controllers[node] = "L" if node == leader else "V" if node in voters else "o"
-            brokers.update(event.brokers)
-        if event.is_told:
-            nodes = sorted(shown.keys() | brokers.keys())
-            yield {
-                "offset": event.offset,
-                "epoch": event.epoch,
-                "timestamp_ms": event.timestamp_ms,
-                "event": event.kind,
-                "text": event.text,
-                "canonical": event.canonical,
-                "nodes": {str(node): shown.get(node, "") + brokers.get(node, "") for node in nodes},
-            }
-
-
-def _what_there_is(rows: list[dict[str, Any]]) -> str:
-    """Which offsets the events are at. A capture stands at an end, which is the offset behind the last record."""
-    offsets = [row["offset"] - (row["event"] == "capture") for row in rows]
+def _what_there_is(events: list[TimelineEvent]) -> str:
+    """Which offsets the events are at. A capture stands at an end, which is the offset after the last record."""
+    offsets = [event.offset - (event.event == "capture") for event in events]
     last = max(offsets)
     if last < 0:
         return "this log holds no record"
     return f"those of this log are at offsets {max(0, min(offsets))} to {last}"
 
 
-def _print(out: Output, rows: list[dict[str, Any]]) -> None:
-    nodes = sorted({int(node) for row in rows for node in row["nodes"]})
+def _summary(results: Results, events: list[TimelineEvent]) -> list[TimelineEvent]:
+    """Runs of events of one kind as one, and of those the newest."""
+    from kraft_audit.findings.timeline import folded_events
+
+    folded = folded_events(events)
+    if len(folded) > LINES_MAX:
+        results.text(f"{len(folded) - LINES_MAX} earlier lines: --all")
+    return folded[-LINES_MAX:]
+
+
+def _print(results: Results, events: list[TimelineEvent]) -> None:
+    nodes = sorted({int(node) for event in events for node in event.nodes})
     hidden = len(nodes) - NODE_COLUMNS_MAX
     if hidden > 0:
-        out.text(f"{hidden} nodes have no column here: --output json has all")
-    columns = [Column("offset", "offset", is_number=True), Column("time", "time (UTC)")]
-    columns += [Column(f"node {node}", str(node)) for node in nodes[:NODE_COLUMNS_MAX]]
-    columns += [Column("told", "event", is_wide=True)]
-    shown = (
+        results.text(f"{hidden} nodes have no column here: --output json has all")
+    columns = [ShownColumn("offset", "offset"), ShownColumn("time", "time (UTC)")]
+    columns += [ShownColumn(f"node {node}", str(node)) for node in nodes[:NODE_COLUMNS_MAX]]
+    columns += [ShownColumn("text", "event", is_wide=True)]
+    rows = (
         {
-            "offset": row["offset"],
-            "time": time_text(row["timestamp_ms"]),
-            "told": row["text"] if row["canonical"] else f"(not on the canonical log) {row['text']}",
-            **{f"node {node}": mark for node, mark in row["nodes"].items()},
+            "offset": event.offset,
+            "time": time_text(event.timestamp_ms),
+            "text": event.text if event.canonical else f"(not on the canonical log) {event.text}",
+            **{f"node {node}": mark for node, mark in event.nodes.items()},
         }
-        for row in rows
+        for event in events
     )
-    out.rows(shown, columns)
-    out.text(LEGEND)
+    results.out.rows(rows, columns)
+    results.text(LEGEND)

@@ -1,77 +1,50 @@
-"""`voters`: every voter set that the captured logs tell of, and how it ended."""
+"""`voters`: every voter set that the captured logs hold, and how it ended."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from kraft_audit.cluster_name import shown_cluster_id
-from kraft_audit.commands.arguments import Capture, DialectOption, OutputFormat, Path
-from kraft_audit.commands.reading import opened, redaction_key, redactor
-from kraft_audit.output import Column, Format, Output
-from kraft_audit.times import time_text
-from kraft_codec.schemas import Dialect
+from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat
+from kraft_audit.commands.results import Results
+from kraft_audit.text.output import Format, table_columns
+from kraft_audit.text.readable import committed_text, time_text
 
-COLUMNS: Final = (
-    Column("from_offset", "offset", is_number=True),
-    Column("from_epoch", "epoch", is_number=True),
-    Column("time", "appended (UTC)"),
-    Column("source", "source"),
-    Column("kraft_version", "kraft.version", is_number=True),
-    Column("ids", "voters"),
-    Column("change", "change", is_wide=True),
-    Column("ended_by", "ended by"),
+COLUMNS: Final = table_columns(
+    "from_offset from_epoch time source kraft_version ids change ended_by",
+    {
+        "from_offset": "offset",
+        "from_epoch": "epoch",
+        "time": "appended (UTC)",
+        "kraft_version": "kraft.version",
+        "ids": "voters",
+        "ended_by": "ended by",
+    },
+    wide="change",
 )
 
 
-def voters(
-    path: Path,
-    output: OutputFormat = Format.TABLE,
-    capture: Capture = None,
-    dialect: DialectOption = Dialect.KIP853,
-) -> None:
+def voters(logs: ConfiguredLogs, output: OutputFormat = Format.TABLE) -> int:
     """Show the history of the voter set: every change of every branch, the reverted ones too.
 
     A set is in effect from the moment its record is appended; `truncated` was taken back before it was committed.
 
     \b
     Examples:
-      kraft-audit voters samples/dynamic-quorum
-      kraft-audit voters samples/uncommitted-voter-change --output json
+      kraft-audit voters samples/dynamic-quorum.tgz
+      kraft-audit voters samples/uncommitted-voter-change.tgz --output json
     """
-    from kraft_audit.replay.rounds import quorum_rows
-    from kraft_audit.replay.survey import survey
+    from kraft_audit.cluster import VOTER_SET_SCHEMA
 
-    key, out = redaction_key(shows_values=False), Output(output)
-    everything: list[dict[str, Any]] = []
-    with opened(path, dialect=dialect, capture=capture) as found:
-        for number, plan in enumerate(found.plans):
-            shape = survey(plan, open_storage=found.open_storage, redactor=redactor(key))
-            told = quorum_rows(shape, plan)
-            low = max((row["low"] for row in told["watermarks"]), default=0)
-            rows = sorted(told["voter_sets"], key=lambda row: (row["from_offset"], row["from_epoch"]))
-            rows = [{"cluster_id": plan.cluster_id, **row, "committed": _is_committed(row, low)} for row in rows]
-            everything += rows
-            if out.format is Format.TABLE:
-                if number:
-                    out.line("")
-                out.title(f"{shown_cluster_id(plan.cluster_id)}   proven to offset {low}")
-                out.rows([_shown(row) for row in rows], COLUMNS)
-    if out.format is not Format.TABLE:
-        from kraft_audit.replay.tables import VOTER_SETS
-
-        out.rows(everything, COLUMNS, (*(name for name in VOTER_SETS.column_names if name != "plan"), "committed"))
-
-
-def _is_committed(row: dict[str, Any], low: int) -> bool | None:
-    """Null where neither its commitment nor its end is proven."""
-    if not row["canonical"]:
-        return False
-    return True if row["from_offset"] < low else None
+    results = Results(output, VOTER_SET_SCHEMA.names)
+    for cluster in results.each_cluster(logs):
+        results.title(cluster, committed_text(cluster.committed_low, cluster.committed_low))
+        results.rows(cluster.voters().to_pylist(), COLUMNS, _shown)
+    return results.end()
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    changes = [f"+{_name(one)}" for one in row["added"]] if row["source"] == "log" else []
-    changes += [f"-{_name(one)}" for one in row["removed"]]
+    changes = [f"+{_name(voter)}" for voter in row["added"]] if row["source"] == "log" else []
+    changes += [f"-{_name(voter)}" for voter in row["removed"]]
     changes += [f"{node}: endpoints" for node in row["endpoints_changed"]]
     return {
         **row,

@@ -1,1 +1,1 @@
-"""Static pages for those who were not there, and findings and figures for boards that exist already."""
+"""Static pages about a fleet, and findings and metrics as files for other tools."""

@@ -1,8 +1,11 @@
 """A report of a lake: what its closed plans left in the Delta tables, read without a JVM.
 
-Each table is opened once, so that every page tells of the same versions, and these are told. Clusters are read some at
-a time. Where no table `findings` is, the findings of each cluster's newest plan are taken; where no `partition_risk`
-is, exposure is computed from `exposure_changes`.
+Each table is opened once, so that every page shows the same versions, and names them. Clusters are read a few dozen at
+a time. Where the table `findings` is missing, the findings of each cluster's newest plan are taken; where
+`partition_risk` is missing, exposure is computed from `exposure_changes`.
+
+A large cluster's whole history is more than a laptop holds. So of `partition_changes` only the newest row of each
+partition is read, and all rows of the few partitions with a ledger: `exposure_changes` says which were ever exposed.
 """
 
 # ruff: noqa: S608  # queries hold names of our own and quoted literals
@@ -10,41 +13,83 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from kraft_audit.lake_folder import is_lake_folder
-from kraft_audit.report.exposure import DAY_MS
-from kraft_audit.report.lake_partitions import LakePartitions
-from kraft_audit.report.lake_queries import EVERY_ROW, NEWEST_CAPTURES, NEWEST_PLAN
-from kraft_audit.report.source import AsOf, ClusterInput, NotRead, Row, TableVersion, rules_version
-from kraft_audit.rules.history import CONTRACTS, ClusterHistory
-from kraft_audit.settings import absolute, is_uri
-from kraft_audit.spark.lake import DeltaLake, require_lake, sql_text
-from kraft_audit.spark.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
-from kraft_audit.spark.views import holding, query_of
+from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
+from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
+from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
+from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
+from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
+from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
+from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
+from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
+from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
+from kraft_audit.tables import FINDINGS_STAGED
+from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, PARTITION_RISK
+from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
+from kraft_audit.text.readable import DAY_MS, timestamp_us
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS
 
-HISTORY: Final[Mapping[str, str]] = {
-    "captures": NEWEST_CAPTURES,
+HISTORY: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "captures": last_captures,
     # Rounds are numbered within a plan: only those of the newest one are compared.
-    "watermarks": NEWEST_PLAN,
-    **dict.fromkeys(("leader_epochs", "voter_sets", "broker_changes", "config_changes", "feature_changes"), EVERY_ROW),
+    "watermarks": newest_plan_rows,
+    **dict.fromkeys(
+        ("leader_epochs", "voter_sets", "broker_changes", "config_changes", "feature_changes"), rows_of_clusters
+    ),
 }
-"""The tables of a cluster's history that pages and figures are made from, but for those of partitions."""
-OF_PARTITIONS: Final = ("partition_changes", "exposure_changes")
-FINDINGS: Final = "findings"
-FINDINGS_STAGED: Final = "findings_staged"
-PARTITION_RISK: Final = "partition_risk"
+"""The tables of a cluster's history that pages and metrics are made from, except those of partitions, and the query of
+the rows that are read: of a table's rows of closed plans, and of a list of quoted cluster ids."""
+OF_PARTITIONS: Final = (PARTITION_CHANGES.name, EXPOSURE_CHANGES.name)
 CLUSTERS_AT_ONCE: Final = 40
-NO_SPANS: Final = pa.schema([("from_ms", pa.int64()), ("to_ms", pa.int64())]).empty_table()
+_COLUMNS: Final = ", ".join(f"held.{name}" for name in ("cluster_id", *PARTS_SCHEMA.names))
+_SAME: Final = "held.cluster_id = {0}.cluster_id AND held.topic_id = {0}.topic_id AND held.partition = {0}.partition"
+NEWEST_PARTITIONS: Final = """
+WITH held AS ({changes})
+SELECT {columns}, newest.first_change_ms, held.gone_at, coalesce(again.at_ms, held.timestamp_ms) AS gone_ms
+FROM (
+    SELECT cluster_id, topic_id, partition, max(from_offset) AS from_offset, min(timestamp_ms) AS first_change_ms
+    FROM held GROUP BY cluster_id, topic_id, partition
+) AS newest
+JOIN held
+ON {same} AND held.from_offset = newest.from_offset
+LEFT JOIN ({again}) AS again
+ON held.cluster_id = again.cluster_id AND held.gone_at = again.offset_after
+"""
+SHOWN_PARTITIONS: Final = """
+SELECT {columns}
+FROM (VALUES {shown}) AS shown (cluster_id, topic_id, partition)
+JOIN ({changes}) AS held
+ON {same}
+"""
+EXPOSURES: Final = """
+SELECT held.cluster_id, held.topic_id, held.partition, held.from_ms, coalesce(held.to_ms, again.at_ms) AS to_ms
+FROM (
+    SELECT *, timestamp_ms AS from_ms,
+        lead(timestamp_ms) OVER (PARTITION BY cluster_id, topic_id, partition ORDER BY from_offset) AS to_ms
+    FROM ({exposures}) AS exposures
+) AS held
+LEFT JOIN ({again}) AS again
+ON held.cluster_id = again.cluster_id AND held.gone_at = again.offset_after
+WHERE {is_exposed}
+"""
+# A partition that was gone when a history gap ended has no change there: brokers of the snapshot date that moment.
+SNAPSHOT_TIMES: Final = """
+SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
+FROM ({brokers}) AS brokers GROUP BY cluster_id, from_offset
+"""
+NO_SPANS: Final = pa.schema(
+    [("topic_id", pa.string()), ("partition", pa.int32()), ("from_ms", pa.int64()), ("to_ms", pa.int64())]
+).empty_table()
 
 
 class LakeSource:
@@ -54,17 +99,25 @@ class LakeSource:
         self._lake = DeltaLake(absolute(path, Path.cwd()))
         require_lake(self._lake)
         ledger = Ledger(self._lake)
-        # Once, and before any table is opened: a plan that closes meanwhile may be in some of them and not in others.
+        # Once, and before any table is opened: a plan that closes meanwhile may be in some tables and not in others.
         self._plan = ledger.status().closed
-        self._not_read = tuple(NotRead(name, one.failure or "", one.at_ms) for name, one in ledger.unread().items())
+        self._not_read = tuple(NotRead(name, look.failure or "", look.at_ms) for name, look in ledger.unread().items())
         self._now_ms = time.time_ns() // 1_000_000
-        wanted = (PLANS.name, *HISTORY, *OF_PARTITIONS, "replays", FINDINGS, FINDINGS_STAGED, PARTITION_RISK)
+        wanted = (
+            PLANS.name,
+            *HISTORY,
+            *OF_PARTITIONS,
+            REPLAYS.name,
+            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name),
+            FINDINGS_STAGED.name,
+            PARTITION_RISK.name,
+        )
         self._tables: dict[str, DeltaTable] = {
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
         }
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
             raise InputError(self._lake.uri, f"no table {missing[0]}, as an earlier release left it: {FROM_ARCHIVE}")
-        self._query = self._lake.over(self._tables)
+        self._query = self._lake.queries_of(self._tables)
         if lacking := ledger.without_exposures(self._plan, self._query):
             raise InputError(self._lake.uri, without_exposures_text(lacking))
 
@@ -81,10 +134,16 @@ class LakeSource:
         names = self._names()
         ids = self._ids()
         for start in range(0, len(ids), CLUSTERS_AT_ONCE):
-            yield from self._some(ids[start : start + CLUSTERS_AT_ONCE], names)
+            yield from self._read(ids[start : start + CLUSTERS_AT_ONCE], names)
 
     def _ids(self) -> list[str]:
-        rows = self._query(f"SELECT DISTINCT cluster_id FROM ({self._view('captures')}) AS told ORDER BY cluster_id")
+        merged = "SELECT NULL AS history_id WHERE false"
+        if HISTORIES.name in self._tables:
+            merged = f"SELECT history_id FROM ({self._view(HISTORIES.name)}) AS known WHERE merged_into IS NOT NULL"
+        rows = self._query(
+            f"SELECT DISTINCT cluster_id FROM ({self._view('captures')}) AS captured "
+            f"WHERE cluster_id NOT IN ({merged}) ORDER BY cluster_id"
+        )
         return [str(value) for value in rows["cluster_id"].to_pylist()]
 
     def _names(self) -> dict[str, str]:
@@ -94,54 +153,91 @@ class LakeSource:
         )
         return {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
 
-    def _some(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
-        listed = ", ".join(sql_text(one) for one in ids)
+    def _read(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
+        listed = ", ".join(map(sql_text, ids))
         tables: dict[str, dict[str, pa.Table]] = {
-            name: _by_cluster(self._query(sql.format(rows=self._view(name), clusters=listed, columns="held.*")))
-            for name, sql in HISTORY.items()
+            name: _by_cluster(self._query(query(self._view(name), listed)))
+            for name, query in HISTORY.items()
             if name in self._tables
         }
         judged = self._judged(listed, "held.cluster_id, held.rule")
-        findings = self._findings(listed) if FINDINGS in self._tables else self._judged(listed, "held.*")
+        findings = self._findings(listed) if FINDINGS.name in self._tables else self._judged(listed, "held.*")
         exposed = self._exposed(listed)
-        partitions = LakePartitions(self._query, self._holding, _by_cluster, ids)
-        tables["partition_changes"] = partitions.changes
+        partitions = self._partitions(listed)
+        tables[PARTITION_CHANGES.name] = {id_: known.changes for id_, known in partitions.items()}
         for id_ in ids:
-            mine: dict[str, pa.Table] = {
-                name: found.get(id_, CONTRACTS[name].schema.empty_table()) for name, found in tables.items()
+            own_tables: dict[str, pa.Table] = {
+                name: by_cluster.get(id_, CONTRACTS[name].schema.empty_table()) for name, by_cluster in tables.items()
             }
+            known = partitions.get(id_)
             yield ClusterInput(
-                ClusterHistory(id_, mine, is_read=_is_read(mine["captures"])),
+                ClusterHistory(id_, own_tables, is_read=_is_read(own_tables["captures"])),
                 findings.get(id_, []),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
-                partitions.exposed_spans.get(id_, NO_SPANS),
-                partitions.first_change_ms.get(id_),
+                NO_SPANS if known is None else known.exposed_spans,
+                None if known is None else known.first_change_ms,
                 frozenset(row["rule"] for row in judged.get(id_, [])),
             )
 
-    def _findings(self, listed: str) -> dict[str, list[Row]]:
-        return _rows_by_cluster(self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})"))
+    def _findings(self, listed: str) -> dict[str, list[TableRow]]:
+        """The findings, a row for each episode."""
+        found = _rows_by_cluster(self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})"))
+        if FINDING_EPISODES.name not in self._tables:
+            return found
+        lasted = _rows_by_cluster(self._query(f"SELECT * FROM finding_episodes WHERE cluster_id IN ({listed})"))
+        for id_, rows in found.items():
+            by_finding = {row["finding_id"]: row for row in rows}
+            shown = {(row["finding_id"], row["from_offset"], row["from_ms"]) for row in rows}
+            for episode in lasted.get(id_, []):
+                finding = by_finding.get(episode["finding_id"])
+                if finding and (episode["finding_id"], episode["from_offset"], episode["from_ms"]) not in shown:
+                    times = {each: timestamp_us(episode[f"{each[:-5]}_ms"]) for each in ("from_time", "to_time")}
+                    state = episode["state"] if episode["state"] == "closed" else finding["state"]
+                    rows.append({**finding, **episode, **times, "state": state})
+        return found
 
-    def _judged(self, listed: str, columns: str) -> dict[str, list[Row]]:
-        """What the newest plan that judged each cluster said of it, clear rules included."""
-        if FINDINGS_STAGED not in self._tables:
+    def _judged(self, listed: str, columns: str) -> dict[str, list[TableRow]]:
+        """The findings of the newest plan that judged each cluster, clear rules included."""
+        if FINDINGS_STAGED.name not in self._tables:
             return {}
-        rows = self._view(FINDINGS_STAGED)
-        return _rows_by_cluster(self._query(NEWEST_PLAN.format(rows=rows, clusters=listed, columns=columns)))
+        rows = self._view(FINDINGS_STAGED.name)
+        return _rows_by_cluster(self._query(newest_plan_rows(rows, listed, columns)))
 
     def _exposed(self, listed: str) -> dict[str, dict[int, float]] | None:
-        """Partition-minutes by cluster and day; None where the lake keeps none."""
-        if PARTITION_RISK not in self._tables:
+        """Partition-minutes by cluster and day; None if the lake has no table of them."""
+        if PARTITION_RISK.name not in self._tables:
             return None
         rows = self._query(
             "SELECT cluster_id, day, sum(exposure_minutes) AS minutes FROM partition_risk "
             f"WHERE cluster_id IN ({listed}) GROUP BY cluster_id, day"
         )
-        found: dict[str, dict[int, float]] = defaultdict(dict)
+        exposed: dict[str, dict[int, float]] = defaultdict(dict)
         for row in rows.to_pylist():
-            found[row["cluster_id"]][row["day"].toordinal() * DAY_MS - _EPOCH_MS] = row["minutes"]
-        return found
+            exposed[row["cluster_id"]][row["day"].toordinal() * DAY_MS - _EPOCH_MS] = row["minutes"]
+        return exposed
+
+    def _partitions(self, listed: str) -> dict[str, _Partitions]:
+        """The partitions of these clusters, a list of quoted ids."""
+        changes, exposures, brokers = (
+            rows_of_clusters(holding(table.name, lambda name: name, self._plan), listed)
+            for table in (PARTITION_CHANGES, EXPOSURE_CHANGES, BROKER_CHANGES)
+        )
+        again = SNAPSHOT_TIMES.format(brokers=brokers)
+        spans = _by_cluster(self._query(EXPOSURES.format(exposures=exposures, again=again, is_exposed=IS_EXPOSED_SQL)))
+        names = {"changes": changes, "columns": _COLUMNS}
+        newest = _by_cluster(self._query(NEWEST_PARTITIONS.format(again=again, same=_SAME.format("newest"), **names)))
+        partitions = {id_: _Partitions(id_, table, spans.get(id_, NO_SPANS)) for id_, table in newest.items()}
+        shown = ", ".join(
+            f"({sql_text(id_)}, {sql_text(topic_id)}, {partition})"
+            for id_, known in partitions.items()
+            for topic_id, partition in sorted(known.shown)
+        )
+        if shown:
+            query = SHOWN_PARTITIONS.format(shown=shown, same=_SAME.format("shown"), **names)
+            for id_, rows in _by_cluster(self._query(query)).items():
+                partitions[id_].show(rows)
+        return partitions
 
     def _committed_ms(self, name: str) -> int | None:
         with self._lake.reading(name):
@@ -150,12 +246,8 @@ class LakeSource:
         return stamp if isinstance(stamp, int) else None
 
     def _view(self, name: str) -> str:
-        """Closed plans only, and of what changes only what holds."""
+        """The table's rows of closed plans; of silver tables only those that hold."""
         return query_of(name, lambda table: table, self._plan)
-
-    def _holding(self, name: str) -> str:
-        """Of changes only what holds, without its end."""
-        return holding(name, lambda table: table, self._plan)
 
 
 _EPOCH_MS: Final = 719_163 * DAY_MS
@@ -186,8 +278,48 @@ def _is_read(captures: pa.Table) -> bool:
     return any(epoch is not None or (end or 0) > 0 for epoch, end in ends)
 
 
-def _rows_by_cluster(table: pa.Table) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in table.to_pylist():
-        found[row["cluster_id"]].append(row)
-    return found
+def _rows_by_cluster(table: pa.Table) -> dict[str, list[TableRow]]:
+    return {id_: rows.to_pylist() for id_, rows in _by_cluster(table).items()}
+
+
+class _Partitions:
+    """The rows of one cluster's `partition_changes` that pages show, and when its partitions were exposed.
+
+    Made from the newest row of each partition; `shown` are the partitions of which `show` takes all rows.
+    """
+
+    def __init__(self, cluster_id: str, newest: pa.Table, exposed_spans: pa.Table) -> None:
+        self.exposed_spans = exposed_spans
+        self.first_change_ms = pc.min(newest["first_change_ms"]).as_py()
+        self._ended = _ended(newest)
+        last = newest.filter(newest["gone_at"].is_null()).select(PARTS_SCHEMA.names)
+        self.changes = pa.concat_tables([last, self._ended])
+        history = ClusterHistory(cluster_id, {PARTITION_CHANGES.name: self.changes})
+        self.shown = set(partitions_shown(history, frozenset(_keys(exposed_spans))))
+
+    def show(self, rows: pa.Table) -> None:
+        """Replaces the newest rows of the shown partitions by all of their rows."""
+        others = pa.array([key not in self.shown for key in _keys(self.changes)], pa.bool_())
+        ended = pa.array([key in self.shown for key in _keys(self._ended)], pa.bool_())
+        whole = rows.select(PARTS_SCHEMA.names)
+        self.changes = pa.concat_tables([self.changes.filter(others), self._ended.filter(ended), whole])
+
+
+def _keys(rows: pa.Table) -> Iterator[PartitionKey]:
+    return zip(rows["topic_id"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+
+
+def _ended(newest: pa.Table) -> pa.Table:
+    """One more row for each partition that was gone when a history gap ended: it no longer exists from there on."""
+    gone = newest.filter(newest["gone_at"].is_valid())
+    changes = {
+        "from_offset": pc.subtract(gone["gone_at"], 1),
+        "timestamp_ms": gone["gone_ms"],
+        "exists": pa.repeat(False, gone.num_rows),
+        "cause": pa.repeat("snapshot", gone.num_rows),
+    }
+    rows = gone.select(PARTS_SCHEMA.names)
+    for name, values in changes.items():
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(name), values)
+    return rows

@@ -1,8 +1,8 @@
-"""Writes the pages: static files that need nothing but themselves.
+"""Writes the pages: static files that need no server and no network.
 
-Everything that a log, a lake or a waiver told reaches a page by one way: `shown`, which every expression of every
-template passes. It makes control characters and bidirectional marks visible, then escapes. The pages allow the one
-style sheet and the one script that stand in them, by hash, and nothing else: no request leaves, no other script runs.
+Every text of a log, a lake or a waiver reaches a page through one function, `shown`, which every expression of every
+template passes. It makes control characters and bidirectional marks visible, then escapes. The pages allow their own
+style sheet and script, by hash, and nothing else: they make no request and run no other script.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,33 +23,29 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kraft_audit.cluster_name import shown_cluster_id
-from kraft_audit.output import neutral
-from kraft_audit.report.cluster import SUBJECTS_SHOWN, ClusterView, cluster_view
-from kraft_audit.report.exports import CsvFile
-from kraft_audit.report.exposure import partition_minutes
-from kraft_audit.report.fleet import ClusterLine, Fleet, fleet_view
-from kraft_audit.report.folders import created_folders
-from kraft_audit.report.openmetrics import Metrics
-from kraft_audit.report.plots import epoch_marks, interval_marks, voter_columns
-from kraft_audit.report.source import AsOf, Source
-from kraft_audit.rules.controls import CONTROL_OF
-from kraft_audit.rules.pages import rule_rows
+from kraft_audit.findings.rule_pages import rule_rows
+from kraft_audit.report.cluster_page import SUBJECTS_SHOWN, cluster_view, epoch_plot, interval_plot, voter_plot
+from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view
+from kraft_audit.report.partition_exposure import partition_minutes
+from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
+from kraft_audit.report.report_source import AsOf, ReportSource
+from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
-from kraft_audit.times import duration, is_time, when
-from kraft_codec.errors import ChoiceError, InputError
+from kraft_audit.text.output import neutral
+from kraft_audit.text.readable import duration, is_time, plural, shown_cluster_id, when
+from kraft_codec.errors import ChoiceError
 
 MARK: Final = ".kraft-audit-report"
-"""A file of this name says that a folder is ours to write over."""
+"""A file of this name says that we may write over the folder."""
 UNFINISHED: Final = ".unfinished-"
 TEXT_CHARACTERS_MAX: Final = 4000
-"""A longer text is cut on a page; findings.csv has it whole."""
+"""A longer text is cut on a page; findings.csv has all of it."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a report came to."""
+class WrittenReport:
+    """The size of a written report, and how many of its clusters could not be read."""
 
     index: Path
     clusters: int
@@ -60,7 +56,7 @@ class Written:
 
 
 def shown(value: Any) -> Any:
-    """The one sink: any value as text in which nothing acts, escaped; only markup of our own templates passes."""
+    """Any value as escaped text, in which nothing can act; only markup of our own templates passes unchanged."""
     if isinstance(value, Markup):
         return value
     if value is None:
@@ -72,39 +68,28 @@ def shown(value: Any) -> Any:
 
 
 def time_of(value: int | None) -> str:
-    """A time in UTC, or what stands for none."""
+    """A time in UTC, or "not known"."""
     if value is None:
         return "not known"
     return f"{when(value)} UTC" if value and is_time(value) else f"{value} ms"
 
 
-def length_of(length_ms: int | None) -> str:
-    return "not known" if length_ms is None else duration(length_ms)
-
-
-def nodes(ids: tuple[int, ...] | list[int] | None) -> str:
-    return "not known" if ids is None else "[" + " ".join(map(str, ids)) + "]"
-
-
-def known(value: Any) -> Any:
-    """A value, or the words that there is none."""
-    return "not known" if value is None else value
-
-
-def counted(value: int | float) -> str:
-    return f"{value:,.0f}"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun[:-1] + 'ies' if noun.endswith('y') else noun + 's'}"
+def nodes(ids: Sequence[int] | None) -> str:
+    return "not known" if ids is None else f"[{' '.join(map(str, ids))}]"
 
 
 def page_of(cluster_id: str) -> str:
-    """The file of a cluster's page; an id that is no Kafka id gets a name made from its hash."""
+    """The file of a cluster's page; an id that is not a Kafka id gets a name made from its hash."""
     if _PLAIN_ID.fullmatch(cluster_id):
         return f"clusters/{cluster_id}.html"
     digest = hashlib.blake2b(cluster_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     return f"clusters/other.{digest}.html"
+
+
+def _anchor(finding: TableRow) -> str:
+    """Where an episode of a finding stands on its page."""
+    began = finding["from_ms"] if finding["from_offset"] is None else finding["from_offset"]
+    return f"f-{finding['finding_id']}-{began or 0}"
 
 
 @cache
@@ -127,8 +112,8 @@ def policy() -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates, with escaping on and names that are missing an error."""
-    made = Environment(
+    """The templates, with escaping; a missing name is an error."""
+    templates = Environment(
         loader=PackageLoader("kraft_audit.report"),
         autoescape=True,
         finalize=shown,
@@ -136,31 +121,31 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    helpers: dict[str, Callable[..., Any]] = {
-        "time": time_of,
-        "length": length_of,
-        "nodes": nodes,
-        "known": known,
-        "counted": counted,
-        "cluster": shown_cluster_id,
-        "partition_minutes": partition_minutes,
-    }
-    made.filters.update(helpers)
-    made.globals.update(
+    templates.filters.update(
+        time=time_of,
+        length=duration,
+        nodes=nodes,
+        known=lambda value: "not known" if value is None else value,
+        counted="{:,}".format,
+        cluster=shown_cluster_id,
+        anchor=_anchor,
+        partition_minutes=partition_minutes,
+    )
+    templates.globals.update(
         plural=plural,
         page_of=page_of,
         policy=policy(),
-        # our own files, not what anybody else wrote
+        # our own files, no text from outside
         style=Markup(_asset("site.css")),  # noqa: S704
         script=Markup(_asset("site.js")),  # noqa: S704
     )
-    return made
+    return templates
 
 
-def write_site(source: Source, folder: Path) -> Written:
+def write_site(source: ReportSource, folder: Path) -> WrittenReport:
     """Write the site into a folder that is new, empty, or an earlier report. Raises InputError.
 
-    The site is made whole beside its place, then put there: one that fails leaves nothing, or what was there before.
+    The site is written completely before its files are moved into place: if that fails, the folder stays as it was.
     """
     with _claimed(folder) as unfinished:
         site = _Site(unfinished, source.as_of())
@@ -170,53 +155,48 @@ def write_site(source: Source, folder: Path) -> Written:
         _put_in_place(site, folder)
     opened = sum(sum(line.open_counts.values()) for line in lines)
     not_read = len(site.as_of.not_read)
-    return Written(folder / "index.html", len(lines), opened, len(sizes), sum(sizes), not_read)
+    return WrittenReport(folder / "index.html", len(lines), opened, len(sizes), sum(sizes), not_read)
 
 
-def _write_pages(source: Source, site: _Site) -> list[ClusterLine]:
-    fleet, metrics = Fleet(), Metrics(site.as_of)
-    findings = site.folder / "findings.csv"
-    try:
-        with CsvFile(findings) as csv:
-            for given in source.clusters():
-                view, page = cluster_view(given), page_of(given.cluster_id)
-                fleet.add(given, view, page)
-                csv.add(given.findings)
-                metrics.add(given)
-                site.write(page, "cluster.html", **_cluster_page(view))
-    except OSError as problem:
-        raise InputError(str(findings), f"cannot be written: {problem.strerror or problem}") from None
-    site.written.append(findings)
-    site.put("metrics.prom", "".join(metrics.lines()))
-    view_of_fleet = fleet_view(fleet, days_only=any(line.exposure.by_day is not None for line in fleet.lines))
-    site.write("index.html", "fleet.html", **view_of_fleet)
+def _write_pages(source: ReportSource, site: _Site) -> list[ClusterLine]:
+    fleet = Fleet()
+    with (
+        site.file("findings.csv", csv_file) as add_findings,
+        site.file("metrics.prom", openmetrics_file) as add_metrics,
+    ):
+        for given in source.clusters():
+            view = cluster_view(given)
+            fleet.add(given, view)
+            add_findings(given)
+            add_metrics(given)
+            site.write(
+                page_of(given.cluster_id),
+                "cluster.html",
+                view=view,
+                interval=interval_plot(view),
+                voters=voter_plot(view.voter_sets),
+                epochs=epoch_plot(view.leader_epochs),
+                subjects_shown=SUBJECTS_SHOWN,
+            )
+    site.write("index.html", "fleet.html", **fleet_view(fleet))
     for row in rule_rows():
         where = fleet.rule_clusters.get(row["rule"], [])
         site.write(
             f"rules/{row['rule']}.html",
             "rule.html",
             rule=row,
-            meanings={one.name: one.comment for one in rules()[row["rule"]].thresholds},
-            control=CONTROL_OF[row["rule"]].replace("_", " "),
+            meanings={threshold.name: threshold.comment for threshold in rules()[row["rule"]].thresholds},
+            control=row["control"].replace("_", " "),
+            affected=rules()[row["rule"]].text.affected,
             counts=fleet.rule_counts.get(row["rule"], {}),
-            where=sorted(where, key=lambda one: (-one[1], one[0].cluster_id)),
+            where=sorted(where, key=lambda counted: (-counted[1], counted[0].cluster_id)),
         )
     site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts)
     return fleet.lines
 
 
-def _cluster_page(view: ClusterView) -> dict[str, Any]:
-    return {
-        "view": view,
-        "interval": interval_marks(view.replicas, view.watermark),
-        "voters": voter_columns(view.voter_sets),
-        "epochs": epoch_marks(view.leader_epochs),
-        "subjects_shown": SUBJECTS_SHOWN,
-    }
-
-
 class _Site:
-    """Pages go to their place whole, each at once: a reader never sees half a page."""
+    """The pages of an unfinished site, and the list of files written."""
 
     def __init__(self, folder: Path, as_of: AsOf) -> None:
         self.folder = folder
@@ -225,47 +205,44 @@ class _Site:
 
     def write(self, name: str, template: str, **values: Any) -> None:
         up = "../" * name.count("/")
-        page = environment().get_template(template)
-        self.put(name, page.render(up=up, as_of=self.as_of, page=name, **values))
-
-    def put(self, name: str, text: str) -> None:
+        text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, **values)
         target = self.folder / name
-        try:
+        with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
-        except OSError as problem:
-            raise InputError(str(target), f"cannot be written: {problem.strerror}") from None
+        self.written.append(target)
+
+    @contextmanager
+    def file(self, name: str, writer: FileWriter) -> Iterator[AddCluster]:
+        """A file of all clusters, which grows while their pages are written."""
+        target = self.folder / name
+        with writing(target), writer(target, self.as_of) as add:
+            yield add
         self.written.append(target)
 
 
 def _put_in_place(site: _Site, folder: Path) -> None:
-    """Move every page to its place, each at once, the mark first; then drop the pages of clusters that are gone."""
-    try:
+    """Move every page into place, each atomically, the mark first; then delete the pages of clusters that are gone."""
+    with writing(folder):
         (site.folder / MARK).replace(folder / MARK)
-        placed = set()
-        for file in site.written:
-            target = folder / file.relative_to(site.folder)
+        placed = {folder / file.relative_to(site.folder): file for file in site.written}
+        for target, file in placed.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             file.chmod(0o644)
             file.replace(target)
-            placed.add(target)
         for page in (folder / "clusters").glob("*.html"):
             if page not in placed:
                 page.unlink()
-    except OSError as problem:
-        raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None
 
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[Path]:
-    """A place inside the folder for what is not whole yet; nothing that is no report is written over."""
+    """A folder inside `folder` for the unfinished site. Raises ChoiceError if `folder` holds anything but a report."""
     with created_folders(folder):
-        try:
+        with writing(folder):
             if not _is_free(folder):
                 raise ChoiceError(str(folder), "expected a new or empty folder, or an earlier report")
             unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=UNFINISHED))
-        except OSError as problem:
-            raise InputError(str(folder), f"cannot be written: {problem.strerror}") from None
         try:
             yield unfinished
         finally:
@@ -273,17 +250,11 @@ def _claimed(folder: Path) -> Iterator[Path]:
 
 
 def _is_free(folder: Path) -> bool:
-    """A report that was killed leaves what it had not finished, which goes."""
-    if not folder.is_dir():
+    """Whether the folder is empty or a report, after what a killed report left unfinished was deleted."""
+    unfinished = list(folder.glob(f"{UNFINISHED}*"))
+    is_empty = len(unfinished) == len(list(folder.iterdir()))
+    if not is_empty and not (folder / MARK).is_file():
         return False
-    others = [one for one in folder.iterdir() if not one.name.startswith(UNFINISHED)]
-    if others and not _is_report(folder):
-        return False
-    for left in set(folder.iterdir()) - set(others):
-        shutil.rmtree(left, ignore_errors=True)
+    for entry in unfinished:
+        shutil.rmtree(entry, ignore_errors=True)
     return True
-
-
-def _is_report(folder: Path) -> bool:
-    """Also one that was interrupted."""
-    return (folder / MARK).is_file()

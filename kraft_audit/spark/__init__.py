@@ -1,15 +1,31 @@
-"""The pipeline and the data source: `register(spark)` makes format("kraft") known where Spark does not find it."""
+"""The only room that imports Spark: the data source `format("kraft")`, the views of a lake, and the pipeline's steps.
+
+Importing this package imports no pyspark, so that a command which needs no Spark pays nothing for it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from kraft_audit.lake.views import view_names, view_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("kraft") known to this session."""
-    from kraft_audit.spark.source import register as register_source  # pyspark is imported only by those who use it
+    """Make format("kraft") known to this session, where the package is not installed for Spark to find by itself."""
+    from kraft_audit.spark.source import KraftDataSource
 
-    register_source(spark)
+    spark.dataSource.register(KraftDataSource)
+
+
+def register_views(spark: SparkSession, lake: str) -> list[str]:
+    """Make each view of the lake a temporary view of this session: every table, `log`, `history_gap`, `…_reverted`.
+
+    Returns their names. A view is evaluated when it is queried, so that it shows the plans that were closed by then.
+    """
+    names = view_names()
+    for name in names:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(lake, name)}")
+    return names

@@ -8,29 +8,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.replay.plan import from_json
-from kraft_audit.settings import is_uri
-from kraft_audit.spark.data_files import DataFile, table_folder
-from kraft_audit.spark.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
-from kraft_audit.spark.lake_paths import first_not_below, foreign_file
+from kraft_audit.capture.plan import plan_from_json
+from kraft_audit.lake.data_files import DataFile, table_folder
+from kraft_audit.lake.delta import (
+    COMMIT_ATTEMPTS,
+    NO_PROPERTIES,
+    NO_VERSIONS,
+    TABLE_PROPERTIES,
+    DeltaLake,
+    Lake,
+)
+from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
+from kraft_audit.lake.maintenance import DeltaMaintainer, Maintainer
+from kraft_audit.lake.settings import MaintainSettings
 from kraft_audit.spark.source import spark_schema
-from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.bronze import BATCHES
 from kraft_codec.errors import InputError
-from kraft_codec.tables import BATCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 PLAN_FOLDER: Final = "_plans"
 KNOWN_FOLDER: Final = "_known"
 
 
 class JvmLake:
-    """Implements `kraft_audit.spark.lake.Lake` through a Spark session."""
+    """Implements `kraft_audit.lake.delta.Lake` through a Spark session."""
 
     def __init__(self, uri: str, staging_uri: str, session: Callable[[], SparkSession]) -> None:
         self.uri = uri.rstrip("/")
@@ -40,7 +50,7 @@ class JvmLake:
 
     @property
     def spark(self) -> SparkSession:
-        """A session of our own, so that temporary views do not meet the user's."""
+        """A session of our own, so that temporary views do not mix with the caller's."""
         if self._own_session is None:
             self._own_session = self._session().newSession()
         return self._own_session
@@ -59,11 +69,11 @@ class JvmLake:
         schema: pa.Schema,
         description: str,
         properties: Mapping[str, str] = NO_PROPERTIES,
-        born_with: Mapping[str, int] = NO_VERSIONS,
+        initial_versions: Mapping[str, int] = NO_VERSIONS,
     ) -> None:
         from delta import DeltaTable
 
-        if born_with and self.exists(table):
+        if initial_versions and self.exists(table):
             return
         builder = DeltaTable.createIfNotExists(self.spark).location(self.table_uri(table)).comment(description)
         comments = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
@@ -72,7 +82,7 @@ class JvmLake:
         for name, value in {**TABLE_PROPERTIES, **properties}.items():
             builder = builder.property(name, value)
         builder.execute()
-        for application, version in born_with.items():
+        for application, version in initial_versions.items():
             self._append(table, self._rows(table).limit(0), application, version)
 
     def table_id(self, table: str) -> str:
@@ -84,7 +94,7 @@ class JvmLake:
         none = self._jvm.scala.Option.empty()
         transactions = self._log(table).update(False, none, none).transactions()
         found = [transactions.get(application) for application in applications]
-        return [int(one.get()) if one.isDefined() else 0 for one in found]
+        return [int(version.get()) if version.isDefined() else 0 for version in found]
 
     def query(self, sql: str, *tables: str) -> pa.Table:
         for table in tables:
@@ -101,7 +111,7 @@ class JvmLake:
         return self._append(table, frame, application, version)
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
-        from kraft_audit.spark.reading import known_batches_sql
+        from kraft_audit.lake.cluster_reading import known_batches_sql
 
         if is_uri(self.data_uri):
             raise InputError(self.data_uri, "staging in an object store needs a lake that Python reaches too")
@@ -111,8 +121,8 @@ class JvmLake:
         options = {"planFile": f"{self.data_uri}/{PLAN_FOLDER}/{number:08d}.jsonl"}
         known_uri = f"{self.data_uri}/{KNOWN_FOLDER}/{number:08d}"
         self._rows(BATCHES.name).createOrReplaceTempView(BATCHES.name)
-        plans = [from_json(text) for _, text in planned]
-        wanted = [plan.cluster_id for plan in plans if plan.decoded_to]
+        plans = [plan_from_json(text) for _, text in planned]
+        wanted = [plan.key for plan in plans if plan.decoded_to]
         known = self.spark.sql(known_batches_sql(number, "true")).drop("place")
         known.where(known.cluster_id.isin(wanted)).write.mode("overwrite").parquet(known_uri)
         return {**options, "known": known_uri}
@@ -126,7 +136,7 @@ class JvmLake:
         return delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
 
     def _rows(self, table: str) -> DataFrame:
-        """The table as of now. Raises InputError where its log names a file that is not its own."""
+        """The table as of now. Raises InputError if its log names a file outside its folder."""
         frame = self.spark.read.format("delta").load(self.table_uri(table))
         outside = first_not_below(self._log(table).dataPath().toString(), frame.inputFiles())
         if outside is not None:
@@ -143,6 +153,65 @@ class JvmLake:
             try:
                 writer.option("txnAppId", application).option("txnVersion", version).save(self.table_uri(table))
             except DeltaConcurrentModificationException:
-                continue  # perhaps the same transaction by another run, as the next look tells
+                continue  # perhaps the same transaction by another run: the next attempt checks
             return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+
+class SparkMaintainer:
+    """By delta-spark: OPTIMIZE, liquid clustering, VACUUM."""
+
+    def __init__(self, lake: JvmLake, target_file_bytes: int) -> None:
+        self.lake = lake
+        self.target_file_bytes = target_file_bytes
+        spark = lake.spark
+        spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(target_file_bytes))
+        spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(target_file_bytes // 2))
+        # The retention is checked by the settings, which allow no less than a day.
+        spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+
+    def _path(self, table: str) -> str:
+        return "delta.`" + self.lake.table_uri(table).replace("`", "``") + "`"
+
+    def size(self, table: str) -> tuple[int, int, int]:
+        detail = self.lake.spark.sql(f"DESCRIBE DETAIL {self._path(table)}").collect()[0]
+        files, size_bytes = int(detail["numFiles"]), int(detail["sizeInBytes"])
+        # Each file's own size would cost a scan of the log: OPTIMIZE picks the small ones itself.
+        return files, size_bytes, files if 2 * size_bytes < files * self.target_file_bytes else 0
+
+    def rows(self, table: str, condition: str) -> int:
+        return int(self.lake.spark.sql(f"SELECT count(*) FROM {self._path(table)} WHERE {condition}").collect()[0][0])  # noqa: S608
+
+    def forget(self, table: str, condition: str) -> None:
+        self.lake.spark.sql(f"DELETE FROM {self._path(table)} WHERE {condition}")  # noqa: S608
+
+    def arrange(self, table: str, columns: Sequence[str]) -> str:
+        spark, path = self.lake.spark, self._path(table)
+        how = "compacted"
+        if columns:
+            detail = spark.sql(f"DESCRIBE DETAIL {path}").collect()[0]
+            if list(detail["clusteringColumns"]) != list(columns):
+                spark.sql(f"ALTER TABLE {path} CLUSTER BY ({', '.join(f'`{column}`' for column in columns)})")
+            how = f"liquid clustering by {', '.join(columns)}"
+        spark.sql(f"OPTIMIZE {path}")
+        return how
+
+    def vacuum(self, table: str, hours: int, dry_run: bool) -> int:
+        sql = f"VACUUM {self._path(table)} RETAIN {hours} HOURS"
+        count = int(self.lake.spark.sql(f"{sql} DRY RUN").count())
+        if count and not dry_run:
+            self.lake.spark.sql(sql)
+        return count
+
+
+def open_maintainer(
+    uri: str, committer: str, settings: MaintainSettings, spark_conf: Path | None = None
+) -> tuple[Lake, Maintainer]:
+    """The lake and its maintainer: deltalake, or a Spark session if only the JVM reaches the lake."""
+    if committer == "spark":
+        from kraft_audit.spark.session import spark_session
+
+        jvm_lake = JvmLake(uri, uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
+        return jvm_lake, SparkMaintainer(jvm_lake, settings.target_file_bytes)
+    lake = DeltaLake(uri)
+    return lake, DeltaMaintainer(lake, settings.target_file_bytes)

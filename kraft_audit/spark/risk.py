@@ -1,7 +1,7 @@
 """`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls held.
 
-Spark SQL over the lake's own tables, across clusters and time. Only clusters that a plan read since, or whose findings
-changed, are computed again; a row is written only where it differs, so that a second run changes nothing.
+Spark SQL over the lake's own tables, across clusters and time. Only clusters that a plan has read since, or whose
+findings changed, are computed again. A row is written only if it differs, so that a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -14,32 +14,22 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.replay.tables import BROKER_CHANGES, EXPOSURE_CHANGES, REPLAYS, SILVER
-from kraft_audit.rules.controls import CONTROL_OF
-from kraft_audit.spark import gold
-from kraft_audit.spark.failpoints import failpoint
-from kraft_audit.spark.gold import Action, Clause, GoldLake, Merge
-from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
-from kraft_audit.spark.lake import DeltaLake, sql_text
-from kraft_audit.spark.risk_queries import (
-    COMPLIANCE,
-    COMPLIANCE_CHANGED,
-    DAY_MS,
-    DAYS_BACK_MAX,
-    FOUND,
-    GONE,
-    LOG_BEGINS,
-    RISK,
-    RISK_CHANGED,
-)
+from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.progress import failpoint
+from kraft_audit.lake.views import TableReference, query_of, sql_file
+from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
+from kraft_audit.rules.registry import rules
+from kraft_audit.spark import gold_merge
+from kraft_audit.spark.gold_merge import GoldLake, Merge, MergeAction, MergeClause
 from kraft_audit.spark.source import spark_schema
-from kraft_audit.spark.tables import LAKE_TABLES
-from kraft_audit.spark.views import TableReference, query_of
-from kraft_codec.contract import Table
-from kraft_codec.tables import BATCHES, CAPTURES, PLANS
+from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.bronze import BATCHES, CAPTURES, PLANS
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDING_EPISODES, FINDINGS, PARTITION_RISK
+from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, REPLAYS, SILVER
 
-# What the queries take of each table, where Spark is handed the rows.
-INPUTS: Final = {
+# The columns that the queries use of each table, where Spark is given the rows.
+INPUT_COLUMNS: Final = {
     CAPTURES.name: ["cluster_id", "last_timestamp_ms", "read_to_ms"],
     BROKER_CHANGES.name: ["cluster_id", "broker_id", "rack", "from_offset", "timestamp_ms", "exists"],
     EXPOSURE_CHANGES.name: [
@@ -52,21 +42,67 @@ INPUTS: Final = {
     ],
 }
 
+# Where logs begin, from the plans that `cluster_compliance` does not know yet: reading all batches would take long.
+LOG_BEGINS: Final = """
+SELECT cluster_id, min(base_timestamp_ms) AS begun_ms
+FROM ({batches}) AS batches
+WHERE valid AND source = 'log' AND base_timestamp_ms > 0 AND ({of_new_plans})
+GROUP BY cluster_id
+"""
+# Rows that are no longer computed are deleted. Equal rows stay, except the newest: it says how far the cluster is.
+COMPUTED_ROWS: Final = """
+WITH computed AS ({computed})
+SELECT {columns}, day = max(day) OVER (PARTITION BY cluster_id) AS is_newest, false AS is_gone
+FROM computed
+"""
+NO_LONGER_COMPUTED: Final = """
+SELECT {columns}, false AS is_newest, true AS is_gone
+FROM {table} AS old
+WHERE cluster_id IN (SELECT cluster_id FROM changed)
+  AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
+"""
+# Both engines run these queries: Spark, and DataFusion, which decides whether Spark has to be started at all.
+RISK_CHANGED: Final = """
+SELECT cluster_id, max(plan) AS plan
+FROM plans
+WHERE event = 'staged' AND outcome = 'read' AND plan > {done} AND plan <= {closed}
+GROUP BY cluster_id
+"""
+COMPLIANCE_CHANGED: Final = """
+SELECT judged.cluster_id, judged.plan, coalesce(found.changed_ms, 0) AS changed_ms,
+    coalesce(done.plan, 0) AS known_plan, done.first_day AS known_first_day
+FROM (
+    SELECT cluster_id, max(plan) AS plan
+    FROM plans
+    WHERE event = 'staged' AND outcome = 'read' AND plan <= {closed}
+    GROUP BY cluster_id
+) AS judged
+LEFT JOIN (SELECT cluster_id, max(changed_ms) AS changed_ms FROM findings GROUP BY cluster_id) AS found
+ON judged.cluster_id = found.cluster_id
+LEFT JOIN (
+    SELECT cluster_id, max(plan) AS plan, max(as_of_ms) AS as_of_ms, min(day) AS first_day
+    FROM cluster_compliance
+    GROUP BY cluster_id
+) AS done
+ON judged.cluster_id = done.cluster_id
+WHERE done.plan IS NULL OR judged.plan > done.plan OR coalesce(found.changed_ms, 0) > done.as_of_ms
+"""
+
 
 class RiskTables:
     """The two tables of one lake.
 
-    Where Python reaches the lake, Spark is handed the rows of small tables: to open a Delta table of a hundred rows
-    takes the JVM longer than all that it does with them.
+    If Python reaches the lake, Spark is given the rows of small tables: opening a Delta table of a hundred rows takes
+    the JVM longer than computing with them.
     """
 
     def __init__(self, gold: GoldLake) -> None:
         self.gold = gold
         self.skipped: list[str] = []
-        """The clusters whose `partition_risk` the last `update` left as it was: their exposures are not all told."""
+        """The clusters whose `partition_risk` the last `update` left alone: rows of `exposure_changes` are missing."""
 
     def update(self) -> list[str]:
-        """Bring both up to the newest closed plan; the tables that were touched."""
+        """Bring both tables up to the newest closed plan; returns the tables that were changed."""
         closed = self.gold.ledger.status().closed
         touched = []
         self.skipped = []
@@ -91,7 +127,7 @@ class RiskTables:
         return self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
 
     def _risk_changed(self, closed: int) -> pa.Table:
-        """The clusters that plans read since: a plan may have read none, and only tell that it could not."""
+        """The clusters that plans have read since: a plan may have read none, and only recorded failures."""
         done = self.gold.merged_plan(PARTITION_RISK.name)
         return self.gold.lake.query(RISK_CHANGED.format(done=done, closed=closed), PLANS.name)
 
@@ -105,33 +141,40 @@ class RiskTables:
             return
         self._rows("changed", changed)
         self._inputs(closed, changed, CAPTURES.name, EXPOSURE_CHANGES.name, BROKER_CHANGES.name)
-        self._merge(PARTITION_RISK, RISK.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX), changed, closed)
+        self._merge(
+            PARTITION_RISK,
+            sql_file("partition_risk", is_exposed=IS_EXPOSED_SQL),
+            changed,
+            closed,
+        )
 
     def _is_never_exposed(self, changed: pa.Table) -> bool:
-        """Whether no partition of these clusters ever was, as is usual: then nothing has to be computed."""
+        """Whether no partition of these clusters was ever exposed, as is usual: then nothing has to be computed."""
         if not isinstance(self.gold.lake, DeltaLake):
             return False
         sql = f"SELECT count(*) AS n FROM {EXPOSURE_CHANGES.name} WHERE {_of_clusters(changed)}"  # noqa: S608
         return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
 
     def _update_compliance(self, closed: int, changed: pa.Table) -> None:
-        # What was changed must not move while rows are merged by it.
+        # Which clusters changed must stay fixed while their rows are merged.
         self._rows("changed", changed)
         ranks = ((name, rank) for rank, name in enumerate(("low", "medium", "high", "critical")))
         self._values("severities (name, rank)", ranks)
-        self._values("controls (rule, control)", CONTROL_OF.items())
+        self._values("controls (rule, control)", ((rule.id, rule.control) for rule in rules().values()))
         self._inputs(closed, changed, CAPTURES.name, FINDINGS.name)
         self._log_begins(closed, changed)
-        self._merge(CLUSTER_COMPLIANCE, COMPLIANCE.format(day_ms=DAY_MS, days_back=DAYS_BACK_MAX), changed)
+        self._merge(CLUSTER_COMPLIANCE, sql_file("cluster_compliance"), changed)
 
     def _inputs(self, closed: int, changed: pa.Table, *names: str) -> None:
-        """What the queries read, of closed plans: rows where the tables behind it are small, else the Delta tables."""
-        behind = {name: (name, REPLAYS.name) if name in SILVER else (name,) for name in names}
-        for name, tables in behind.items():
+        """Register what the queries read of closed plans: as rows if the tables are small, else as Delta tables."""
+        sources = {name: (name, REPLAYS.name) if name in SILVER else (name,) for name in names}
+        if FINDINGS.name in sources:
+            sources[FINDINGS.name] = (FINDINGS.name, FINDING_EPISODES.name)
+        for name, tables in sources.items():
             query = partial(query_of, name, closed=closed) if name in LAKE_TABLES else _findings
             if self._is_small(*tables):
                 sql = f"SELECT * FROM ({query(str)}) AS every WHERE {_of_clusters(changed)}"  # noqa: S608
-                self._rows(name, self.gold.lake.query(sql, *tables).select(INPUTS[name]))
+                self._rows(name, self.gold.lake.query(sql, *tables).select(INPUT_COLUMNS[name]))
             else:
                 self._view(name, query(self.gold.place))
 
@@ -148,10 +191,10 @@ class RiskTables:
         if not isinstance(lake, DeltaLake):
             return False
         counts = (lake.query(f"SELECT count(*) AS n FROM {name}", name) for name in tables)  # noqa: S608
-        return all(int(count.column("n")[0].as_py()) <= gold.SMALL_ROWS for count in counts)
+        return all(int(count.column("n")[0].as_py()) <= gold_merge.SMALL_ROWS for count in counts)
 
     def _rows(self, name: str, rows: pa.Table) -> None:
-        # PySpark cannot take an Arrow table without a chunk, which is what no rows often are.
+        # PySpark cannot take an Arrow table without chunks, and a table without rows often has none.
         frame = rows if rows.num_rows else []
         self.gold.spark.createDataFrame(frame, schema=spark_schema(rows.schema)).createOrReplaceTempView(name)
 
@@ -163,25 +206,25 @@ class RiskTables:
         self.gold.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {sql}")
 
     def _merge(self, table: Table, computed: str, changed: pa.Table, version: int | None = None) -> None:
-        """Computed by Spark; merged by `deltalake` where Python reaches the lake and the rows are few."""
+        """Compute by Spark, and merge by `deltalake` if Python reaches the lake and the rows are few."""
         columns, key = table.column_names, table.key
-        found = FOUND.format(computed=computed, columns=", ".join(columns))
+        found = COMPUTED_ROWS.format(computed=computed, columns=", ".join(columns))
         if isinstance(self.gold.lake, DeltaLake):
-            rows = self.gold.spark.sql(found).limit(gold.SMALL_ROWS + 1).toArrow()
-            if rows.num_rows <= gold.SMALL_ROWS:
+            rows = self.gold.spark.sql(found).limit(gold_merge.SMALL_ROWS + 1).toArrow()
+            if rows.num_rows <= gold_merge.SMALL_ROWS:
                 self._merge_rows(table, rows, changed, version)
                 return
-        gone = GONE.format(
+        gone = NO_LONGER_COMPUTED.format(
             table=self.gold.place(table.name),
             columns=", ".join(columns),
             old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
         )
         sql = f"{found} UNION ALL {gone}"
-        merge = Merge(_same_row(table), _clauses(table), lambda _: sql, row_count=gold.SMALL_ROWS + 1)
+        merge = Merge(_same_row(table), _clauses(table), lambda _: sql, row_count=gold_merge.SMALL_ROWS + 1)
         self.gold.merge(table.name, merge, version)
 
     def _merge_rows(self, table: Table, found: pa.Table, changed: pa.Table, version: int | None) -> None:
-        """Merges the rows that FOUND gave, all that the changed clusters have from now on."""
+        """Merge the rows that COMPUTED_ROWS gave: all rows that the changed clusters have from now on."""
         rows = pa.concat_tables([found, self._gone(table, found, changed)])
         self.gold.merge(table.name, Merge(_same_row(table), _clauses(table), rows=rows), version)
 
@@ -200,9 +243,9 @@ def _same_row(table: Table) -> str:
     return " AND ".join(f"known.{name} = found.{name}" for name in table.key)
 
 
-def _clauses(table: Table) -> tuple[Clause, ...]:
-    """Rows that are no longer computed go, those that differ are written, new ones too."""
-    # A newer plan alone is no difference, but on the newest day, which tells how far the cluster was computed.
+def _clauses(table: Table) -> tuple[MergeClause, ...]:
+    """Delete rows that are no longer computed, write rows that differ, and add new rows."""
+    # A newer plan alone is no difference, except on the newest day, which says how far the cluster was computed.
     values = [name for name in table.column_names if name not in (*table.key, "plan", "as_of_ms")]
     differs = [f"(known.{name} IS DISTINCT FROM found.{name})" for name in values]
     if "as_of_ms" in table.column_names:
@@ -210,21 +253,34 @@ def _clauses(table: Table) -> tuple[Clause, ...]:
     inserted = {name: f"found.{name}" for name in table.column_names}
     updated = {name: value for name, value in inserted.items() if name not in table.key}
     return (
-        Clause(Action.DELETE, {}, "found.is_gone"),
-        Clause(Action.UPDATE, updated, f"NOT found.is_gone AND ({' OR '.join(differs)})"),
-        Clause(Action.INSERT, inserted),
+        MergeClause(MergeAction.DELETE, {}, "found.is_gone"),
+        MergeClause(MergeAction.UPDATE, updated, f"NOT found.is_gone AND ({' OR '.join(differs)})"),
+        MergeClause(MergeAction.INSERT, inserted),
     )
 
 
 def _no_rows(table: Table) -> pa.Table:
-    """What FOUND gives where nothing is computed."""
+    """The result of COMPUTED_ROWS if nothing is computed."""
     more = [pa.field("is_newest", pa.bool_()), pa.field("is_gone", pa.bool_())]
     return pa.schema([*table.schema, *more]).empty_table()
 
 
 def _findings(reference: TableReference) -> str:
-    """A struct that is null, of columns that may not be, does not cross from Arrow into Spark."""
-    return f"SELECT *, waiver['until'] AS waived_until FROM {reference(FINDINGS.name)}"  # noqa: S608
+    """Every episode with its finding's waiver; a finding of a release before episodes stands for itself.
+
+    `waived_until` stands beside the waiver: a null struct of required columns does not cross into Spark.
+    """
+    findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
+    of_episode = ("from_ms", "to_ms", "is_over", "status", "severity", "first_seen_ms", "last_seen_ms", "closed_by")
+    common = "found.cluster_id, found.rule, found.waiver['until'] AS waived_until"
+    return f"""
+        SELECT {common}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
+            {", ".join(f"lasted.{name}" for name in of_episode)}
+        FROM {findings} AS found JOIN {episodes} AS lasted ON found.finding_id = lasted.finding_id
+        UNION ALL
+        SELECT {common}, found.state, {", ".join(f"found.{name}" for name in of_episode)}
+        FROM {findings} AS found
+        WHERE NOT EXISTS (SELECT 1 FROM {episodes} AS lasted WHERE lasted.finding_id = found.finding_id)"""  # noqa: S608
 
 
 def _of_clusters(changed: pa.Table) -> str:
@@ -233,8 +289,8 @@ def _of_clusters(changed: pa.Table) -> str:
 
 
 def _of_new_plans(changed: pa.Table) -> str:
-    """Of each of the clusters the plans of which `cluster_compliance` does not know: most know equally many."""
+    """The condition for the plans that `cluster_compliance` does not know yet of each cluster, grouped by plan."""
     clusters = defaultdict(list)
     for row in changed.to_pylist():
         clusters[row["known_plan"]].append(sql_text(row["cluster_id"]))
-    return " OR ".join(f"plan > {plan} AND cluster_id IN ({', '.join(some)})" for plan, some in clusters.items())
+    return " OR ".join(f"plan > {plan} AND cluster_id IN ({', '.join(ids)})" for plan, ids in clusters.items())

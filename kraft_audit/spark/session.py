@@ -1,7 +1,7 @@
-"""Owns every Spark setting: the laptop's defaults, the Delta jars, Java, logs. Nothing else in the project sets one.
+"""All Spark settings: the laptop's defaults, the Delta jars, Java, logs; and what Spark's errors mean.
 
 Under `spark-submit` (and any launcher that made the JVM already) master, memory and jars are the submitter's, by the
-profiles in conf/spark; here only what the session must have is added.
+profiles in conf/spark; only what the session must have is added here. No other module sets a Spark setting.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kraft_audit.settings import SettingsError
+from kraft_audit.lake.settings import SettingsError
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 JAVA_VERSIONS: Final = (17, 21)
 JAVA_REMEDY: Final = (
@@ -41,7 +42,7 @@ REQUIRED: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65000",
     "spark.sql.session.timeZone": "UTC",
 }
-# A laptop: Spark's own defaults are made for clusters, and make a tiny Delta write take half a minute on two cores.
+# For a laptop: Spark's own defaults suit clusters, and make a tiny Delta write take half a minute on two cores.
 LOCAL: Final[Mapping[str, str]] = {
     "spark.master": "local[*]",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -65,11 +66,11 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     is_brief: bool = False,
 ) -> SparkSession:
-    """The session to work with: the one that is there, or a new one with the project's settings.
+    """The active session, or a new session with the project's settings.
 
-    `conf_file` is a Spark properties file whose values win over the laptop's defaults; `settings` win over both. One
-    that `is_brief` ends before what Java's second compiler does would pay.
-    Raises SettingsError where Java or a file is missing.
+    `conf_file` is a Spark properties file whose values win over the laptop's defaults; `settings` win over both. A
+    session that `is_brief` ends before Java's second compiler would pay off.
+    Raises SettingsError if Java or a file is missing.
     """
     from pyspark.sql import SparkSession
 
@@ -86,19 +87,19 @@ def spark_session(
     if conf_file is not None:
         chosen |= read_conf(conf_file)
     chosen |= settings or {}
-    # Nothing is written there, but Spark would name a folder in the working directory.
+    # Nothing is written there, but without it Spark would choose a folder in the working directory.
     chosen.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "kraft-audit-warehouse"))
     builder = SparkSession.builder.appName(application).config(map=chosen)
     if launched:
         return builder.getOrCreate()
     with _quiet_launch():
         session = builder.getOrCreate()
-    _let_the_job_tell(session)
+    _silence_py4j(session)
     return session
 
 
-def _let_the_job_tell(session: SparkSession) -> None:
-    """A JVM that is killed is told where its job fails: PySpark's server of counters and Py4J print tracebacks too."""
+def _silence_py4j(session: SparkSession) -> None:
+    """Keep PySpark's accumulator server and Py4J from printing tracebacks: the job's error reports a killed JVM."""
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_is_not_of_py4j)  # it uses the root logger too; the same filter is added once
     server = getattr(session.sparkContext, "_accumulatorServer", None)
@@ -132,7 +133,7 @@ def read_conf(file: Path) -> dict[str, str]:
 
 
 def jar_settings() -> dict[str, str]:
-    """Delta's jars from a local folder, offline; where there is none, through Spark's resolver."""
+    """Delta's jars from a local folder, without a network; without that folder, through Spark's resolver."""
     declared = os.environ.get("KRAFT_AUDIT_JARS")
     folder = Path(declared) if declared else project_folder() / ".jars"
     jars = sorted(folder.glob("*.jar"))
@@ -174,25 +175,25 @@ def _what_is_wrong(home: Path) -> str | None:
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return "no java that runs"
-    # A JDK says of itself what it is; only one that does not is started, which costs half a second.
-    told = _release_file(home) or _told_by(java)
-    version = re.search(r'(?:version|JAVA_VERSION=) ?"(\d+)', told)
+    # A JDK's release file names its version; only a JDK without that file is started, which costs half a second.
+    description = _release_file(home) or _java_output(java)
+    version = re.search(r'(?:version|JAVA_VERSION=) ?"(\d+)', description)
     if version is None:
-        return "tells no version"
+        return "shows no version"
     if int(version[1]) not in JAVA_VERSIONS:
         return f"Java {version[1]}"
-    return None if JAVA_MODULE in told else f"lacks the module {JAVA_MODULE}"
+    return None if JAVA_MODULE in description else f"lacks the module {JAVA_MODULE}"
 
 
 def _release_file(home: Path) -> str:
     try:
-        told = (home / "release").read_text(encoding="utf-8")
+        release = (home / "release").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
-    return told if "JAVA_VERSION=" in told and "MODULES=" in told else ""
+    return release if "JAVA_VERSION=" in release and "MODULES=" in release else ""
 
 
-def _told_by(java: Path) -> str:
+def _java_output(java: Path) -> str:
     try:
         version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
         modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
@@ -207,7 +208,7 @@ def arrow_problem() -> str | None:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
         from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
-        from kraft_audit.spark.tables import LAKE_TABLES
+        from kraft_audit.tables import LAKE_TABLES
 
         require_minimum_pyarrow_version()
         require_minimum_pandas_version()
@@ -215,18 +216,19 @@ def arrow_problem() -> str | None:
             crossed = to_arrow_schema(from_arrow_schema(table.schema), timezone="UTC").names
             if list(crossed) != table.schema.names:
                 return f"the columns of {table.name} do not cross"
-    except Exception as problem:  # whatever the versions say, it is their misfit
+    except Exception as problem:  # of any kind: it means that these versions do not fit each other
         return " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
     return None
 
 
 def java_settings(is_brief: bool = False) -> dict[str, str]:
-    """Warnings and worse alone: our own progress lines are what people read.
+    """JVM options: log only warnings and errors, as people read our own progress lines.
 
-    A JVM that lives for some seconds spends almost half of its processor time on compiling what it never runs again.
+    A JVM that runs for a few seconds spends almost half of its processor time on compiling code that it never runs
+    again.
     """
     properties = Path(__file__).with_name("log4j2.properties")
-    # As a URI, in which no path has a space or a quote: the launcher splits these options at spaces.
+    # As a URI, so that no path has a space or a quote: the launcher splits these options at spaces.
     options = [f"-Dlog4j2.configurationFile={properties.as_uri()}"]
     if is_brief:
         options.append("-XX:TieredStopAtLevel=1")
@@ -235,7 +237,7 @@ def java_settings(is_brief: bool = False) -> dict[str, str]:
 
 @contextmanager
 def _quiet_launch() -> Iterator[None]:
-    """Send what the JVM itself prints (it inherits our stderr) to a file; show it where the JVM does not start.
+    """Send what the JVM itself prints (it inherits our stderr) to a file; show it if the JVM does not start.
 
     KRAFT_AUDIT_SPARK_LOG=- leaves it on stderr; any other value names the file.
     """
@@ -258,3 +260,28 @@ def _quiet_launch() -> Iterator[None]:
         os.dup2(ours, 2)
         os.close(ours)
         target.close()
+
+
+SPARK_ERROR: Final = re.compile(r"(?:Caused by: )?(?P<name>[\w.]*(?:Error|Exception))(?:: (?P<why>.+))")
+
+
+def spark_error_line(text: str) -> str:
+    """The line of Spark's error text that says why: a Python error, else that a worker was lost."""
+    errors = [match for line in text.splitlines() if (match := SPARK_ERROR.fullmatch(line.strip()))]
+    python = [match for match in errors if "." not in match["name"]]
+    lost = [match for match in errors if "worker" in match["why"].lower()]
+    best = (python or lost[:1] or errors)[-1:]
+    line = f"{best[0]['name'].rpartition('.')[2]}: {best[0]['why']}" if best else text.strip().partition("\n")[0]
+    return " ".join(line.split())[:500]
+
+
+def is_jvm_gone(problem: Exception) -> bool:
+    """Whether a call into Spark failed because the JVM has ended, not because of the call."""
+    if "pyspark" not in sys.modules:
+        return False
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkRuntimeError
+
+    if isinstance(problem, PySparkRuntimeError):
+        return bool(problem.getCondition() == "JAVA_GATEWAY_EXITED")
+    return isinstance(problem, Py4JNetworkError | ConnectionError)

@@ -13,10 +13,10 @@ Options (names in any case):
 | redactionKeyFile | key of the fingerprints; without it they are comparable within one query only | |
 | tasks | how many tasks at most; each reads one or more whole clusters | 2 x cores of this machine |
 
-Filters on cluster_id, node_id, offset and record_type are pushed where the table has the column and
-`spark.sql.python.filterPushdown.enabled` is true; Spark checks every row again. The table `staged` is the pipeline's
-own: with the options lake and plan it reads a plan's clusters once for all tables and gives the manifest of the files
-that it wrote.
+Filters on cluster_id, node_id, offset and record_type are pushed if the table has the column and
+`spark.sql.python.filterPushdown.enabled` is true; Spark checks every row again. The table `staged` is for the pipeline:
+with the options lake and plan it reads a plan's clusters once for all tables and returns the manifest of the files that
+it wrote.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kraft_audit.settings import SettingsError
-from kraft_audit.spark.tables import READABLE_TABLES
+from kraft_audit.lake.settings import SettingsError
+from kraft_audit.tables import READABLE_TABLES
+from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import slices
 
 if TYPE_CHECKING:
-    from kraft_audit.replay.plan import ClusterPlan, Selection
+    from kraft_audit.capture.plan import ClusterPlan, Selection
 
-STAGED: Final = "staged"
+STAGED_TABLE: Final = "staged"
 OPTIONS: Final = (
     "path", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
     "lake", "plan", "planFile", "known", "maxRecordsPerTrigger", "failOnDataLoss",
@@ -85,10 +85,10 @@ class KraftDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_options(self.options)
-        if table_of(self.options) == STAGED:
+        if table_of(self.options) == STAGED_TABLE:
             return StagingReader(dict(self.options))
-        # Spark refuses a reader that can push while pushing is switched off, and only who asks tells whether it is.
-        reader = PushingReader if _asked_to_push(sys._getframe()) else TableReader
+        # Spark refuses a reader with pushdown while that is off, and only the calling module shows whether it is on.
+        reader = PushingReader if _is_called_for_pushdown(sys._getframe()) else TableReader
         return reader(dict(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
@@ -96,11 +96,6 @@ class KraftDataSource(DataSource):
 
         check_options(self.options)
         return CommittedStreamReader(dict(self.options))
-
-
-def register(spark: Any) -> None:
-    """Make format("kraft") known to a session where the package is not installed for Spark to find by itself."""
-    spark.dataSource.register(KraftDataSource)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -111,12 +106,12 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def arrow_schema(options: Any) -> pa.Schema:
     table = table_of(options)
-    if table == STAGED:
-        from kraft_audit.spark.stage import MANIFEST
+    if table == STAGED_TABLE:
+        from kraft_audit.lake.stage import MANIFEST_SCHEMA
 
-        return MANIFEST
+        return MANIFEST_SCHEMA
     if options.get("recordtype"):
-        from kraft_audit.replay.analyze import record_type_schema
+        from kraft_audit.capture.record_types import record_type_schema
 
         return record_type_schema(options["recordtype"], dialect_of(options))
     return READABLE_TABLES[table].schema
@@ -131,7 +126,7 @@ def dialect_of(options: Any) -> Dialect:
 
 
 def check_options(options: Any) -> None:
-    """Refuse what would be ignored or could not be read. Raises SettingsError, one line."""
+    """Refuse options that would be ignored or cannot be used. Raises SettingsError, one line."""
     known = {option.lower(): option for option in OPTIONS}
     for key, value in options.items():
         if key.lower() not in known:
@@ -139,7 +134,7 @@ def check_options(options: Any) -> None:
             expected = f"a known option, perhaps {known[nearest[0]]}" if nearest else "one of " + ", ".join(OPTIONS)
             raise SettingsError('format("kraft")', key, value, expected)
     table = table_of(options)
-    if table not in (*READABLE_TABLES, STAGED):
+    if table not in (*READABLE_TABLES, STAGED_TABLE):
         raise SettingsError('format("kraft")', "table", table, "one of " + ", ".join(READABLE_TABLES))
     if options.get("dialect", Dialect.KIP853) not in list(Dialect):
         raise SettingsError('format("kraft")', "dialect", options["dialect"], "one of " + ", ".join(Dialect))
@@ -147,13 +142,13 @@ def check_options(options: Any) -> None:
         raise SettingsError('format("kraft")', "recordType", options["recordtype"], "the table records with it")
     if not str(options.get("tasks", "1")).isdecimal() or int(options.get("tasks", "1")) < 1:
         raise SettingsError('format("kraft")', "tasks", options["tasks"], "a number of tasks from 1 on")
-    for needed in ("lake", "plan") if table == STAGED else ("path",):
+    for needed in ("lake", "plan") if table == STAGED_TABLE else ("path",):
         if not options.get(needed):
             raise SettingsError('format("kraft")', needed, options.get(needed), "a value")
 
 
 class TableReader(DataSourceReader):
-    """Reads one table of the clusters below a path, a task some clusters."""
+    """Reads one table of the clusters below a path, a few clusters per task."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
@@ -161,13 +156,14 @@ class TableReader(DataSourceReader):
         self.cluster_ids: frozenset[str] | None = frozenset({options["cluster"]}) if options.get("cluster") else None
 
     def partitions(self) -> list[InputPartition]:
-        from kraft_audit.replay.plan import to_json
-        from kraft_audit.spark.reading import plan_of_path, redaction_key
+        from kraft_audit.capture.plan import plan_to_json
+        from kraft_audit.lake.cluster_reading import plan_of_path, redaction_key
 
         plans = plan_of_path(self.options["path"], dialect_of(self.options), self.options.get("capture"))
-        chosen = [plan for plan in plans if self.cluster_ids is None or plan.cluster_id in self.cluster_ids]
+        wanted = self.cluster_ids
+        chosen = [plan for plan in plans if wanted is None or {plan.cluster_id, plan.key} & wanted]
         key = redaction_key(self.options.get("redactionkeyfile"))
-        clusters = [(number, to_json(plan), planned_bytes(plan)) for number, plan in enumerate(chosen)]
+        clusters = [(number, plan_to_json(plan), planned_bytes(plan)) for number, plan in enumerate(chosen)]
         return list(tasks(clusters, task_limit(self.options), key))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -175,7 +171,7 @@ class TableReader(DataSourceReader):
             yield from self._rows(partition)
 
     def _rows(self, task: ClusterTask) -> Iterator[pa.RecordBatch]:
-        from kraft_audit.spark.reading import read_table
+        from kraft_audit.lake.cluster_reading import read_table
 
         record_type = self.options.get("recordtype")
         for _, text in task.clusters:
@@ -184,25 +180,25 @@ class TableReader(DataSourceReader):
 
 
 class PushingReader(TableReader):
-    """The same, told by Spark which rows are wanted."""
+    """A TableReader to which Spark pushes filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         names = set(arrow_schema(self.options).names)
-        wanted = Wanted()
-        for one in filters:
-            column: tuple[str, ...] = getattr(one, "attribute", ())
+        wanted = PushedFilters()
+        for pushed in filters:
+            column: tuple[str, ...] = getattr(pushed, "attribute", ())
             if len(column) == 1 and column[0] in names:
-                wanted.take(column[0], one)
+                wanted.take(column[0], pushed)
         self.selection = wanted.selection()
         if wanted.cluster_ids is not None:
             given = self.cluster_ids
             self.cluster_ids = wanted.cluster_ids if given is None else given & wanted.cluster_ids
-        # All are given back: analyze skips whole windows and replicas, Spark sees to the single row.
+        # All are returned: `analyze` skips whole windows and replicas, Spark still filters single rows.
         return filters
 
 
-class Wanted:
-    """Gathers what equality, IN and range filters leave of the four columns that reading can skip by."""
+class PushedFilters:
+    """Collects what equality, IN and range filters select of the four columns by which reading can skip."""
 
     def __init__(self) -> None:
         self.cluster_ids: frozenset[str] | None = None
@@ -211,12 +207,12 @@ class Wanted:
         self.from_offset: int | None = None
         self.to_offset: int | None = None
 
-    def take(self, column: str, one: Filter) -> None:
-        match one:
+    def take(self, column: str, pushed: Filter) -> None:
+        match pushed:
             case EqualTo(value=value) | EqualNullSafe(value=value):
-                self._one_of(column, (value,))
+                self._restrict(column, (value,))
             case In(value=values):
-                self._one_of(column, values)
+                self._restrict(column, values)
             case GreaterThanOrEqual(value=value) if column == "offset":
                 self._offsets(value, None)
             case GreaterThan(value=value) if column == "offset":
@@ -229,7 +225,7 @@ class Wanted:
                 pass
 
     def selection(self) -> Selection:
-        from kraft_audit.replay.plan import Selection
+        from kraft_audit.capture.plan import Selection
 
         return Selection(
             self.from_offset,
@@ -238,7 +234,7 @@ class Wanted:
             None if self.record_types is None else tuple(sorted(self.record_types)),
         )
 
-    def _one_of(self, column: str, values: Iterable[Any]) -> None:
+    def _restrict(self, column: str, values: Iterable[Any]) -> None:
         wanted = frozenset(value for value in values if value is not None)  # null equals nothing
         match column:
             case "cluster_id":
@@ -260,22 +256,22 @@ class Wanted:
 
 
 class StagingReader(DataSourceReader):
-    """Reads a plan's clusters once for all tables; what comes back is the manifest."""
+    """Reads a plan's clusters once for all tables; its rows are the manifest."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
-        from kraft_audit.replay.plan import from_json
-        from kraft_audit.spark.reading import planned_clusters, redaction_key
+        from kraft_audit.capture.plan import plan_from_json
+        from kraft_audit.lake.cluster_reading import planned_clusters, redaction_key
 
         planned = planned_clusters(self.options["lake"], int(self.options["plan"]), self.options.get("planfile"))
-        clusters = [(number, text, planned_bytes(from_json(text))) for number, text in planned]
+        clusters = [(number, text, planned_bytes(plan_from_json(text))) for number, text in planned]
         return list(tasks(clusters, task_limit(self.options), redaction_key(self.options.get("redactionkeyfile"))))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from kraft_audit.spark.reading import pipeline_reading
-        from kraft_audit.spark.stage import stage_clusters
+        from kraft_audit.lake.cluster_reading import pipeline_reading
+        from kraft_audit.lake.stage import stage_clusters
 
         if isinstance(partition, ClusterTask):
             lake, plan = self.options["lake"], int(self.options["plan"])
@@ -283,14 +279,14 @@ class StagingReader(DataSourceReader):
             yield from stage_clusters(lake, partition.clusters, read, f"plan-{plan:08d}-{partition.number:05d}")
 
 
-# What opening a file and starting a cluster cost, told in bytes of log, so that many tiny ones count too.
+# What opening a file costs, in bytes of log, so that many tiny files count too.
 FILE_COST_BYTES: Final = 16 << 10
 # Below this a task costs more to start than to run.
 TASK_BYTES: Final = 4 << 20
 
 
 def planned_bytes(plan: ClusterPlan) -> int:
-    """What reading a cluster costs, in bytes of log."""
+    """The cost of reading a cluster, in bytes of log."""
     files = [file for replica in plan.replicas for file in replica.files if not file.is_unchanged]
     return sum(FILE_COST_BYTES + file.size_bytes - (file.earlier.scanned_to if file.earlier else 0) for file in files)
 
@@ -300,21 +296,21 @@ def task_limit(options: dict[str, str]) -> int:
 
 
 def tasks(clusters: list[tuple[int, str, int]], limit: int, key: str) -> Iterator[ClusterTask]:
-    """Deal (number, plan, cost) out to at most `limit` tasks: the dearest first, each to the task that has least."""
+    """Distribute (number, plan, cost) over at most `limit` tasks: the costliest first, each to the least loaded."""
     total = sum(cost for _, _, cost in clusters)
     count = max(1, min(limit, len(clusters), total // TASK_BYTES + 1))
-    dealt: list[list[tuple[int, str]]] = [[] for _ in range(count)]
+    assigned: list[list[tuple[int, str]]] = [[] for _ in range(count)]
     loads = [0] * count
     for number, text, cost in sorted(clusters, key=lambda cluster: (-cluster[2], cluster[0])):
         least = loads.index(min(loads))
-        dealt[least].append((number, text))
+        assigned[least].append((number, text))
         loads[least] += cost
-    for number, hand in enumerate(dealt):
-        if hand:
-            yield ClusterTask(number, tuple(hand), key)
+    for number, share in enumerate(assigned):
+        if share:
+            yield ClusterTask(number, tuple(share), key)
 
 
-def _asked_to_push(frame: FrameType | None) -> bool:
+def _is_called_for_pushdown(frame: FrameType | None) -> bool:
     while frame is not None:
         spec = frame.f_globals.get("__spec__")
         if spec is not None and spec.name == PUSHDOWN_WORKER:

@@ -1,14 +1,14 @@
 """`spark.readStream.format("kraft")`: committed records, each once, in batches that a checkpoint can resume.
 
-The stream gives the rows of `records` that the captures below the path prove committed, and only those: a committed
-record is never taken back, so that a position per cluster is enough and a restart neither loses nor doubles a row. What
-is not proven yet comes with the capture that proves it. A reader's position is {cluster id: offset}; the end of a
-micro-batch is the proven low watermark, or less where a limit says so.
+The stream returns only rows of `records` that the captures below the path prove committed. A committed record is never
+taken back, so that a position per cluster is enough and a restart neither loses nor repeats a row. A record that is not
+proven yet comes with the capture that proves it. A reader's position is {cluster id: offset}; a micro-batch ends at the
+proven low watermark, or earlier because of a limit.
 
 | option | meaning | default |
 | --- | --- | --- |
-| maxRecordsPerTrigger | at most that many offsets a micro-batch, over all clusters | all there is |
-| failOnDataLoss | stop where offsets that were not read yet are gone from the path; false goes on behind them | true |
+| maxRecordsPerTrigger | the most offsets of a micro-batch, over all clusters | no limit |
+| failOnDataLoss | stop if offsets that were not read yet are gone from the path; false continues after them | true |
 
 path, recordType, dialect, cluster, capture and redactionKeyFile are as for `spark.read`. Trigger.AvailableNow reads up
 to what was proven when the query began.
@@ -25,20 +25,20 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from kraft_audit.settings import SettingsError
+from kraft_audit.lake.settings import SettingsError
+from kraft_audit.tables.contract import slices
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
-from kraft_codec.tables import slices
 
 if TYPE_CHECKING:
-    from kraft_audit.replay.epochs import EpochRun
+    from kraft_audit.quorum.quorum_evidence import EpochRun
 
 LIMIT_OPTION = "maxrecordspertrigger"
 
 
 @dataclass(frozen=True)
 class CommittedRange(InputPartition):
-    """One task: offsets [from_offset, to_offset) of one cluster; `runs`: (epoch, from, to) of the committed branch."""
+    """One task: offsets [from_offset, to_offset) of one cluster; `runs`: (epoch, from, to) of its committed branch."""
 
     cluster_plan: str
     from_offset: int
@@ -49,7 +49,7 @@ class CommittedRange(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What the captures prove of one cluster: committed [start, end), and the epochs of that branch."""
+    """What the captures prove of one cluster: committed offsets [start, end), and the epochs of that branch."""
 
     cluster_plan: str
     start: int
@@ -70,7 +70,7 @@ def check_stream_options(options: Any) -> None:
 
 
 class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream of one path. Positions are dicts of plain values, as Spark keeps them as JSON."""
+    """The stream of one path. Positions are dicts of plain values, which Spark stores as JSON."""
 
     def __init__(self, options: dict[str, str]) -> None:
         check_stream_options(options)
@@ -107,10 +107,10 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return reached
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        from kraft_audit.spark.reading import redaction_key
+        from kraft_audit.lake.cluster_reading import redaction_key
 
         if any(cluster not in self._proven or self._proven[cluster].end < end[cluster] for cluster in end):
-            self._ends()  # a restart plans a micro-batch that an earlier process had ended
+            self._ends()  # after a restart Spark plans a micro-batch whose end an earlier process had fixed
         key = redaction_key(self.options.get("redactionkeyfile"))
         found: list[InputPartition] = []
         for cluster, to_offset in sorted(end.items()):
@@ -131,7 +131,7 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._proven[cluster].start if cluster in self._proven else 0
 
     def _ends(self) -> dict[str, int]:
-        from kraft_audit.spark.reading import plan_of_path
+        from kraft_audit.lake.cluster_reading import plan_of_path
 
         dialect = Dialect(self.options.get("dialect", Dialect.KIP853))
         wanted = self.options.get("cluster")
@@ -153,16 +153,18 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def prove(plan: Any) -> Proven | None:
-    """What a cluster's captures prove committed, on the branch of the highest low; None where they prove nothing."""
-    from kraft_audit.replay.plan import to_json
-    from kraft_audit.replay.rounds import committed_intervals
-    from kraft_audit.replay.survey import survey
-    from kraft_audit.spark.reading import redaction_key, redactor_of
-    from kraft_codec.storage import StoragePool
+    """What a cluster's captures prove committed, on the branch with the highest low; None if they prove nothing."""
+    from kraft_audit.capture.plan import plan_to_json
+    from kraft_audit.lake.cluster_reading import redaction_key, redactor_of
+    from kraft_audit.quorum.rounds import committed_intervals
+    from kraft_audit.reading import ReadingSettings, read_survey
+    from kraft_codec.storage.opener import StoragePool
 
     with StoragePool() as pool:
-        shape = survey(plan, open_storage=pool.open, redactor=redactor_of(plan, redaction_key(None)))
-    intervals = [one.interval for one in committed_intervals(shape, plan) if one.interval.canonical is not None]
+        survey = read_survey(plan, ReadingSettings(pool.open, redactor_of(plan, redaction_key(None))))
+    intervals = [
+        bounds.interval for bounds in committed_intervals(survey, plan) if bounds.interval.canonical is not None
+    ]
     best = max(intervals, key=lambda interval: interval.low, default=None)
     if best is None or best.canonical is None or not best.canonical.runs or best.low <= 0:
         return None
@@ -170,19 +172,19 @@ def prove(plan: Any) -> Proven | None:
     committed = tuple(
         (run.epoch, run.from_offset, min(run.to_offset, best.low)) for run in runs if run.from_offset < best.low
     )
-    return Proven(to_json(plan), committed[0][1], best.low, committed) if committed else None
+    return Proven(plan_to_json(plan), committed[0][1], best.low, committed) if committed else None
 
 
 def committed_rows(part: CommittedRange, record_type: str | None) -> Iterator[pa.RecordBatch]:
     """The rows of the range that lie on the committed branch: another branch may hold other records there."""
-    from kraft_audit.replay.plan import Selection
-    from kraft_audit.spark.reading import read_table
+    from kraft_audit.capture.plan import Selection
+    from kraft_audit.lake.cluster_reading import read_table
 
     selection = Selection(from_offset=part.from_offset, to_offset=part.to_offset)
     for batch in read_table(part.cluster_plan, "records", record_type, selection, part.redaction_key):
-        kept = batch.filter(_is_committed(batch, part))
-        if kept.num_rows:
-            yield from slices(kept)
+        committed = batch.filter(_is_committed(batch, part))
+        if committed.num_rows:
+            yield from slices(committed)
 
 
 def _is_committed(batch: pa.RecordBatch, part: CommittedRange) -> pa.Array:

@@ -1,8 +1,9 @@
 """The machine-code kernels of the columnar decoder, written in Python for numba.
 
-`numba` is imported by the modules that hold kernels (`memory`, `checksum`, `varints`, `framing`, `walk`, `records`,
-`typed`, `text`) and by nothing else here: they are imported only to compile. The compiled object code is kept in a
-private folder and loaded by `native` through LLVM alone, so that a warm start imports neither numba nor these modules.
+`numba` is imported by `build`, by `memory` and by the modules of kernels, which all import `memory`: `batches`,
+`records`, `text`, `text_values`, `typed`, `walk`, `primitives`. They are imported only to compile (`library`). The
+object code is cached in a private folder and loaded by `native` through LLVM alone: a warm start imports neither numba
+nor these modules. All arithmetic with addresses of tables is in `memory`; `codes` names what stands in them.
 
 Rules that every kernel obeys:
 - it takes and returns int64 only: addresses, positions, counts; it allocates nothing and never raises;

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from llvmlite import binding
 from numba import config, njit, types
 
-Kernel = Callable[..., int]
+from kraft_codec.kernels.native import Kernel
 
 # numba would optimise every helper by itself, and again in each that calls it; here all is optimised once, at the end.
 config.OPT = type(config.OPT)(0)
@@ -24,8 +24,8 @@ def compile_kernels(kernels: Mapping[str, Kernel], prefix: str) -> bytes:
     """
     modules = [_module(function, prefix + name) for name, function in kernels.items()]
     module = modules[0]
-    for other in modules[1:]:
-        module.link_in(other)
+    for further in modules[1:]:
+        module.link_in(further)
     machine = _target_machine()
     _optimise(module, machine, prefix)
     code: bytes = machine.emit_object(module)
@@ -53,7 +53,7 @@ def _module(function: Kernel, exported_name: str) -> Any:
 
 
 def _optimise(module: Any, machine: Any, prefix: str) -> None:
-    """Inlines helpers into the kernels, leaves none that nobody calls, and optimises what is there then."""
+    """Inlines helpers into the kernels, drops those that are no longer called, and optimises the rest."""
     for function in module.functions:
         if not function.is_declaration and not function.name.startswith(prefix):
             function.linkage = "internal"

@@ -1,4 +1,4 @@
-"""A private folder for compiled kernels: object code is executed, so nobody else may be able to put a file there.
+"""A private folder for compiled kernels: object code is executed, so no other user may be able to put a file there.
 
 The folder is KRAFT_AUDIT_CACHE, or `kraft-audit` in the user's cache folder. It is used only where it is ours, mode
 0700, no link, and below no folder that everybody may write to. Files are written whole and renamed into place under a

@@ -21,8 +21,10 @@ from typing import Any, Final
 
 from kraft_codec.kernels import cache
 
-Function = Callable[..., int]
+Kernel = Callable[..., int]
 
+DECODER_PACKAGES: Final = ("kraft_codec", "kraft_codec.records", "kraft_codec.kernels")
+"""What the decoder's kernels take constants and helpers from."""
 _COMPILING: Final = "kraft-audit: compiling the {name} for this processor, once (about {seconds} seconds)\n"
 _NOT_KEPT: Final = "kraft-audit: compiling the {name} for this process alone: {reason}; {variable} names the folder\n"
 _ENGINES: Final[list[Any]] = []
@@ -37,25 +39,23 @@ native.code(*asked)
 
 
 def library(
-    name: str, kernels: str, *, packages: Sequence[str] = ("kraft_codec.kernels",), seconds: int = 10
-) -> Mapping[str, Function]:
+    name: str, kernels: str, *, packages: Sequence[str] = DECODER_PACKAGES, seconds: int = 10
+) -> Mapping[str, Kernel]:
     """The kernels that the function `kernels` ("package.module:function") returns by name, ready to call.
 
     Each takes and returns int64 only and never raises; the module is imported only to compile. `packages` are those
-    whose modules the kernels are made of: a change in any of them makes new code. `seconds` is what a person is told
-    that compiling takes.
+    whose modules the kernels are made of: a change in any of them makes new code. `seconds` is how
+    long compiling takes, for the message on stderr.
     """
     if sys.byteorder != "little":
         raise RuntimeError("the decoder's kernels are written for little-endian processors")
     return _load(code(name, kernels, packages, seconds))
 
 
-def compile_ahead(
-    name: str, kernels: str, *, packages: Sequence[str] = ("kraft_codec.kernels",), seconds: int = 10
-) -> None:
-    """Begin to compile what `library` will be asked for soon, on another processor, where the cache has none of it.
+def compile_ahead(name: str, kernels: str, *, packages: Sequence[str] = DECODER_PACKAGES, seconds: int = 10) -> None:
+    """Begins to compile a library that is needed soon, in another process, where the cache has none of it.
 
-    `library` waits for it then, or compiles by itself where this came to nothing.
+    `library` then waits for it, or compiles by itself where that failed.
     """
     if (os.cpu_count() or 1) < 2:
         return
@@ -65,16 +65,17 @@ def compile_ahead(
         return
     if not is_kept:
         asked = json.dumps([sys.path, name, kernels, packages, seconds])
-        # -P: the working directory may be anybody's log. What is begun is brought to its end, whoever interrupts us.
+        # -P: no code comes from the working directory, which may be an incident's. A session of its own: an interrupt
+        # of this process does not stop it.
         command = [sys.executable, "-P", "-c", _AHEAD, asked]
-        nowhere = subprocess.DEVNULL
+        no_stream = subprocess.DEVNULL
         with contextlib.suppress(OSError):
-            begun = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, start_new_session=True)  # noqa: S603
+            begun = subprocess.Popen(command, stdin=no_stream, stdout=no_stream, start_new_session=True)  # noqa: S603
             _UNDER_WAY.append(begun)
 
 
 def code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> bytes:
-    """What the cache keeps of a library, compiled where it has none."""
+    """What the cache holds of a library, compiled where it has none."""
     try:
         folder = cache.private_folder()
         file_name = _file_name(name, kernels, packages)
@@ -96,17 +97,17 @@ def code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> byte
 
 
 def compile_library(kernels: str) -> bytes:
-    """What the cache keeps: a line of JSON (exported name and number of arguments of each kernel), then object code."""
+    """What the cache holds: a line of JSON (exported name and number of arguments of each kernel), then object code."""
     from kraft_codec.kernels import build
 
     module, _, function = kernels.partition(":")
-    functions: Mapping[str, Function] = getattr(importlib.import_module(module), function)()
+    functions: Mapping[str, Kernel] = getattr(importlib.import_module(module), function)()
     prefix = f"{module}.{function}.".replace(".", "_")
     contents = {name: [prefix + name, build.arity(kernel)] for name, kernel in functions.items()}
     return json.dumps(contents).encode() + b"\n" + build.compile_kernels(functions, prefix)
 
 
-def _load(code: bytes) -> Mapping[str, Function]:
+def _load(code: bytes) -> Mapping[str, Kernel]:
     from llvmlite import binding
 
     contents, _, object_code = code.partition(b"\n")
@@ -123,7 +124,7 @@ def _load(code: bytes) -> Mapping[str, Function]:
     }
 
 
-def _function(name: str, address: int, argument_count: int) -> Function:
+def _function(name: str, address: int, argument_count: int) -> Kernel:
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * argument_count)
     native = kind(address)
 
@@ -142,7 +143,7 @@ def _file_name(name: str, kernels: str, packages: Sequence[str]) -> str:
 
 
 def _fingerprint(kernels: str, packages: Sequence[str]) -> str:
-    """Differs for every change of a kernel, of the compiler, of the processor: what is kept is never stale."""
+    """Differs for every change of a kernel, of the compiler, of the processor: what the cache holds is never stale."""
     from llvmlite import binding
 
     known = hashlib.sha256()

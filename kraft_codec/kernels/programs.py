@@ -1,7 +1,7 @@
 """Schemas compiled to rows of numbers: what the kernels interpret. Adding a record type adds rows here, never a kernel.
 
 A program is a table of int32, OP_COLUMNS to a row: the op code, then its arguments. Data that ops point to (widths, tag
-tables, texts) lies behind the rows in the same memory, addressed by its distance in bytes from the table's start.
+tables, texts) lies after the rows in the same memory, addressed by its distance in bytes from the table's start.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_codec.kernels.codes import (
+    ARRAY_COUNT,
+    DIRECTORY_CELLS,
+    DIRECTORY_LAST_VERSION,
     END,
-    FIELD_MARKS,
+    FIND_PROGRAM_ROW,
+    FIND_TABLE_AT,
     FIND_TAGS,
+    FIRST_FIELD_MARK,
     LOOP,
+    LOOP_END_ROW,
     MARK,
     MARKS_BYTES,
     NEXT,
@@ -28,6 +34,7 @@ from kraft_codec.kernels.codes import (
     SKIP_ARRAY,
     SKIP_BYTES,
     SKIP_TEXT,
+    SKIP_WIDTHS_AT,
     SLOTS_BYTES,
     TAG_NOT_IN_VERSION,
     TAG_OF_FIXED,
@@ -35,6 +42,10 @@ from kraft_codec.kernels.codes import (
     TAG_OF_PROGRAM,
     TAG_UNKNOWN,
     TAGS,
+    TAGS_END_ROW,
+    TAGS_SIZE,
+    TAGS_TABLE_AT,
+    TYPES_PER_KIND,
 )
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Message, Type
 
@@ -59,8 +70,7 @@ NUMBER_FORMATS: Final[dict[Type, str]] = {
     Type.INT64: ">q",
     Type.FLOAT64: ">d",
 }
-TYPES_PER_KIND: Final = 256
-MARKS_MAX: Final = (MARKS_BYTES - FIELD_MARKS) // 8
+MARKS_MAX: Final = MARKS_BYTES // 8 - FIRST_FIELD_MARK
 
 
 class Assembler:
@@ -96,7 +106,7 @@ class Assembler:
         self.point_at(row, argument, np.array(numbers, np.int32).tobytes())
 
     def table(self) -> npt.NDArray[np.uint8]:
-        """Rows, then data, then room to read eight bytes at a time behind the last."""
+        """Rows, then data, then room to read eight bytes at a time after the last."""
         rows = np.array(self._rows, np.int32)
         for row, argument in self._data_arguments:
             rows[row, argument] += OP_BYTES * len(self._rows)
@@ -151,7 +161,7 @@ class WalkAssembler(Assembler):
         """Fixed-width fields that follow each other are passed in one step."""
         if widths:
             row = self.emit(SKIP, sum(widths))
-            self.point_at_numbers(row, 2, widths)
+            self.point_at_numbers(row, SKIP_WIDTHS_AT, widths)
             widths.clear()
 
     def _field(self, field: Field, version: int) -> None:
@@ -160,22 +170,22 @@ class WalkAssembler(Assembler):
             self._skip_array(WIDTH_BYTES[field.type], nullable)
         elif field.array:
             loop = self.emit(LOOP, nullable)
-            self._one(field, version, nullable=0)
+            self._value(field, version, nullable=0)
             self.emit(NEXT)
-            self.patch(loop, 2, self.next_row)
+            self.patch(loop, LOOP_END_ROW, self.next_row)
         else:
-            self._one(field, version, nullable=nullable)
+            self._value(field, version, nullable=nullable)
 
     def _skip_array(self, width: int, nullable: int) -> None:
         """Arrays alike that follow each other are passed by one op: its third argument counts them."""
         alike = [SKIP_ARRAY, width, nullable]
         if self._rows[-1][:3] == alike:
-            self._rows[-1][3] += 1
+            self._rows[-1][ARRAY_COUNT] += 1
         else:
             self.emit(*alike, 1)
 
-    def _one(self, field: Field, version: int, *, nullable: int) -> None:
-        """One value of no fixed width."""
+    def _value(self, field: Field, version: int, *, nullable: int) -> None:
+        """A value of no fixed width."""
         if field.type is Type.STRUCT:
             self._struct(field.fields, version)
         elif field.type is Type.STRING:
@@ -192,16 +202,16 @@ class WalkAssembler(Assembler):
             if version not in field.versions:
                 entries[tag] = [TAG_NOT_IN_VERSION, 0, 0, 0]
             elif width:
-                what = TAG_OF_LIST if field.array else TAG_OF_FIXED
-                entries[tag] = [what, width, int(is_nullable(field, version)), 0]
+                kind = TAG_OF_LIST if field.array else TAG_OF_FIXED
+                entries[tag] = [kind, width, int(is_nullable(field, version)), 0]
             else:
                 entries[tag] = [TAG_OF_PROGRAM, 0, 0, self.next_row]
                 self._field(field, version)
                 tag_rows.append(self.emit(NEXT_TAG))
         for row in tag_rows:
-            self.patch(row, 1, self.next_row)
-            self.patch(row, 2, len(entries))
-            self.point_at_numbers(row, 3, [number for entry in entries for number in entry])
+            self.patch(row, TAGS_END_ROW, self.next_row)
+            self.patch(row, TAGS_SIZE, len(entries))
+            self.point_at_numbers(row, TAGS_TABLE_AT, [number for entry in entries for number in entry])
 
 
 class TagSlots:
@@ -233,10 +243,10 @@ class TagSlots:
             width = WIDTH_BYTES.get(field.type, 0)
             entry = [slots[field.name] + 1, 0 if field.array else width, width if field.array else 0, 0]
             if not width:
-                entry[3] = self._walks.value(field, version)
+                entry[FIND_PROGRAM_ROW] = self._walks.value(field, version)
             entries[4 * tag : 4 * tag + 4] = entry
         row = self._assembler.emit(FIND_TAGS, end_slot - len(slots), len(slots), size)
-        self._assembler.point_at_numbers(row, 4, entries)
+        self._assembler.point_at_numbers(row, FIND_TABLE_AT, entries)
         return slots, end_slot
 
 
@@ -248,12 +258,12 @@ class Directory:
     """Which program belongs to a record type and version: what `records.program_of` reads."""
 
     def __init__(self) -> None:
-        self._versions = np.zeros((2 * TYPES_PER_KIND, 3), np.int32)
-        self._versions[:, 1] = -1
+        self._versions = np.zeros((2 * TYPES_PER_KIND, DIRECTORY_CELLS), np.int32)
+        self._versions[:, DIRECTORY_LAST_VERSION] = -1
         self._starts: list[int] = []
 
     def add(self, entry: int, first_version: int, starts: Sequence[int]) -> None:
-        where = 3 * 2 * TYPES_PER_KIND + len(self._starts)
+        where = self._versions.size + len(self._starts)
         self._versions[entry] = first_version, first_version + len(starts) - 1, where
         self._starts += starts
 

@@ -1,42 +1,80 @@
-"""The kernel behind `index_records`: record framing, envelope, type, version, and a sound body, batch by batch."""
+"""The kernel of `columns.index_records`: record framing, envelope, type, version and a sound body, batch by batch.
+
+Its siblings `group_rows` and `mark_fields` work on the rows that it fills.
+"""
 
 from __future__ import annotations
 
 from kraft_codec.kernels.codes import (
     BAD_COMPRESSION,
     BAD_RECORD,
-    BATCH_HEADER_BYTES,
-    FIELD_MARKS,
+    DIRECTORY_CELLS,
+    DIRECTORY_FIRST_VERSION,
+    DIRECTORY_LAST_VERSION,
+    DIRECTORY_STARTS,
+    FIRST_FIELD_MARK,
+    MARK_BODY_POSITION,
+    MARK_VALUE_LENGTH,
+    MARK_VALUE_POSITION,
+    MARKED_ROW,
     MARKS_BYTES,
     NO_SPACE,
     OK,
-    RECORD_BYTES_MIN,
+    RECORD_API_KEY,
+    RECORD_BATCH_ROW,
+    RECORD_BODY_POSITION,
+    RECORD_IS_CONTROL,
+    RECORD_KEY_LENGTH,
+    RECORD_KEY_POSITION,
+    RECORD_KIND,
+    RECORD_OFFSET,
+    RECORD_STATUS,
+    RECORD_TIMESTAMP_MS,
+    RECORD_UNKNOWN_TAG_COUNT,
+    RECORD_VALUE_LENGTH,
+    RECORD_VALUE_POSITION,
+    RECORD_VERSION,
+    TYPES_PER_KIND,
     UNKNOWN_CONTROL_TYPE,
     UNKNOWN_FRAME_VERSION,
     UNKNOWN_RECORD_TYPE,
     UNKNOWN_RECORD_VERSION,
+    UNKNOWN_TAG_COUNT,
+    UNKNOWN_TAG_ROOM,
+    UNKNOWN_TAGS_AT,
 )
 from kraft_codec.kernels.memory import (
+    batch_attributes,
+    batch_base_offset,
+    batch_base_timestamp_ms,
+    batch_max_timestamp_ms,
+    batch_record_count,
+    column_int32,
+    column_int64,
     inlined,
-    load_int16,
+    int16_at,
+    int32_at,
+    int64_at,
     load_int16_big,
-    load_int32,
-    load_int32_big,
-    load_int64,
-    load_int64_big,
     load_uint8,
+    put_int8,
+    put_int16,
+    put_int32,
+    put_int64,
+    set_int64_at,
     shared,
-    store_int8,
-    store_int16,
-    store_int32,
-    store_int64,
 )
-from kraft_codec.kernels.varints import unsigned_varint, varint, varint_status, varlong
+from kraft_codec.kernels.primitives import unsigned_varint, varint, varint_status, varlong
 from kraft_codec.kernels.walk import walk
-
-TYPES_PER_KIND = 256
-"""The directory of programs: entry = type, or 256 + type for control records: first version, last version, where its
-row numbers start; no versions where the type is unknown."""
+from kraft_codec.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_BITS,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    RECORD_BYTES_MIN,
+    RECORD_COUNT_POSITION,
+)
 
 
 @inlined
@@ -73,8 +111,8 @@ def _skip_headers(base: int, position: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _frame(base: int, start: int, limit: int, row: int, header: int, columns: int) -> tuple[int, int]:
-    """Reads one record's framing into its row: (OK, position behind it) or (status, position of the error)."""
+def _frame(base: int, start: int, limit: int, row: int, batch: int, columns: int) -> tuple[int, int]:
+    """Reads one record's framing into its row: (OK, position after it) or (status, position of the error)."""
     length, position = varint(base, start, limit)
     if position < 0:
         return varint_status(position), start
@@ -105,28 +143,33 @@ def _frame(base: int, start: int, limit: int, row: int, header: int, columns: in
             return status, position
         if position != end:
             return BAD_RECORD, position
-    is_append_time = load_int16_big(header + 21) & 0x08
-    timestamp_ms = load_int64_big(header + 35) if is_append_time else load_int64_big(header + 27) + timestamp_delta
-    store_int64(load_int64(columns + 8) + 8 * row, load_int64_big(header) + offset_delta)
-    store_int64(load_int64(columns + 16) + 8 * row, timestamp_ms)
-    store_int64(load_int64(columns + 56) + 8 * row, start if key_length < 0 else key_position)
-    store_int32(load_int64(columns + 64) + 4 * row, key_length)
-    store_int64(load_int64(columns + 72) + 8 * row, start if value_length < 0 else value_position)
-    store_int32(load_int64(columns + 80) + 4 * row, value_length)
+    timestamp_ms = batch_base_timestamp_ms(batch) + timestamp_delta
+    if batch_attributes(batch) & LOG_APPEND_TIME_BIT:
+        timestamp_ms = batch_max_timestamp_ms(batch)
+    put_int64(columns, RECORD_OFFSET, row, batch_base_offset(batch) + offset_delta)
+    put_int64(columns, RECORD_TIMESTAMP_MS, row, timestamp_ms)
+    put_int64(columns, RECORD_KEY_POSITION, row, start if key_length < 0 else key_position)
+    put_int32(columns, RECORD_KEY_LENGTH, row, key_length)
+    put_int64(columns, RECORD_VALUE_POSITION, row, start if value_length < 0 else value_position)
+    put_int32(columns, RECORD_VALUE_LENGTH, row, value_length)
     return OK, end
+
+
+@inlined
+def _directory_cell(directory: int, entry: int, cell: int) -> int:
+    return int32_at(directory, DIRECTORY_CELLS * entry + cell)
 
 
 @inlined
 def program_of(directory: int, entry: int, version: int) -> int:
     """The program's first row, or the negative status of a record that stays undecoded."""
-    versions = directory + 12 * entry
-    last = load_int32(versions + 4)
+    last = _directory_cell(directory, entry, DIRECTORY_LAST_VERSION)
     if last < 0:
         return -UNKNOWN_RECORD_TYPE
-    first = load_int32(versions)
+    first = _directory_cell(directory, entry, DIRECTORY_FIRST_VERSION)
     if version < first or version > last:
         return -UNKNOWN_RECORD_VERSION
-    return load_int32(directory + 4 * (load_int32(versions + 8) + version - first))
+    return int32_at(directory, _directory_cell(directory, entry, DIRECTORY_STARTS) + version - first)
 
 
 @inlined
@@ -151,15 +194,17 @@ def _data_type(base: int, position: int, end: int, directory: int) -> tuple[int,
 @inlined
 def _control_type(base: int, row: int, columns: int, directory: int) -> tuple[int, int, int, int, int]:
     """The same of a control record, whose key holds the type."""
-    key_position = load_int64(load_int64(columns + 56) + 8 * row)
-    value_position = load_int64(load_int64(columns + 72) + 8 * row)
-    if load_int32(load_int64(columns + 64) + 4 * row) < 4 or load_int16_big(base + key_position) < 0:
+    key_position = column_int64(columns, RECORD_KEY_POSITION, row)
+    value_position = column_int64(columns, RECORD_VALUE_POSITION, row)
+    # A control record's key: int16 version, int16 type.
+    if column_int32(columns, RECORD_KEY_LENGTH, row) < 4 or load_int16_big(base + key_position) < 0:
         return BAD_RECORD, key_position, -1, -1, 0
     number = load_int16_big(base + key_position + 2)
-    if number < 0 or number >= TYPES_PER_KIND or load_int32(directory + 12 * (TYPES_PER_KIND + number) + 4) < 0:
+    entry = TYPES_PER_KIND + number
+    if number < 0 or number >= TYPES_PER_KIND or _directory_cell(directory, entry, DIRECTORY_LAST_VERSION) < 0:
         return OK, value_position, number, -1, -UNKNOWN_CONTROL_TYPE
-    version = load_int32(directory + 12 * (TYPES_PER_KIND + number))
-    return OK, value_position, number, version, program_of(directory, TYPES_PER_KIND + number, version)
+    version = _directory_cell(directory, entry, DIRECTORY_FIRST_VERSION)
+    return OK, value_position, number, version, program_of(directory, entry, version)
 
 
 @inlined
@@ -167,8 +212,8 @@ def _body(
     base: int, start: int, row: int, is_control: int, columns: int, directory: int, program: int, scratch: int
 ) -> tuple[int, int]:
     """Type, version and body of a framed record into its row: (OK, …) or (status, position of the error)."""
-    position = load_int64(load_int64(columns + 72) + 8 * row)
-    length = load_int32(load_int64(columns + 80) + 4 * row)
+    position = column_int64(columns, RECORD_VALUE_POSITION, row)
+    length = column_int32(columns, RECORD_VALUE_LENGTH, row)
     end = position + length
     if is_control:
         status, at, type_number, version, program_row = _control_type(base, row, columns, directory)
@@ -180,21 +225,21 @@ def _body(
         status, at, type_number, version, program_row = _data_type(base, position, end, directory)
     if status != OK:
         return status, at
-    store_int8(load_int64(columns + 24) + row, is_control)
-    store_int8(load_int64(columns + 32) + row, -program_row if program_row < 0 else OK)
-    store_int32(load_int64(columns + 40) + 4 * row, type_number)
-    store_int32(load_int64(columns + 48) + 4 * row, version)
-    store_int64(load_int64(columns + 88) + 8 * row, at)
-    store_int32(load_int64(columns + 96) + 4 * row, 0)
+    put_int8(columns, RECORD_IS_CONTROL, row, is_control)
+    put_int8(columns, RECORD_STATUS, row, -program_row if program_row < 0 else OK)
+    put_int32(columns, RECORD_API_KEY, row, type_number)
+    put_int32(columns, RECORD_VERSION, row, version)
+    put_int64(columns, RECORD_BODY_POSITION, row, at)
+    put_int32(columns, RECORD_UNKNOWN_TAG_COUNT, row, 0)
     kind = type_number + TYPES_PER_KIND * is_control
-    store_int16(load_int64(columns + 104) + 2 * row, -1 if program_row < 0 else kind)
+    put_int16(columns, RECORD_KIND, row, -1 if program_row < 0 else kind)
     if program_row < 0:
         return OK, at
-    unknown_before = load_int64(scratch)
+    unknown_before = int64_at(scratch, UNKNOWN_TAG_COUNT)
     status, at = walk(base, at, end, program_row, program, scratch + MARKS_BYTES, scratch)
     if status != OK:
         return status, at
-    store_int32(load_int64(columns + 96) + 4 * row, load_int64(scratch) - unknown_before)
+    put_int32(columns, RECORD_UNKNOWN_TAG_COUNT, row, int64_at(scratch, UNKNOWN_TAG_COUNT) - unknown_before)
     if at != end and not is_control:
         return BAD_RECORD, at
     return OK, at
@@ -213,35 +258,33 @@ def index_records(
     verdicts: int,
     room: int,
 ) -> int:
-    """Fills a row of `columns` (addresses, see `columns.RECORD_COLUMNS`) per record; returns the row count, or NO_SPACE
-    where there are more rows than `room`.
+    """Fills a row of `columns` per record; returns the row count, or NO_SPACE where there are more rows than `room`.
 
     `batch_rows` has the number that each batch's records get. `verdicts` gets two int64 a batch: its status (its rows
     are left out where it is not OK) and the error's position.
     """
     row = 0
-    for batch in range(batch_count):
-        start = load_int64(batch_positions + 8 * batch)
-        limit = start + load_int32(batch_sizes + 4 * batch)
-        header = base + start
-        attributes = load_int16_big(header + 21)
-        is_control = (attributes >> 5) & 1
-        count = load_int32_big(header + 57)
-        position = start + BATCH_HEADER_BYTES
+    for number in range(batch_count):
+        start = int64_at(batch_positions, number)
+        limit = start + int32_at(batch_sizes, number)
+        batch = base + start
+        is_control = 1 if batch_attributes(batch) & CONTROL_BIT else 0
+        count = batch_record_count(batch)
+        position = start + HEADER_BYTES
         status = OK
         at = position
-        if attributes & 0x07:
-            status, at, count = BAD_COMPRESSION, start + 21, 0
+        if batch_attributes(batch) & CODEC_BITS:
+            status, at, count = BAD_COMPRESSION, start + ATTRIBUTES_POSITION, 0
         elif count < 0 or count * RECORD_BYTES_MIN > limit - position:
-            status, at, count = BAD_RECORD, start + 57, 0
+            status, at, count = BAD_RECORD, start + RECORD_COUNT_POSITION, 0
         first_row = row
         for _ in range(count):
             if row == room:
                 return NO_SPACE
-            status, record_end = _frame(base, position, limit, row, header, columns)
+            status, record_end = _frame(base, position, limit, row, batch, columns)
             at = record_end
             if status == OK:
-                store_int64(load_int64(columns) + 8 * row, load_int64(batch_rows + 8 * batch))
+                put_int64(columns, RECORD_BATCH_ROW, row, int64_at(batch_rows, number))
                 status, at = _body(base, position, row, is_control, columns, directory, program, scratch)
             if status != OK:
                 break
@@ -251,29 +294,29 @@ def index_records(
             status, at = BAD_RECORD, position
         if status != OK:
             row = first_row
-        store_int64(verdicts + 16 * batch, status)
-        store_int64(verdicts + 16 * batch + 8, at)
+        set_int64_at(verdicts, 2 * number, status)
+        set_int64_at(verdicts, 2 * number + 1, at)
     return row
 
 
 def group_rows(kinds: int, row_count: int, ends: int, rows: int, group_count: int) -> int:
-    """Puts row numbers behind each other by kind (from -1 on), ascending within each; returns row_count.
+    """Puts row numbers one after another by kind (from -1 on), ascending within each; returns row_count.
 
     `kinds` has an int16 a row; `ends` gets for each kind where its rows end, and must be zero before.
     """
     for row in range(row_count):
-        group = ends + 8 * (load_int16(kinds + 2 * row) + 1)
-        store_int64(group, load_int64(group) + 1)
+        group = int16_at(kinds, row) + 1
+        set_int64_at(ends, group, int64_at(ends, group) + 1)
     start = 0
     for group in range(group_count):
-        count = load_int64(ends + 8 * group)
-        store_int64(ends + 8 * group, start)
+        count = int64_at(ends, group)
+        set_int64_at(ends, group, start)
         start += count
     for row in range(row_count):
-        group = ends + 8 * (load_int16(kinds + 2 * row) + 1)
-        place = load_int64(group)
-        store_int64(rows + 8 * place, row)
-        store_int64(group, place + 1)
+        group = int16_at(kinds, row) + 1
+        place = int64_at(ends, group)
+        set_int64_at(rows, place, row)
+        set_int64_at(ends, group, place + 1)
     return row_count
 
 
@@ -292,22 +335,22 @@ def mark_fields(
 ) -> int:
     """Notes where fields begin and where unknown tagged fields stand, in records that were checked before.
 
-    `rows` are row numbers; `columns` the addresses of body position, value position, value length. `program_rows` has
-    an int32 a row. `marks` gets mark_count int64 for each row, `tags` row, position and size of each unknown tagged
-    field. Returns how many of those there are, or -1 where a record is no longer sound.
+    `rows` are row numbers; `columns` are those of `codes.MARK_…`. `program_rows` has an int32 a row. `marks` gets
+    mark_count int64 for each row, `tags` row, position and size of each unknown tagged field. Returns how many of those
+    there are, or -1 where a record is no longer sound.
     """
-    store_int64(scratch, 0)
-    store_int64(scratch + 8, tags_room)
-    store_int64(scratch + 16, tags)
+    set_int64_at(scratch, UNKNOWN_TAG_COUNT, 0)
+    set_int64_at(scratch, UNKNOWN_TAG_ROOM, tags_room)
+    set_int64_at(scratch, UNKNOWN_TAGS_AT, tags)
     for number in range(row_count):
-        row = load_int64(rows + 8 * number)
-        store_int64(scratch + 24, row)
-        position = load_int64(load_int64(columns) + 8 * row)
-        end = load_int64(load_int64(columns + 8) + 8 * row) + load_int32(load_int64(columns + 16) + 4 * row)
-        program_row = load_int32(program_rows + 4 * number)
+        row = int64_at(rows, number)
+        set_int64_at(scratch, MARKED_ROW, row)
+        position = column_int64(columns, MARK_BODY_POSITION, row)
+        end = column_int64(columns, MARK_VALUE_POSITION, row) + column_int32(columns, MARK_VALUE_LENGTH, row)
+        program_row = int32_at(program_rows, number)
         status, _ = walk(base, position, end, program_row, program, scratch + MARKS_BYTES, scratch)
         if status != OK:
             return -1
         for mark in range(mark_count):
-            store_int64(marks + 8 * (number * mark_count + mark), load_int64(scratch + FIELD_MARKS + 8 * mark))
-    return load_int64(scratch)
+            set_int64_at(marks, number * mark_count + mark, int64_at(scratch, FIRST_FIELD_MARK + mark))
+    return int64_at(scratch, UNKNOWN_TAG_COUNT)

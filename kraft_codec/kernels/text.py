@@ -1,4 +1,4 @@
-"""The kernel behind `json_text`: record bodies as Kafka's JSON, by programs that know names (`text_programs`).
+"""The kernel of `columns.json_text`: record bodies as Kafka's JSON, by programs that know names (`text_programs`).
 
 A key's text begins with a comma; when a struct or array ends, the first of its commas becomes its opening bracket. A
 tagged field that stands before an untagged one in the schema leaves a hole: its bytes come last, so its text, in the
@@ -9,48 +9,81 @@ from __future__ import annotations
 
 from kraft_codec.kernels.codes import (
     BROKEN,
+    ELEMENT_KIND,
+    ELEMENT_TEXT_BYTES_MAX,
+    ELEMENT_WIDTH,
     END,
     FIND_TAGS,
+    FLOATS_MET,
+    FRAME_BYTES,
+    FRAME_REMAINING,
+    FRAME_ROW,
+    FRAME_START,
+    HOLE_SLOT,
+    HOLE_TEXT_SLOT,
     IS_BOOL,
     IS_BYTES,
     IS_EMPTY,
     IS_NULL,
+    JSON_API_KEY,
+    JSON_BODY_POSITION,
+    JSON_IS_CONTROL,
+    JSON_STATUS,
+    JSON_VALUE_LENGTH,
+    JSON_VALUE_POSITION,
+    JSON_VERSION,
+    KEY_AT,
+    KEY_BYTES,
     MARKS_BYTES,
     NO_SPACE,
     OK,
-    OP_BYTES,
     SLOTS_BYTES,
+    TAGGED_DEFAULT_AT,
+    TAGGED_END_ROW,
+    TAGGED_SLOT,
+    TAGGED_TEST,
+    TAGGED_TEXT_SLOT,
+    TAGGED_WIDTH,
     TAGS_END,
+    TAGS_END_SLOT,
     TEXT_ARRAY,
     TEXT_BEGIN,
     TEXT_BYTES,
     TEXT_HOLE,
     TEXT_INT32,
     TEXT_LOOP,
+    TEXT_LOOP_END_ROW,
     TEXT_NEXT,
     TEXT_ROTATE,
     TEXT_STRUCT,
     TEXT_STRUCT_END,
     TEXT_TAGGED,
+    TYPES_PER_KIND,
 )
-from kraft_codec.kernels.digits import write_number
 from kraft_codec.kernels.memory import (
+    column_int32,
+    column_int64,
+    column_uint8,
     copy_bytes,
     inlined,
+    instruction_at,
+    int32_at,
+    int64_at,
     load_int32,
     load_int32_big,
-    load_int64,
     load_int64_big,
     load_uint8,
+    set_int32_at,
+    set_int64_at,
     shared,
     store_int8,
     store_int32,
-    store_int64,
+    uint8_at,
 )
-from kraft_codec.kernels.records import TYPES_PER_KIND, program_of
-from kraft_codec.kernels.tags import find_tags
-from kraft_codec.kernels.text_values import NULL, write_value
-from kraft_codec.kernels.varints import length_of, unsigned_varint
+from kraft_codec.kernels.primitives import length_of, unsigned_varint
+from kraft_codec.kernels.records import program_of
+from kraft_codec.kernels.text_values import NULL, write_number, write_value
+from kraft_codec.kernels.walk import find_tags
 
 _COMMA = 0x2C
 _SLACK = 64
@@ -59,10 +92,10 @@ _SLACK = 64
 @inlined
 def _write_key(instruction: int, program: int, out: int) -> int:
     """The text that stands before a value: a comma, the quoted name, a colon; eight bytes at a time."""
-    source = program + load_int32(instruction + 4)
-    size_bytes = load_int32(instruction + 8)
-    for at in range(0, size_bytes, 8):
-        store_int64(out + at, load_int64(source + at))
+    source = program + int32_at(instruction, KEY_AT)
+    size_bytes = int32_at(instruction, KEY_BYTES)
+    for word in range((size_bytes + 7) >> 3):
+        set_int64_at(out, word, int64_at(source, word))
     return out + size_bytes
 
 
@@ -80,17 +113,17 @@ def _close(opening: int, out: int, left: int, right: int) -> int:
 def _write_array(
     instruction: int, base: int, position: int, end: int, out: int, limit: int, constants: int, floats: int
 ) -> tuple[int, int]:
-    """Numbers or uuids between brackets. Arguments: key, element kind, element width, element's longest text."""
+    """Numbers or uuids between brackets."""
     raw, after = unsigned_varint(base, position, end)
     count = length_of(raw)
-    if after < 0 or (count > 0 and count * load_int32(instruction + 16) > end - after):
+    if after < 0 or (count > 0 and count * int32_at(instruction, ELEMENT_WIDTH) > end - after):
         return BROKEN, out
     if count < 0:
         store_int32(out, NULL)
         return after, out + 4
-    if limit - out < count * load_int32(instruction + 20):
+    if limit - out < count * int32_at(instruction, ELEMENT_TEXT_BYTES_MAX):
         return NO_SPACE, out
-    kind = load_int32(instruction + 12)
+    kind = int32_at(instruction, ELEMENT_KIND)
     opening = out
     position = after
     if kind == TEXT_INT32:
@@ -107,21 +140,18 @@ def _write_array(
 
 @inlined
 def _is_default(base: int, position: int, end: int, instruction: int, program: int) -> bool:
-    """Whether a tagged field's value is one that JSON leaves out.
-
-    Arguments: slot, row behind the field, test, width, default, slot that notes where the text starts.
-    """
-    test = load_int32(instruction + 12)
+    """Whether a tagged field's value is its default, which JSON leaves out."""
+    test = int32_at(instruction, TAGGED_TEST)
     if test == IS_NULL:
         return length_of(unsigned_varint(base, position, end)[0]) < 0
     if test == IS_EMPTY:
         return length_of(unsigned_varint(base, position, end)[0]) == 0
-    default = program + load_int32(instruction + 20)
+    default = program + int32_at(instruction, TAGGED_DEFAULT_AT)
     if test == IS_BOOL:
         return (load_uint8(base + position) != 0) == (load_uint8(default) != 0)
     if test == IS_BYTES:
-        for at in range(load_int32(instruction + 16)):
-            if load_uint8(base + position + at) != load_uint8(default + at):
+        for at in range(int32_at(instruction, TAGGED_WIDTH)):
+            if load_uint8(base + position + at) != uint8_at(default, at):
                 return False
         return True
     return load_int64_big(base + position) << 1 == 0
@@ -129,7 +159,7 @@ def _is_default(base: int, position: int, end: int, instruction: int, program: i
 
 @shared
 def _rotate(hole: int, text: int, out: int) -> int:
-    """Moves the text at `text` to before what stands from `hole` on; behind `out` there is room for it twice."""
+    """Moves the text at `text` to before what stands from `hole` on; after `out` there is room for it twice."""
     size_bytes = out - text
     copy_bytes(out + _SLACK, text, size_bytes)
     at = text - 1
@@ -142,32 +172,33 @@ def _rotate(hole: int, text: int, out: int) -> int:
 
 @inlined
 def _enter_loop(
-    base: int, position: int, end: int, instruction: int, row: int, frames: int, out: int
+    base: int, position: int, end: int, instruction: int, row: int, frame: int, out: int
 ) -> tuple[int, int, int, int]:
-    """The position, row, frame and address to go on with: the first element's, or behind a list of none."""
+    """The position, row, frame and address to go on with: the first element's, or those after an empty list."""
     raw, after = unsigned_varint(base, position, end)
     count = length_of(raw)
     if after < 0:
-        return BROKEN, row, frames, out
+        return BROKEN, row, frame, out
     if count < 0:
         store_int32(out, NULL)
-        return after, load_int32(instruction + 12), frames, out + 4
+        return after, int32_at(instruction, TEXT_LOOP_END_ROW), frame, out + 4
     if count == 0:
-        return after, load_int32(instruction + 12), frames, _close(out, out, 0x5B, 0x5D)
-    store_int64(frames + 32, count)
-    store_int64(frames + 40, row)
-    store_int64(frames + 48, out)
-    return after, row, frames + 32, out
+        return after, int32_at(instruction, TEXT_LOOP_END_ROW), frame, _close(out, out, 0x5B, 0x5D)
+    frame += FRAME_BYTES
+    set_int64_at(frame, FRAME_REMAINING, count)
+    set_int64_at(frame, FRAME_ROW, row)
+    set_int64_at(frame, FRAME_START, out)
+    return after, row, frame, out
 
 
 @inlined
-def _next_element(row: int, frames: int, out: int) -> tuple[int, int, int]:
-    """The row, frame and address to go on with behind an element."""
-    remaining = load_int64(frames) - 1
-    store_int64(frames, remaining)
+def _next_element(row: int, frame: int, out: int) -> tuple[int, int, int]:
+    """The row, frame and address to go on with after an element."""
+    remaining = int64_at(frame, FRAME_REMAINING) - 1
+    set_int64_at(frame, FRAME_REMAINING, remaining)
     if remaining > 0:
-        return load_int64(frames + 8), frames, out
-    return row, frames - 32, _close(load_int64(frames + 16), out, 0x5B, 0x5D)
+        return int64_at(frame, FRAME_ROW), frame, out
+    return row, frame - FRAME_BYTES, _close(int64_at(frame, FRAME_START), out, 0x5B, 0x5D)
 
 
 @shared
@@ -179,16 +210,16 @@ def _write_body(
     program: int,
     walk_program: int,
     constants: int,
-    frames: int,
+    frame: int,
     slots: int,
     marks: int,
     out: int,
     limit: int,
     floats: int,
 ) -> int:
-    """Writes one body's JSON at `out`; returns the address behind it, or a stop."""
+    """Writes one body's JSON at `out`; returns the address after it, or a stop."""
     while True:
-        instruction = program + OP_BYTES * row
+        instruction = instruction_at(program, row)
         op = load_int32(instruction)
         row += 1
         if op <= TEXT_BYTES:
@@ -200,38 +231,38 @@ def _write_body(
             out = _write_key(instruction, program, out)
             position, out = _write_array(instruction, base, position, end, out, limit, constants, floats)
         elif op == TEXT_TAGGED:
-            noted = load_int64(slots + 8 * load_int32(instruction + 4))
-            store_int64(slots + 8 * load_int32(instruction + 24), out)
-            if noted < 0 or _is_default(base, noted, end, instruction, program):
-                row = load_int32(instruction + 8)
+            value = int64_at(slots, int32_at(instruction, TAGGED_SLOT))
+            set_int64_at(slots, int32_at(instruction, TAGGED_TEXT_SLOT), out)
+            if value < 0 or _is_default(base, value, end, instruction, program):
+                row = int32_at(instruction, TAGGED_END_ROW)
             else:
-                position = noted
+                position = value
         elif op == FIND_TAGS:
-            position = find_tags(base, position, end, instruction, program, slots, walk_program, frames + 32, marks)
-            store_int64(slots + 8 * (load_int32(instruction + 4) + load_int32(instruction + 8)), position)
+            inner_frame = frame + FRAME_BYTES
+            position = find_tags(base, position, end, instruction, program, slots, walk_program, inner_frame, marks)
         elif op == TAGS_END:
-            position = load_int64(slots + 8 * load_int32(instruction + 4))
+            position = int64_at(slots, int32_at(instruction, TAGS_END_SLOT))
         elif op in (TEXT_BEGIN, TEXT_STRUCT):
             if out > limit:
                 return NO_SPACE
             out = _write_key(instruction, program, out)
-            frames += 32
-            store_int64(frames, out)
+            frame += FRAME_BYTES
+            set_int64_at(frame, FRAME_START, out)
         elif op == TEXT_STRUCT_END:
-            out = _close(load_int64(frames), out, 0x7B, 0x7D)
-            frames -= 32
+            out = _close(int64_at(frame, FRAME_START), out, 0x7B, 0x7D)
+            frame -= FRAME_BYTES
         elif op == TEXT_LOOP:
             out = _write_key(instruction, program, out)
-            position, row, frames, out = _enter_loop(base, position, end, instruction, row, frames, out)
+            position, row, frame, out = _enter_loop(base, position, end, instruction, row, frame, out)
         elif op == TEXT_NEXT:
-            row, frames, out = _next_element(row, frames, out)
+            row, frame, out = _next_element(row, frame, out)
         elif op == TEXT_HOLE:
-            store_int64(slots + 8 * load_int32(instruction + 4), out)
+            set_int64_at(slots, int32_at(instruction, HOLE_SLOT), out)
         elif op == TEXT_ROTATE:  # pragma: no branch - programs hold no other op
-            text = load_int64(slots + 8 * load_int32(instruction + 8))
+            text = int64_at(slots, int32_at(instruction, HOLE_TEXT_SLOT))
             if limit - out < out - text:
                 return NO_SPACE
-            _rotate(load_int64(slots + 8 * load_int32(instruction + 4)), text, out)
+            _rotate(int64_at(slots, int32_at(instruction, HOLE_SLOT)), text, out)
         if position < 0:
             return NO_SPACE if position == NO_SPACE else BROKEN
 
@@ -251,32 +282,31 @@ def write_json(
     offsets: int,
     floats: int,
 ) -> int:
-    """Writes the JSON of rows from `first_row` on behind what `text` holds; returns the row at which it stopped.
+    """Writes the JSON of rows from `first_row` on after what `text` holds; returns the row at which it stopped.
 
-    `columns` are the addresses of status, is_control, api_key, version, body position, value position, value length.
-    Behind `room` bytes of text there must be as many more as all constant texts of one program take, and a hundred.
+    `columns` are those of `codes.JSON_…`. After `room` bytes of text there must be as many more as all constant texts
+    of one program take, and a hundred.
     `offsets` gets an int32 for each row and one more; it holds the first already. Stops before a row for which there
     may be no room, or (row number negative, less one) at a row that is broken.
     """
     slots = scratch + MARKS_BYTES
     frames = slots + SLOTS_BYTES
     for row in range(first_row, row_count):
-        start = load_int32(offsets + 4 * row)
-        written = text + start
-        if load_uint8(load_int64(columns) + row) == OK:
-            is_control = load_uint8(load_int64(columns + 8) + row)
-            entry = TYPES_PER_KIND * is_control + load_int32(load_int64(columns + 16) + 4 * row)
-            version = load_int32(load_int64(columns + 24) + 4 * row)
-            position = load_int64(load_int64(columns + 32) + 8 * row)
-            end = load_int64(load_int64(columns + 40) + 8 * row) + load_int32(load_int64(columns + 48) + 4 * row)
-            met = load_int64(floats)
-            program_row = program_of(directory, entry, version)
+        written = text + int32_at(offsets, row)
+        if column_uint8(columns, JSON_STATUS, row) == OK:
+            entry = TYPES_PER_KIND * column_uint8(columns, JSON_IS_CONTROL, row) + column_int32(
+                columns, JSON_API_KEY, row
+            )
+            position = column_int64(columns, JSON_BODY_POSITION, row)
+            end = column_int64(columns, JSON_VALUE_POSITION, row) + column_int32(columns, JSON_VALUE_LENGTH, row)
+            float_count = int64_at(floats, FLOATS_MET)
+            program_row = program_of(directory, entry, column_int32(columns, JSON_VERSION, row))
             written = _write_body(
                 base, position, end, program_row, program, walk_program, constants, frames, slots, scratch, written,
                 text + room, floats,
             )  # fmt: skip
             if written < 0:
-                store_int64(floats, met)
+                set_int64_at(floats, FLOATS_MET, float_count)
                 return row if written == NO_SPACE else -row - 1
-        store_int32(offsets + 4 * row + 4, written - text)
+        set_int32_at(offsets, row + 1, written - text)
     return row_count

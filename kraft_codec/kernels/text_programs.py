@@ -12,12 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_codec.kernels.codes import (
+    BASE64_DIGITS,
+    BASE64_URL_PAIRS,
+    DIGIT_PAIRS,
     END,
     IS_BOOL,
     IS_BYTES,
     IS_EMPTY,
     IS_NULL,
     IS_ZERO_FLOAT,
+    KEY_AT,
+    TAGGED_DEFAULT_AT,
+    TAGGED_END_ROW,
+    TAGGED_TEXT_SLOT,
     TAGS_END,
     TEXT_ARRAY,
     TEXT_BEGIN,
@@ -30,6 +37,7 @@ from kraft_codec.kernels.codes import (
     TEXT_INT32,
     TEXT_INT64,
     TEXT_LOOP,
+    TEXT_LOOP_END_ROW,
     TEXT_NEXT,
     TEXT_ROTATE,
     TEXT_STRING,
@@ -39,10 +47,10 @@ from kraft_codec.kernels.codes import (
     TEXT_UINT16,
     TEXT_UINT32,
     TEXT_UUID,
+    TYPES_PER_KIND,
 )
 from kraft_codec.kernels.programs import (
     NUMBER_FORMATS,
-    TYPES_PER_KIND,
     WIDTH_BYTES,
     Assembler,
     Directory,
@@ -53,7 +61,7 @@ from kraft_codec.kernels.programs import (
 )
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Message, Type
 
-_KINDS: Final[dict[Type, int]] = {
+_TEXT_OPS: Final[dict[Type, int]] = {
     Type.BOOL: TEXT_BOOL,
     Type.INT8: TEXT_INT8,
     Type.INT16: TEXT_INT16,
@@ -92,7 +100,7 @@ class TextAssembler(Assembler):
     def _keyed(self, op: int, key: str, *arguments: int) -> int:
         """An op that writes a key first. Every text is written eight bytes at a time, so up to seven beyond its end."""
         row = self.emit(op, 0, len(key.encode()), *arguments)
-        self.point_at(row, 1, key.encode())
+        self.point_at(row, KEY_AT, key.encode())
         self._program_bytes += len(key.encode()) + 8 + _LONGEST_VALUE_TEXT
         return row
 
@@ -122,34 +130,34 @@ class TextAssembler(Assembler):
     def _tagged(self, field: Field, version: int, slot: int, hole: int | None = None) -> None:
         test, width, default = _default_test(field)
         row = self.emit(TEXT_TAGGED, slot, 0, test, width)
-        self.point_at(row, 5, default)
-        self.patch(row, 6, _UNUSED_SLOT if hole is None else hole + 1)
+        self.point_at(row, TAGGED_DEFAULT_AT, default)
+        self.patch(row, TAGGED_TEXT_SLOT, _UNUSED_SLOT if hole is None else hole + 1)
         self._field(field, version)
         if hole is not None:
             self.emit(TEXT_ROTATE, hole, hole + 1)
-        self.patch(row, 2, self.next_row)
+        self.patch(row, TAGGED_END_ROW, self.next_row)
 
     def _field(self, field: Field, version: int) -> None:
         key = f',"{field.json_name}":'
         if not field.array:
-            self._one(field, version, key)
+            self._value(field, version, key)
         elif is_fixed(field):
-            self._keyed(TEXT_ARRAY, key, _KINDS[field.type], WIDTH_BYTES[field.type], _LONGEST_VALUE_TEXT)
+            self._keyed(TEXT_ARRAY, key, _TEXT_OPS[field.type], WIDTH_BYTES[field.type], _LONGEST_VALUE_TEXT)
         else:
             loop = self._keyed(TEXT_LOOP, key)
-            self._one(field, version, ",")
+            self._value(field, version, ",")
             self.emit(TEXT_NEXT)
-            self.patch(loop, 3, self.next_row)
+            self.patch(loop, TEXT_LOOP_END_ROW, self.next_row)
 
-    def _one(self, field: Field, version: int, key: str) -> None:
+    def _value(self, field: Field, version: int, key: str) -> None:
         if field.type is Type.STRUCT:
             self._struct(TEXT_STRUCT, key, field.fields, version)
         else:
-            self._keyed(_KINDS[field.type], key)
+            self._keyed(_TEXT_OPS[field.type], key)
 
 
 def _default_test(field: Field) -> tuple[int, int, bytes]:
-    """Which test tells a tagged field's default, the value's width and the default's bytes."""
+    """Which test recognises a tagged field's default, the value's width and the default's bytes."""
     if field.default is None:
         return IS_NULL, 0, b""
     if field.array or field.type in (Type.STRING, Type.BYTES):
@@ -165,6 +173,23 @@ def _default_test(field: Field) -> tuple[int, int, bytes]:
         return IS_ZERO_FLOAT, width, bytes(width)
     test = IS_BOOL if field.type is Type.BOOL else IS_BYTES
     return test, width, struct.pack(NUMBER_FORMATS[field.type], field.default)
+
+
+@functools.cache
+def text_constants() -> npt.NDArray[np.uint8]:
+    """What the kernel looks up: all pairs of digits, base64's digits, and URL-safe base64's pairs of 12 bits."""
+    pairs = "".join(f"{number:02}" for number in range(100)).encode()
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    url_digits = letters + "-_"
+    url_pairs = "".join(first + second for first in url_digits for second in url_digits).encode()
+    blob = bytearray(BASE64_URL_PAIRS + len(url_pairs))
+    for start, content in (
+        (DIGIT_PAIRS, pairs),
+        (BASE64_DIGITS, (letters + "+/").encode()),
+        (BASE64_URL_PAIRS, url_pairs),
+    ):
+        blob[start : start + len(content)] = content
+    return np.frombuffer(bytes(blob), np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,12 +14,15 @@ from kraft_codec.kernels.codes import (
     DEFAULT_BYTES,
     END,
     PUT_BOOL,
+    PUT_DEFAULT_AT,
     PUT_INT8,
     PUT_INT16,
     PUT_INT32,
     PUT_INT64,
     PUT_LIST,
     PUT_LOOP,
+    PUT_LOOP_END_ROW,
+    PUT_MAY_LAG,
     PUT_NEXT,
     PUT_NEXT_TAG,
     PUT_TAGS,
@@ -27,6 +30,9 @@ from kraft_codec.kernels.codes import (
     PUT_UINT16,
     PUT_UINT32,
     PUT_UUID,
+    TAGS_END_ROW,
+    TAGS_SIZE,
+    TAGS_TABLE_AT,
 )
 from kraft_codec.kernels.programs import (
     NUMBER_FORMATS,
@@ -37,7 +43,7 @@ from kraft_codec.kernels.programs import (
 )
 from kraft_codec.schemas import Field, Message, Type
 
-_KINDS: Final[dict[Type, int]] = {
+_PUT_OPS: Final[dict[Type, int]] = {
     Type.BOOL: PUT_BOOL,
     Type.INT8: PUT_INT8,
     Type.INT16: PUT_INT16,
@@ -48,8 +54,8 @@ _KINDS: Final[dict[Type, int]] = {
     Type.FLOAT64: PUT_INT64,
     Type.UUID: PUT_UUID,
 }
-_NULL: Final = b"\x00"
-_EMPTY: Final = b"\x01"
+_NULL_BYTES: Final = b"\x00"
+_EMPTY_BYTES: Final = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def _is_always_there(field: Field) -> bool:
 
 class _TypedAssembler(Assembler):
     """At the top of a message a missing field is left out: the buffers hold its default, or catch up later. Within the
-    elements of a list, of which nobody knows how many there will be, its default is put before the tagged fields are.
+    elements of a list, whose number is not known before, its default is put before the tagged fields are.
     """
 
     def message(self, columns: Sequence[Column], version: int) -> int:
@@ -146,9 +152,9 @@ class _TypedAssembler(Assembler):
                 self._value(column, version, is_top=is_top)
                 tag_rows.append(self.emit(PUT_NEXT_TAG))
         for row in tag_rows:
-            self.patch(row, 1, self.next_row)
-            self.patch(row, 2, len(starts))
-            self.point_at_numbers(row, 3, starts)
+            self.patch(row, TAGS_END_ROW, self.next_row)
+            self.patch(row, TAGS_SIZE, len(starts))
+            self.point_at_numbers(row, TAGS_TABLE_AT, starts)
 
     def _value(self, column: Column, version: int, *, is_top: bool) -> None:
         """The value of a field, or of a list's element, that is next in the bytes."""
@@ -159,33 +165,33 @@ class _TypedAssembler(Assembler):
             self._struct(column.children, version, is_top=is_top and not field.array)
             return
         if not column.is_list:
-            row = self.emit(_KINDS.get(field.type, PUT_TEXT), column.number)
+            row = self.emit(_PUT_OPS.get(field.type, PUT_TEXT), column.number)
         elif is_fixed(field):
             element = column.children[0].number
-            row = self.emit(PUT_LIST, column.number, element, _KINDS[field.type], WIDTH_BYTES[field.type])
+            row = self.emit(PUT_LIST, column.number, element, _PUT_OPS[field.type], WIDTH_BYTES[field.type])
         else:
             row = self.emit(PUT_LOOP, column.number)
             self._value(column.children[0], version, is_top=False)
             self.emit(PUT_NEXT)
-            self.patch(row, 2, self.next_row)
-        self.patch(row, 6, int(is_top and column.may_be_missing))
+            self.patch(row, PUT_LOOP_END_ROW, self.next_row)
+        self.patch(row, PUT_MAY_LAG, int(is_top and column.may_be_missing))
 
     def _default(self, column: Column) -> None:
         if column.number < 0:
             raise ValueError(f"{column.field.name}: a struct that may be missing is not supported")
-        kind = PUT_TEXT if column.is_list else _KINDS.get(column.field.type, PUT_TEXT)
+        kind = PUT_TEXT if column.is_list else _PUT_OPS.get(column.field.type, PUT_TEXT)
         row = self.emit(kind, column.number)
-        self.point_at(row, 7, default_bytes(column.field).ljust(DEFAULT_BYTES, b"\0"))
+        self.point_at(row, PUT_DEFAULT_AT, default_bytes(column.field).ljust(DEFAULT_BYTES, b"\0"))
 
 
 def default_bytes(field: Field) -> bytes:
     """A field's default as it would stand in a record: null or empty where it is a list, text or bytes."""
     if field.default is None:
-        return _NULL
+        return _NULL_BYTES
     if field.array or field.type in (Type.STRING, Type.BYTES):
         if len(field.default):
             raise ValueError(f"{field.name}: a default of {field.default!r} is not supported")
-        return _EMPTY
+        return _EMPTY_BYTES
     if field.type is Type.UUID:
         return bytes(field.default)
     return struct.pack(NUMBER_FORMATS[field.type], field.default)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft_engine.batches import Batch, Record
-from kraft_engine.encoding import assignment_fields
-from kraft_engine.leader import append, leader_change
-from kraft_engine.leader_state import LeaderState
-from kraft_engine.messages import INVALID_VOTER_KEY, NONE, REQUEST_TIMED_OUT, Response
-from kraft_engine.raft import CANDIDATE, LEADER, NEVER, RaftNode
-from kraft_engine.serving import leader_only_error
-from kraft_engine.voters import ReplicaKey, Voter, VoterSet
-from kraft_engine.world import MS
+from kraft_engine.consensus.leader import append, leader_change
+from kraft_engine.consensus.leader_state import LeaderState
+from kraft_engine.consensus.log_batches import Batch, Record
+from kraft_engine.consensus.messages import INVALID_VOTER_KEY, NONE, REQUEST_TIMED_OUT, Response
+from kraft_engine.consensus.raft import CANDIDATE, LEADER, NEVER, RaftNode
+from kraft_engine.consensus.serving import leader_only_error
+from kraft_engine.consensus.voter_sets import ReplicaKey, Voter, VoterSet
+from kraft_engine.world.encoding import assignment_fields
+from kraft_engine.world.world import MS
 
 RETRY_US = 100 * MS
 
@@ -112,7 +112,7 @@ class Kip642:
 
     def high_watermark_moved(self, node: RaftNode, leader: LeaderState) -> None:
         self._persist_committed(node)
-        self._tell_removed(node, leader)
+        self._mark_removed(node, leader)
         if leader.unanswered:
             self._answer(node, leader)
         self._step(node, leader)
@@ -146,7 +146,7 @@ class Kip642:
 
     @staticmethod
     def _answer(node: RaftNode, leader: LeaderState) -> None:
-        """Success is told when the wanted target has been committed."""
+        """Answers with success once the wanted target is committed."""
         committed = max(leader.high_watermark, node.high_watermark)
         waiting, leader.unanswered = leader.unanswered, []
         for offset, source, correlation in waiting:
@@ -183,21 +183,21 @@ class Kip642:
             append(node, (self._assignment(node, ids, target),), is_control=True)
 
     @staticmethod
-    def _tell_removed(node: RaftNode, leader: LeaderState) -> None:
+    def _mark_removed(node: RaftNode, leader: LeaderState) -> None:
         """Reassignment Algorithm, 5: "we piggy-back on the 'Fetch' to inform the voter to downgrade immediately after
         the new membership gets committed. See the error code `NOT_FOLLOWER`."
 
         An assignment of an earlier leader that this one commits counts too.
         """
         newest = node.history.last_offset
-        if newest is not None and newest >= leader.removals_told:
+        if newest is not None and newest >= leader.removals_scanned_to:
             before = node.history.static
             for offset, voters in node.history.entries():
-                if before is not None and leader.removals_told <= offset < leader.high_watermark:
+                if before is not None and leader.removals_scanned_to <= offset < leader.high_watermark:
                     leader.no_followers.update(set(before.ids).difference(voters.ids))
                 before = voters
             leader.no_followers.difference_update(leader.voters.ids)
-        leader.removals_told = leader.high_watermark
+        leader.removals_scanned_to = leader.high_watermark
 
     def _add_one(self, node: RaftNode, leader: LeaderState, new: list[int]) -> None:
         """An observer is promoted when its replication round is shorter than the election timeout."""

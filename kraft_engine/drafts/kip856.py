@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft_engine.batches import Batch, Record
-from kraft_engine.leader import append
-from kraft_engine.leader_state import LeaderState, PendingChange
-from kraft_engine.messages import (
+from kraft_engine.consensus.leader import append
+from kraft_engine.consensus.leader_state import LeaderState, PendingChange
+from kraft_engine.consensus.log_batches import Batch, Record
+from kraft_engine.consensus.messages import (
     INVALID_REQUEST,
     NONE,
     REQUEST_TIMED_OUT,
@@ -21,10 +21,10 @@ from kraft_engine.messages import (
     RemoveRaftVoterRequest,
     VoterChangeResponse,
 )
-from kraft_engine.raft import NEVER, RaftNode
-from kraft_engine.serving import leader_only_error
-from kraft_engine.voters import ReplicaKey, Voter, VoterSet
-from kraft_engine.world import MS
+from kraft_engine.consensus.raft import NEVER, RaftNode
+from kraft_engine.consensus.serving import leader_only_error
+from kraft_engine.consensus.voter_sets import ReplicaKey, Voter, VoterSet
+from kraft_engine.world.world import MS
 
 RETRY_US = 50 * MS
 
@@ -185,7 +185,7 @@ class Kip856:
                 return
             leader.queued.remove(change)
             leader.pending = change
-            change.offset = node.log.end_offset
+            change.offset = leader.next_offset
             name = "ADD_VOTER" if change.is_add else "REMOVE_VOTER"
             append(node, (voter_record(name, change.voter.key),), is_control=True)
             return

@@ -1,5 +1,5 @@
 """Incidents, one a file: what happens, and which findings it must raise."""
 
-from kraft_engine.scenarios.model import SCENARIOS, Scenario, load, names
+from kraft_engine.scenarios.scenario import SCENARIOS, Scenario, load, names
 
 __all__ = ["SCENARIOS", "Scenario", "load", "names"]

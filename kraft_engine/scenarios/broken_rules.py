@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kraft_engine.leader import append
-from kraft_engine.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from kraft_engine.scenarios.model import scenario
-from kraft_engine.stage import Stage
-from kraft_engine.switches import ALL_ON
+from kraft_engine.consensus.leader import append
+from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
+from kraft_engine.invariants.switches import ALL_ON
+from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.scenarios.scenario import scenario
 
 
 @scenario(

@@ -4,16 +4,17 @@ model.
 
 from __future__ import annotations
 
-from kraft_engine.batches import Batch
-from kraft_engine.image import BROKER, ELR_FEATURE, MIN_ISR
-from kraft_engine.image_records import config, feature
-from kraft_engine.leader import append
-from kraft_engine.raft import RaftNode
-from kraft_engine.scenarios.model import scenario
-from kraft_engine.schedule import make_snapshot
-from kraft_engine.stage import Stage
-from kraft_engine.switches import ALL_ON
-from kraft_engine.world import MS
+from kraft_engine.brokers.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR
+from kraft_engine.brokers.image_records import config, feature
+from kraft_engine.consensus.leader import append
+from kraft_engine.consensus.log_batches import Batch
+from kraft_engine.consensus.raft import RaftNode
+from kraft_engine.invariants.switches import ALL_ON
+from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.runs.schedule import make_snapshot
+from kraft_engine.scenarios.scenario import scenario
+from kraft_engine.world.disk_accidents import cut_front
+from kraft_engine.world.world import MS
 
 
 def stopped_follower(stage: Stage) -> RaftNode:
@@ -42,6 +43,18 @@ def epoch_went_back(stage: Stage) -> None:
     stage.capture("forged")
 
 
+@scenario("altered-batch", "A follower's disk holds other bytes at an offset, with a valid CRC.", raises=("KQ022",))
+def altered_batch(stage: Stage) -> None:
+    follower = stopped_follower(stage)
+    stage.invariants.damage("a batch with other bytes and a renewed CRC", node=follower.id)
+    batches = follower.disk.log.batches
+    true = batches[-3]
+    batches[-3] = Batch(
+        true.base_offset, true.epoch, true.timestamp_ms + 1, true.is_control, true.records, true.previous
+    )
+    stage.capture("altered")
+
+
 @scenario("offset-gap", "A batch is missing from the middle of a follower's log.", raises=("KQ007",))
 def offset_gap(stage: Stage) -> None:
     follower = stopped_follower(stage)
@@ -51,14 +64,46 @@ def offset_gap(stage: Stage) -> None:
     stage.capture("gap")
 
 
+@scenario(
+    "cut-at-the-front",
+    "A follower's first segment was deleted by hand: its log begins later, and no snapshot reaches its start.",
+    raises=("KQ007",),
+)
+def cut_at_the_front(stage: Stage) -> None:
+    follower = stopped_follower(stage)
+    stage.disk_accident("cut at the front", follower.id, change=lambda disk: cut_front(disk, disk.log.end_offset // 2))
+    stage.capture("cut")
+
+
+@scenario(
+    "copies-of-different-moments",
+    "Two voters are copied, then more is committed, then the leader is copied: together they seem to contradict.",
+    near_miss_of=("KQ002", "KQ007", "KQ015"),
+)
+def copies_of_different_moments(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.settle()
+    leader = stage.leader()
+    stage.capture("copied", *(node_id for node_id in (1, 2, 3) if node_id != leader.id))
+    for _ in range(10):
+        append(leader, (("NoOpRecord", 0, {}),), is_control=False)
+        stage.run_ms(10)
+    stage.settle()
+    stage.crash(leader.id)
+    stage.until(lambda: stage.leader().id != leader.id, "another leader")
+    stage.start(leader.id)
+    stage.settle()
+    stage.capture("copied", leader.id)
+
+
 @scenario("foreign-replica", "One of the dirs belongs to another cluster.", raises=("KQ010", "KV007"))
 def foreign_replica(stage: Stage) -> None:
     stage.controllers(1, 2)
     stage.settle()
     stage.invariants.damage("a dir of another cluster")
-    other = Stage(stage.world.seed + 1_000_003, stage.recorder.out)
-    other.controllers(3)
-    other.capture("mixed")
+    foreign = Stage(stage.world.seed + 1_000_003, stage.recorder.out)
+    foreign.controllers(3)
+    foreign.capture("mixed")
     stage.capture("mixed")
 
 
@@ -87,17 +132,38 @@ def good_snapshot(stage: Stage) -> None:
     stage.capture("good")
 
 
-@scenario("stale-snapshot", "The newest snapshot is days old while the log has grown.", raises=("KQ019",))
+@scenario("stale-snapshot", "The newest snapshot is a day old while the log has grown.", raises=("KQ019",))
 def stale_snapshot(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.settle()
     make_snapshot(stage.leader())
-    stage.world.leap(3 * 24 * 3_600_000 * MS)
-    for _ in range(200):
+    for _ in range(26 * 60):
+        stage.world.leap(59_000 * MS)
         append(stage.leader(), (("NoOpRecord", 0, {}),), is_control=False)
         stage.run_ms(50)
     stage.settle()
     stage.capture("stale")
+
+
+@scenario(
+    "metadata-version-missing",
+    "The record that sets metadata.version stands in no log.",
+    raises=("KB007", "KV011"),
+    metadata_version=7,
+)
+def metadata_version_missing(stage: Stage) -> None:
+    stage.controllers(1, 2, 3, static=True)
+    stage.brokers(11, 12, 13)
+    stage.settle()
+    stage.invariants.damage("the record that sets metadata.version is taken out of every log")
+    level = feature(METADATA_VERSION, 7)
+    for process in stage.cluster.processes:
+        batches = process.disk.log.batches
+        for place, true in enumerate(batches):
+            if level in true.records:
+                records = tuple(("NoOpRecord", 0, {}) if record == level else record for record in true.records)
+                batches[place] = Batch(true.base_offset, true.epoch, true.timestamp_ms, False, records, true.previous)
+    stage.capture("unversioned")
 
 
 @scenario(
@@ -142,6 +208,24 @@ def isr_on_dead_broker(stage: Stage) -> None:
     stage.kill_broker(11, power_cut=False)
     stage.run_ms(500)
     stage.capture("fenced-leader")
+
+
+@scenario(
+    "isr-leavers-forgotten",
+    "A controller takes brokers out of the ISR below min ISR and does not put them into the ELR.",
+    raises=("KP001", "KP005", "KP006", "KP019"),
+    may_raise=("KQ009",),
+    switches=ALL_ON.without("isr_leavers_join_elr"),
+)
+def isr_leavers_forgotten(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13], configs={MIN_ISR: "2"})
+    stage.invariants.damage("who leaves the ISR does not join the ELR")
+    stage.stop_broker(11)
+    stage.stop_broker(12)
+    stage.run_ms(500)
+    stage.capture("forgotten")
 
 
 @scenario(

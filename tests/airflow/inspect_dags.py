@@ -9,7 +9,7 @@ from pathlib import Path
 from airflow.dag_processing.dagbag import BundleDagBag
 
 bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=Path(sys.argv[1]), bundle_name="dags-folder")
-told = {
+described = {
     "errors": bag.import_errors,
     "dags": {
         name: {
@@ -40,4 +40,4 @@ told = {
         for name, dag in bag.dags.items()
     },
 }
-sys.stdout.write("\n" + json.dumps(told))
+sys.stdout.write("\n" + json.dumps(described))

@@ -18,28 +18,29 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
-from kraft_audit.rules.controls import CONTROLS
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import READ_ROWS, Ledger
-from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import READ_ROWS, Ledger
+from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.bronze import BRONZE, PLANS
+from kraft_audit.tables.contract import build_rows
 from kraft_codec.errors import InputError
-from kraft_codec.tables import PLANS, build_rows
-from tests.airflow.dag_runs import DagRun
+from tests.builders.dag_runs import DagRun
+from tests.builders.lakes import CLUSTERS
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
 
-CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def dags(project_root: Path, airflow: Path, environment: dict[str, str]) -> dict[str, Any]:
-    told = subprocess.run(
+    ended = subprocess.run(
         [airflow / "python", HERE / "inspect_dags.py", project_root / "airflow" / "dags"],
         env=environment, cwd=environment["AIRFLOW_HOME"], capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr[-2000:]
-    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     assert found["errors"] == {}
     return dict(found["dags"])
 
@@ -92,7 +93,7 @@ def killer() -> Iterator[Callable[[str], list[int]]]:
             except InputError:
                 continue  # the table is being made
             if status.opened == 1 and status.staged == 0:
-                for pid in pids_of("jobs/analyze.py", lake):
+                for pid in pids_of("jobs/run.py", lake):
                     killed.append(pid)
                     os.kill(pid, signal.SIGKILL)
                 return
@@ -134,28 +135,28 @@ def project_zip(project_root: Path) -> None:
 def fleet_of(folder: Path, clusters: Mapping[str, Path], lake: str = "lake") -> Path:
     """A fleet file named after its lake."""
     file = folder / f"{lake}.yaml"
-    told = [{"name": name, "paths": [str(path)]} for name, path in clusters.items()]
-    file.write_text(yaml.safe_dump({"lake": lake, "redaction_key_file": "key", "clusters": told}))
+    reported = [{"name": name, "paths": [str(path)]} for name, path in clusters.items()]
+    file.write_text(yaml.safe_dump({"lake": lake, "redaction_key_file": "key", "clusters": reported}))
     return file
 
 
 @pytest.mark.usefixtures("project_zip")
 def test_the_fleet_with_a_task_killed_and_retried(
-    project_root: Path, dags_test: Callable[..., DagRun], samples: Path, tmp_path: Path,
+    project_root: Path, dags_test: Callable[..., DagRun], small_corpus: Path, tmp_path: Path,
     killer: Callable[[str], list[int]],
 ) -> None:  # fmt: skip
     """`airflow dags test` is green, and the tables are those of a run that nothing disturbed.
 
     Then kraft_compliance, which waits for those findings: the controls of each cluster by day, and the day's pages.
     """
-    clusters = {name: samples / name for name in CLUSTERS}
+    clusters = {name: small_corpus / name for name in CLUSTERS}
     fleet = fleet_of(tmp_path, clusters)
     lake, out = str(tmp_path / "lake"), tmp_path / "out"
     own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out)}
     killed = killer(lake)
     started = time.monotonic()
     run = dags_test("kraft_fleet", tmp_path, **own)
-    assert run.exit_code == 0, run.told[-6000:]
+    assert run.exit_code == 0, run.output[-6000:]
     assert killed, f"nothing was killed in {time.monotonic() - started:.0f} s"
     assert Ledger(DeltaLake(lake)).status().closed == 2
     assert (out / "fleet" / "index.html").is_file()
@@ -163,7 +164,7 @@ def test_the_fleet_with_a_task_killed_and_retried(
 
     undisturbed = fleet_of(tmp_path, clusters, "undisturbed")
     for group in (CLUSTERS[:2], CLUSTERS[2:]):
-        alone = [sys.executable, HERE.parent / "kraft_audit" / "spark" / "without_spark.py", undisturbed, *group]
+        alone = [sys.executable, HERE.parent / "builders" / "without_spark.py", undisturbed, *group]
         ran = subprocess.run(alone, cwd=project_root, capture_output=True, text=True, timeout=120)
         assert ran.returncode == 0, ran.stderr[-2000:]
     assert rows(lake) == rows(str(tmp_path / "undisturbed"))
@@ -171,7 +172,7 @@ def test_the_fleet_with_a_task_killed_and_retried(
     assert any("ujhN1DIbH4nL9FFbdry94A" in page for page in pages), "the cluster with two branches has its findings"
 
     run = dags_test("kraft_compliance", tmp_path, **own)
-    assert run.exit_code == 0, run.told[-6000:]
+    assert run.exit_code == 0, run.output[-6000:]
     assert run.states == {"risk": "success", "pages": "success"}
     judged = DeltaLake(lake).query("SELECT DISTINCT cluster_id, control, status FROM cluster_compliance WHERE day = "
         "(SELECT max(day) FROM cluster_compliance AS newest WHERE newest.cluster_id = cluster_compliance.cluster_id)",
@@ -185,14 +186,14 @@ def test_the_fleet_with_a_task_killed_and_retried(
 
 @pytest.mark.usefixtures("project_zip")
 def test_a_cluster_that_fails_and_a_gate_that_closes(
-    dags_test: Callable[..., DagRun], samples: Path, tmp_path: Path
+    dags_test: Callable[..., DagRun], small_corpus: Path, tmp_path: Path
 ) -> None:
     """One cluster's disk is away: its group is red and named, the others are read, judged and published.
 
     Then it is back, but a table breaks its contract: what the run read is there, and none of it is published.
     """
     away = tmp_path / "disk"
-    fleet = fleet_of(tmp_path, {"divergence": away / "divergence", "mini-3.9.2": samples / "mini-3.9.2"})
+    fleet = fleet_of(tmp_path, {"divergence": away / "divergence", "mini-3.9.2": small_corpus / "mini-3.9.2"})
     lake, out = DeltaLake(str(tmp_path / "lake")), tmp_path / "out"
     own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out), "KRAFT_AUDIT_GROUP_CLUSTERS": "1"}
     run = dags_test("kraft_fleet", tmp_path, **own)
@@ -201,9 +202,9 @@ def test_a_cluster_that_fails_and_a_gate_that_closes(
         "list_clusters": "success", ("ingest", "divergence …"): "failed", ("ingest", "mini-3.9.2 …"): "success",
         "tables": "success", "quality": "success", "findings": "success", "publish": "success",
         "every_cluster_read": "upstream_failed",
-    }, run.told[-6000:]  # fmt: skip
+    }, run.output[-6000:]  # fmt: skip
     assert run.tries["ingest", "divergence …"] == 3, "two retries"
-    assert str(away / "divergence") in run.told, "the log names what could not be read"
+    assert str(away / "divergence") in run.output, "the log names what could not be read"
     # What could not be read has a plan of its own, once for all tries: which of the two comes first is not said.
     assert Ledger(lake).status().closed == 2
     judged = plans_that_read(lake, "mini-3.9.2")
@@ -212,18 +213,18 @@ def test_a_cluster_that_fails_and_a_gate_that_closes(
     published = {page: page.read_bytes() for page in out.rglob("*") if page.is_file()}
     assert published
 
-    away.symlink_to(samples)
+    away.symlink_to(small_corpus)
     capture = lake.query("SELECT * FROM captures LIMIT 1", "captures").to_pylist()
-    write_deltalake(lake.table_uri("captures"), pa.table(build_rows("captures", capture)), mode="append")
+    write_deltalake(lake.table_uri("captures"), pa.table(build_rows(BRONZE["captures"], capture)), mode="append")
     run = dags_test("kraft_fleet", tmp_path, **own)
     assert run.exit_code != 0
     assert run.states == {
         "list_clusters": "success", ("ingest", "divergence …"): "success", ("ingest", "mini-3.9.2 …"): "success",
         "tables": "success", "quality": "failed", "findings": "upstream_failed", "publish": "upstream_failed",
         "every_cluster_read": "upstream_failed",
-    }, run.told[-6000:]  # fmt: skip
+    }, run.output[-6000:]  # fmt: skip
     assert run.tries["quality"] == 1, "the same rows would fail again"
-    assert "captures.repeated_keys" in run.told
+    assert "captures.repeated_keys" in run.output
     assert Ledger(lake).status().closed == 3
     assert findings_by_plan(lake) == judged
     assert {page: page.read_bytes() for page in out.rglob("*") if page.is_file()} == published
@@ -245,7 +246,7 @@ def test_an_incident_keeps_its_notebook(dags_test: Callable[..., DagRun], tmp_pa
     pytest.importorskip("nbclient")
     given = {"cluster": "elr", "from": "2026-11-21T01:30:00", "to": ""}
     run = dags_test("kraft_incident", tmp_path, conf=given, KRAFT_AUDIT_OUT=str(tmp_path / "out"))
-    assert run.exit_code == 0, run.told[-6000:]
+    assert run.exit_code == 0, run.output[-6000:]
     pages = sorted((tmp_path / "out" / "incident").rglob("incident_timeline.html"))
     assert len(pages) == 2, "a notebook for each path of the cluster"
     assert "SPA6Lw-19VaaSAxl6jMkhw" in pages[0].read_text()
@@ -258,6 +259,6 @@ def rows(lake_uri: str) -> dict[str, list[str]]:
     found = {}
     for table in sorted(LAKE_TABLES.keys() - {PLANS.name}):
         every = lake.query(f"SELECT * FROM {table}", table)  # noqa: S608
-        kept = every.select([name for name in every.column_names if name not in when])
-        found[table] = sorted(json.dumps(row, default=str) for row in kept.to_pylist())
+        remaining = every.select([name for name in every.column_names if name not in when])
+        found[table] = sorted(json.dumps(row, default=str) for row in remaining.to_pylist())
     return found

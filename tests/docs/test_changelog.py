@@ -1,19 +1,39 @@
-"""The tests that the list of mistakes names are there: what was found once is kept."""
+"""The changelog is for users: one section a release, short, and it names the version that is built."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
-HEAD = "### Mistakes that tests found on the way, and the tests that keep them"
-NAMED = re.compile(r"(?:`(test_\w+)` in )?`(tests/[\w/]+\.py)`")
+GROUPS = {"Added", "Changed", "Fixed", "Security"}
+LINES_MAX = 60
 
 
-def test_every_mistake_is_kept_by_a_test_that_exists(project_root: Path) -> None:
-    rows = [line for line in (project_root / "CHANGELOG.md").read_text().split(HEAD)[1].splitlines() if "|" in line][2:]
-    assert len(rows) > 60
-    for row in rows:
-        named = NAMED.findall(row)
-        assert named or "seed" in row, row
-        for test, path in named:
-            assert f"def {test}" in (project_root / path).read_text(), (test, path)
+def test_the_newest_section_is_the_version_that_is_built(project_root: Path) -> None:
+    version = tomllib.loads((project_root / "pyproject.toml").read_text())["project"]["version"]
+    sections = re.findall(r"^## (\S+)", (project_root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[0] == version
+    assert len(sections) == len(set(sections))
+
+
+def test_each_release_is_short_and_grouped(project_root: Path) -> None:
+    releases = (project_root / "CHANGELOG.md").read_text().split("\n## ")[1:]
+    for release in releases:
+        assert len(release.splitlines()) <= LINES_MAX, release.splitlines()[0]
+        assert set(re.findall(r"^### (\w+)", release, re.MULTILINE)) <= GROUPS
+
+
+def test_every_command_that_it_names_exists(project_root: Path) -> None:
+    """A command of the first column of a line (`check`, `explain`) is one that the program has."""
+    from kraft_audit.commands.cli import app
+
+    commands = {command.name for command in app.registered_commands}
+    added = (project_root / "CHANGELOG.md").read_text().split("### Added")[1].split("###")[0]
+    named = {
+        name
+        for line in re.findall(r"^- ((?:`[\w-]+`(?:, )?)+):", added, re.MULTILINE)
+        for name in re.findall(r"`([\w-]+)`", line)
+    }
+    assert named
+    assert named <= commands

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.documented import titled
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```console(?P<needs>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,6 +54,8 @@ def run_as_printed(page: Printed, folder: Path) -> None:
     """Runs a page's commands in a folder that looks like a fresh clone to them."""
     for name in ("samples", "conf", "jobs"):
         (folder / name).symlink_to(ROOT / name)
+    for name, text in titled(ROOT / page.page).items():
+        (folder / name).write_text(text)
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     for command, exit_code in page.commands:
@@ -114,8 +118,8 @@ def dead_links(page: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(dead_links(page))], ids=lambda page: page.name)
-def test_who_reads_the_repository_is_told_where_a_page_is_made(page: Path) -> None:
-    """Some pages are made by `make docs`: whoever is sent there learns that, or what to run instead."""
+def test_a_link_to_a_generated_page_says_how_it_is_made(page: Path) -> None:
+    """Some pages are made by `make docs`: the paragraph that links to them says so, or what to run instead."""
     pytest.importorskip("mkdocs")
     from scripts.docs_pages import generated_pages
 
@@ -126,37 +130,72 @@ def test_who_reads_the_repository_is_told_where_a_page_is_made(page: Path) -> No
 
 
 def test_the_schedule_has_every_step_of_a_run() -> None:
-    """A step that no row of it runs leaves its tables behind, for ever."""
-    from kraft_audit.spark.run import Step
+    """The tables of a step that no row runs would stay empty."""
+    from kraft_audit.lake.pipeline import Step
 
     schedule = (ROOT / "docs" / "operations.md").read_text().partition("## Schedule")[2].partition("\n## ")[0]
-    rows = [line for line in schedule.splitlines() if line.startswith("| `jobs/analyze.py")]
-    told = {step for step in Step for row in rows if f"--only {step}`" in row}
+    rows = [line for line in schedule.splitlines() if line.startswith("| `jobs/run.py")]
+    scheduled = {step for step in Step for row in rows if f"--only {step}`" in row}
     assert "--tables-only" in rows[0], "the first four"
-    assert told == {Step.FINDINGS, Step.RISK}
+    assert scheduled == {Step.FINDINGS, Step.RISK}
 
 
-def test_what_is_counted_on_the_pages_is_as_many() -> None:
-    """Rules and incidents come and go; whoever reads a number may list them."""
-    from kraft_audit.rules.registry import rules
-    from kraft_engine import scenario_names
+def test_every_job_that_the_pages_name_is_in_jobs() -> None:
+    """A page that sends somebody to a script names it as it is called."""
+    named = {job for page in PAGES for job in re.findall(r"`?jobs/(\w+)\.py", page.read_text())}
+    assert named >= {"run", "report", "maintain", "quality"}
+    assert named <= {file.stem for file in (ROOT / "jobs").glob("*.py")}
 
-    random_kinds = sum(name.split("-")[0] == "random" for name in scenario_names())
-    incidents = len(scenario_names()) - random_kinds
-    told = {
-        "README.md": (r"plays any of (\d+) incidents, random runs of (\d+) kinds", (incidents, random_kinds)),
-        "docs/index.md": (r"^(\d+) \[rules\]\(rules/index.md\)", (len(rules()),)),
-        "docs/reliability.md": (r"and all (\d+) rules with what happened", (len(rules()),)),
-    }
-    for page, (sentence, counts) in told.items():
-        found = re.findall(sentence, (ROOT / page).read_text(), re.MULTILINE)
-        assert [tuple(map(int, (one,) if isinstance(one, str) else one)) for one in found] == [counts], page
+
+def test_the_readme_names_every_command_of_an_incident() -> None:
+    from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, command_name
+
+    text = PAGES[0].read_text()
+    on_a_laptop = {command_name(command) for command, _ in LAPTOP_COMMANDS}
+    assert on_a_laptop <= set(re.findall(r"`([a-z-]+)`", text))
+    on_a_lake = {command_name(command) for command, _ in LAKE_COMMANDS} - {"completion"}
+    assert on_a_lake <= set(re.findall(r"^kraft-audit ([a-z-]+)", text, re.MULTILINE))
+
+
+def test_every_path_and_name_in_a_path_is_there() -> None:
+    """NAME stands for what the reader chooses; `conf/waivers.yaml` is a file that the page says to write."""
+    rooms = "|".join(sorted(re.escape(folder.name) for folder in ROOT.iterdir() if folder.is_dir()))
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]:
+        text = page.read_text()
+        paths = {path for path in re.findall(rf"`((?:{rooms})/[\w./*-]*)", text) if "NAME" not in path}
+        missing = {path for path in paths - {"conf/waivers.yaml"} if not any(ROOT.glob(path.rstrip("/")))}
+        assert not {path for path in missing if not path.startswith("dist/")}, page
+        for name, path in re.findall(r"`(\w+)`(?:,? (?:in|of)) `([\w/]+\.py)`", text):
+            files = [file for file in (ROOT / path, ROOT / "kraft_audit" / path) if file.exists()]
+            assert any(name in file.read_text() for file in files), f"{page.name}: {name} in {path}"
+        targets = set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)  ", text, re.MULTILINE))
+        known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        assert {target for pair in targets for target in pair if target} <= known, page
+
+
+def test_the_python_example_prints_what_it_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its last line is a comment with what is printed."""
+    monkeypatch.chdir(ROOT)
+    code = re.search(r"^```python\n(import kraft_audit\n.*?)^```$", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+    assert code is not None
+    exec(compile(code[1], "README.md", "exec"), {})  # noqa: S102  # our own page
+    assert f"# {capsys.readouterr().out}" == code[1].splitlines(keepends=True)[-1]
+
+
+def test_no_page_counts_rules_or_incidents() -> None:
+    """They come and go: a new one must not make a page wrong. Figures of a past run have their date, and stay."""
+    counted = re.compile(r"\b\d+ \[?(?:rules|incidents|scenarios)\b")
+    for page in PAGES:
+        found = [line for line in page.read_text().splitlines() if counted.search(line) and not line.startswith("|")]
+        assert [line for line in found if "subjects of 27 rules" not in line] == [], page
 
 
 def test_the_kinds_of_archive_are_named_alike() -> None:
     """By help, the page for who is on call, and the error of a file that is none."""
-    from kraft_audit.cli import kraft_audit
-    from kraft_codec.archive import ARCHIVE_KINDS, ARCHIVE_SUFFIXES
+    from kraft_audit.commands.cli import kraft_audit
+    from kraft_codec.storage.archives import ARCHIVE_KINDS, ARCHIVE_SUFFIXES
 
     assert tuple(re.split(", | or ", ARCHIVE_KINDS)) == ARCHIVE_SUFFIXES
     assert ARCHIVE_KINDS in " ".join((kraft_audit.__doc__ or "").split())

@@ -1,4 +1,4 @@
-"""docs/scale.md says what the estimate makes of the figures that were kept."""
+"""docs/scale.md says what the estimate makes of the stored figures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MEASURED = json.loads(KEPT.read_text(encoding="utf-8"))["measured"]
 def test_the_page_shows_what_the_estimate_computes() -> None:
     shown = MARKS.search(PAGE.read_text(encoding="utf-8"))
     assert shown is not None
-    told = as_markdown(Fleet(10_000, 7_000), MEASURED, Prices())
-    assert shown[0] == f"{shown[1]}{told}{shown[2]}", "python -m benchmarks.estimate --write"
+    computed = as_markdown(Fleet(10_000, 7_000), MEASURED, Prices())
+    assert shown[0] == f"{shown[1]}{computed}{shown[2]}", "python -m benchmarks.estimate --write"
 
 
 def test_every_step_of_a_run_has_a_cost_that_grows_with_the_fleet() -> None:

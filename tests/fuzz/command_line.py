@@ -12,11 +12,11 @@ from unittest import mock
 
 import typer
 
-from kraft_audit import cli
-from kraft_audit.commands import check, dump, planning
-from kraft_audit.commands.ending import EXIT_BUG, UsageError, guarded
-from kraft_audit.commands.moment import place
-from kraft_audit.commands.reading import static_defaults
+from kraft_audit.commands import cli, dump
+from kraft_audit.commands.arguments import place_of, rule_id
+from kraft_audit.commands.ending import EXIT_BUG, UsageError
+from kraft_audit.commands.results import static_defaults
+from kraft_audit.commands.whatif import broker_ids
 
 SEEDS: Final = tuple(
     "\0".join(arguments).encode()
@@ -35,15 +35,15 @@ SEEDS: Final = tuple(
 
 
 def _rules(given: str | list[str] | None) -> object:
-    return [check._rule_id(text) for text in ([given] if isinstance(given, str) else given or [])]
+    return [rule_id(text) for text in ([given] if isinstance(given, str) else given or [])]
 
 
 VALUES: Final[Mapping[str, Callable[[Any], object]]] = {
-    "at": functools.partial(place, "--at"),
-    "from_place": functools.partial(place, "--from"),
-    "to_place": functools.partial(place, "--to"),
+    "at": functools.partial(place_of, "--at"),
+    "from_place": functools.partial(place_of, "--from"),
+    "to_place": functools.partial(place_of, "--to"),
     "default": static_defaults,
-    "lose": lambda given: planning._broker_ids(given or []),
+    "lose": lambda given: broker_ids(given or []),
     "rule": _rules,
 }
 """By parameter: what its command makes of it first."""
@@ -74,7 +74,7 @@ def _without_commands() -> Any:
     return program
 
 
-@guarded
+@cli.guarded
 def _look(**given: Any) -> None:
     for name, value in given.items():
         if name in VALUES:

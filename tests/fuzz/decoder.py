@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_codec import columns
-from kraft_codec.batch import HEADER_BYTES, Batch, read_batches, read_header
-from kraft_codec.decode import DecodedRecord, decode_records
 from kraft_codec.errors import CodecError
 from kraft_codec.kernels.codes import REASONS
+from kraft_codec.records.batch import HEADER_BYTES, Batch, read_batches, read_header
+from kraft_codec.records.record import DecodedRecord, decode_records
+from tests.builders.guarded_memory import Guards, guarded_outputs
 from tests.fuzz.values import Expected, Values, same_values, values_as_reference, values_of
-from tests.kraft_codec.columns.guards import Guards, guarded_outputs
 
 Bytes = npt.NDArray[np.uint8]
 TELLING = np.array([0, 1, 2, 0x7F, 0x80, 0xFF, 0xC0, 0xED, 0x0F, 0x3F], np.uint8)
@@ -60,13 +60,13 @@ def uncompressed_batches(log: bytes) -> list[bytes]:
     ]
 
 
-def sample_batches(samples: Path) -> list[bytes]:
+def sample_batches(small_corpus: Path) -> list[bytes]:
     """What is mutated: every record type and version as Kafka's serializers wrote them, mostly with empty lists; and
     filled as real clusters have them, the smallest real batch of each mix of record types.
     """
-    crafted = samples / "crafted" / "all-records-all-versions"
+    crafted = small_corpus / "crafted" / "all-records-all-versions"
     mixes: dict[tuple[int, ...], bytes] = {}
-    for path in sorted(samples.rglob("__cluster_metadata-0/*.log")):
+    for path in sorted(small_corpus.rglob("__cluster_metadata-0/*.log")):
         for batch in uncompressed_batches(path.read_bytes()):
             if len(batch) <= REAL_BYTES_MAX and crafted not in path.parents:
                 found = columns.index_records(batch, columns.index_batches(batch))
@@ -119,13 +119,13 @@ def verdicts(found: columns.RecordIndex, copies: int, step: int) -> tuple[Bytes,
     return found.batch_status, np.where(found.batch_status != 0, found.batch_status_position - starts, 0)
 
 
-def fuzz_batch(batch: bytes, other: bytes, count: int, compared: int, chance: np.random.Generator) -> Fuzzed:
+def fuzz_batch(batch: bytes, content: bytes, count: int, compared: int, chance: np.random.Generator) -> Fuzzed:
     """Mutates one batch `count` times; AssertionError names what differs."""
     copies = mutants(batch, count, chance)
     order = chance.permutation(count)
     with guarded_outputs() as guards:
         first, values = decoded(copies, np.arange(count), b"", guards)
-        second, values_again = decoded(copies, order, other, guards)
+        second, values_again = decoded(copies, order, content, guards)
     status, position = verdicts(first, count, 1)
     status_again, position_again = verdicts(second, count, 2)
     assert np.array_equal(status[order], status_again), "a verdict depends on the neighbours"
@@ -133,9 +133,9 @@ def fuzz_batch(batch: bytes, other: bytes, count: int, compared: int, chance: np
     by_copy = _same_rows(first, second, order)
     assert same_values(values, values_again, by_copy, second.kind), "a value depends on the neighbours"
     expected = [
-        one
+        value
         for number in np.sort(chance.choice(count, min(compared, count), replace=False)).tolist()
-        for one in _as_reference(copies[number].tobytes(), first, number, len(batch))
+        for value in _as_reference(copies[number].tobytes(), first, number, len(batch))
     ]
     return Fuzzed(
         executions=2 * count,
@@ -191,19 +191,19 @@ def fuzz(batches: Sequence[bytes], seed: int, *, executions: int, compared: int)
     """At least `executions` decodings of mutated copies over all batches in turn; the reference reads `compared`."""
     chance = np.random.default_rng(seed)
     done = [
-        fuzz_batch(batch, other, count, share, chance)
-        for batch, other, copies, references in _shares(batches, executions, compared)
-        for count, share in _parts(copies, references, len(batch) + len(other))
+        fuzz_batch(batch, second, count, share, chance)
+        for batch, second, copies, references in _shares(batches, executions, compared)
+        for count, share in _parts(copies, references, len(batch) + len(second))
     ]
-    return Fuzzed(*(sum(getattr(one, field.name) for one in done) for field in fields(Fuzzed)))
+    return Fuzzed(*(sum(getattr(part, field.name) for part in done) for field in fields(Fuzzed)))
 
 
 def _shares(batches: Sequence[bytes], executions: int, compared: int) -> Iterator[tuple[bytes, bytes, int, int]]:
     """Of each batch: what stands between its copies, how many those are, how many the reference reads."""
     fitting = [batch for batch in batches if len(batch) > HEADER_BYTES]
     for number, batch in enumerate(fitting):
-        other = batches[(number + 1) % len(batches)]
-        yield batch, other, -(-executions // (2 * len(fitting))), -(-compared // len(fitting))
+        second = batches[(number + 1) % len(batches)]
+        yield batch, second, -(-executions // (2 * len(fitting))), -(-compared // len(fitting))
 
 
 def _parts(copies: int, references: int, copy_bytes: int) -> Iterator[tuple[int, int]]:

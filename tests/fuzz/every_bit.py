@@ -70,7 +70,7 @@ def cut_at_every_length(log: bytes) -> int:
 
 
 def sound_run(log: bytes, most_bytes: int, seed: int) -> bytes:
-    """Sound batches that follow each other, from a place that the seed tells; nothing where there are none so small."""
+    """Sound batches in a row, from a place that the seed chooses; nothing if there are none so small."""
     batches = columns.index_batches(log)
     rows = np.flatnonzero((batches.status == 0) & (batches.size_bytes <= most_bytes))
     if not len(rows):

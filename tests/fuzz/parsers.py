@@ -21,22 +21,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.rules.evidence import verify_pack
-from kraft_audit.rules.settings import RuleSettingsError, parse_rule_settings
-from kraft_audit.rules.waivers import parse_waivers
-from kraft_audit.settings import SettingsError, load_fleet
-from kraft_codec import columns, files, indexes, properties
-from kraft_codec.archive import ArchiveStorage
-from kraft_codec.batch import Batch, read_batches
-from kraft_codec.decode import decode_records
+from kraft_audit.findings.evidence_pack import verify_pack
+from kraft_audit.lake.settings import SettingsError, load_fleet
+from kraft_audit.rules.rule_settings import RuleSettingsError, parse_rule_settings, parse_waivers
+from kraft_codec import columns
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import parse_file_name
-from kraft_codec.random_access import EntryKind, Limits
-from kraft_codec.record import read_control_key, read_control_value, read_metadata_value
+from kraft_codec.files import indexes, properties, state_files
+from kraft_codec.records.batch import Batch, read_batches
+from kraft_codec.records.record import decode_records, read_control_key, read_control_value, read_metadata_value
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
+from kraft_codec.storage.archives import ArchiveStorage
+from kraft_codec.storage.random_access import EntryKind, Limits
+from tests.builders.captures import SMALL_CORPUS
 from tests.fuzz import command_line
 
-SAMPLES: Final = Path(__file__).resolve().parents[2] / "samples"
 SMALL: Final = Limits(member_count=1_000, expansion_free_bytes=1 << 20, spool_bytes=4 << 20, index_skip_bytes=4 << 20)
 BYTES_MAX: Final = 8192
 TOKENS: Final = (
@@ -100,9 +99,9 @@ def _mutate(data: bytearray, seeds: list[bytes], chance: random.Random) -> None:
         case 4:
             data[at:end] = chance.choice(TOKENS)
         case _:
-            other = chance.choice(seeds)
-            start = chance.randrange(len(other) + 1)
-            data[at:end] = other[start : start + chance.choice((4, 32, 256))]
+            seed = chance.choice(seeds)
+            start = chance.randrange(len(seed) + 1)
+            data[at:end] = seed[start : start + chance.choice((4, 32, 256))]
 
 
 def _log(data: bytes) -> None:
@@ -165,17 +164,17 @@ def _text(parse: Callable[[str, str], object]) -> Callable[[bytes], None]:
 
 def _found(pattern: str, at_most: int = 6) -> Callable[[], list[bytes]]:
     def found() -> list[bytes]:
-        paths = sorted(SAMPLES.rglob(pattern), key=lambda path: (path.stat().st_size, str(path)))
+        paths = sorted(SMALL_CORPUS.rglob(pattern), key=lambda path: (path.stat().st_size, str(path)))
         return [path.read_bytes() for path in paths[:: max(1, len(paths) // at_most)]]
 
     return found
 
 
 def _batches() -> list[bytes]:
-    log = SAMPLES / "crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
+    log = SMALL_CORPUS / "crafted/all-records-all-versions/__cluster_metadata-0/00000000000000000000.log"
     data = log.read_bytes()
     batches = [found for found in read_batches(data) if isinstance(found, Batch)]
-    return [data[one.header.position :][: one.header.size_bytes] for one in batches]
+    return [data[batch.header.position :][: batch.header.size_bytes] for batch in batches]
 
 
 def _values() -> list[bytes]:
@@ -201,7 +200,7 @@ def _controls() -> list[bytes]:
 
 def _archives() -> list[bytes]:
     """A tar, a gzipped one and a zip of a small node dir."""
-    folder = next(path.parent for path in sorted(SAMPLES.rglob("quorum-state")))
+    folder = next(path.parent for path in sorted(SMALL_CORPUS.rglob("quorum-state")))
     names = {f"node-1/__cluster_metadata-0/{path.name}": path.read_bytes()[:2000] for path in folder.glob("*")}
     made = []
     for mode in ("w", "w:gz"):
@@ -233,7 +232,7 @@ def _clean_shutdown() -> list[bytes]:
 
 FLEET: Final = b"lake: lake\nclusters:\n  - name: one\n    paths: [/logs/a, s3://b/c]\n    dialect: kip853\n"
 WAIVERS: Final = b"waivers:\n  - {rule: KP001, cluster: '*', subject: orders-0, who: a, why: b, until: 2027-01-31}\n"
-RULES: Final = b"KB001:\n  max_changes_an_hour: 7\nKB002: {max_age_days: 30}\n"
+RULES: Final = b"KB001:\n  max_restarts_an_hour: 7\nKB002: {max_age_days: 30}\n"
 
 PARSERS: Final = {
     parser.name: parser
@@ -243,7 +242,11 @@ PARSERS: Final = {
         Parser("snapshot", _found("*.checkpoint"), _log),
         Parser("metadata-record", _values, read_metadata_value),
         Parser("control-record", _controls, _control),
-        Parser("quorum-state", _found("quorum-state"), _again(files.parse_quorum_state, files.format_quorum_state)),
+        Parser(
+            "quorum-state",
+            _found("quorum-state"),
+            _again(state_files.parse_quorum_state, state_files.format_quorum_state),
+        ),
         Parser(
             "meta.properties",
             _found("meta.properties"),
@@ -252,19 +255,23 @@ PARSERS: Final = {
         Parser(
             "leader-epoch-checkpoint",
             _found("leader-epoch-checkpoint"),
-            _again(files.parse_leader_epoch_checkpoint, files.format_leader_epoch_checkpoint),
+            _again(state_files.parse_leader_epoch_checkpoint, state_files.format_leader_epoch_checkpoint),
         ),
         Parser(
             "offset-checkpoint",
             _found("*-offset-checkpoint"),
-            _again(files.parse_offset_checkpoint, files.format_offset_checkpoint),
+            _again(state_files.parse_offset_checkpoint, state_files.format_offset_checkpoint),
         ),
         Parser(
             "partition.metadata",
             _found("partition.metadata"),
-            _again(files.parse_partition_metadata, files.format_partition_metadata),
+            _again(state_files.parse_partition_metadata, state_files.format_partition_metadata),
         ),
-        Parser("clean-shutdown", _clean_shutdown, _again(files.parse_clean_shutdown, files.format_clean_shutdown)),
+        Parser(
+            "clean-shutdown",
+            _clean_shutdown,
+            _again(state_files.parse_clean_shutdown, state_files.format_clean_shutdown),
+        ),
         Parser("offset-index", _found("*.index"), indexes.parse_offset_index),
         Parser("time-index", _found("*.timeindex"), indexes.parse_time_index),
         Parser("producer-state", lambda: [indexes.format_producer_state()], indexes.parse_producer_state),

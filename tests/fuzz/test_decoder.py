@@ -17,8 +17,8 @@ AT_ONCE = 4_000 if "NUMBA_DISABLE_JIT" in os.environ else 40_000
 
 
 @pytest.fixture(scope="session")
-def every_type(samples: Path) -> list[bytes]:
-    return sample_batches(samples)
+def every_type(small_corpus: Path) -> list[bytes]:
+    return sample_batches(small_corpus)
 
 
 def test_mutated_batches(every_type: list[bytes]) -> None:

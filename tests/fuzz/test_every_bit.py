@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraft_audit.analyze import analyze
-from kraft_audit.replay.planning import plan_path
+from kraft_audit.capture.path_plans import plan_path
 from kraft_codec import columns
-from kraft_codec.batch import Batch, read_batches
-from kraft_codec.decode import decode_records
 from kraft_codec.kernels.codes import REASONS
-from kraft_codec.redaction import Redactor
+from kraft_codec.records.batch import Batch, read_batches
+from kraft_codec.records.record import decode_records
+from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect
-from kraft_codec.storage import open_storage
+from kraft_codec.storage.opener import open_storage
+from tests.builders.readings import table_rows
 from tests.fuzz.every_bit import OPEN_TO_THE_CRC, cut_at_every_length, flip_every_bit
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
@@ -31,11 +31,11 @@ TWO_REPLICAS = "divergence/12-after-truncation"
 
 
 @pytest.fixture(scope="module")
-def reference_log(samples: Path) -> bytes:
+def reference_log(small_corpus: Path) -> bytes:
     """At least 64 KiB of every record type and version, control records too: crafted, of real logs, of snapshots."""
-    crafted = (samples / "crafted" / "all-records-all-versions" / LOG).read_bytes()
-    snapshots = sorted(samples.glob("*/**/*.checkpoint"), key=lambda path: path.stat().st_size)
-    real = [samples / name / "node-2" / LOG for name in (TWO_REPLICAS, "mini-4.4.0/03b-controller-unregistered")]
+    crafted = (small_corpus / "crafted" / "all-records-all-versions" / LOG).read_bytes()
+    snapshots = sorted(small_corpus.glob("*/**/*.checkpoint"), key=lambda path: path.stat().st_size)
+    real = [small_corpus / name / "node-2" / LOG for name in (TWO_REPLICAS, "mini-4.4.0/03b-controller-unregistered")]
     log = crafted + b"".join(path.read_bytes() for path in (*real, snapshots[-1]))
     while len(log) < 64 << 10:
         log += snapshots[len(log) % len(snapshots)].read_bytes() + crafted
@@ -48,7 +48,7 @@ def test_the_reference_log_holds_all_that_a_log_can(reference_log: bytes) -> Non
         assert isinstance(batch, Batch)
         records = decode_records(reference_log, batch.header)
         found[batch.header.is_control] |= {(record.type_number, record.version) for record in records}
-    assert found[True] == {(number, one.version) for number, one in CONTROL_TYPES[Dialect.KIP853].items()}
+    assert found[True] == {(number, control.version) for number, control in CONTROL_TYPES[Dialect.KIP853].items()}
     assert found[False] == {
         (message.number, version)
         for message in METADATA_RECORDS
@@ -70,13 +70,13 @@ def test_every_length_gives_the_batches_before_the_cut(reference_log: bytes) -> 
 @pytest.mark.parametrize(
     "batches", [pytest.param("edges", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.ci)]
 )
-def test_with_two_replicas_no_flip_goes_unnoticed(samples: Path, tmp_path: Path, batches: str) -> None:
-    """Each bit that no CRC covers, and some of the others, flipped on one of two disks: damage or divergence is told.
+def test_with_two_replicas_no_flip_goes_unnoticed(small_corpus: Path, tmp_path: Path, batches: str) -> None:
+    """Each bit that no CRC covers, and some of the others, flipped on one of two disks: damage or divergence shows.
 
     The flipped disk has lost its leader-epoch-checkpoint, which would give most of the epochs away by itself.
     """
     for name in ("node-1", "node-2"):
-        shutil.copytree(samples / TWO_REPLICAS / name, tmp_path / name)
+        shutil.copytree(small_corpus / TWO_REPLICAS / name, tmp_path / name)
     log = tmp_path / "node-2" / LOG
     (log.parent / "leader-epoch-checkpoint").unlink()
     log.chmod(0o644)
@@ -94,11 +94,11 @@ def test_with_two_replicas_no_flip_goes_unnoticed(samples: Path, tmp_path: Path,
             changed = bytearray(sound)
             changed[start + bit // 8] ^= 1 << bit % 8
             log.write_bytes(changed)
-            told = damages(tmp_path)
-            if told:
-                # A step of epochs is told where it shows: at the flipped batch, or at the one behind it.
-                assert {(node, name) for node, name, _ in told} == {(2, LOG)}, (row, bit, told)
-                assert told[0][2] in (start, start + size), (row, bit, told)
+            reported = damages(tmp_path)
+            if reported:
+                # A step of epochs is reported at the flipped batch or at the one after it.
+                assert {(node, name) for node, name, _ in reported} == {(2, LOG)}, (row, bit, reported)
+                assert reported[0][2] in (start, start + size), (row, bit, reported)
             else:
                 by_finding[row] += 1
                 assert int(whole.base_offset[row]) in divergences(tmp_path), (row, bit)
@@ -113,16 +113,18 @@ def damages(path: Path) -> list[tuple[int, str, int]]:
 
 
 def divergences(path: Path) -> set[int]:
-    """The offsets from which a replica is said to hold what the canonical log does not."""
+    """The offsets from which a replica is said to hold what the canonical log does not, or other bytes."""
     return {
-        row["from_offset"] for row in rows_of(path, "findings") if (row["rule"], row["status"]) == ("KQ001", "raised")
+        row["from_offset"]
+        for row in rows_of(path, "findings")
+        if row["rule"] in ("KQ001", "KQ022") and row["status"] == "raised"
     }
 
 
 def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
     (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=0)
-    told = analyze(plan, frozenset({table}), open_storage=open_storage, redactor=Redactor(bytes(32)))
-    return [row for _, batch in told for row in batch.to_pylist()]
+    reported = table_rows(plan, frozenset({table}), open_storage=open_storage, redactor=Redactor(bytes(32)))
+    return [row for _, batch in reported for row in batch.to_pylist()]
 
 
 def test_every_reason_has_a_name() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.rules.evidence import verify_pack
+from kraft_audit.findings.evidence_pack import verify_pack
 from scripts.soak_parts import SkippedError, guided
 from tests.fuzz.parsers import PARSERS, Parser, kept_file, kept_inputs, mutated
 
@@ -58,7 +58,7 @@ def test_a_short_guided_run_finds_no_fault(parser: Parser, tmp_path: Path) -> No
 
 FOUND = {
     "waivers.yaml": b"waivers:\n  - {rule: KP001, who: a, why: b, until: 2027-02-30}\n",
-    "rules.yaml": b"KB001: {max_changes_an_hour: 2027-13-01}\n",
+    "rules.yaml": b"KB001: {max_restarts_an_hour: 2027-13-01}\n",
     "fleet.yaml": b"lake: 2027-02-30\nclusters: []\n",
     "command-line": b"state\0logs\0--at\x002027-02-30",
 }

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_codec import columns
-from kraft_codec.batch import BatchHeader
-from kraft_codec.decode import DecodedRecord
+from kraft_codec.records.batch import BatchHeader
+from kraft_codec.records.record import DecodedRecord
 from kraft_codec.schemas import Message
-from tests.kraft_codec.columns.reference import expected_columns, expected_json
+from tests.builders.reference_columns import expected_columns, expected_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +51,27 @@ def values_of(found: columns.RecordIndex) -> Values:
 
 def values_as_reference(found: columns.RecordIndex, values: Values, expected: Sequence[Expected]) -> int:
     """How many rows were decoded; AssertionError with the copy's bytes where a text or a column differs."""
-    texts = values.text.take(pa.array([one.row for one in expected], pa.int64())).to_pylist()
-    for text, one in zip(texts, expected, strict=True):
-        assert text == expected_json(one.record), one.copy.hex()
+    texts = values.text.take(pa.array([decoded.row for decoded in expected], pa.int64())).to_pylist()
+    for text, sample in zip(texts, expected, strict=True):
+        assert text == expected_json(sample.record), sample.copy.hex()
     decoded = 0
     for number, message in enumerate(found.messages()):
-        chosen = [one for one in expected if one.record.message is message]
+        chosen = [decoded for decoded in expected if decoded.record.message is message]
         if chosen:
-            rows = np.searchsorted(found.rows_of(message), [one.row for one in chosen])
+            rows = np.searchsorted(found.rows_of(message), [decoded.row for decoded in chosen])
             _typed_as_reference(message, _chosen(values.typed[number], rows), chosen)
         decoded += len(chosen)
-    assert decoded == sum(one.record.undecodable is None for one in expected)
+    assert decoded == sum(decoded.record.undecodable is None for decoded in expected)
     return decoded
 
 
 def _typed_as_reference(message: Message, found: pa.RecordBatch, expected: Sequence[Expected]) -> None:
-    wanted = [expected_columns(one.record, one.header) for one in expected]
+    wanted = [expected_columns(decoded.record, decoded.header) for decoded in expected]
     if same_bits(found, pa.RecordBatch.from_pylist(wanted, schema=columns.typed_schema(message))):
         return
-    for row, (one, values) in enumerate(zip(expected, wanted, strict=True)):
+    for row, (decoded, values) in enumerate(zip(expected, wanted, strict=True)):
         alone = pa.RecordBatch.from_pylist([values], schema=found.schema)
-        assert same_bits(found.slice(row, 1), alone), (found.slice(row, 1).to_pylist(), values, one.copy.hex())
+        assert same_bits(found.slice(row, 1), alone), (found.slice(row, 1).to_pylist(), values, decoded.copy.hex())
 
 
 def same_values(first: Values, second: Values, by_copy: npt.NDArray[np.int64], kinds: npt.NDArray[np.int16]) -> bool:
@@ -93,9 +93,9 @@ def _chosen(table: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatc
 
 
 def same_bits(first: pa.RecordBatch, second: pa.RecordBatch) -> bool:
-    """Equality that tells -0.0 from 0.0, and in which a NaN equals itself."""
+    """Equality in which -0.0 differs from 0.0 and a NaN equals itself."""
     return first.schema == second.schema and all(
-        _bits(one).equals(other) for one, other in zip(first.columns, map(_bits, second.columns), strict=True)
+        _bits(column).equals(second) for column, second in zip(first.columns, map(_bits, second.columns), strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs commands one after another in one process and tells what it asked the system for that it must not.
+"""Runs commands one after another in one process and reports forbidden requests to the system.
 
 `python -m tests.hostile.every_command ROOT FILE.json`: the file holds the command lines. Python's own audit events are
 the witness, which no code can switch off and which need nothing installed. Exit code 9 where something below ROOT would
@@ -53,7 +53,7 @@ class Witness:
                 self.reads += 1
                 if isinstance(flags, int) and flags & WRITES:
                     self.broken.append(f"{event} {path!r} {flags:#o}")
-        elif event in CHANGES and any(self._is_below(one) for one in arguments[:2]):
+        elif event in CHANGES and any(self._is_below(argument) for argument in arguments[:2]):
             self.broken.append(f"{event} {arguments}")
 
     def _is_below(self, path: Any) -> bool:
@@ -74,7 +74,7 @@ class Witness:
 def main(root: str, file: str) -> int:
     witness = Witness(Path(root))
     sys.addaudithook(witness)
-    from kraft_audit.cli import run_command
+    from kraft_audit.commands.cli import run_command
 
     for arguments in json.loads(Path(file).read_text()):
         code = run_command(arguments)

@@ -19,11 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from kraft_codec.batch import Batch, read_batches, write_batch
-from kraft_codec.compression import Codec
 from kraft_codec.file_names import segment_name, snapshot_name
-from kraft_codec.record import write_metadata_value
-from tests.kraft_codec.columns.test_columns_damage import with_right_crcs
+from kraft_codec.records.batch import Batch, read_batches, write_batch
+from kraft_codec.records.compression import Codec
+from kraft_codec.records.record import write_metadata_value
+from tests.builders.damaged_batches import with_right_crcs
 
 LOG: Final = f"__cluster_metadata-0/{segment_name(0)}"
 HEADER_BYTES: Final = 61
@@ -50,7 +50,7 @@ def cut(node: Path) -> None:
 
 
 def zeros(node: Path) -> None:
-    """C3: a preallocated gigabyte behind the log, all of it blocks that are read."""
+    """C3: a preallocated gigabyte after the log, all of it blocks that are read."""
     os.truncate(node / LOG, (node / LOG).stat().st_size + (1 << 30))
 
 
@@ -75,7 +75,7 @@ def claims(node: Path) -> None:
     """C6: batches that claim 2^31 - 1 records, lists and texts that claim as many, all under a right CRC."""
     record = write_metadata_value("PartitionRecord", 0, {"replicas": [1, 2]})
     huge = (b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\xfe\xff\xff\xff\x0f")
-    _append(node, *(record[:place] + one + record[place:] for place in range(3, len(record)) for one in huge))
+    _append(node, *(record[:place] + claim + record[place:] for place in range(3, len(record)) for claim in huge))
     log = bytearray((node / LOG).read_bytes())
     for start in _starts(node)[::2]:
         struct.pack_into(">i", log, start + COUNT_AT, MOST)
@@ -83,7 +83,7 @@ def claims(node: Path) -> None:
 
 
 def unknown(node: Path) -> None:
-    """C7: each api key in versions that nobody knows, and frames of other versions."""
+    """C7: each api key in unknown versions, and frames of other versions."""
     keys = [bytes([1, key]) if key < 128 else bytes([1, key & 0x7F | 0x80, 1]) for key in range(256)]
     _append(node, *(key + bytes([version]) + b"\0" * 9 for key in keys for version in (0, 8, 127)), b"\x02\x14\x00\x00")
 
@@ -109,27 +109,27 @@ def parted(node: Path) -> None:
     """C10: replicas that hold other bytes at the same offsets, of thousands of epochs."""
     value = write_metadata_value("NoOpRecord", 0, {})
     for number in (5, 6, 7):
-        other = node.with_name(f"node-{number}")
-        shutil.copytree(node, other)
-        _as_node(other, number)
+        second = node.with_name(f"node-{number}")
+        shutil.copytree(node, second)
+        _as_node(second, number)
         batches = [
             write_batch(base_offset=at, leader_epoch=1 + at // number, timestamp_ms=at, records=[(None, value)])
             for at in range(2_000)
         ]
-        (other / LOG).write_bytes(b"".join(batches))
+        (second / LOG).write_bytes(b"".join(batches))
 
 
 def foreign(node: Path) -> None:
     """C11: another node dir in this one's clothes, of another cluster."""
-    other = node.with_name("node-8")
-    shutil.copytree(node, other)
-    properties = other / "meta.properties"
+    second = node.with_name("node-8")
+    shutil.copytree(node, second)
+    properties = second / "meta.properties"
     lines = properties.read_text().splitlines()
     properties.write_text("\n".join("cluster.id=" + "O" * 22 if "cluster.id" in line else line for line in lines))
 
 
 def many_files(node: Path) -> None:
-    """C12: a terabyte of nothing behind the log, thousands of files, links in a loop, names that are none."""
+    """C12: a terabyte of nothing after the log, thousands of files, links in a loop, names that are none."""
     os.truncate(node / LOG, 1 << 40)
     folder = (node / LOG).parent
     for number in range(FILES):
@@ -188,8 +188,8 @@ def archive_bomb(node: Path) -> None:
 
 
 HARMS: Final[Mapping[str, Harm]] = {
-    one.__name__: one
-    for one in (
+    zero.__name__: zero
+    for zero in (
         flipped, cut, zeros, wrong_bodies, overlong, claims, unknown, shuffled, snapshots, parted, foreign, many_files,
         restless, bombs, archive_bomb,
     )
@@ -213,7 +213,7 @@ def _starts(node: Path) -> list[int]:
 
 
 def _append(node: Path, *values: bytes) -> None:
-    """A batch a value, behind the log."""
+    """A batch a value, after the log."""
     log = (node / LOG).read_bytes()
     (*_, last) = (found.header for found in read_batches(log) if isinstance(found, Batch))
     for offset, value in enumerate(values, last.last_offset + 1):
@@ -226,8 +226,10 @@ def _append(node: Path, *values: bytes) -> None:
 
 def _as_node(node: Path, number: int) -> None:
     properties = node / "meta.properties"
-    kept = [line for line in properties.read_text().splitlines() if not line.startswith(("node.id", "directory.id"))]
-    properties.write_text("\n".join([*kept, f"node.id={number}", f"directory.id={'A' * 20}{number}A"]))
+    remaining = [
+        line for line in properties.read_text().splitlines() if not line.startswith(("node.id", "directory.id"))
+    ]
+    properties.write_text("\n".join([*remaining, f"node.id={number}", f"directory.id={'A' * 20}{number}A"]))
 
 
 def _bomb(codec: Codec) -> bytes:

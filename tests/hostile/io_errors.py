@@ -27,21 +27,21 @@ from typing import Any, Final
 
 import yaml
 
-from kraft_audit.analyze import analyze
-from kraft_audit.replay.planning import plan_path
-from kraft_audit.settings import FleetSettings, load_fleet
-from kraft_audit.spark.gold_steps import GoldSteps
-from kraft_audit.spark.gold_tables import GOLD
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.ledger_state import Manifest, manifest_of
-from kraft_audit.spark.run import Run, Step
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.findings.analysis import analyze
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.ledger_state import Manifest, manifest_of
+from kraft_audit.lake.pipeline import Run, Step
+from kraft_audit.lake.settings import FleetSettings, load_fleet
+from kraft_audit.reading import ReadingSettings
+from kraft_audit.spark.run_fleet import SparkGoldSteps, StageError
 from kraft_audit.spark.source import StagingReader
-from kraft_audit.spark.spark_stage import StageError
-from kraft_audit.spark.tables import LAKE_TABLES
+from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import CodecError, InputError
-from kraft_codec.redaction import Redactor
-from kraft_codec.storage import open_storage
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
 
 NAMES, READS, WRITES = 1, 2, 4
 EVERY_KIND: Final = NAMES | READS | WRITES
@@ -88,14 +88,14 @@ def main(arguments: list[str]) -> int:
     work = {"lake": lake_survives, "input": input_is_accounted_for, **steps}[what]
     started = time.monotonic()
     outcome = work(Path(logs), Path(folder), int(points), random.Random(int(seed)))  # noqa: S311
-    told = {
+    reported = {
         "calls": outcome.calls,
         "faults": outcome.faults,
         "ended": outcome.ended,
         "wrong": outcome.wrong,
         "seconds": round(time.monotonic() - started, 1),
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(reported) + "\n")
     return int(bool(outcome.wrong))
 
 
@@ -110,8 +110,8 @@ def preloaded(what: str, logs: Path, folder: Path, points: int, seed: int, root:
     done = subprocess.run(program, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise AssertionError(f"ended with {done.returncode}: {done.stderr[-2000:]}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
 
 
 def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
@@ -189,7 +189,7 @@ def _gold_survives(
 
     def gold(fleet: FleetSettings, only: Step) -> None:
         lake = DeltaLake(fleet.lake)
-        Run(fleet, lake, _nothing_to_stage, lambda _: None, GoldSteps(fleet, lake, session)).one_step(only)
+        Run(fleet, lake, _nothing_to_stage, lambda _: None, SparkGoldSteps(fleet, lake, session)).one_step(only)
 
     if step is Step.RISK:
         gold(closed, Step.FINDINGS)
@@ -231,29 +231,29 @@ def _nothing_to_stage(number: int) -> Manifest:
 def input_is_accounted_for(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
     """Reads log dirs with one fault each: the same rows, or fewer and a row or an error that says so."""
     outcome = Outcome()
-    expected = told_of(logs)
+    expected = counted_rows(logs)
     for fault in OF_AN_INPUT:
-        with_fault(logs, 0, fault, lambda: told_of(logs))
+        with_fault(logs, 0, fault, lambda: counted_rows(logs))
         outcome.calls[fault.name] = calls = DISARM()
         for nth in spread(calls, points, chance):
             found: dict[str, Counter[str]] = {}
-            problem = with_fault(logs, nth, fault, lambda found=found: found.update(told_of(logs)))
+            problem = with_fault(logs, nth, fault, lambda found=found: found.update(counted_rows(logs)))
             outcome.faults[fault.name] += 1
             if problem is not None:
                 outcome.ended[type(problem).__name__] += 1
                 if not isinstance(problem, InputError | CodecError):
                     outcome.say(fault, nth, traced(problem))
                 continue
-            lost = {name: kept - found.get(name, Counter()) for name, kept in expected.items()}
-            told = found.get("decode_errors", Counter()) - expected.get("decode_errors", Counter())
+            lost = {name: remaining - found.get(name, Counter()) for name, remaining in expected.items()}
+            reported = found.get("decode_errors", Counter()) - expected.get("decode_errors", Counter())
             if not any(lost.values()):
                 outcome.ended["as if nothing had been"] += 1
-            elif told:
-                outcome.ended["told in decode_errors"] += 1
+            elif reported:
+                outcome.ended["reported in decode_errors"] += 1
             else:
                 what = {name: sum(rows.values()) for name, rows in lost.items() if rows}
                 outcome.say(fault, nth, f"rows are missing and nothing says so: {what}")
-    if told_of(logs) != expected:
+    if counted_rows(logs) != expected:
         outcome.wrong.append("the input itself was changed")
     return outcome
 
@@ -309,8 +309,8 @@ def lake_hash(lake_uri: str) -> dict[str, str]:
         if table == "plans":
             continue
         found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
-        kept = found.select([name for name in contract.column_names if name not in WHEN]).to_pylist()
-        lines = sorted(json.dumps(row, default=str) for row in kept)
+        remaining = found.select([name for name in contract.column_names if name not in WHEN]).to_pylist()
+        lines = sorted(json.dumps(row, default=str) for row in remaining)
         hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return hashes
 
@@ -321,20 +321,21 @@ def gold_hash(lake_uri: str) -> dict[str, str]:
     hashes = {}
     for table, contract in GOLD.items():
         if lake.exists(table):
-            kept = [name for name in contract.column_names if name not in WHEN_WRITTEN]
-            found = lake.query(f"SELECT {', '.join(kept)} FROM {table}", table)  # noqa: S608  # our own names
+            remaining = [name for name in contract.column_names if name not in WHEN_WRITTEN]
+            found = lake.query(f"SELECT {', '.join(remaining)} FROM {table}", table)  # noqa: S608  # our own names
             lines = sorted(json.dumps(row, default=str, sort_keys=True) for row in found.to_pylist())
             hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return hashes
 
 
-def told_of(logs: Path) -> dict[str, Counter[str]]:
+def counted_rows(logs: Path) -> dict[str, Counter[str]]:
     """Every row of every table, findings too, counted, without the columns that say when."""
     found: dict[str, Counter[str]] = {}
+    settings = ReadingSettings(open_storage, Redactor(bytes(32)), clock_ms=lambda: 0)
     for plan in plan_path(str(logs), open_storage=open_storage, captured_at_ms=0):
-        for name, batch in analyze(plan, open_storage=open_storage, redactor=Redactor(bytes(32)), clock_ms=lambda: 0):
-            kept = batch.select([column for column in batch.schema.names if column not in WHEN]).to_pylist()
-            found.setdefault(name, Counter()).update(json.dumps(row, default=str) for row in kept)
+        for name, batch in analyze(plan, settings):
+            remaining = batch.select([column for column in batch.schema.names if column not in WHEN]).to_pylist()
+            found.setdefault(name, Counter()).update(json.dumps(row, default=str) for row in remaining)
     return found
 
 

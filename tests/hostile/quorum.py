@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.kraft_engine.kafka_tools import free_port
+from tests.builders.kafka_tools import free_port
 
 CLUSTER_ID: Final = "SPA6Lw-19VaaSAxl6jMkhw"
 CONTROLLERS: Final = (1, 2, 3)
@@ -50,7 +50,7 @@ class Node:
             "node.id": number,
             "process.roles": "controller,broker" if is_first else "controller",
             "listeners": ",".join(listeners),
-            "controller.quorum.voters": ",".join(f"{one}@127.0.0.1:{port}" for one, port in ports.items()),
+            "controller.quorum.voters": ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in ports.items()),
             "controller.quorum.election.timeout.ms": 500 if is_first else 4000,
             "log.dirs": self.folder,
         }
@@ -88,7 +88,9 @@ class Quorum:
 
     def __init__(self, root: Path, work: Path, classpath: str) -> None:
         ports, self._broker = {number: free_port() for number in CONTROLLERS}, free_port()
-        self.nodes = {one: Node(one, root, work, classpath, ports, self._broker) for one in CONTROLLERS}
+        self.nodes = {
+            controller: Node(controller, root, work, classpath, ports, self._broker) for controller in CONTROLLERS
+        }
         self._classpath = classpath
         self._acknowledged = work / "acknowledged.txt"
         self._writer: subprocess.Popen[bytes] | None = None
@@ -108,7 +110,7 @@ class Quorum:
         return set(self._acknowledged.read_text().split())
 
     def cut_a_tail(self, seconds: float) -> None:
-        """The leader appends what nobody fetches and dies; the others elect one of them, whose log it takes up then."""
+        """The leader appends what no replica fetches, and dies. The others elect one, whose log it then follows."""
         first, *others = self.nodes.values()
         for node in others:
             node.send(signal.SIGSTOP)
@@ -128,9 +130,9 @@ class Quorum:
 @contextlib.contextmanager
 def quorum(root: Path, work: Path, classpath: str) -> Iterator[Quorum]:
     """A started one; its processes are gone afterwards, whatever happens."""
-    one = Quorum(root, work, classpath)
+    quorum = Quorum(root, work, classpath)
     try:
-        one.start()
-        yield one
+        quorum.start()
+        yield quorum
     finally:
-        one.stop()
+        quorum.stop()

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kraft_audit.cli import LAPTOP_COMMANDS, command_name
+from kraft_audit.commands.cli import LAPTOP_COMMANDS, command_name
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 WITHOUT_INPUT = {"explain", "rules", "simulate"}
@@ -36,9 +36,14 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
     made.mkdir(exist_ok=True)
     lines = [
         *(["check", "PATH", "--fail-on", "never"], ["whatif", "PATH", "--lose", "1"], ["recover-plan", "PATH"]),
+        ["may-i", "restart", "1", "PATH"],
         *(["evidence", "PATH", "--out", "MADE/pack.zip"], ["evidence", "--verify", "MADE/pack.zip"]),
-        *(["report", "PATH", "--format", form, "-o", f"MADE/{form}"] for form in ("html", "csv", "parquet")),
-        *(["report", "PATH", "--format", "openmetrics", "-o", "MADE/prom"], ["timeline", "PATH"], ["quorum", "PATH"]),
+        *(["report", "PATH", "--output", form, "--out", f"MADE/{form}"] for form in ("html", "csv", "parquet")),
+        *(
+            ["report", "PATH", "--output", "openmetrics", "--out", "MADE/prom"],
+            *(["timeline", "PATH"], ["timeline", "PATH", "--all"], ["incidents", "PATH"]),
+            ["quorum", "PATH"],
+        ),
         *(["voters", "PATH"], ["state", "PATH"], ["diff", "PATH", "--from", "0"], ["partitions", "PATH"]),
         *(["diverge", "PATH"], ["dump", "PATH"], ["dump", "PATH", "--format", "kafka"], ["dump", "PATH", "-o", "csv"]),
         *(["dump", "PATH", "--table", table] for table in ("batches", "captures", "files", "decode_errors")),
@@ -70,9 +75,9 @@ def together(project_root: Path, tmp_path: Path) -> Callable[..., subprocess.Com
 
 
 @pytest.fixture
-def source(samples: Path, tmp_path: Path) -> Path:
+def source(small_corpus: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "input" / "divergence"
-    shutil.copytree(samples / "divergence", folder)
+    shutil.copytree(small_corpus / "divergence", folder)
     return folder
 
 
@@ -144,7 +149,7 @@ def test_no_command_writes_below_its_path(source: Path, together: Run, tmp_path:
 
 
 @pytest.mark.slow
-def test_every_command_reads_a_folder_that_nobody_can_write(
+def test_every_command_reads_a_read_only_folder(
     source: Path, together: Run, mounted: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
     done = together(source, path_commands(source, tmp_path / "made"), mounted(source))
@@ -162,7 +167,7 @@ def test_a_machine_without_a_network_is_enough(source: Path, together: Run, tmp_
 
 @pytest.mark.ci
 @pytest.mark.spark
-def test_a_run_reads_what_nobody_can_write_and_its_lake_is_only_read(
+def test_a_run_reads_a_read_only_folder_and_its_lake_is_only_read(
     source: Path, command: Run, together: Run, mounted: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
     lake, fleet = tmp_path / "lake", tmp_path / "fleet.yaml"

@@ -1,4 +1,4 @@
-"""A file system that fails at the n-th call: a run ends with one line and the next one mends it, a reading tells."""
+"""A file system that fails at the n-th call: a run ends with one line, the next mends it; a reading reports it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.ci
 
 
 @pytest.fixture
-def disturbed(samples: Path, tmp_path: Path, project_root: Path) -> Callable[..., dict[str, Any]]:
+def disturbed(small_corpus: Path, tmp_path: Path, project_root: Path) -> Callable[..., dict[str, Any]]:
     def run(what: str, sample: str, points: int = POINTS) -> dict[str, Any]:
         if shutil.which("cc") is None:
             pytest.skip("no C compiler is here to build the library that makes calls fail")
         logs = tmp_path / "logs" / sample
-        shutil.copytree(samples / sample, logs)
+        shutil.copytree(small_corpus / sample, logs)
         for file in logs.rglob("*"):
             if file.is_file():
                 then = file.stat().st_mtime - AGE_S
@@ -62,8 +62,8 @@ def test_risk_survives_an_error_of_any_call_on_its_lake(disturbed: Callable[...,
     assert done["ended"]["InputError"]
 
 
-def test_a_reading_tells_an_error_of_any_call_on_its_input(disturbed: Callable[..., dict[str, Any]]) -> None:
+def test_a_reading_reports_an_error_of_any_call_on_its_input(disturbed: Callable[..., dict[str, Any]]) -> None:
     done = disturbed("input", "divergence")
     assert done["wrong"] == []
     assert done["faults"].keys() == {fault.name for fault in OF_AN_INPUT}
-    assert done["ended"]["told in decode_errors"]
+    assert done["ended"]["reported in decode_errors"]

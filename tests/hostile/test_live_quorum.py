@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pytest
 
-from kraft_audit.cli import run_command
-from kraft_audit.spark.lake import DeltaLake
+from kraft_audit.commands.cli import run_command
+from kraft_audit.lake.delta import DeltaLake
 from tests.hostile.io_errors import fleet_of, run
 from tests.hostile.quorum import FIRST_LEADER, Quorum, quorum
 
@@ -37,16 +37,16 @@ Batch = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class Reading:
-    """What two dumps told, one after the other: rows of `records`, batches of each node; and damage of either."""
+    """What two dumps in a row showed: rows of `records`, batches of each node, and damage of either."""
 
     records: dict[tuple[int, int], Row]
     batches: dict[int, list[Batch]]
-    told: set[str]
+    output: set[str]
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the log dirs again and again, by the command and into a lake; keeps what was told."""
+    """Reads the log dirs again and again, by the command and into a lake, and keeps the rows."""
 
     root: Path
     lake_folder: Path
@@ -57,14 +57,14 @@ class Reader:
     def read(self) -> Reading:
         checked, _ = self._command("check", "-o", "json", "--fail-on", "never")
         assert checked is None or json.loads(checked)
-        records, told = self._dump("records")
-        batches, told_too = self._dump("batches")
+        records, second = self._dump("records")
+        batches, reported_too = self._dump("batches")
         damages, _ = self._dump("decode_errors")
         self._run_the_pipeline()
         reading = Reading(
             {(row["offset"], row["leader_epoch"]): row for row in records if row["source"] == "log"},
             by_node(batches),
-            told | told_too | {row["reason"] for row in damages},
+            second | reported_too | {row["reason"] for row in damages},
         )
         self.readings.append(reading)
         return reading
@@ -93,8 +93,8 @@ def by_node(rows: list[Row]) -> dict[int, list[Batch]]:
     for row in rows:
         if row["source"] == "log":
             assert row["valid"], row
-            one = (row["base_offset"], row["last_offset"], row["leader_epoch"], row["crc"])
-            found.setdefault(row["node_id"], []).append(one)
+            batch_key = (row["base_offset"], row["last_offset"], row["leader_epoch"], row["crc"])
+            found.setdefault(row["node_id"], []).append(batch_key)
     return {node: sorted(batches) for node, batches in found.items()}
 
 
@@ -125,15 +125,15 @@ def test_a_live_quorum_is_read_in_parts_of_its_log(
         reader.read()
         acknowledged = kafka.acknowledged()
     final = reader.read()
-    assert final.told <= LIVE - {"CHANGED_DURING_READ"}, "nothing writes any more"
+    assert final.output <= LIVE - {"CHANGED_DURING_READ"}, "nothing writes any more"
 
     history: dict[tuple[int, int], Batch] = {}
     for reading in reader.readings:
-        assert reading.told <= LIVE, reading.told
+        assert reading.output <= LIVE, reading.output
         assert_part_of(reading, final, history)
     assert len(reader.readings) > 5
     cut = [reading for reading in reader.readings if lost(reading, final, FIRST_LEADER)]
-    assert cut, "the dead leader had a tail that nobody took over"
+    assert cut, "the dead leader had a tail that no replica had fetched"
     assert acknowledged <= set(topics(reader.readings)), "what was acknowledged was read"
     assert_lake_holds(DeltaLake(fleet_of(logs, work, "live").lake), final, acknowledged)
 
@@ -147,16 +147,16 @@ def pause_or_read(reader: Reader, kafka: Quorum) -> None:
 
 
 def assert_part_of(reading: Reading, final: Reading, history: dict[tuple[int, int], Batch]) -> None:
-    """Each node's batches stand one behind the other, and are those of the final log but where that was cut."""
+    """Each node's batches stand one after the other, and are those of the final log but where that was cut."""
     for node, batches in reading.batches.items():
-        if "CHANGED_DURING_READ" not in reading.told:
+        if "CHANGED_DURING_READ" not in reading.output:
             holes = [later for before, later in pairwise(batches) if later[0] != before[1] + 1]
             assert holes == []
         left = {batch[0]: batch for batch in final.batches[node]}
         for batch in batches:
             assert history.setdefault((batch[0], batch[2]), batch) == batch
             assert batch[0] < min(left) or left.get(batch[0]) == batch or batch in lost(reading, final, node)
-    if "CHANGED_DURING_READ" not in reading.told and reading.records:
+    if "CHANGED_DURING_READ" not in reading.output and reading.records:
         # A leader that was left alone wrote on; what the next one wrote at those offsets came later.
         first, last = min(reading.records)[0], dict(sorted((epoch, offset) for offset, epoch in reading.records))
         for key, row in final.records.items():

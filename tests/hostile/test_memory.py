@@ -16,7 +16,7 @@ from tests.hostile.harms import HARMS
 
 BYTES_MAX: Final = 1 << 30
 KIB: Final = 1024
-TOLD: Final = {
+REASON_OF_HARM: Final = {
     "flipped": "BAD_CRC", "cut": "TORN_TAIL", "zeros": "ZERO_TAIL", "wrong_bodies": "BAD_RECORD",
     "overlong": "BAD_RECORD", "claims": "BAD_RECORD", "unknown": "UNKNOWN_RECORD_VERSION", "shuffled": "OVERLAP",
     "snapshots": "SNAPSHOT_INCOMPLETE", "many_files": "ZERO_TAIL", "bombs": "DECOMP_LIMIT", "archive_bomb": "LIMIT",
@@ -29,7 +29,7 @@ LIMITED: Final = f"""
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, ({BYTES_MAX}, {BYTES_MAX}))
-from kraft_audit.cli import run_command
+from kraft_audit.commands.cli import run_command
 codes = [run_command(["check", sys.argv[1], "--fail-on", "never", "-o", "json"])]
 codes += [run_command(["dump", sys.argv[1], "--table", "decode_errors", "-o", "jsonl"])]
 print(*codes, Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.ci
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_a_check_stays_below_a_gibibyte(name: str, samples: Path, tmp_path: Path, project_root: Path) -> None:
-    source = next(path.parents[1] for path in sorted((samples / "dynamic-quorum").rglob("*0.log")))
+def test_a_check_stays_below_a_gibibyte(name: str, small_corpus: Path, tmp_path: Path, project_root: Path) -> None:
+    source = next(path.parents[1] for path in sorted((small_corpus / "dynamic-quorum").rglob("*0.log")))
     node = tmp_path / "logs" / "node-1"
     shutil.copytree(source, node)
     for path in node.rglob("*"):
@@ -52,5 +52,5 @@ def test_a_check_stays_below_a_gibibyte(name: str, samples: Path, tmp_path: Path
     *ended, peak = done.stdout.splitlines()[-1].split()
     assert set(ended) <= {"0", "3"}, done.stderr
     assert "out of memory" not in done.stderr
-    assert TOLD.get(name, "") in done.stdout + done.stderr
+    assert REASON_OF_HARM.get(name, "") in done.stdout + done.stderr
     assert int(peak) * KIB < BYTES_MAX

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kraft_audit.output import neutral
-from tests.conftest import Seen
-from tests.hostile.conftest import Value
-from tests.kraft_audit.report.test_openmetrics import parse
-from tests.payloads import ADDRESS, HARM, PAYLOADS
+from kraft_audit.text.output import neutral
+from tests.builders.browser import BrowserTab
+from tests.builders.hostile_clusters import Value
+from tests.builders.openmetrics_text import parse_openmetrics
+from tests.builders.payloads import ADDRESS, HARM, PAYLOADS
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 CLUSTER_ID = f"x` <img src=x onerror={HARM}><meta http-equiv=refresh content='0;url={ADDRESS}'>"
@@ -31,17 +31,18 @@ PATH = ""
 # %%
 import altair as alt
 from IPython.display import Markdown, display
-from kraft_audit.notebook import read_clusters, show_offline, told
+import kraft_audit
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
 
 show_offline()
-(cluster,) = read_clusters(PATH)
-changes = cluster.table("partition_changes").sort_values("from_offset")
+(cluster,) = kraft_audit.open(PATH)
+changes = frame(cluster.table("partition_changes")).sort_values("from_offset")
 topics = changes.loc[~changes["topic_id"].duplicated(), ["cluster_id", "topic"]]
 
 # %%
 for start in range(0, len(topics), 300):
     display(topics[start : start + 300])
-Markdown("\\n".join(f"* {told(topic)}" for topic in topics["topic"]))
+Markdown("\\n".join(f"* {markdown_text(topic)}" for topic in topics["topic"]))
 
 # %%
 alt.Chart(topics).mark_point().encode(x="topic:N", color="cluster_id:N")
@@ -49,13 +50,13 @@ alt.Chart(topics).mark_point().encode(x="topic:N", color="cluster_id:N")
 """Shows every name by every means that the shipped notebooks have, which cut long tables."""
 NOTEBOOKS = ("elr_time_travel", "fleet_risk", "incident_timeline", "replica_divergence", "voter_change_audit")
 COMMANDS = (
-    *(["check", "--fail-on", "never", "--full"], ["timeline"], ["quorum"], ["voters"]),
+    *(["check", "--fail-on", "never", "--full"], ["timeline"], ["incidents"], ["quorum"], ["voters"]),
     *(["state", "--only", part] for part in ("topics", "configs", "security", "brokers", "features")),
     *(["diff", "--from", "0", "--only", "configs"], ["partitions"], ["dump"], ["recover-plan"]),
     ["whatif", "--lose", "1"],
 )
 LISTENERS = 60
-"""Of one broker: an event is told with the state of all nodes."""
+"""Of one broker: an event is shown with the state of all nodes."""
 ON_A_TERMINAL = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
 RESOURCES = {"topic": 2, "broker": 4, "client metrics": 16}
 DRAWN = "data:image/svg+xml;base64,"
@@ -70,11 +71,11 @@ pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium")]
 def hostile_values() -> Iterator[Value]:
     """Each payload as the name of a topic, key, value, principal, host, rack, listener, feature, user."""
     for number in range(0, len(PAYLOADS), LISTENERS):
-        told = PAYLOADS[number : number + LISTENERS]
-        endpoints = [{"name": text, "host": text, "port": 1, "securityProtocol": 0} for text in told]
-        features = [{"name": text, "minSupportedVersion": 0, "maxSupportedVersion": 1} for text in told]
+        reported = PAYLOADS[number : number + LISTENERS]
+        endpoints = [{"name": text, "host": text, "port": 1, "securityProtocol": 0} for text in reported]
+        features = [{"name": text, "minSupportedVersion": 0, "maxSupportedVersion": 1} for text in reported]
         broker = {"brokerId": number // LISTENERS + 1, "incarnationId": bytes(16), "brokerEpoch": number}
-        yield "RegisterBrokerRecord", {**broker, "rack": told[0], "endPoints": endpoints, "features": features}
+        yield "RegisterBrokerRecord", {**broker, "rack": reported[0], "endPoints": endpoints, "features": features}
     for number, text in enumerate(PAYLOADS, 1):
         topic = {"topicId": number.to_bytes(16, "big")}
         yield "TopicRecord", {**topic, "name": text}
@@ -118,38 +119,40 @@ def test_dumps_as_kafka_and_reports_let_no_text_act(cluster: Path, command: Run,
     assert len(done.stdout) > 1_000_000, "all of it; a pipe gets the text of Kafka's tool as it is"
     _nothing_acts(done.stdout.decode().replace("\r\n", "\n"))
     for form in ("csv", "parquet", "openmetrics"):
-        done = command("report", cluster, "--format", form, "-o", tmp_path / form)
+        done = command("report", cluster, "--output", form, "--out", tmp_path / form)
         assert done.returncode == 0, done.stderr
     table = (tmp_path / "csv").read_bytes().decode()
     _nothing_acts(table.replace("\r\n", "\n"))
     _no_formula(table)
-    assert all(neutral(text)[:200] in table.replace('""', '"') for text in PAYLOADS), "all are told"
-    assert parse((tmp_path / "openmetrics").read_text())
-    told = {text for row in pq.read_table(tmp_path / "parquet").to_pylist() for text in (row["subject"],)}
-    assert {f"{text}-0" for text in PAYLOADS} <= told, "Parquet keeps what the log holds"
+    assert all(neutral(text)[:200] in table.replace('""', '"') for text in PAYLOADS), "all are shown"
+    assert parse_openmetrics((tmp_path / "openmetrics").read_text())
+    reported = {text for row in pq.read_table(tmp_path / "parquet").to_pylist() for text in (row["subject"],)}
+    assert {f"{text}-0" for text in PAYLOADS} <= reported, "Parquet keeps what the log holds"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_no_text_acts_in_a_notebook(name: str, cluster: Path, project_root: Path, tmp_path: Path, tab: Seen) -> None:
+def test_no_text_acts_in_a_notebook(
+    name: str, cluster: Path, project_root: Path, tmp_path: Path, tab: BrowserTab
+) -> None:
     from scripts.run_notebook import execute
 
     assert execute(project_root / "notebooks" / f"{name}.py", tmp_path, {"PATH": str(cluster)})
     _nothing_acts_in_notebook(tmp_path / name, tab)
 
 
-def test_every_text_is_shown_in_a_notebook_and_none_acts(cluster: Path, tmp_path: Path, tab: Seen) -> None:
+def test_every_text_is_shown_in_a_notebook_and_none_acts(cluster: Path, tmp_path: Path, tab: BrowserTab) -> None:
     from scripts.run_notebook import execute
 
     (tmp_path / "own.py").write_text(OWN_NOTEBOOK)
     assert execute(tmp_path / "own.py", tmp_path / "made", {"PATH": str(cluster)})
     _nothing_acts_in_notebook(tmp_path / "made" / "own", tab)
     assert tab.page.locator("main table tbody tr").count() == len(PAYLOADS)
-    told = tab.page.locator("main li").all_text_contents()
-    words = [text.split() for text in told]
+    reported = tab.page.locator("main li").all_text_contents()
+    words = [text.split() for text in reported]
     assert words == [neutral(text).split() for text in PAYLOADS], "Markdown shows each as it is"
 
 
-def _nothing_acts_in_notebook(made: Path, tab: Seen) -> None:
+def _nothing_acts_in_notebook(made: Path, tab: BrowserTab) -> None:
     page = made.with_suffix(".html")
     tab.goto(page)
     assert tab.page.evaluate("window.harmed") is None
@@ -167,7 +170,9 @@ def _outputs(notebook: Any) -> Iterator[str]:
 
 
 def _nothing_acts(text: str) -> None:
-    acting = {one for one in set(text) if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")} - {"\n"}
+    acting = {
+        character for character in set(text) if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn")
+    } - {"\n"}
     assert not acting, acting
 
 

@@ -38,7 +38,7 @@ def built(project_root: Path, folder: Path, umask: int, touched_s: int) -> dict[
 
 @pytest.mark.slow
 def test_two_builds_in_two_folders_are_the_same_bytes(project_root: Path, tmp_path: Path) -> None:
-    one = built(project_root, tmp_path / "one", umask=0o022, touched_s=1_600_000_000)
-    other = built(project_root, tmp_path / "elsewhere" / "of another name", umask=0o077, touched_s=1_780_000_001)
-    assert one == other
-    assert sorted(name.rpartition(".")[2] for name in one) == ["json", "whl", "zip"]
+    first = built(project_root, tmp_path / "one", umask=0o022, touched_s=1_600_000_000)
+    second = built(project_root, tmp_path / "elsewhere" / "of another name", umask=0o077, touched_s=1_780_000_001)
+    assert first == second
+    assert sorted(name.rpartition(".")[2] for name in first) == ["json", "whl", "zip"]

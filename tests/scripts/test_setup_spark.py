@@ -66,8 +66,8 @@ def test_without_any_java_one_line_says_what_to_install(
 
     monkeypatch.setattr("jdk.install", refuse)
     assert setup_spark.main() == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "Java 17 or 21" in told
-    assert "no network" in told
-    assert "openjdk-17-jdk-headless" in told
+    reported = capsys.readouterr().err
+    assert reported.count("\n") == 1
+    assert "Java 17 or 21" in reported
+    assert "no network" in reported
+    assert "openjdk-17-jdk-headless" in reported

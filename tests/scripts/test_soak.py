@@ -33,7 +33,7 @@ def test_parts_run_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> No
     assert "not run: what it needs is not here" in soak.table(rows)
 
 
-def test_a_mutant_that_lives_is_told_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_that_lives_is_reported_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     said_by_mutants = "killed   a.py:1: a  →  b\nSURVIVED a.py:2: c  →  d\n1 of 2 mutants killed (0 …), seed 7\n"
     monkeypatch.setattr(
         soak_parts.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, said_by_mutants, "")
@@ -65,10 +65,14 @@ def test_every_part_has_a_share() -> None:
 
 
 def test_mutants_are_python_and_differ_in_one_line(project_root: Path) -> None:
-    assert {"kraft_codec/batch.py", "kraft_audit/replay/voters.py", "kraft_audit/rules/voters.py"} <= set(files())
-    source = (project_root / "kraft_codec/varint.py").read_text(encoding="utf-8").splitlines()
-    made = [one for change in changes("kraft_codec/varint.py") if (one := mutant(change)) is not None]
+    assert {
+        "kraft_codec/records/batch.py",
+        "kraft_audit/quorum/voter_history.py",
+        "kraft_audit/rules/families/voter_set.py",
+    } <= set(files())
+    source = (project_root / "kraft_codec/records/varint.py").read_text(encoding="utf-8").splitlines()
+    made = [changed for change in changes("kraft_codec/records/varint.py") if (changed := mutant(change)) is not None]
     assert len(made) > 20
-    for one in made:
-        differing = [pair for pair in zip(source, one.source.splitlines(), strict=True) if pair[0] != pair[1]]
-        assert differing == [(one.before, one.after)]
+    for changed in made:
+        differing = [pair for pair in zip(source, changed.source.splitlines(), strict=True) if pair[0] != pair[1]]
+        assert differing == [(changed.before, changed.after)]

@@ -1,4 +1,4 @@
-"""What the audit tells of an engine run, through the doors that the command uses, and nothing of the truth."""
+"""What the audit says of an engine run, through the doors that the command uses, and nothing of the truth."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kraft_audit.replay.cluster import wall_clock_ms
-from kraft_audit.replay.epochs import EpochRun
-from kraft_audit.replay.evidence import ClusterEvidence
-from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.planning import plan_cluster, plan_path
-from kraft_audit.replay.proven_plan import in_proven_order
-from kraft_audit.replay.resume import first_snapshot
-from kraft_audit.replay.rounds import RoundInterval, committed_intervals, quorum_rows, round_evidence
-from kraft_audit.replay.silver import newest_canonical
-from kraft_audit.replay.survey import Survey, survey
-from kraft_audit.replay.watermarks import CommittedInterval, committed_interval
-from kraft_audit.rules.collect import read_history
-from kraft_audit.rules.history import ClusterHistory
-from kraft_codec.redaction import Redactor
+from kraft_audit.capture.histories import split_histories
+from kraft_audit.capture.path_plans import plan_cluster, plan_path
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.replica import wall_clock_ms
+from kraft_audit.capture.survey import Survey
+from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
+from kraft_audit.quorum.ordered_reading import OrderedReading
+from kraft_audit.quorum.quorum_evidence import EpochRun, QuorumEvidence
+from kraft_audit.quorum.quorum_tables import quorum_rows
+from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, newest_canonical, round_evidence
+from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
+from kraft_audit.replay.driver import first_snapshot
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.history_collector import read_history
+from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
-from kraft_codec.storage import open_storage
+from kraft_codec.storage.opener import open_storage
 
 FAST_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # thousands of small files a run
 KEY = bytes(32)
 READ_MS = wall_clock_ms()
 """One time for all readings, after all that an engine ever writes."""
+SETTINGS = ReadingSettings(open_storage, Redactor(KEY), clock_ms=lambda: READ_MS)
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Audited:
 
     plan: ClusterPlan
     shape: Survey | None = None
-    _evidence: dict[int, ClusterEvidence] = field(default_factory=dict)
+    _evidence: dict[int, QuorumEvidence] = field(default_factory=dict)
 
     @classmethod
     def of(cls, out: Path, dialect: str, *, capture: str | None = None) -> Audited:
@@ -49,7 +51,10 @@ class Audited:
 
     @classmethod
     def said_to_be_one(cls, out: Path, run: dict[str, Any]) -> Audited:
-        """All captures as those of one cluster, whatever their meta.properties say: a fleet's owner tells so."""
+        """All captures as those of one cluster, whatever their meta.properties say: as a fleet's owner may declare.
+
+        Of several logs of one cluster id it is the newest one.
+        """
         plan = plan_cluster(
             [str(out)],
             open_storage=open_storage,
@@ -58,12 +63,15 @@ class Audited:
             cluster_id=run["cluster_id"],
             dialect=Dialect(run["dialect"]),
         )
-        return cls._in_order(plan)
+        with open_storage(str(out)) as storage:
+            newest, *_ = split_histories(plan, lambda _: storage)
+        return cls._in_order(newest)
 
     @classmethod
     def _in_order(cls, plan: ClusterPlan) -> Audited:
-        proven = in_proven_order(plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: READ_MS)
-        return cls(proven.plan, proven.shape)
+        with OrderedReading(plan, SETTINGS, keeps_records=False) as ordered:
+            survey = ordered.read().survey
+            return cls(ordered.plan, survey)
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""
@@ -73,10 +81,10 @@ class Audited:
     def survey(self) -> Survey:
         if self.shape is not None:
             return self.shape
-        return survey(self.plan, open_storage=open_storage, redactor=Redactor(KEY), clock_ms=lambda: READ_MS)
+        return read_survey(self.plan, SETTINGS)
 
     @cached_property
-    def rounds(self) -> list[RoundInterval]:
+    def rounds(self) -> list[ProvenRound]:
         return committed_intervals(self.survey, self.plan)
 
     @cached_property
@@ -85,16 +93,21 @@ class Audited:
 
     @cached_property
     def history(self) -> ClusterHistory:
-        return read_history(self.plan, open_storage=open_storage, redactor=Redactor(KEY), shape=self.survey)
+        with ClusterReading(self.plan, SETTINGS) as reading:
+            return read_history([reading])
 
     def interval_of(self, numbers: tuple[int, ...]) -> CommittedInterval:
         """What these replicas of one round alone prove, without earlier captures."""
         alone = [self._alone(number) for number in numbers]
-        conflicting = next(one.evidence.conflicting_epochs for one in self.rounds if numbers[0] in one.round.replicas)
+        conflicting = next(
+            audited_round.evidence.conflicting_epochs
+            for audited_round in self.rounds
+            if numbers[0] in audited_round.replicas
+        )
         replicas = [replica for evidence in alone for replica in evidence.replicas]
-        return committed_interval(ClusterEvidence.of(replicas, conflicting_epochs=conflicting))
+        return committed_interval(QuorumEvidence.of(replicas, conflicting_epochs=conflicting))
 
-    def _alone(self, number: int) -> ClusterEvidence:
+    def _alone(self, number: int) -> QuorumEvidence:
         if number not in self._evidence:
             self._evidence[number] = round_evidence(self.survey, self.plan, [number])
         return self._evidence[number]
@@ -106,7 +119,14 @@ class Audited:
     @property
     def canonical_runs(self) -> tuple[EpochRun, ...]:
         """The epochs of the canonical log as it was captured last."""
-        newest = next((one.interval.canonical for one in reversed(self.rounds) if one.interval.canonical), None)
+        newest = next(
+            (
+                audited_round.interval.canonical
+                for audited_round in reversed(self.rounds)
+                if audited_round.interval.canonical
+            ),
+            None,
+        )
         return () if newest is None else newest.runs
 
     @property

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraft_audit.rules.model import Status
 from kraft_audit.rules.registry import check
+from kraft_audit.rules.rule_model import Status
 from kraft_engine import simulate
 from tests.witness.audited import FAST_FOLDER, Audited
 from tests.witness.comparison import Comparison, bounds, epochs, partitions, voters
@@ -32,9 +33,28 @@ DAMAGE_RULES = frozenset(
         "KQ014",
         "KQ015",
         "KQ020",
+        "KQ021",
     }
 )
 """Rules that tell of a log that lost, changed or forked what it held."""
+COPIES = frozenset({"restored from a backup", "copied log dir", "cloned machine"})
+LOSSES = COPIES | {
+    "reformatted, same cluster id", "wiped disk, same directory id", "several voters wiped at once", "cut at the front",
+    "lost a synced tail", "bit rot", "misdirected write",
+}  # fmt: skip
+CAUSES: dict[str, frozenset[str]] = {
+    "KQ007": COPIES | {"cut at the front", "bit rot", "misdirected write"},
+    "KQ008": frozenset({"bit rot", "misdirected write"}),
+    "KQ010": frozenset(),
+    "KQ014": LOSSES | {"quorum-state lost"},
+    "KQ020": LOSSES | {"altered batch"},
+    "KQ022": frozenset({"altered batch", "reformatted, same cluster id"}),
+}
+"""What a rule that names a disk may come from: the disk is a damaged one, or was cut to what a damaged one held.
+
+An altered batch spreads to those that fetch it. A node formatted `--standalone` writes an epoch 1 of its own, and after
+it those batches of the others that its log matches by epoch.
+"""
 
 
 def compare_beyond(scenario: str, seed: int) -> RunResult:
@@ -52,18 +72,62 @@ def _compare(out: Path) -> Comparison:
     truth = Truth.of(out)
     audited = Audited.of(out, truth.run["dialect"])
     found, result = Comparison(), Comparison()
-    without_trace = tuple(f"{name}: high " for name in _looking_behind(truth, audited))
+    without_trace = (
+        *(f"{name}: high " for name in _looking_behind(truth, audited)),
+        *(f"{name}: low " for name in _looking_ahead(truth, audited)),
+    )
     for compared in (bounds, epochs, voters, partitions):
-        told = compared(truth, audited, result.counts)
-        found.add(text for text in told if not text.startswith(without_trace))
+        reported = compared(truth, audited, result.counts)
+        found.add(text for text in reported if not text.startswith(without_trace))
     result.counts["damaged"] += bool(truth.damage)
-    result.counts["told apart"] += bool(found.disagreements)
-    undecided = any(one.interval.canonical is None or one.interval.high is None for one in audited.rounds)
+    result.counts["distinguished"] += bool(found.disagreements)
+    undecided = any(
+        audited_round.interval.canonical is None or audited_round.interval.high is None
+        for audited_round in audited.rounds
+    )
     if found.disagreements and not undecided and not _says_damage(audited) and not _left_no_trace(truth, audited):
         result.add(f"nothing is raised, but {text}" for text in found.disagreements)
     if found.disagreements and not truth.damage:
         result.add(f"no damage, but {text}" for text in found.disagreements)
+    result.add(_without_cause(truth, audited))
+    result.add(_losses_not_found(truth, audited, result.counts))
     return result
+
+
+def _without_cause(truth: Truth, audited: Audited) -> Iterator[str]:
+    """Findings of a damaged disk that nothing in the truth explains."""
+    for finding in check(audited.history, only=frozenset(CAUSES)):
+        if finding.status is not Status.RAISED:
+            continue
+        causes = [damage for damage in truth.damage if damage["label"] in CAUSES[finding.rule]]
+        nodes = {int(number) for number in re.findall(r"\d+", finding.subject)}  # "node 2", "voters 2 and 3"
+        followed = {
+            line["node"] for line in truth.lines["truncated"] if causes and line["time_ms"] >= causes[0]["time_ms"]
+        }
+        named = {damage["node"] for damage in causes if damage["label"] != "altered batch"}
+        if finding.rule == "KQ022":
+            at = {damage["from_offset"] for damage in causes if damage["label"] == "altered batch"}
+            is_explained = finding.from_offset in at or nodes <= named
+        else:
+            # Of several that leave no majority, some may only be behind.
+            is_explained = bool(nodes & (followed | {damage["node"] for damage in causes}))
+        if not is_explained:
+            yield f"{finding.rule} names {finding.subject} from {finding.from_offset}, which nothing has damaged so"
+
+
+def _losses_not_found(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
+    """Committed records that a capture held, and that no disk held any more when later captures were taken."""
+    for loss in truth.lines["committed_lost"]:
+        times = [line["time_ms"] for line in truth.lines["capture"]]
+        if min(times) > loss["time_ms"] or max(times) < loss["time_ms"]:
+            continue
+        epoch = truth.committed_epoch(loss["from_offset"])
+        held = [line for line in audited.survey.epochs if line.from_offset <= loss["from_offset"] < line.to_offset]
+        if epoch not in {line.epoch for line in held}:
+            continue
+        counts["losses"] += 1
+        if not _says_damage(audited):
+            yield f"committed offsets {loss['from_offset']} to {loss['to_offset']} are on no disk, and nothing says so"
 
 
 def _looking_behind(truth: Truth, audited: Audited) -> Iterator[str]:
@@ -71,8 +135,8 @@ def _looking_behind(truth: Truth, audited: Audited) -> Iterator[str]:
 
     It looks as if it had not got so far when it was read. What was committed is on other disks, and later there again.
     """
-    for one in audited.rounds:
-        capture, high = truth.captures[one.round.capture], one.interval.high
+    for audited_round in audited.rounds:
+        capture, high = truth.captures[audited_round.capture], audited_round.interval.high
         if high is None or high >= capture.committed_at_start:
             continue
         ends = truth.log_ends(capture.name)
@@ -81,6 +145,19 @@ def _looking_behind(truth: Truth, audited: Audited) -> Iterator[str]:
             if end is not None and damage["from_offset"] <= end <= high < damage.get("to_offset", high + 1):
                 yield capture.name
                 break
+
+
+def _looking_ahead(truth: Truth, audited: Audited) -> Iterator[str]:
+    """Captures of which a lower bound is wrong as a disk holds a copy of another one's log.
+
+    It looks as if the node had fetched in time what it was given later: the bytes are the same.
+    """
+    for audited_round in audited.rounds:
+        capture = truth.captures[audited_round.capture]
+        ends = truth.log_ends(capture.name)
+        copied = [damage["node"] for damage in truth.damage_before(capture.name) if damage["label"] in COPIES]
+        if any(ends.get(node, -1) >= audited_round.interval.low for node in copied):
+            yield capture.name
 
 
 def _left_no_trace(truth: Truth, audited: Audited) -> bool:
@@ -100,9 +177,11 @@ def _left_no_trace(truth: Truth, audited: Audited) -> bool:
 def _is_seen(truth: Truth, audited: Audited, lost: int) -> bool:
     """Whether captures hold the committed record at an offset, in a log or a snapshot, and another one in a log."""
     epoch = truth.committed_epoch(lost)
-    held = {one.epoch for one in audited.survey.epochs if one.from_offset <= lost < one.to_offset}
+    held = {epoch.epoch for epoch in audited.survey.epochs if epoch.from_offset <= lost < epoch.to_offset}
     later = [snapshot for snapshot in audited.survey.snapshots if snapshot.end_offset > lost]
-    is_held = epoch in held or any(one.epoch == truth.committed_epoch(one.end_offset - 1) for one in later)
+    is_held = epoch in held or any(
+        snapshot.epoch == truth.committed_epoch(snapshot.end_offset - 1) for snapshot in later
+    )
     return is_held and bool(held - {epoch})
 
 
@@ -113,6 +192,6 @@ def _says_damage(audited: Audited) -> bool:
 
 def total(results: list[RunResult]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for one in results:
-        counts.update(one.counts)
+    for result in results:
+        counts.update(result.counts)
     return counts

@@ -32,10 +32,10 @@ class ClusterState:
 
     def min_isr(self, subject: Subject) -> int:
         """Topic, then the active controller's own node, then cluster, then 1; at most the replicas of the topic's
-        partition 0 (facts 5.6)."""
+        partition 0 (getTopicEffectiveMinIsr)."""
         state = self.partitions[subject]
         scopes = ((TOPIC, state["topic"]), (BROKER, str(self.controller_id)), (BROKER, ""))
-        value = next((self.configs[*one, MIN_ISR] for one in scopes if (*one, MIN_ISR) in self.configs), "1")
+        value = next((self.configs[*scope, MIN_ISR] for scope in scopes if (*scope, MIN_ISR) in self.configs), "1")
         first = self.partitions.get((subject[0], 0), state)
         return min(int(value), len(first["replicas"]))
 

@@ -1,4 +1,4 @@
-"""Replay against truth: every disagreement between what the audit tells of an engine run and what happened in it."""
+"""Replay against truth: every disagreement between what the audit says of an engine run and what happened in it."""
 
 from __future__ import annotations
 
@@ -80,25 +80,25 @@ def _part(together: Audited, drawn: random.Random) -> Audited:
 def captures(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
     """The captures of one cluster are put in the order in which they were taken.
 
-    Where nothing was committed between two, and a crash took a tail that was not synced, nothing tells their order, and
+    Where nothing was committed between two, and a crash took a tail that was not synced, nothing says their order, and
     nothing is concluded from it. What is said to be proven of their order is so.
     """
-    told = [one.round.capture for one in audited.rounds]
-    counts["captures"] += len(told)
-    taken = [truth.captures[name] for name in told]
+    reported = [audited_round.capture for audited_round in audited.rounds]
+    counts["captures"] += len(reported)
+    taken = [truth.captures[name] for name in reported]
     is_in_time = all(early.committed_at_end <= late.committed_at_start for early, late in pairwise(taken))
-    if sorted(told) != sorted(truth.run["captures"]) or not is_in_time:
-        yield f"captures were taken in the order {truth.run['captures']}, told {told}"
-    numbers = [one.round.number for one in audited.rounds]
+    if sorted(reported) != sorted(truth.run["captures"]) or not is_in_time:
+        yield f"captures were taken in the order {truth.run['captures']}, reported {reported}"
+    numbers = [audited_round.number for audited_round in audited.rounds]
     if numbers != sorted(numbers):
-        yield f"captures are numbered {numbers}, told in the order {told}"
-    name_of = {one.round.number: one.round.capture for one in audited.rounds}
+        yield f"captures are numbered {numbers}, reported in the order {reported}"
+    name_of = {audited_round.number: audited_round.capture for audited_round in audited.rounds}
     place = {name: number for number, name in enumerate(truth.run["captures"])}
-    for one in audited.rounds:
-        for before in (name_of[number] for number in one.follows):
+    for audited_round in audited.rounds:
+        for before in (name_of[number] for number in audited_round.follows):
             counts["orders proven"] += 1
-            if place[before] > place[one.round.capture]:
-                yield f"{before} was taken after {one.round.capture}, told as proven to be earlier"
+            if place[before] > place[audited_round.capture]:
+                yield f"{before} was taken after {audited_round.capture}, reported as proven to be earlier"
 
 
 def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
@@ -107,15 +107,15 @@ def bounds(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     What captures proved once, those known to be later prove too.
     """
     low_of: dict[int, int] = {}
-    for one in audited.rounds:
-        capture = truth.captures[one.round.capture]
+    for audited_round in audited.rounds:
+        capture = truth.captures[audited_round.capture]
         counts["rounds"] += 1
-        known = max((low_of[number] for number in one.follows), default=0)
-        if one.interval.low < known:
-            yield f"{capture.name}: low {one.interval.low}, though an earlier capture proved {known}"
-        low_of[one.round.number] = one.interval.low
-        counts["points"] += one.interval.low == one.interval.high
-        yield from _interval(truth, capture, one.interval, f"{capture.name}")
+        known = max((low_of[number] for number in audited_round.follows), default=0)
+        if audited_round.interval.low < known:
+            yield f"{capture.name}: low {audited_round.interval.low}, though an earlier capture proved {known}"
+        low_of[audited_round.number] = audited_round.interval.low
+        counts["points"] += audited_round.interval.low == audited_round.interval.high
+        yield from _interval(truth, capture, audited_round.interval, f"{capture.name}")
 
 
 def _interval(truth: Truth, capture: CaptureTruth, interval: Any, where: str) -> Iterator[str]:
@@ -133,16 +133,16 @@ def _interval(truth: Truth, capture: CaptureTruth, interval: Any, where: str) ->
 
 def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
     """One disk alone, and all but one: the bounds hold, and are no closer than what all of them prove."""
-    for one in audited.rounds:
-        members = one.round.replicas
+    for audited_round in audited.rounds:
+        members = audited_round.replicas
         whole = audited.interval_of(members)
-        yield from _interval(truth, truth.captures[one.round.capture], whole, f"{one.round.capture} alone")
+        yield from _interval(truth, truth.captures[audited_round.capture], whole, f"{audited_round.capture} alone")
         sizes = {1, len(members) - 1} - {0, len(members)}
         for chosen in (chosen for size in sorted(sizes) for chosen in combinations(members, size)):
             part = audited.interval_of(chosen)
             counts["subsets"] += 1
-            where = f"{one.round.capture}, nodes {[audited.plan_node(number) for number in chosen]}"
-            yield from _interval(truth, truth.captures[one.round.capture], part, where)
+            where = f"{audited_round.capture}, nodes {[audited.plan_node(number) for number in chosen]}"
+            yield from _interval(truth, truth.captures[audited_round.capture], part, where)
             if part.low > whole.low:
                 yield f"{where}: low {part.low} above {whole.low}, which all of them prove"
             if part.high is not None and (whole.high is None or part.high < whole.high):
@@ -152,7 +152,7 @@ def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[st
 def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
     """Every committed epoch of which a log was captured: who led it, where what was captured of it begins and ends.
 
-    What was not proven may have been cut later by a leader that held another branch: its epoch is told beside.
+    What was not proven may have been cut later by a leader that held another branch: its epoch is reported beside.
     """
     reached = min(audited.canonical_end, truth.committed_offset)
     agreed = agreed_end(truth, audited)
@@ -164,9 +164,9 @@ def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     for line in truth.lines["committed_epoch"]:
         epoch, to_offset = line["epoch"], min(line["to_offset"], reached)
         pieces = [
-            (one.from_offset, min(one.to_offset, to_offset))
-            for one in audited.survey.epochs
-            if one.epoch == epoch and one.from_offset < to_offset
+            (epoch_run.from_offset, min(epoch_run.to_offset, to_offset))
+            for epoch_run in audited.survey.epochs
+            if epoch_run.epoch == epoch and epoch_run.from_offset < to_offset
         ]
         if not pieces:
             continue
@@ -174,13 +174,13 @@ def epochs(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
         from_offset, end = min(pieces)
         row = rows.get((epoch, from_offset))
         if row is None:
-            yield f"epoch {epoch} is committed and captured from {from_offset}, and is not told"
+            yield f"epoch {epoch} is committed and captured from {from_offset}, and is not reported"
         elif row["to_offset"] is not None and row["to_offset"] < end:
-            yield f"epoch {epoch} was captured to {end}, told {row['to_offset']}"
+            yield f"epoch {epoch} was captured to {end}, reported {row['to_offset']}"
         elif row["leader_id"] != truth.leader_of(epoch) and not (
             row["leader_id"] is None and from_offset > line["from_offset"]
         ):
-            yield f"epoch {epoch} was led by {truth.leader_of(epoch)}, told {row['leader_id']}"
+            yield f"epoch {epoch} was led by {truth.leader_of(epoch)}, reported {row['leader_id']}"
 
 
 def agreed_end(truth: Truth, audited: Audited) -> int:
@@ -197,29 +197,29 @@ def voters(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str
     """The set in effect at every committed change of it; every set on another branch was appended there."""
     reached = min(audited.canonical_end, agreed_end(truth, audited))
     rows = audited.quorum["voter_sets"]
-    told = sorted((row["from_offset"], row_voters(row)) for row in rows if row["canonical"])
+    reported = sorted((row["from_offset"], row_voters(row)) for row in rows if row["canonical"])
     happened = truth.committed_voters()
-    log_start = told[0][0] if told else reached
-    for offset in sorted({offset for offset, _ in told + happened if max(log_start, 0) <= offset < reached}):
-        wanted, given = _in_effect(happened, offset), _in_effect(told, offset)
+    log_start = reported[0][0] if reported else reached
+    for offset in sorted({offset for offset, _ in reported + happened if max(log_start, 0) <= offset < reached}):
+        wanted, given = _in_effect(happened, offset), _in_effect(reported, offset)
         if wanted is not None and is_captured(truth, audited, offset):
             counts["voter sets"] += 1
             unseen = offset < min((branch.from_offset for branch in audited.survey.branches), default=0)
             if given is None or (wanted != given and not (unseen and _same_voters(given, wanted))):
-                yield f"voters from {offset} on were {wanted}, told {given}"
+                yield f"voters from {offset} on were {wanted}, reported {given}"
     for line in truth.lines["elected"]:
         if truth.committed_epoch(line["start_offset"]) == line["epoch"] and log_start < line["start_offset"] < reached:
-            given = _in_effect(told, line["start_offset"] - 1)
+            given = _in_effect(reported, line["start_offset"] - 1)
             is_seen = is_captured(truth, audited, line["start_offset"])
             if given is not None and is_seen and not _same_voters(given, voter_keys(line["voters"])):
-                yield f"epoch {line['epoch']} was elected by {voter_keys(line['voters'])}, told {given}"
+                yield f"epoch {line['epoch']} was elected by {voter_keys(line['voters'])}, reported {given}"
     for row in rows:
         is_uncommitted = not row["canonical"] or truth.committed_epoch(row["from_offset"]) != row["from_epoch"]
         if is_uncommitted and row["from_offset"] >= 0 and row["source"] == "log":
             wanted = truth.appended_voters(row["from_offset"], row["from_epoch"])
             counts["voter sets elsewhere"] += 1
             if wanted != row_voters(row):
-                yield f"reverted voters at {row['from_offset']} were {wanted}, told {row_voters(row)}"
+                yield f"reverted voters at {row['from_offset']} were {wanted}, reported {row_voters(row)}"
 
 
 def row_voters(row: dict[str, Any]) -> VoterKeys:
@@ -229,13 +229,16 @@ def row_voters(row: dict[str, Any]) -> VoterKeys:
 def is_captured(truth: Truth, audited: Audited, offset: int) -> bool:
     """Whether some log holds the record that was committed there, and not just another that a later leader cut."""
     epoch = truth.committed_epoch(offset)
-    return any(one.epoch == epoch and one.from_offset <= offset < one.to_offset for one in audited.survey.epochs)
+    return any(
+        epoch_run.epoch == epoch and epoch_run.from_offset <= offset < epoch_run.to_offset
+        for epoch_run in audited.survey.epochs
+    )
 
 
-def _same_voters(told: VoterKeys, wanted: VoterKeys) -> bool:
+def _same_voters(voter_keys: VoterKeys, wanted: VoterKeys) -> bool:
     """Where the first checkpoint is gone, only ids are known of those who voted first."""
-    ids_alone = all(directory is None for _, directory in told)
-    return told == wanted or (ids_alone and [key[0] for key in told] == [key[0] for key in wanted])
+    ids_alone = all(directory is None for _, directory in voter_keys)
+    return voter_keys == wanted or (ids_alone and [key[0] for key in voter_keys] == [key[0] for key in wanted])
 
 
 def _in_effect(sets: list[tuple[int, VoterKeys]], offset: int) -> VoterKeys | None:
@@ -260,7 +263,7 @@ def partitions(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator
 def _partition_rows(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:
     reached = min(audited.canonical_end, agreed_end(truth, audited))
     state: dict[Subject, dict[str, Any]] = {}
-    told: set[tuple[Subject, int]] = set()
+    reported: set[tuple[Subject, int]] = set()
     start = -1
     rows = sorted(enumerate(audited.history.rows("partition_changes")), key=lambda row: (row[1]["from_offset"], row[0]))
     for _, row in rows:
@@ -272,22 +275,22 @@ def _partition_rows(truth: Truth, audited: Audited, counts: Counter[str]) -> Ite
             start = max(start, offset)
         elif not row["exists"]:
             if truth.removals.get(subject[0]) != offset:
-                yield f"{subject} is told to be removed at {offset}"
+                yield f"{subject} is reported as removed at {offset}"
             state.pop(subject, None)
             continue
         elif (subject, offset) in truth.partitions:
-            told.add((subject, offset))
+            reported.add((subject, offset))
             counts["partition states"] += 1
             if now != truth.partitions[(subject, offset)]:
                 yield f"{subject} at {offset}: {_difference(truth.partitions[(subject, offset)], now)}"
         elif now != state.get(subject):
-            yield f"{subject} is told to change at {offset} ({row['cause']}): {_difference(state.get(subject), now)}"
+            yield f"{subject} changed, it says, at {offset} ({row['cause']}): {_difference(state.get(subject), now)}"
         state[subject] = now
         if row["cause"] == "snapshot" and truth.partitions_at(offset).get(subject) != now:
             yield f"{subject} in the snapshot at {offset}: {_difference(truth.partitions_at(offset).get(subject), now)}"
     for subject, offset in truth.partitions:
-        if start < offset < reached and (subject, offset) not in told:
-            yield f"{subject} changed at {offset}, which is not told"
+        if start < offset < reached and (subject, offset) not in reported:
+            yield f"{subject} changed at {offset}, which is not reported"
     wanted = truth.partitions_at(reached - 1)
     for subject in wanted.keys() | state.keys():
         if wanted.get(subject) != state.get(subject):
@@ -296,9 +299,9 @@ def _partition_rows(truth: Truth, audited: Audited, counts: Counter[str]) -> Ite
 
 def _difference(wanted: dict[str, Any] | None, given: dict[str, Any] | None) -> str:
     if wanted is None or given is None:
-        return f"was {wanted}, told {given}"
+        return f"was {wanted}, reported {given}"
     return "; ".join(
-        f"{column} was {wanted[column]}, told {given[column]}"
+        f"{column} was {wanted[column]}, reported {given[column]}"
         for column in STATE_COLUMNS
         if wanted[column] != given[column]
     )
@@ -306,30 +309,30 @@ def _difference(wanted: dict[str, Any] | None, given: dict[str, Any] | None) -> 
 
 def orders_of_rounds(audited: Audited, drawn: random.Random, counts: Counter[str]) -> Iterator[str]:
     """Any order of a round's replicas proves the same."""
-    for one in audited.rounds:
-        numbers = list(one.round.replicas)
+    for audited_round in audited.rounds:
+        numbers = list(audited_round.replicas)
         wanted = audited.interval_of(tuple(numbers))
         drawn.shuffle(numbers)
         counts["orders"] += 1
         if audited.interval_of(tuple(numbers)) != wanted:
-            yield f"{one.round.capture}: another order of the replicas proves another interval"
+            yield f"{audited_round.capture}: another order of the replicas proves another interval"
 
 
 def order(audited: Audited, drawn: random.Random, counts: Counter[str]) -> Iterator[str]:
     """Any order of the replicas in a plan gives the same tables."""
     numbers = list(range(len(audited.plan.replicas)))
     drawn.shuffle(numbers)
-    other = audited.keeping(tuple(numbers))
+    second = audited.keeping(tuple(numbers))
     counts["orders"] += 1
     for name, rows in audited.quorum.items():
-        if rows != other.quorum[name]:
+        if rows != second.quorum[name]:
             yield f"another order of the replicas gives other rows of {name}"
     if drawn.random() >= COSTLY_SHARE:
         return
     for name, table in audited.history.tables.items():
         mine, theirs = (
             found.drop_columns([c for c in ("read_from_ms", "read_to_ms") if c in found.column_names])
-            for found in (table, other.history.tables[name])
+            for found in (table, second.history.tables[name])
         )
         if not mine.equals(theirs):
             yield f"another order of the replicas gives another table {name}"

@@ -1,4 +1,4 @@
-"""Which subjects each rule must name, told from an engine run's truth in the words of the rules alone."""
+"""Which subjects each rule must name, derived from an engine run's truth by the words of the rules alone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,29 @@ from tests.witness.cluster_states import BROKER, ELR, METADATA_VERSION, MIN_ISR,
 from tests.witness.truth import PartitionState, Subject, Truth
 
 HOUR_MS = 3_600_000
-MAX_ISR_CHANGES, MAX_FENCINGS = 12, 6
+MAX_ISR_CHANGES, MAX_FENCINGS, MAX_RESTARTS, MIN_STARTS = 12, 3, 6, 3
 WITHOUT_TLS = (0, 2)
 Names = dict[str, set[str]]
 
-EVER = ("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP011", "KP012", "KP014", "KB001")
+EVER = (
+    "KP001",
+    "KP002",
+    "KP003",
+    "KP004",
+    "KP005",
+    "KP006",
+    "KP007",
+    "KP008",
+    "KP011",
+    "KP012",
+    "KP014",
+    "KB001",
+    "KB003",
+    "KB010",
+    "KB011",
+)
 """Raised by what was once so."""
-AT_END = ("KP009", "KP010", "KP018", "KB003", "KB004", "KB005")
+AT_END = ("KP009", "KP010", "KP018", "KB004", "KB005")
 """Raised by what is so at the end of the log."""
 
 
@@ -23,6 +39,7 @@ def expected_of(truth: Truth, *, from_offset: int, to_offset: int) -> Names:
     names: Names = defaultdict(set)
     restless = Restlessness()
     returns = UncleanReturns()
+    registrations = Registrations()
     state: ClusterState | None = None
     for state in states_of(truth, to_offset=to_offset):
         is_before = state.offset < from_offset
@@ -32,6 +49,7 @@ def expected_of(truth: Truth, *, from_offset: int, to_offset: int) -> Names:
             _of_partition(names, state, subject)
         _of_config(names, state)
         restless.see(names, state, is_counted=not is_before)
+        registrations.see(names, state, is_counted=not is_before)
         if is_before:
             continue
         for subject, before in state.before.items():
@@ -64,9 +82,8 @@ def _of_change(names: Names, state: ClusterState, subject: Subject, before: Part
     """What one record did to a partition."""
     now, name = state.partitions[subject], name_of(state, subject)
     if now["leader_recovery_state"] == "RECOVERING" and before["leader_recovery_state"] != "RECOVERING":
-        names["KP003"].add(name)
-        if before["last_known_elr"] == [now["leader"]] and not state.may_elect_uncleanly(now["topic"]):
-            names["KP004"].add(name)
+        is_last_known = before["last_known_elr"] == [now["leader"]] and not state.may_elect_uncleanly(now["topic"])
+        names["KP004" if is_last_known else "KP003"].add(name)
     if state.line.get("type") == "ClearElrRecord" and before["elr"] and not now["elr"]:
         names["KP007"].add(name)
     if state.line.get("type") == "PartitionChangeRecord" and now["elr"] and len(now["isr"]) >= state.min_isr(subject):
@@ -95,7 +112,9 @@ class Restlessness:
     def __init__(self) -> None:
         self.isr_changes: dict[Subject, list[int]] = defaultdict(list)
         self.fencings: dict[int, list[int]] = defaultdict(list)
+        self.restarts: dict[int, list[int]] = defaultdict(list)
         self.fenced: dict[int, bool] = {}
+        self.processes: dict[int, tuple[str | None, int | None]] = {}
 
     def see(self, names: Names, state: ClusterState, *, is_counted: bool) -> None:
         if "append_ms" not in state.line:
@@ -105,14 +124,69 @@ class Restlessness:
             is_changed = subject in state.partitions and before["isr"] != state.partitions[subject]["isr"]
             if is_changed and _is_storm(self.isr_changes[subject], now_ms, MAX_ISR_CHANGES):
                 names["KP012"].add(name_of(state, subject))
+        if is_counted:
+            self._see_brokers(names, state, now_ms)
+
+    def _see_brokers(self, names: Names, state: ClusterState, now_ms: int) -> None:
+        """Fencings that the same process came back from, and new processes."""
         for broker_id, broker in state.brokers.items():
-            known = self.fenced.get(broker_id)
+            process = broker["incarnationId"]
+            before, fenced_ms = self.processes.get(broker_id, (process, None))
+            if before != process:
+                fenced_ms = None
+                if _is_storm(self.restarts[broker_id], now_ms, MAX_RESTARTS):
+                    names["KB001"].add(f"broker {broker_id}")
+            elif broker["fenced"] and not self.fenced.get(broker_id, True):
+                fenced_ms = now_ms
+            elif not broker["fenced"] and fenced_ms is not None:
+                if _is_storm(self.fencings[broker_id], fenced_ms, MAX_FENCINGS):
+                    names["KB001"].add(f"broker {broker_id}")
+                fenced_ms = None
+            self.processes[broker_id] = (process, fenced_ms)
             self.fenced[broker_id] = broker["fenced"]
-            is_turned = is_counted and known is not None and known != broker["fenced"]
-            if is_turned and _is_storm(self.fencings[broker_id], now_ms, MAX_FENCINGS):
-                names["KB001"].add(f"broker {broker_id}")
         for broker_id in self.fenced.keys() - state.brokers.keys():
-            del self.fenced[broker_id]
+            # A broker that was unregistered and comes back is another process.
+            self.processes[broker_id] = (None, None)
+            self.fenced.pop(broker_id)
+
+
+class Registrations:
+    """What registrations show of listeners, log dirs and starts; a log that begins later begins with a snapshot's."""
+
+    def __init__(self) -> None:
+        self.log_dirs: dict[int, set[str]] = {}
+        self.registered: set[tuple[int, str]] = set()
+        self.processes: dict[int, set[str]] = defaultdict(set)
+        self.sole_epochs: dict[int, int] = defaultdict(int)
+        self.has_broker = False
+
+    def see(self, names: Names, state: ClusterState, *, is_counted: bool) -> None:
+        kind, fields = state.line.get("type"), state.line.get("fields", {})
+        for registered, nodes in (("broker", state.brokers), ("controller", state.controllers)):
+            for node_id, node in nodes.items():
+                if any(endpoint["securityProtocol"] in WITHOUT_TLS for endpoint in node["endPoints"]):
+                    names["KB003"].add(f"{registered} {node_id}")
+        self.has_broker = bool(state.brokers) or (is_counted and self.has_broker)
+        if kind == "RegisterBrokerRecord":
+            # The same process may register again, as after it was unregistered, with what is left to it.
+            broker, log_dirs = (fields["brokerId"], fields["incarnationId"]), set(fields.get("logDirs") or ())
+            if self.log_dirs.get(fields["brokerId"], set()) > log_dirs and broker in self.registered:
+                names["KB010"].add(f"broker {fields['brokerId']}")
+            self.registered.add(broker)
+            self.log_dirs[fields["brokerId"]] = log_dirs
+        elif kind == "BrokerRegistrationChangeRecord" and fields.get("logDirs"):
+            if not self.log_dirs.get(fields["brokerId"], set()) <= set(fields["logDirs"]):
+                names["KB010"].add(f"broker {fields['brokerId']}")
+            self.log_dirs[fields["brokerId"]] = set(fields["logDirs"])
+        elif kind == "RegisterControllerRecord":
+            known = self.processes[fields["controllerId"]] if is_counted else set()
+            self.processes[fields["controllerId"]] = {*known, fields["incarnationId"]}
+        elif state.line["kind"] == "leader_epoch" and state.line["voters"] == [state.line["leader"]] and is_counted:
+            self.sole_epochs[state.line["leader"]] += 1
+        names["KB011"].clear()
+        starts = max([*map(len, self.processes.values()), *self.sole_epochs.values()], default=0)
+        if not self.has_broker and starts >= MIN_STARTS:
+            names["KB011"].add("brokers")
 
 
 def _is_storm(times: list[int], now_ms: int, limit: int) -> bool:
@@ -121,7 +195,11 @@ def _is_storm(times: list[int], now_ms: int, limit: int) -> bool:
 
 
 class UncleanReturns:
-    """Brokers that lose ISR or ELR in the batch of their own registration: they came back uncleanly (facts 6.3)."""
+    """Brokers that lose ISR or ELR in the batch of their own registration: they came back uncleanly.
+
+    A batch may hold neighbouring operations too. What an ISR that is whole again takes out of the ELR is none of it,
+    nor is a ClearElrRecord.
+    """
 
     def __init__(self) -> None:
         self.batch = -1
@@ -131,9 +209,10 @@ class UncleanReturns:
         if state.line.get("batch") != self.batch:
             self.batch, self.lost = state.line.get("batch", -1), set()
         for subject, before in state.before.items():
-            if subject in state.partitions:
+            if subject in state.partitions and state.line.get("type") == "PartitionChangeRecord":
                 now = state.partitions[subject]
-                members = {*before["isr"], *before["elr"]}
+                is_whole = len(now["isr"]) >= state.min_isr(subject) and not set(now["isr"]) <= set(before["isr"])
+                members = {*before["isr"], *(() if is_whole else before["elr"])}
                 self.lost |= members - {*now["isr"], *now["elr"]}
                 if now["leader_recovery_state"] == "RECOVERING" and before["leader"] == -1:
                     self.lost |= members & {now["leader"]}
@@ -153,18 +232,14 @@ def _at_end(names: Names, state: ClusterState) -> None:
             names["KP009"].add(name_of(state, subject))
     if state.features.get(METADATA_VERSION, 0) >= 23 and not state.features.get(ELR):
         names["KP018"].add(ELR)
-    for kind, registered in (("broker", state.brokers), ("controller", state.controllers)):
-        for node_id, fields in registered.items():
-            if any(endpoint["securityProtocol"] in WITHOUT_TLS for endpoint in fields["endPoints"]):
-                names["KB003"].add(f"{kind} {node_id}")
     for acl_id, acl in state.acls.items():
         if (acl["principal"], acl["operation"], acl["permissionType"]) == ("User:*", 2, 3):
             names["KB004"].add(f"ACL {acl_id}")
     if state.features.get(ELR):
         if (BROKER, "", MIN_ISR) not in state.configs:
             names["KB005"].add("all brokers")
-        own = [one for kind, one, key in state.configs if kind == BROKER and key == MIN_ISR]
-        names["KB005"] |= {f"broker {one}" for one in own if one}
+        own = [broker_id for kind, broker_id, key in state.configs if kind == BROKER and key == MIN_ISR]
+        names["KB005"] |= {f"broker {broker_id}" for broker_id in own if broker_id}
 
 
 def _durability(names: Names, state: ClusterState) -> None:

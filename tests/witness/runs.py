@@ -64,8 +64,8 @@ def compare_and_judge(scenario: str, seed: int) -> RunResult:
         found = compare_quickly(truth, audited, chance=_chance(seed))
         found.counts["events"] += played.event_count
         judged = judge(truth, audited)
-    told = (*found.disagreements, *judged.disagreements)
-    return RunResult(scenario, seed, found.counts, told, time.monotonic() - start, judged)
+    reported = (*found.disagreements, *judged.disagreements)
+    return RunResult(scenario, seed, found.counts, reported, time.monotonic() - start, judged)
 
 
 def _chance(seed: int) -> random.Random:
@@ -77,9 +77,9 @@ def compare_seeds(scenario: str, seeds: Iterable[int]) -> Iterator[RunResult]:
         yield compare_seed(scenario, seed)
 
 
-def told(results: Iterable[RunResult]) -> list[str]:
+def disagreement_lines(results: Iterable[RunResult]) -> list[str]:
     """Every disagreement as one line, with what reproduces it."""
-    return [f"{one.scenario} seed {one.seed}: {text}" for one in results for text in one.disagreements]
+    return [f"{result.scenario} seed {result.seed}: {text}" for result in results for text in result.disagreements]
 
 
 def regressions(kind: str) -> list[dict[str, Any]]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kraft_audit.rules.model import Status
+from kraft_audit.rules.cluster_history import OperatorWord
 from kraft_audit.rules.registry import check
+from kraft_audit.rules.rule_model import Status
 from kraft_engine import simulate
-from kraft_engine.scenarios.model import load
+from kraft_engine.scenarios.scenario import load
+from tests.builders.captured_histories import shared_ids
 from tests.witness.audited import Audited
 from tests.witness.truth import Truth
 
 EVERYWHERE = frozenset({"KB003"})
 """Listeners are plaintext unless a scenario is about them."""
 ASKED = {"KB006": {"since_year": 2000}}
-"""What nobody is told who does not ask."""
+"""What is reported on request only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ def verdict(name: str, seed: int) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="kraft-witness-") as folder:
         out = Path(folder) / "run"
         simulate(name, seed, out)
-        findings = list(check(Audited.said_to_be_one(out, Truth.of(out).run).history, ASKED))
+        history = Audited.said_to_be_one(out, Truth.of(out).run).history
+        said = replace(history, operator=OperatorWord(gone=frozenset(scenario.gone)))
+        findings = list(check(said, ASKED))
+        assert not shared_ids(findings), "two findings share an id"
     raised = frozenset(finding.rule for finding in findings if finding.status is Status.RAISED)
     undecided = frozenset(finding.rule for finding in findings if finding.status is Status.UNDECIDED)
     claimed = frozenset(scenario.raises)

@@ -3,7 +3,7 @@
 With `--journal FILE` what each seed gave is kept, and a sweep that was interrupted goes on where it was.
 
 Each seed is one run of at least 5,000 events with every invariant on, captured at one moment and at several, replayed
-and judged, both compared with the truth; runs beyond Raft's model have their damage told. Prints what was done, and by
+and judged, both compared with the truth; runs beyond Raft's model must show their damage. Prints what was done, and by
 rule how many subjects were raised rightly or falsely, or missed.
 """
 
@@ -23,16 +23,17 @@ from pathlib import Path
 
 from tests.witness.beyond import compare_beyond
 from tests.witness.confusion import Confusion, add_up, confusion_table
-from tests.witness.runs import RunResult, compare_and_judge, told
+from tests.witness.runs import RunResult, compare_and_judge, disagreement_lines
 
 SHARES = {
     "random": 3,
-    "random-raft": 4,
+    "random-raft": 3,
     "random-upgrade": 1,
     "random-kip856": 4,
     "random-storm": 1,
     "random-kip642": 4,
     "random-wide": 1,
+    "random-lifelike": 1,
     "random-beyond": 1,
     "random-raft-beyond": 1,
 }
@@ -101,7 +102,7 @@ def sweep(
         row.events += result.counts["events"]
         row.compared += sum(result.counts.values()) - result.counts["events"]
         judged.append(result.findings)
-        for text in told([result]):
+        for text in disagreement_lines([result]):
             done.disagreements.append(text)
             say(text)
     done.findings = add_up(judged)
@@ -115,13 +116,13 @@ def _results(wanted: list[tuple[str, int]], journal: Path | None, seconds: float
         # A line that an interruption cut short is played again.
         lines = [line for line in journal.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
         journal.write_text("".join(lines), encoding="utf-8")
-        found = {(one.scenario, one.seed): one for one in map(_read, lines)}
+        found = {(line.scenario, line.seed): line for line in map(_read, lines)}
     yield from (found[job] for job in wanted if job in found)
     kept_in = journal or Path(os.devnull)
-    with ProcessPoolExecutor(os.cpu_count()) as pool, kept_in.open("a", encoding="utf-8") as kept:
+    with ProcessPoolExecutor(os.cpu_count()) as pool, kept_in.open("a", encoding="utf-8") as remaining:
         for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
-            kept.write(f"{_written(result)}\n")
-            kept.flush()
+            remaining.write(f"{_written(result)}\n")
+            remaining.flush()
             yield result
             if seconds is not None and time.monotonic() - started > seconds:
                 pool.shutdown(cancel_futures=True)
@@ -142,15 +143,15 @@ def _written(result: RunResult) -> str:
 
 
 def _read(line: str) -> RunResult:
-    told_before = json.loads(line)
-    counts = {rule: Counter(numbers) for rule, numbers in told_before["findings"]["counts"].items()}
+    reported_before = json.loads(line)
+    counts = {rule: Counter(numbers) for rule, numbers in reported_before["findings"]["counts"].items()}
     return RunResult(
-        told_before["scenario"],
-        told_before["seed"],
-        Counter(told_before["counts"]),
-        tuple(told_before["disagreements"]),
-        told_before["seconds"],
-        Confusion(counts, told_before["findings"]["disagreements"]),
+        reported_before["scenario"],
+        reported_before["seed"],
+        Counter(reported_before["counts"]),
+        tuple(reported_before["disagreements"]),
+        reported_before["seconds"],
+        Confusion(counts, reported_before["findings"]["disagreements"]),
     )
 
 
@@ -181,7 +182,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("seeds", type=int, nargs="?", default=2_000)
     parser.add_argument("first_seed", type=int, nargs="?", default=1)
-    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(SHARES)}; all unless told")
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(SHARES)}; all unless named")
     parser.add_argument("--journal", type=Path, help="a file that keeps what each seed gave; of one state of the code")
     given = parser.parse_args(arguments)
     done = sweep(

@@ -1,4 +1,4 @@
-"""Two logs that hold different records of one epoch at one offset are told; two that part by epoch are not."""
+"""Two logs that hold different records of one epoch at one offset are reported; two that part by epoch are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.witness.truth import Truth
 def test_conflicting_epochs(scenario: str, is_split: bool, tmp_path: Path) -> None:
     simulate(scenario, 1, tmp_path / "run")
     audited = Audited.of(tmp_path / "run", Truth.of(tmp_path / "run").run["dialect"])
-    assert any(one.evidence.conflicting_epochs or one.evidence.split_epochs for one in audited.rounds) == is_split
-    assert any(one.evidence.conflicting_epochs for one in audited.rounds) == is_split
+    assert any(item.evidence.conflicting_epochs or item.evidence.split_epochs for item in audited.rounds) == is_split
+    assert any(item.evidence.conflicting_epochs for item in audited.rounds) == is_split
     if is_split:
-        assert any(one.interval.high is None for one in audited.rounds)
+        assert any(audited_round.interval.high is None for audited_round in audited.rounds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraft_audit.rules.registry import rules
-from kraft_engine.scenarios.model import load
+from kraft_engine.scenarios.scenario import load
 from tests.witness.confusion import DECIDED, confusion_of
 from tests.witness.runs import regressions, seed_count
 from tests.witness.scenarios import Verdict, names, verdict
@@ -27,7 +27,7 @@ def test_every_rule_has_a_scenario_and_a_near_miss(rule: str) -> None:
 
 
 def test_scenarios_name_rules_that_exist() -> None:
-    named = {rule for one in load().values() for rule in (*one.raises, *one.near_miss_of, *one.may_raise)}
+    named = {rule for value in load().values() for rule in (*value.raises, *value.near_miss_of, *value.may_raise)}
     assert named <= rules().keys()
 
 
@@ -44,8 +44,8 @@ def test_every_scenario_raises_what_it_claims_whatever_the_seed(name: str) -> No
 
 
 def test_random_runs_raise_what_happened() -> None:
-    told = [text for seed in range(seed_count(1)) for text in confusion_of("random", seed).disagreements]
-    assert told == []
+    reported = [text for seed in range(seed_count(1)) for text in confusion_of("random", seed).disagreements]
+    assert reported == []
 
 
 def test_every_rule_is_decided_by_truth() -> None:
@@ -53,6 +53,6 @@ def test_every_rule_is_decided_by_truth() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", regressions("finding_seeds"), ids=lambda kept: f"{kept['scenario']}-{kept['seed']}")
-def test_what_was_once_a_false_finding_is_none(kept: dict[str, object]) -> None:
-    assert confusion_of(str(kept["scenario"]), int(str(kept["seed"]))).disagreements == []
+@pytest.mark.parametrize("row", regressions("finding_seeds"), ids=lambda item: f"{item['scenario']}-{item['seed']}")
+def test_what_was_once_a_false_finding_is_none(row: dict[str, object]) -> None:
+    assert confusion_of(str(row["scenario"]), int(str(row["seed"]))).disagreements == []

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.commands.histories import histories
-from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.partition_states import partition_states
-from kraft_audit.rules.recovery import RecoveryPlan, recover_plan
-from kraft_codec.schemas import Dialect
-from kraft_engine.stage import Stage
+import kraft_audit
+from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_engine.runs.scenario_stage import Stage
 from tests.witness.audited import Audited
 
 REPLICAS = [11, 12, 13]
@@ -38,7 +37,7 @@ def left_without_a_leader(out: Path, *, unclean: bool, clean: frozenset[int] = f
 
 
 def plan_below(out: Path) -> RecoveryPlan:
-    (plan,) = recover_plan(Audited.of(out, "kip853").history)
+    (plan,) = recovery_plans(Audited.of(out, "kip853").history)
     return plan
 
 
@@ -92,13 +91,13 @@ def elections_to_come(history: ClusterHistory, below: int) -> Iterator[tuple[str
             yield name, row["leader"], row["election"]
 
 
-def test_what_kafka_did_after_the_last_replica_was_killed(samples: Path) -> None:
+def test_what_kafka_did_after_the_last_replica_was_killed(samples: Path, small_corpus: Path) -> None:
     """12 came back first, uncleanly: only where unclean election is on did it lead; else 13, the last leader, did."""
-    (before,) = histories(str(samples / "elr-06-kill-13-last-replica.tgz"), dialect=Dialect.KIP853)
-    (whole,) = histories(str(samples / "elr"), dialect=Dialect.KIP853)
-    plans = {f"{plan.topic}-{plan.partition}": plan for plan in recover_plan(before)}
-    end = int(partition_states(before).from_offset.max()) + 1
-    truth = {name: told for name, *told in elections_to_come(whole, end) if name in plans}
+    (before,) = kraft_audit.open(str(samples / "elr-06-kill-13-last-replica.tgz"))
+    (whole,) = kraft_audit.open(str(small_corpus / "elr"))
+    plans = {f"{plan.topic}-{plan.partition}": plan for plan in before.recover_plan()}
+    end = int(partition_states(before.history).from_offset.max()) + 1
+    truth = {name: reported for name, *reported in elections_to_come(whole.history, end) if name in plans}
     assert truth.keys() == plans.keys()
     for name, (leader, election) in truth.items():
         choice = plans[name].shipped
@@ -107,4 +106,4 @@ def test_what_kafka_did_after_the_last_replica_was_killed(samples: Path) -> None
         if election == "last_known":
             assert f"elects broker {leader}, the last known leader" in choice.text
     assert truth["elr-u-0"] == [12, "unclean"]
-    assert [told for name, told in truth.items() if name == "elr-a-0"] == [[13, "last_known"]]
+    assert [reported for name, reported in truth.items() if name == "elr-a-0"] == [[13, "last_known"]]

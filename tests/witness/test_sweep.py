@@ -13,9 +13,9 @@ from tests.witness.sweep import EVENTS_MIN, SHARES, sweep, table
 
 SEEDS = 2_000
 FIRST_SEED = 100_000
-SECONDS = 600
+SECONDS = 420
 """A machine half as fast as the usual one does not play all of them in this time, but more than `SEEDS_MIN`."""
-SEEDS_MIN = 500
+SEEDS_MIN = 250
 
 
 @pytest.mark.ci
@@ -26,10 +26,10 @@ def test_replay_and_findings_equal_truth_on_two_thousand_seeds(capsys: pytest.Ca
     rows, disagreements = done.rows, done.disagreements
     with capsys.disabled():
         print(f"\n{table(rows)}\n\n{confusion_table(done.findings)}")  # noqa: T201
-    known = tuple(f"{one['scenario']} seed {one['seed']}:" for one in regressions("open_seeds"))
+    known = tuple(f"{regression['scenario']} seed {regression['seed']}:" for regression in regressions("open_seeds"))
     assert [text for text in disagreements if not text.startswith(known)] == []
     played = {f"{scenario} seed {seed}:" for scenario, seed in done.played}
-    mended = [one for one in known if one in played and not any(text.startswith(one) for text in disagreements)]
+    mended = [item for item in known if item in played and not any(text.startswith(item) for text in disagreements)]
     assert mended == [], "a seed that agrees again belongs among the kept ones"
     assert len(done.played) >= min(seeds, SEEDS_MIN)
     assert set(rows) == set(SHARES)
@@ -44,10 +44,10 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     sweep(2, FIRST_SEED, print, only, journal)
     first = journal.read_text()
     journal.write_text(first + first[: len(first) // 3])  # the third seed's line was being written
-    told_again = sweep(3, FIRST_SEED, print, only, journal)
+    reported_again = sweep(3, FIRST_SEED, print, only, journal)
     lines = journal.read_text().splitlines()
     assert (len(lines), "\n".join(lines[:2]) + "\n") == (3, first)
-    assert told_again.findings == whole.findings
-    assert [(row.seeds, row.counts) for row in told_again.rows.values()] == [
+    assert reported_again.findings == whole.findings
+    assert [(row.seeds, row.counts) for row in reported_again.rows.values()] == [
         (row.seeds, row.counts) for row in whole.rows.values()
     ]

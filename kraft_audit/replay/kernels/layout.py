@@ -55,12 +55,6 @@ LAST_PARTITION = 3  # the row of the one that was met last
 TOPIC_CELLS = 4
 TOPIC_BYTES = 4 * TOPIC_CELLS
 
-# What exposes a partition, as bits: rules KP001, KP002 and KP005.
-LAST_REPLICA = 1
-OFFLINE = 2
-UNDER_MIN_ISR = 4
-EXPOSED_BEFORE = 8
-
 # Kinds of events, and what their operands a and b are.
 PARTITION_EVENT = 0  # input row
 CHANGE_EVENT = 1  # input row
@@ -81,8 +75,12 @@ LOG_DIRS_MARKER = 4
 UNFENCE_MARKER = 5
 SHUTDOWN_MARKER = 6
 
-CONTEXT_BYTES = 16
-"""An event's context: marker before it, its broker, marker after it, its broker."""
+# Cells of an event's context: the broker marker before it, the one after it, and their brokers.
+CONTEXT_MARKER_BEFORE = 0
+CONTEXT_BROKER_BEFORE = 1
+CONTEXT_MARKER_AFTER = 2
+CONTEXT_BROKER_AFTER = 3
+CONTEXT_CELLS = 4
 OPERATION_GAP_MS = 100
 """Changes of one operation that does not fit one batch are appended within moments."""
 LONG_LIST = 4_096
@@ -173,7 +171,7 @@ FROM_COUNT = 13
 UUID_STRIDE = 24
 """The characters of a uuid, and two zeros: copied as three words, of which the next one's overwrite the zeros."""
 SLACK_BYTES = 24
-"""Room behind texts and lists, where they are read and where they are written: short ones, which nearly all are, are
+"""Room after texts and lists, where they are read and where they are written: short ones, which nearly all are, are
 copied as so many bytes whatever their length is."""
 SHORT_LIST = 4
 """Nearly all lists hold no more values."""
@@ -190,7 +188,9 @@ PLACE_BYTES = 16
     IN_PARTITION,
 ) = range(6)
 IN_LISTS = 6
-IN_COLUMNS = IN_LISTS + 4 * LIST_COUNT
+IN_LIST_OFFSETS, IN_LIST_VALIDITY, IN_LIST_FIRST_BIT, IN_LIST_ARENA_SHIFT = range(4)
+IN_LIST_SLOTS = 4
+IN_COLUMNS = IN_LISTS + IN_LIST_SLOTS * LIST_COUNT
 
 # The order of a window's events: inputs of the merge, then its outputs, as addresses and counts in one table.
 (
@@ -209,6 +209,8 @@ IN_COLUMNS = IN_LISTS + 4 * LIST_COUNT
     MERGED_SECOND,
     MERGE_SLOTS,
 ) = range(14)
+# An event other than a partition's own record, int64.
+RARE_OFFSET, RARE_EPOCH, RARE_TIME, RARE_KIND, RARE_FIRST, RARE_SECOND = range(6)
 RARE_BYTES = 48
 
 # What the replay kernel returns.

@@ -5,151 +5,79 @@ PartitionRegistration (constructor, merge, defaultToMigrating) and getTopicEffec
 
 from __future__ import annotations
 
-from kraft_audit.replay.causes import (
-    CREATED,
-    NO_ELECTION,
-    OTHER,
-    REPLACED,
-)
-from kraft_audit.replay.kernels.causes_kernel import (
-    cause_of,
-    election_after,
-    election_of,
-    expect_elr,
-)
-from kraft_audit.replay.kernels.layout import (
-    ARENA_AT,
-    ARENA_USED,
-    CAUSE_BROKER,
-    DEFAULT_MIN_ISR,
-    DIRECTORIES,
-    DIRECTORY_WIPES_ELR,
-    DONE,
-    EFFECTIVE_MIN_ISR,
-    ELR,
-    ELR_LEVEL,
-    EMIT_FROM_OFFSET,
-    EVENT,
-    EXISTS,
-    EXPECTED_ELR,
-    EXPOSED_BEFORE,
-    EXPOSURE,
-    FIRST_PARTITION,
-    FOUND_BROKER,
-    INPUT_LISTS,
-    INPUT_PARTITION,
-    INPUT_TOPIC,
-    ISR,
-    LAST_PARTITION,
-    LAST_REPLICA,
-    LEADER,
-    LEADER_EPOCH,
-    LIST_COUNT,
-    LISTS,
-    LONG_LIST,
-    LONGEST_LIST,
-    NEXT_OF_TOPIC,
-    OFFLINE,
-    OFFSETS_AT,
-    OUTPUT_AT,
-    OUTPUT_BYTES,
-    OUTPUT_COUNT,
-    OUTPUT_LENGTHS,
-    OUTPUT_VALUES,
-    PARTITION,
-    PARTITION_0,
-    PARTITION_BYTES,
-    PARTITION_COUNT,
-    PARTITION_EPOCH,
-    PARTITIONS_AT,
-    RECOVERY_STATE,
-    REPLICAS,
-    SLOT_MASK,
-    SLOTS_AT,
-    TOPIC,
-    TOPIC_BYTES,
-    TOPIC_MIN_ISR,
-    TOPICS_AT,
-    UNDER_MIN_ISR,
-)
+from kraft_audit.replay.kernels import codes, layout
+from kraft_audit.replay.kernels.causes import cause_of, election_after, election_of, expect_elr
+from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.kernels.memory_rows import (
     cell,
     element,
     length_of_list,
+    output_row,
+    partition_row,
+    record_lists,
     set_cell,
+    set_list,
     set_pair,
     set_slot,
     slot,
+    start_of_list,
+    state_lists,
+    topic_row,
 )
-from kraft_codec.kernels.memory import (
-    inlined,
-    load_int32,
-    load_int64,
-    prefetch,
-    shared,
-    store_int32,
-    store_int64,
-)
+from kraft_codec.kernels import memory
+from kraft_codec.kernels.memory import inlined, shared
 
 _HASH_FACTOR = 0x9E3779B97F4A7C1
 """A positive odd number near 2^63 / phi: spreads keys over the table's high bits."""
 
 
 @inlined
-def partition_row(block: int, index: int) -> int:
-    return slot(block, PARTITIONS_AT) + PARTITION_BYTES * index
-
-
-@inlined
-def topic_row(block: int, topic: int) -> int:
-    return slot(block, TOPICS_AT) + TOPIC_BYTES * topic
-
-
-@inlined
 def _first_place_of(block: int, topic: int, partition: int) -> int:
     mixed = ((topic << 32) | (partition & 0xFFFFFFFF)) * _HASH_FACTOR
-    return (mixed ^ (mixed >> 29)) & slot(block, SLOT_MASK)
+    return (mixed ^ (mixed >> 29)) & slot(block, layout.SLOT_MASK)
 
 
 @inlined
-def expect_place(block: int, record: int) -> None:
-    """Asks for where the hash table holds the partition of a record to come, and for its topic's row."""
-    topic = cell(record, INPUT_TOPIC)
-    prefetch(slot(block, SLOTS_AT) + 4 * _first_place_of(block, topic, cell(record, INPUT_PARTITION)))
-    prefetch(topic_row(block, topic))
+def prefetch_place(block: int, record: int) -> None:
+    """Prefetches where the hash table holds the partition of a record to come, and its topic's row."""
+    topic = cell(record, layout.INPUT_TOPIC)
+    memory.prefetch_int32(block, layout.SLOTS_AT, _first_place_of(block, topic, cell(record, layout.INPUT_PARTITION)))
+    memory.prefetch(topic_row(block, topic))
 
 
 @inlined
-def expect_state(block: int, record: int) -> None:
-    """Asks for the state that a record to come will change, where it is of the partition that its topic met last."""
-    last = cell(topic_row(block, cell(record, INPUT_TOPIC)), LAST_PARTITION)
+def prefetch_state(block: int, record: int) -> None:
+    """Prefetches the state that a record to come will change, where it is of the partition that its topic met last."""
+    last = cell(topic_row(block, cell(record, layout.INPUT_TOPIC)), layout.LAST_PARTITION)
     row = partition_row(block, max(last, 0))
-    prefetch(row)
-    prefetch(row + PARTITION_BYTES - 4)
+    memory.prefetch(row)
+    memory.prefetch(row + layout.PARTITION_BYTES - 4)
 
 
 @inlined
 def _place_of(block: int, topic: int, partition: int) -> int:
-    """Where the hash table holds a partition's index, or the free place (-1) where it belongs."""
-    slots = slot(block, SLOTS_AT)
-    mask = slot(block, SLOT_MASK)
-    position = _first_place_of(block, topic, partition)
+    """The place in the hash table that holds a partition's index, or the free one (-1) where it belongs."""
+    slots = slot(block, layout.SLOTS_AT)
+    mask = slot(block, layout.SLOT_MASK)
+    place = _first_place_of(block, topic, partition)
     while True:
-        index = load_int32(slots + 4 * position)
+        index = cell(slots, place)
         if index < 0:
-            return slots + 4 * position
+            return place
         row = partition_row(block, index)
-        if cell(row, TOPIC) == topic and cell(row, PARTITION) == partition:
-            return slots + 4 * position
-        position = (position + 1) & mask
+        if cell(row, layout.TOPIC) == topic and cell(row, layout.PARTITION) == partition:
+            return place
+        place = (place + 1) & mask
 
 
 @shared
 def rehash(block: int) -> int:
     """Files every partition in the (larger, empty) hash table of the block."""
-    for index in range(slot(block, PARTITION_COUNT)):
+    for index in range(slot(block, layout.PARTITION_COUNT)):
         row = partition_row(block, index)
-        store_int32(_place_of(block, cell(row, TOPIC), cell(row, PARTITION)), index)
+        memory.put_int32(
+            block, layout.SLOTS_AT, _place_of(block, cell(row, layout.TOPIC), cell(row, layout.PARTITION)), index
+        )
     return 0
 
 
@@ -160,151 +88,153 @@ def effective_min_isr(block: int, topic: int, index: int, lists: int) -> int:
     `lists` are those that the partition `index` has or is about to get.
     """
     row = topic_row(block, topic)
-    value = cell(row, TOPIC_MIN_ISR)
+    value = cell(row, layout.TOPIC_MIN_ISR)
     if value < 0:
-        value = slot(block, DEFAULT_MIN_ISR)
-    first = cell(row, PARTITION_0)
+        value = slot(block, layout.DEFAULT_MIN_ISR)
+    first = cell(row, layout.PARTITION_0)
     if first >= 0:
-        lists_of_first = lists if first == index else partition_row(block, first) + 4 * LISTS
-        return min(value, length_of_list(lists_of_first, REPLICAS))
+        lists_of_first = lists if first == index else state_lists(partition_row(block, first))
+        return min(value, length_of_list(lists_of_first, layout.REPLICAS))
     return value
 
 
 @inlined
 def copy_state(to: int, source: int) -> None:
     """By words, as `set_pair` writes them: a wider read would wait until what was just written has left the core."""
-    for word in range(PARTITION_BYTES // 8):
-        store_int64(to + 8 * word, load_int64(source + 8 * word))
+    for word in range(layout.PARTITION_CELLS // 2):
+        memory.set_int64_at(to, word, memory.int64_at(source, word))
 
 
 @inlined
 def next_output(block: int) -> int:
     """Where the next output row goes."""
-    return slot(block, OUTPUT_AT) + OUTPUT_BYTES * slot(block, OUTPUT_COUNT)
+    return output_row(block, slot(block, layout.OUTPUT_COUNT))
 
 
 @shared
-def _holds_one(block: int, lists: int) -> bool:
+def _has_one_holder(block: int, lists: int) -> bool:
     """Whether ISR and ELR together are one replica, however often it is listed."""
-    in_sync = length_of_list(lists, ISR)
-    eligible = length_of_list(lists, ELR)
+    in_sync = length_of_list(lists, layout.ISR)
+    eligible = length_of_list(lists, layout.ELR)
     if in_sync + eligible == 0:
         return False
-    first = element(block, lists, ISR, 0) if in_sync > 0 else element(block, lists, ELR, 0)
+    first = element(block, lists, layout.ISR, 0) if in_sync > 0 else element(block, lists, layout.ELR, 0)
     for at in range(in_sync):
-        if element(block, lists, ISR, at) != first:
+        if element(block, lists, layout.ISR, at) != first:
             return False
     for at in range(eligible):  # noqa: SIM110 (no generator in a kernel)
-        if element(block, lists, ELR, at) != first:
+        if element(block, lists, layout.ELR, at) != first:
             return False
     return True
 
 
+_is_last_replica = inlined(codes.is_last_replica)
+_is_offline = inlined(codes.is_offline)
+_is_under_min_isr = inlined(codes.is_under_min_isr)
+
+
 @shared
 def exposure_of(block: int, row: int) -> int:
-    """What exposes the partition whose state stands at a row."""
-    if cell(row, EXISTS) == 0:
+    """The bits of what exposes the partition whose state stands at a row."""
+    exists = cell(row, layout.EXISTS)
+    if exists == 0:
         return 0
-    lists = row + 4 * LISTS
-    found = 0
-    if length_of_list(lists, REPLICAS) > 1 and _holds_one(block, lists):
-        found += LAST_REPLICA
-    if cell(row, LEADER) == -1:
-        found += OFFLINE
-    if length_of_list(lists, ISR) < cell(row, EFFECTIVE_MIN_ISR):
-        found += UNDER_MIN_ISR
-    return found
+    lists = state_lists(row)
+    has_one_holder = length_of_list(lists, layout.REPLICAS) > 1 and _has_one_holder(block, lists)
+    bits: int = (
+        codes.LAST_REPLICA * _is_last_replica(exists, length_of_list(lists, layout.REPLICAS), has_one_holder)
+        + codes.OFFLINE * _is_offline(exists, cell(row, layout.LEADER))
+        + codes.UNDER_MIN_ISR
+        * _is_under_min_isr(exists, length_of_list(lists, layout.ISR), cell(row, layout.EFFECTIVE_MIN_ISR))
+    )
+    return bits
 
 
 @shared
 def expose_output(block: int) -> int:
-    """What exposes the partitions of the output rows, of which nothing is known before."""
-    for at in range(slot(block, OUTPUT_COUNT)):
-        row = slot(block, OUTPUT_AT) + OUTPUT_BYTES * at
-        set_cell(row, EXPOSURE, exposure_of(block, row))
-    return DONE
+    """Writes what exposes the partitions of the output rows, of which nothing is known before."""
+    for number in range(slot(block, layout.OUTPUT_COUNT)):
+        row = output_row(block, number)
+        set_cell(row, layout.EXPOSURE, exposure_of(block, row))
+    return layout.DONE
 
 
 @inlined
 def finish_output(block: int, output: int, event: int, cause: int, broker: int, election: int) -> None:
     """Completes a row whose state stands there; below EMIT_FROM_OFFSET the next row takes its place."""
-    before = EXPOSED_BEFORE * (cell(output, EXPOSURE) % EXPOSED_BEFORE)
-    set_pair(output, NEXT_OF_TOPIC, cell(output, NEXT_OF_TOPIC), before + exposure_of(block, output))
-    set_pair(output, EVENT, event, cause)
-    set_pair(output, CAUSE_BROKER, broker, election)
-    set_pair(output, EXPECTED_ELR, 0, -1)
-    if load_int64(slot(block, OFFSETS_AT) + 8 * event) >= slot(block, EMIT_FROM_OFFSET):
-        set_slot(block, OUTPUT_COUNT, slot(block, OUTPUT_COUNT) + 1)
+    before = codes.EXPOSED_BEFORE * (cell(output, layout.EXPOSURE) % codes.EXPOSED_BEFORE)
+    set_pair(output, layout.NEXT_OF_TOPIC, cell(output, layout.NEXT_OF_TOPIC), before + exposure_of(block, output))
+    set_pair(output, layout.EVENT, event, cause)
+    set_pair(output, layout.CAUSE_BROKER, broker, election)
+    set_pair(output, layout.EXPECTED_ELR, 0, -1)
+    if memory.column_int64(block, layout.OFFSETS_AT, event) >= slot(block, layout.EMIT_FROM_OFFSET):
+        set_slot(block, layout.OUTPUT_COUNT, slot(block, layout.OUTPUT_COUNT) + 1)
         values = 0
-        for number in range(LIST_COUNT):
-            length = length_of_list(output + 4 * LISTS, number)
-            set_slot(block, OUTPUT_LENGTHS + number, slot(block, OUTPUT_LENGTHS + number) + length)
+        for number in range(layout.LIST_COUNT):
+            length = length_of_list(state_lists(output), number)
+            set_slot(block, layout.OUTPUT_LENGTHS + number, slot(block, layout.OUTPUT_LENGTHS + number) + length)
             values += length
-        set_slot(block, OUTPUT_VALUES, slot(block, OUTPUT_VALUES) + values)
+        set_slot(block, layout.OUTPUT_VALUES, slot(block, layout.OUTPUT_VALUES) + values)
 
 
 @shared
 def emit(block: int, index: int, event: int, cause: int) -> int:
-    """A row of a partition's state as it is, for what has neither a broker nor an election behind it."""
+    """A row of a partition's state as it is, where neither a broker nor an election caused it."""
     output = next_output(block)
     copy_state(output, partition_row(block, index))
-    finish_output(block, output, event, cause, -1, NO_ELECTION)
-    set_cell(partition_row(block, index), EXPOSURE, cell(output, EXPOSURE))
+    finish_output(block, output, event, cause, -1, codes.NO_ELECTION)
+    set_cell(partition_row(block, index), layout.EXPOSURE, cell(output, layout.EXPOSURE))
     return output
-
-
-@inlined
-def set_list(row: int, number: int, start: int, length: int) -> None:
-    set_pair(row, LISTS + 2 * number, start, length)
 
 
 @inlined
 def _default_to_migrating(block: int, row: int) -> None:
     """Directories that are none, or all MIGRATING, become MIGRATING once a replica (defaultToMigrating)."""
-    lists = row + 4 * LISTS
-    start = slot(block, ARENA_AT) + 4 * load_int32(lists + 8 * DIRECTORIES)
-    for at in range(length_of_list(lists, DIRECTORIES)):
-        if load_int32(start + 4 * at) != 0:
+    lists = state_lists(row)
+    directories = start_of_list(block, lists, layout.DIRECTORIES)
+    for at in range(length_of_list(lists, layout.DIRECTORIES)):
+        if cell(directories, at) != 0:
             return
-    count = length_of_list(lists, REPLICAS)
-    if count == length_of_list(lists, DIRECTORIES):
+    count = length_of_list(lists, layout.REPLICAS)
+    if count == length_of_list(lists, layout.DIRECTORIES):
         return
-    used = slot(block, ARENA_USED)
+    used = slot(block, layout.ARENA_USED)
     for at in range(count):
-        store_int32(slot(block, ARENA_AT) + 4 * (used + at), 0)
-    set_list(row, DIRECTORIES, used, count)
-    set_slot(block, ARENA_USED, used + count)
+        memory.put_int32(block, layout.ARENA_AT, used + at, 0)
+    set_list(row, layout.DIRECTORIES, used, count)
+    set_slot(block, layout.ARENA_USED, used + count)
 
 
 @shared
 def create(block: int, event: int, record: int) -> int:
     """PartitionRecord; returns the partition."""
-    topic = cell(record, INPUT_TOPIC)
-    partition = cell(record, INPUT_PARTITION)
+    topic = cell(record, layout.INPUT_TOPIC)
+    partition = cell(record, layout.INPUT_PARTITION)
     place = _place_of(block, topic, partition)
-    index = load_int32(place)
-    cause = CREATED
+    index = memory.column_int32(block, layout.SLOTS_AT, place)
+    cause = Cause.CREATED
     if index < 0:
-        index = slot(block, PARTITION_COUNT)
-        set_slot(block, PARTITION_COUNT, index + 1)
-        store_int32(place, index)
+        index = slot(block, layout.PARTITION_COUNT)
+        set_slot(block, layout.PARTITION_COUNT, index + 1)
+        memory.put_int32(block, layout.SLOTS_AT, place, index)
         row = partition_row(block, index)
-        set_pair(row, TOPIC, topic, partition)
-        set_pair(row, NEXT_OF_TOPIC, cell(topic_row(block, topic), FIRST_PARTITION), 0)
-        set_cell(topic_row(block, topic), FIRST_PARTITION, index)
+        set_pair(row, layout.TOPIC, topic, partition)
+        set_pair(row, layout.NEXT_OF_TOPIC, cell(topic_row(block, topic), layout.FIRST_PARTITION), 0)
+        set_cell(topic_row(block, topic), layout.FIRST_PARTITION, index)
         if partition == 0:
-            set_cell(topic_row(block, topic), PARTITION_0, index)
+            set_cell(topic_row(block, topic), layout.PARTITION_0, index)
     else:
         row = partition_row(block, index)
-        cause = REPLACED if cell(row, EXISTS) else CREATED
-    set_cell(topic_row(block, topic), LAST_PARTITION, index)
-    set_pair(row, LEADER, cell(record, LEADER), cell(record, RECOVERY_STATE))
-    set_pair(row, LEADER_EPOCH, cell(record, LEADER_EPOCH), cell(record, PARTITION_EPOCH))
-    for number in range(LIST_COUNT):
-        length = length_of_list(record + 4 * INPUT_LISTS, number)
-        set_list(row, number, cell(record, INPUT_LISTS + 2 * number), length if length > 0 else 0)
+        cause = Cause.REPLACED if cell(row, layout.EXISTS) else Cause.CREATED
+    set_cell(topic_row(block, topic), layout.LAST_PARTITION, index)
+    set_pair(row, layout.LEADER, cell(record, layout.LEADER), cell(record, layout.RECOVERY_STATE))
+    set_pair(row, layout.LEADER_EPOCH, cell(record, layout.LEADER_EPOCH), cell(record, layout.PARTITION_EPOCH))
+    given_lists = record_lists(record)
+    for number in range(layout.LIST_COUNT):
+        length = length_of_list(given_lists, number)
+        set_list(row, number, cell(given_lists, 2 * number), length if length > 0 else 0)
     _default_to_migrating(block, row)
-    set_pair(row, EXISTS, 1, effective_min_isr(block, topic, index, row + 4 * LISTS))
+    set_pair(row, layout.EXISTS, 1, effective_min_isr(block, topic, index, state_lists(row)))
     emit(block, index, event, cause)
     return index
 
@@ -312,74 +242,82 @@ def create(block: int, event: int, record: int) -> int:
 @inlined
 def _merge(block: int, index: int, old: int, new: int, record: int) -> None:
     """PartitionRegistration.merge: what is null stays, any leader bumps the leader epoch, every change the epoch."""
-    for number in range(LIST_COUNT):
+    for number in range(layout.LIST_COUNT):
         # Both cells of a list at once: the length is the upper half, so that of a null list makes the whole negative.
-        given = load_int64(record + 4 * (INPUT_LISTS + 2 * number))
-        kept = load_int64(old + 4 * (LISTS + 2 * number))
-        store_int64(new + 4 * (LISTS + 2 * number), given if given >= 0 else kept)
+        given = memory.int64_at(record_lists(record), number)
+        memory.set_int64_at(
+            state_lists(new), number, given if given >= 0 else memory.int64_at(state_lists(old), number)
+        )
     _default_to_migrating(block, new)
-    leader = cell(record, LEADER)
+    leader = cell(record, layout.LEADER)
     is_elected = leader != -2
-    recovery_state = cell(record, RECOVERY_STATE)
+    recovery_state = cell(record, layout.RECOVERY_STATE)
     set_pair(
         new,
-        LEADER,
-        leader if is_elected else cell(old, LEADER),
-        recovery_state if recovery_state != -1 else cell(old, RECOVERY_STATE),
+        layout.LEADER,
+        leader if is_elected else cell(old, layout.LEADER),
+        recovery_state if recovery_state != -1 else cell(old, layout.RECOVERY_STATE),
     )
-    set_pair(new, LEADER_EPOCH, cell(old, LEADER_EPOCH) + (1 if is_elected else 0), cell(old, PARTITION_EPOCH) + 1)
-    set_pair(new, EXISTS, 1, effective_min_isr(block, cell(old, TOPIC), index, new + 4 * LISTS))
-    set_pair(new, TOPIC, cell(old, TOPIC), cell(old, PARTITION))
-    set_pair(new, NEXT_OF_TOPIC, cell(old, NEXT_OF_TOPIC), cell(old, EXPOSURE))
+    set_pair(
+        new,
+        layout.LEADER_EPOCH,
+        cell(old, layout.LEADER_EPOCH) + (1 if is_elected else 0),
+        cell(old, layout.PARTITION_EPOCH) + 1,
+    )
+    set_pair(new, layout.EXISTS, 1, effective_min_isr(block, cell(old, layout.TOPIC), index, state_lists(new)))
+    set_pair(new, layout.TOPIC, cell(old, layout.TOPIC), cell(old, layout.PARTITION))
+    set_pair(new, layout.NEXT_OF_TOPIC, cell(old, layout.NEXT_OF_TOPIC), cell(old, layout.EXPOSURE))
 
 
 @shared
 def _has_long_list(old: int, new: int) -> bool:
     longest = 0
-    for number in range(LIST_COUNT):
-        longest = max(longest, length_of_list(old + 4 * LISTS, number), length_of_list(new + 4 * LISTS, number))
-    return longest > LONG_LIST
+    for number in range(layout.LIST_COUNT):
+        longest = max(longest, length_of_list(state_lists(old), number), length_of_list(state_lists(new), number))
+    return longest > layout.LONG_LIST
 
 
 @inlined
 def _known(block: int, topic: int, partition: int) -> int:
-    """The partition of that topic and number, -1 where there is none. Most records are of the one met last."""
-    last = cell(topic_row(block, topic), LAST_PARTITION)
-    if last >= 0 and cell(partition_row(block, last), PARTITION) == partition:
+    """The partition of that topic and number, -1 where there is none. Most records are of the partition met last."""
+    last = cell(topic_row(block, topic), layout.LAST_PARTITION)
+    if last >= 0 and cell(partition_row(block, last), layout.PARTITION) == partition:
         return last
-    index = load_int32(_place_of(block, topic, partition))
+    index = memory.column_int32(block, layout.SLOTS_AT, _place_of(block, topic, partition))
     if index >= 0:
-        set_cell(topic_row(block, topic), LAST_PARTITION, index)
+        set_cell(topic_row(block, topic), layout.LAST_PARTITION, index)
     return index
 
 
 @inlined
 def _put_cause(block: int, event: int, old: int, new: int, record: int) -> None:
     """Completes the output row `new` of a change by its cause, its election, and the ELR that the rules give."""
-    set_slot(block, FOUND_BROKER, -1)
+    set_slot(block, layout.FOUND_BROKER, -1)
     election = election_of(block, old, new, record)
     cause = cause_of(block, event, old, new, record, election)
     election = election_after(block, old, new, election, cause)
-    finish_output(block, new, event, cause, slot(block, FOUND_BROKER), election)
-    if slot(block, ELR_LEVEL) > 0:
-        expect_elr(block, old, new, election, cause, new + 4 * EXPECTED_ELR)
-        record_lists = record + 4 * INPUT_LISTS
-        assigns = length_of_list(record_lists, DIRECTORIES) >= 0 and length_of_list(record_lists, REPLICAS) < 0
-        if assigns and slot(block, DIRECTORY_WIPES_ELR) > 0:
-            set_cell(new, EXPECTED_ELR + 1, 0)
+    finish_output(block, new, event, cause, slot(block, layout.FOUND_BROKER), election)
+    if slot(block, layout.ELR_LEVEL) > 0:
+        expect_elr(block, old, new, election, cause)
+        given_lists = record_lists(record)
+        assigns = (
+            length_of_list(given_lists, layout.DIRECTORIES) >= 0 and length_of_list(given_lists, layout.REPLICAS) < 0
+        )
+        if assigns and slot(block, layout.DIRECTORY_WIPES_ELR) > 0:
+            set_cell(new, layout.EXPECTED_ELR + 1, 0)
 
 
 @shared
 def change(block: int, event: int, record: int) -> int:
     """PartitionChangeRecord; returns the partition, or -1 where it is not known."""
-    index = _known(block, cell(record, INPUT_TOPIC), cell(record, INPUT_PARTITION))
-    if index < 0 or cell(partition_row(block, index), EXISTS) == 0:
+    index = _known(block, cell(record, layout.INPUT_TOPIC), cell(record, layout.INPUT_PARTITION))
+    if index < 0 or cell(partition_row(block, index), layout.EXISTS) == 0:
         return -1
     old = partition_row(block, index)
     new = next_output(block)
     _merge(block, index, old, new, record)
-    if slot(block, LONGEST_LIST) > LONG_LIST and _has_long_list(old, new):
-        finish_output(block, new, event, OTHER, -1, NO_ELECTION)
+    if slot(block, layout.LONGEST_LIST) > layout.LONG_LIST and _has_long_list(old, new):
+        finish_output(block, new, event, Cause.OTHER, -1, codes.NO_ELECTION)
     else:
         _put_cause(block, event, old, new, record)
     copy_state(old, new)

@@ -34,7 +34,7 @@ for (const table of document.querySelectorAll("table[data-paged]")) {
   const sort = (heading) => {
     const place = heading.cellIndex;
     const down = heading.getAttribute("aria-sort") !== "descending";
-    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", down ? "descending" : "ascending");
     const value = (row) => row.cells[place].dataset.value ?? row.cells[place].textContent.trim();
     const numeric = heading.dataset.kind === "number";
@@ -54,7 +54,7 @@ for (const table of document.querySelectorAll("table[data-paged]")) {
   table.classList.add("ready");
 }
 // What is folded on the screen is open on paper, and a link into a folded part opens it.
-addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; });
+addEventListener("beforeprint", () => { for (const folded of document.querySelectorAll("details")) folded.open = true; });
 const reveal = () => {
   const target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
   const folded = target && (target.matches("details") ? target : target.closest("details"));

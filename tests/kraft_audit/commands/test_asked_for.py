@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.cli import LAPTOP_COMMANDS
+from kraft_audit.commands.cli import LAPTOP_COMMANDS
+from tests.builders.captures import SMALL_CORPUS
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
 PROVENANCE = ("from_offset", "from_epoch", "timestamp_ms", "cause")
 
 
 @pytest.fixture
-def two_clusters(samples: Path, tmp_path: Path) -> Path:
+def two_clusters(small_corpus: Path, tmp_path: Path) -> Path:
     for name in ("divergence/12-after-truncation", "jbod/01-one-dir-failed"):
-        shutil.copytree(samples / name, tmp_path / "two" / name.partition("/")[0])
+        shutil.copytree(small_corpus / name, tmp_path / "two" / name.partition("/")[0])
     return tmp_path / "two"
 
 
@@ -35,7 +36,8 @@ def test_a_table_of_differences_stands_under_its_cluster(kraft_audit, two_cluste
         elif line.startswith("brokers "):
             here.append(line.split()[1])
     assert under == {
-        row["cluster_id"]: [one["subject"] for one in rows if one["cluster_id"] == row["cluster_id"]] for row in rows
+        row["cluster_id"]: [finding["subject"] for finding in rows if finding["cluster_id"] == row["cluster_id"]]
+        for row in rows
     }
 
 
@@ -46,16 +48,16 @@ def test_a_dump_of_several_clusters_names_the_cluster_of_each_row(kraft_audit, t
     ]
     lines = kraft_audit("dump", two_clusters, "--table", table).out.splitlines()
     assert [line.split()[0] for line in lines] == ["cluster", *(row["cluster_id"] for row in rows)]
-    one = kraft_audit("dump", two_clusters / "jbod", "--table", table).out.splitlines()
-    assert one[0].split()[0] != "cluster"
+    lines = kraft_audit("dump", two_clusters / "jbod", "--table", table).out.splitlines()
+    assert lines[0].split()[0] != "cluster"
 
 
 @pytest.mark.parametrize(
-    ("options", "told"), [([], ""), (["--only", "topics", "--only", "brokers"], " in topics, brokers")]
+    ("options", "text"), [([], ""), (["--only", "topics", "--only", "brokers"], " in topics, brokers")]
 )
-def test_no_difference_is_said(kraft_audit, options: list[str], told: str) -> None:
+def test_no_difference_is_said(kraft_audit, options: list[str], text: str) -> None:
     ended = kraft_audit("diff", ELR, "--from", "188", "--to", "188", *options)
-    assert (ended.code, ended.out.splitlines()[2:]) == (0, [f"no difference{told}"])
+    assert (ended.code, ended.out.splitlines()[2:]) == (0, [f"no difference{text}"])
 
 
 @pytest.mark.parametrize(
@@ -64,23 +66,23 @@ def test_no_difference_is_said(kraft_audit, options: list[str], told: str) -> No
         (ELR, ("120", "100")),
         (ELR, ("2026-11-22", "2026-11-21")),
         (ELR, ("100", "2020-01-01")),
-        ("samples/divergence/10-uncommitted-suffix-live", ("30", "committed")),
+        (f"{SMALL_CORPUS}/divergence/10-uncommitted-suffix-live", ("30", "committed")),
     ],
 )
 def test_a_diff_backwards_is_refused(kraft_audit, path: str, places: tuple[str, str]) -> None:
     ended = kraft_audit("diff", path, "--from", places[0], "--to", places[1])
     assert (ended.code, ended.out) == (2, "")
-    assert f"--to: {places[1]}: expected a place at or behind --from {places[0]}" in ended.error_lines[-1]
+    assert f"--to: {places[1]}: expected a place at or after --from {places[0]}" in ended.error_lines[-1]
 
 
 def test_a_state_claims_no_record_that_brought_it_about(kraft_audit) -> None:
     """A row that claims one must agree with the ledger of changes, which knows it."""
-    told = json.loads(kraft_audit("state", ELR, "-o", "json").out)
-    parts = [name for name in told if isinstance(told[name], list) and name not in ("problems", "voters")]
-    rows = [row for name in parts for row in told[name]]
+    document = json.loads(kraft_audit("state", ELR, "-o", "json").out)
+    parts = [name for name in document if isinstance(document[name], list) and name not in ("problems", "voters")]
+    rows = [row for name in parts for row in document[name]]
     assert len(rows) > 20
     assert all(row[name] is None for row in rows for name in PROVENANCE)
-    assert all(row["cluster_id"] == told["cluster_id"] for row in rows)
+    assert all(row["cluster_id"] == document["cluster_id"] for row in rows)
     text = kraft_audit("state", ELR, "--only", "features", "-o", "csv").out
     assert {row[name] for row in csv.DictReader(io.StringIO(text)) for name in PROVENANCE} == {""}
 

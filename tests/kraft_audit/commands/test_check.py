@@ -11,19 +11,78 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.captures import SMALL_CORPUS
+
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
-DIVERGENCE = "samples/divergence"
+DIVERGENCE = f"{SMALL_CORPUS}/divergence"
 
 
-def test_the_last_replica_standing_is_found(kraft_audit) -> None:
+def test_the_answer_comes_first(kraft_audit) -> None:
+    """Does the quorum work, what is at risk now, what to do next: within five lines, with ids and a command."""
     ended = kraft_audit("check", ELR)
     assert (ended.code, ended.err) == (1, "")
-    first = ended.out.splitlines()[0]
-    assert first.startswith(
-        "SPA6Lw-19VaaSAxl6jMkhw   metadata.version 4.3-IV0   1 of 1 voters captured, proven to offset 189"
-    )
-    assert "CRITICAL  KP001 last-replica-standing" in ended.out
-    assert "CRITICAL  KP002 offline" in ended.out
+    header, quorum, partitions, advice = ended.out.splitlines()[:4]
+    assert header.startswith("SPA6Lw-19VaaSAxl6jMkhw   metadata.version 4.3-IV0")
+    assert "1 of 1 voters captured" in header
+    assert quorum.startswith("QUORUM")
+    assert "node 1 leads epoch 1" in quorum
+    assert "offset 188" in quorum
+    assert partitions.startswith("PARTITIONS")
+    assert "10 of 13" in partitions
+    assert "elr-m1-0 broker 13" in partitions
+    assert advice.startswith("NEXT")
+    assert "broker 13" in advice
+    assert f"kraft-audit recover-plan {ELR}" in advice
+
+
+def test_one_incident_explains_what_one_cause_did(kraft_audit) -> None:
+    out = kraft_audit("check", ELR).out
+    (incident,) = [line for line in out.splitlines() if line.startswith("INCIDENT") and "open" in line]
+    assert "11, 12 and 13" in incident
+    steps = [line for line in out.splitlines() if "fenced" in line]
+    for step, broker, effects in zip(
+        steps, ("11", "12", "13"), (["elr-m3-0"], ["9 partitions"], ["3 partitions", "10 partitions"]), strict=True
+    ):
+        assert f"broker {broker} fenced" in step
+        assert all(effect in step for effect in effects)
+    assert "KP001 elr-m1-0" in out
+    assert "KP002 10 partitions" in out
+    assert "KP005 13 partitions" in out, "what a fencing did is written before it, in one batch"
+
+
+def test_findings_are_listed_rule_by_rule_where_they_are_asked_for(kraft_audit) -> None:
+    out = kraft_audit("check", ELR, "--findings").out
+    assert "CRITICAL  KP001 last-replica-standing" in out
+    assert "CRITICAL  KP002 offline" in out
+
+
+def test_a_healthy_quorum_is_two_lines(kraft_audit) -> None:
+    ended = kraft_audit("check", "samples/dynamic-quorum.tgz", "--capture", "09-leader-removed-while-leader")
+    assert ended.code == 0
+    assert len([line for line in ended.out.splitlines() if line.strip()]) <= 3
+    assert ended.out.splitlines()[1].startswith("OK")
+
+
+def test_what_is_gone_is_the_operators_word(kraft_audit) -> None:
+    path = "samples/divergence.tgz"
+    ended = kraft_audit("check", path, "--gone", "1,2")
+    assert ended.code == 1
+    assert "1 of 3 voters are left, 2 are needed" in ended.out
+    assert kraft_audit("check", path, "--gone", "one").code == 2
+
+
+def test_running_nodes_whose_logs_stand_still_are_said_to_have_no_leader(kraft_audit) -> None:
+    """Of a folder where nodes write; an archive may be of any time."""
+    folder = f"{DIVERGENCE}/12-after-truncation"
+    assert kraft_audit("check", folder).code == 0
+    ended = kraft_audit("check", folder, "--running")
+    assert ended.code == 1
+    state, _, advice = ended.out.splitlines()[1:4]
+    assert state.startswith("QUORUM")
+    assert "node 1 led epoch 3" in state
+    assert advice.startswith("NEXT")
+    assert "2 of controllers 1, 2 and 3" in advice
+    assert kraft_audit("check", "samples/divergence.tgz", "--running").code == 0
 
 
 @pytest.mark.slow
@@ -99,17 +158,17 @@ def test_rules_and_explain(kraft_audit) -> None:
 
 @pytest.mark.slow
 def test_whatif_and_recover_plan(kraft_audit) -> None:
-    told = json.loads(kraft_audit("whatif", ELR, "--lose", "14", "-o", "json").out)
-    offline = [row for row in told["outcomes"] if row["goes_offline"]]
+    document = json.loads(kraft_audit("whatif", ELR, "--lose", "14", "-o", "json").out)
+    offline = [row for row in document["outcomes"] if row["goes_offline"]]
     assert {(row["topic"], row["partition"]) for row in offline} >= {("elr-4", 0), ("elr-c", 1), ("pre-elr", 1)}
     of_rack = json.loads(kraft_audit("whatif", ELR, "--rack", "rack-14", "-o", "json").out)
     assert of_rack["lost_brokers"] == [14]
     assert kraft_audit("whatif", ELR).code == 2
-    ways = (["--lose", "11,12"], ["--lose", "12", "--lose", "11"])
-    both = [kraft_audit("whatif", ELR, *lose, "-o", "json").out for lose in ways]
+    spans = (["--lose", "11,12"], ["--lose", "12", "--lose", "11"])
+    both = [kraft_audit("whatif", ELR, *lose, "-o", "json").out for lose in spans]
     assert both[0] == both[1]
     assert kraft_audit("whatif", ELR, "--lose", "eleven").code == 2
-    assert "no broker here is registered in rack nowhere" in kraft_audit("whatif", ELR, "--rack", "nowhere").out
+    assert "rack nowhere" in kraft_audit("whatif", ELR, "--rack", "nowhere").out
     plans = json.loads(kraft_audit("recover-plan", ELR, "-o", "json").out)
     state = json.loads(kraft_audit("state", ELR, "--only", "partitions", "-o", "json").out)
     leaderless = {(row["topic"], row["partition"]) for row in state["partitions"] if row["leader"] == -1}
@@ -119,9 +178,11 @@ def test_whatif_and_recover_plan(kraft_audit) -> None:
 @pytest.mark.slow
 def test_the_static_default_counts(kraft_audit) -> None:
     options = ["--only", "partitions", "-o", "json"]
-    rows = json.loads(kraft_audit("state", "samples/mini-3.9.2", *options).out)["partitions"]
+    rows = json.loads(kraft_audit("state", f"{SMALL_CORPUS}/mini-3.9.2", *options).out)["partitions"]
     assert {row["effective_min_isr"] for row in rows} == {1}
-    two = json.loads(kraft_audit("state", "samples/mini-3.9.2", *options, "--default", "min.insync.replicas=2").out)
+    two = json.loads(
+        kraft_audit("state", f"{SMALL_CORPUS}/mini-3.9.2", *options, "--default", "min.insync.replicas=2").out
+    )
     assert [row["effective_min_isr"] for row in two["partitions"]] == [min(2, len(row["replicas"])) for row in rows]
 
 
@@ -147,15 +208,17 @@ def test_an_evidence_pack_can_be_checked_later(kraft_audit, tmp_path: Path) -> N
     assert "more.txt" in changed.err
 
 
-@pytest.mark.parametrize("options", [[], ["--out", "x.zip", "--verify", "y.zip"], ["samples/divergence"]])
+@pytest.mark.parametrize("options", [[], ["--out", "x.zip", "--verify", "y.zip"], [f"{SMALL_CORPUS}/divergence"]])
 def test_evidence_needs_one_thing_to_do(kraft_audit, options: list[str]) -> None:
     assert kraft_audit("evidence", *options).code == 2
 
 
-@pytest.mark.parametrize("command", [["evidence"], ["report"], ["report", "--format", "csv"]])
-def test_nothing_is_ever_written_among_the_logs(command: list[str], kraft_audit, samples: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["evidence"], ["report"], ["report", "--output", "csv"]])
+def test_nothing_is_ever_written_among_the_logs(
+    command: list[str], kraft_audit, small_corpus: Path, tmp_path: Path
+) -> None:
     logs = tmp_path / "the logs"
-    shutil.copytree(samples / "divergence", logs)
+    shutil.copytree(small_corpus / "divergence", logs)
     for path in (logs, logs.as_uri()):
         ended = kraft_audit(command[0], path, *command[1:], "--out", logs / "written")
         assert (ended.code, "where nothing is ever written" in ended.err) == (2, True)

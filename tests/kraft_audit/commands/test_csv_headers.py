@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.rules.exports import CSV_KEYS
-from tests.kraft_audit.analyze.conftest import Log, write_node
+from kraft_audit.findings.finding_formats import CSV_KEYS
+from tests.builders.captures import SMALL_CORPUS
+from tests.builders.logs import Log, write_node
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
 PARTS = ("brokers", "controllers", "topics", "partitions", "configs", "features", "security", "voters")
@@ -20,7 +21,7 @@ FILLED = [
     (ELR, ["whatif", "--lose", "13"]),
     (ELR, ["recover-plan"]),
     (ELR, ["diff", "--from", "5"]),
-    ("samples/divergence", ["diverge"]),
+    (f"{SMALL_CORPUS}/divergence", ["diverge"]),
     *((ELR, ["dump", "--table", table]) for table in ("records", "batches", "captures", "files")),
     *((ELR, ["state", "--only", part]) for part in PARTS),
 ]

@@ -1,4 +1,4 @@
-"""`doctor`: each thing that can be wrong is found, told in a row, and has its remedy."""
+"""`doctor`: each thing that can be wrong is found, shown in a row, and has its remedy."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_a_key_file(kraft_audit, tmp_path: Path, monkeypatch, mode: int, status:
     assert ended.code == (0 if status == "ok" else 1)
 
 
-def test_paths(kraft_audit, samples: Path, tmp_path: Path) -> None:
-    good = samples / "divergence"
+def test_paths(kraft_audit, small_corpus: Path, tmp_path: Path) -> None:
+    good = small_corpus / "divergence"
     found = checks(kraft_audit("doctor", good, tmp_path, tmp_path / "missing", "-o", "json"))
     assert (found[str(good)]["status"], found[str(good)]["found"]) == ("ok", "12 replicas")
     assert found[str(tmp_path)]["status"] == "fail"
@@ -85,16 +85,16 @@ def test_without_the_spark_extra(kraft_audit, monkeypatch) -> None:
             raise PackageNotFoundError(name)
         return installed_version(name)
 
-    monkeypatch.setattr("kraft_audit.commands.doctor_checks.version", version)
-    monkeypatch.setattr("kraft_audit.commands.doctor_checks.find_spec", lambda _: None)
+    monkeypatch.setattr("kraft_audit.commands.doctor.version", version)
+    monkeypatch.setattr("kraft_audit.commands.doctor.find_spec", lambda _: None)
     ended = kraft_audit("doctor", "-o", "json")
     assert ended.code == 0
     assert checks(ended)["pyspark"]["remedy"] == "pip install 'kraft-audit[spark]'"
 
 
-def test_a_lake(kraft_audit, samples: Path, tmp_path: Path) -> None:
-    from kraft_audit.spark.lake import DeltaLake
-    from kraft_audit.spark.ledger import Ledger
+def test_a_lake(kraft_audit, small_corpus: Path, tmp_path: Path) -> None:
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.ledger import Ledger
 
     assert checks(kraft_audit("doctor", "-o", "json"))["Arrow for Spark"]["status"] == "ok"
     Ledger(DeltaLake(str(tmp_path))).create()
@@ -110,7 +110,7 @@ def test_completion(kraft_audit, shell: str) -> None:
 
 
 def test_a_shell_that_asks_is_answered() -> None:
-    program = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
+    program = [sys.executable, "-c", "from kraft_audit.commands.cli import main; main()"]
     asked = {"_KRAFT_AUDIT_COMPLETE": "complete_bash", "COMP_WORDS": "kraft-audit time", "COMP_CWORD": "1"}
-    told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, timeout=60)
-    assert told.stdout.split() == ["timeline"]
+    ended = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["timeline"]

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kraft_codec.batch import write_batch
-from kraft_codec.record import write_metadata_value
-from kraft_codec.tables import RECORDS
+from kraft_audit.tables.bronze import RECORDS
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.record import write_metadata_value
+from tests.builders.captures import SMALL_CORPUS
 
-CAPTURE = "samples/divergence/11-dead-node-diverged"
+CAPTURE = f"{SMALL_CORPUS}/divergence/11-dead-node-diverged"
 PLANTED = "hunter2-and-more-than-enough-letters"
 PLANTED_SHORT = "s3cr3t"
 HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202etxt.exe\x9b"
@@ -48,11 +49,11 @@ def test_json_and_jsonl_are_the_rows_of_the_table(kraft_audit) -> None:
     assert len({(row["source"], row["offset"], row["leader_epoch"], row["batch_crc"]) for row in lines}) == len(lines)
 
 
-def test_records_are_kafkas_own_json(kraft_audit, samples: Path) -> None:
+def test_records_are_kafkas_own_json(kraft_audit, small_corpus: Path) -> None:
     """Against what Kafka's classes said of node 2's log."""
-    index = json.loads((samples / "divergence/oracle-files/index.json").read_text())
+    index = json.loads((small_corpus / "divergence/oracle-files/index.json").read_text())
     log = "11-dead-node-diverged/node-2/__cluster_metadata-0/00000000000000000000.log"
-    oracle = samples / f"divergence/oracle-files/{index[log]}.dump.txt.gz"
+    oracle = small_corpus / f"divergence/oracle-files/{index[log]}.dump.txt.gz"
     theirs = {}
     for line in gzip.decompress(oracle.read_bytes()).decode().splitlines():
         if " payload: " in line:
@@ -96,17 +97,17 @@ def test_options_choose_rows(kraft_audit) -> None:
 def test_other_tables(kraft_audit) -> None:
     batches = jsonl(kraft_audit("dump", CAPTURE, "--table", "batches", "-o", "jsonl").out)
     assert {row["node_id"] for row in batches} == {1, 2, 3, 11}
-    files = jsonl(kraft_audit("dump", "samples/torn-write", "--table", "files", "-o", "jsonl").out)
+    files = jsonl(kraft_audit("dump", f"{SMALL_CORPUS}/torn-write", "--table", "files", "-o", "jsonl").out)
     for row in files:
         assert row["bytes_seen"] == row["bytes_decoded"] + row["bytes_quarantined"] + row["bytes_unread"]
 
 
-def test_damage_is_told_beside_the_rows(kraft_audit) -> None:
-    ended = kraft_audit("dump", "samples/torn-write", "-o", "jsonl")
+def test_damage_is_reported_beside_the_rows(kraft_audit) -> None:
+    ended = kraft_audit("dump", f"{SMALL_CORPUS}/torn-write", "-o", "jsonl")
     assert (ended.code, len(ended.error_lines)) == (0, 1)
     assert "TORN_TAIL" in ended.err
     assert "node-1/__cluster_metadata-0/00000000000000000000.log at 2526" in ended.err
-    rows = jsonl(kraft_audit("dump", "samples/torn-write", "--table", "decode_errors", "-o", "jsonl").out)
+    rows = jsonl(kraft_audit("dump", f"{SMALL_CORPUS}/torn-write", "--table", "decode_errors", "-o", "jsonl").out)
     assert [(row["reason"], row["position"]) for row in rows] == [("TORN_TAIL", 2526)]
 
 
@@ -114,10 +115,10 @@ def test_damage_is_told_beside_the_rows(kraft_audit) -> None:
 def test_secrets_stay_inside_unless_they_are_asked_for(tmp_path: Path, kraft_audit, options: list[str]) -> None:
     secrets = [config("ssl.keystore.password", PLANTED), config("sasl.jaas.config", PLANTED_SHORT)]
     path = node_dir(tmp_path, [*secrets, config("retention.ms", "604800123")])
-    told = kraft_audit("dump", path, *options)
-    assert PLANTED not in told.out + told.err
-    assert PLANTED_SHORT not in told.out + told.err
-    assert "604800123" in told.out
+    ended = kraft_audit("dump", path, *options)
+    assert PLANTED not in ended.out + ended.err
+    assert PLANTED_SHORT not in ended.out + ended.err
+    assert "604800123" in ended.out
     revealed = kraft_audit("dump", path, "--reveal-secrets", *options)
     assert PLANTED in revealed.out
     assert PLANTED_SHORT in revealed.out
@@ -135,10 +136,10 @@ def test_no_other_command_lets_a_secret_out(tmp_path: Path, kraft_audit, command
     secrets = [config("ssl.keystore.password", PLANTED), config("sasl.jaas.config", PLANTED_SHORT)]
     path = node_dir(tmp_path, [("TopicRecord", {"name": "orders", "topicId": bytes(range(16))}), *secrets])
     for output in [[]] if "--describe" in command else [[], ["-o", "json"]]:
-        told = kraft_audit(*command, path, *output)
-        assert told.code == 0, told.err
-        assert PLANTED not in told.out + told.err
-        assert PLANTED_SHORT not in told.out + told.err
+        ended = kraft_audit(*command, path, *output)
+        assert ended.code == 0, ended.err
+        assert PLANTED not in ended.out + ended.err
+        assert PLANTED_SHORT not in ended.out + ended.err
     assert kraft_audit(command[0], path, "--reveal-secrets").code == (0 if command[0] == "dump" else 2)
 
 
@@ -153,17 +154,17 @@ def test_an_evidence_pack_holds_no_secret(tmp_path: Path, kraft_audit) -> None:
     assert PLANTED_SHORT.encode() not in content
 
 
-def test_secrets_of_the_samples_stay_inside(kraft_audit, samples: Path) -> None:
+def test_secrets_of_the_samples_stay_inside(kraft_audit, small_corpus: Path) -> None:
     """SCRAM keys, delegation tokens and config values, of every record type: none in any output but the asked for."""
-    path = samples / "crafted"
+    path = small_corpus / "crafted"
     revealed = jsonl(kraft_audit("dump", path, "-o", "jsonl", "--reveal-secrets").out)
-    told = jsonl(kraft_audit("dump", path, "-o", "jsonl").out)
+    reported = jsonl(kraft_audit("dump", path, "-o", "jsonl").out)
     fields = {
         "USER_SCRAM_CREDENTIAL_RECORD": ("salt", "storedKey", "serverKey"),
         "DELEGATION_TOKEN_RECORD": ("tokenId",),
     }
     count = 0
-    for ours, theirs in zip(told, revealed, strict=True):
+    for ours, theirs in zip(reported, revealed, strict=True):
         for field in fields.get(str(ours["record_type"]), ()):
             if theirs["record"] is not None and theirs["record"].get(field):
                 assert ours["record"][field] != theirs["record"][field]

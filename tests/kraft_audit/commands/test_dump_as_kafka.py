@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.captures import ROOT, SMALL_CORPUS
+
 # The tool's release did not know this record type: it printed an error in its line.
 UNKNOWN_TO_THE_TOOL = "UnsupportedVersionException: Unknown metadata id 29"
 # Where the tool threw in the middle of a line: nothing is to be compared from there on.
@@ -61,21 +63,21 @@ def compare(scenario: Path, kraft_audit) -> int:
 
 
 @pytest.mark.slow
-def test_every_dump_of_the_samples(samples: Path, kraft_audit) -> None:
-    found = sorted(index.parents[1] for index in samples.glob("*/oracle-files/index.json"))
+def test_every_dump_of_the_samples(small_corpus: Path, kraft_audit) -> None:
+    found = sorted(index.parents[1] for index in small_corpus.glob("*/oracle-files/index.json"))
     assert sum(compare(scenario, kraft_audit) for scenario in found) >= 90
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_dump_of_the_captures(corpus: Path, kraft_audit) -> None:
-    # Of the one with most lines each is compared where the text is made: tests/kraft_codec/test_dump_text.py.
+    # Of the one with most lines each is compared where the text is made: tests/kraft_codec/text/test_dump_text.py.
     found = sorted(index.parents[1] for index in corpus.glob("*/oracle-files/index.json"))
     assert sum(compare(scenario, kraft_audit) for scenario in found if scenario.name != "volume") >= 400
 
 
 LOG = "node-2/__cluster_metadata-0/00000000000000000000.log"
-CAPTURE = "samples/divergence/11-dead-node-diverged"
+CAPTURE = f"{SMALL_CORPUS.relative_to(ROOT)}/divergence/11-dead-node-diverged"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +96,8 @@ def test_paths_are_as_given(kraft_audit, given: str, options: list[str], first_l
     assert [line for line in ended.out.splitlines() if line.startswith("Dumping")] == [first_line]
 
 
-def test_an_archive_holds_the_same_text(kraft_audit, samples: Path) -> None:
-    folder = samples / "elr" / "06-kill-13-last-replica"
+def test_an_archive_holds_the_same_text(kraft_audit, samples: Path, small_corpus: Path) -> None:
+    folder = small_corpus / "elr" / "06-kill-13-last-replica"
     archive = samples / "elr-06-kill-13-last-replica.tgz"
     of_folder = kraft_audit("dump", folder, "--format", "kafka", "--reveal-secrets").out
     of_archive = kraft_audit("dump", archive, "--format", "kafka", "--reveal-secrets").out

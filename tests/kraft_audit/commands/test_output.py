@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.cli import run_command
-from kraft_audit.output import Column, Format, Json, Output, json_objects, neutral, to_csv_cell, to_json
+from kraft_audit.commands.cli import run_command
+from kraft_audit.text.output import Format, Json, Output, ShownColumn, json_objects, neutral, to_csv_cell, to_json
 
 ACTING = ["\x00", "\x07", "\x1b", "\x7f", "\x85", "\x9b", "\n", "\r", "\u200e", "\u2028", "\u202e", "\u2066", "\ufeff"]
-COLUMNS = [Column("name", "name"), Column("count", "count", is_number=True)]
+COLUMNS = [ShownColumn("name", "name"), ShownColumn("count", "count")]
 
 
 class Terminal(io.StringIO):
@@ -94,7 +94,9 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
     assert not Output(stream=Terminal()).has_color
 
 
-def on_terminal(columns: int, rows: list[dict[str, object]], of: list[Column], patch: pytest.MonkeyPatch) -> list[str]:
+def on_terminal(
+    columns: int, rows: list[dict[str, object]], of: list[ShownColumn], patch: pytest.MonkeyPatch
+) -> list[str]:
     patch.setenv("COLUMNS", str(columns))
     patch.setenv("NO_COLOR", "1")
     stream = Terminal()
@@ -120,21 +122,21 @@ def test_a_table_with_room_has_a_line_a_row(monkeypatch: pytest.MonkeyPatch) -> 
     st.integers(24, 120),
 )
 def test_every_number_is_whole_and_every_line_fits(values: list[list[object]], room: int) -> None:
-    columns = [Column(str(n), f"c{n}", is_number=isinstance(value, int)) for n, value in enumerate(values[0])]
+    columns = [ShownColumn(str(n), f"c{n}") for n, _ in enumerate(values[0])]
     rows = [{str(n): value for n, value in enumerate(row)} for row in values]
-    rows = [row for row in rows if all(isinstance(row[c.name], int) == c.is_number for c in columns)]
+    rows = [row for row in rows if all(type(row[c.name]) is type(rows[0][c.name]) for c in columns)]
     with pytest.MonkeyPatch.context() as patch:
         lines = on_terminal(room, rows, columns, patch)
     assert all(len(line) <= room for line in lines)
     words = " ".join(lines).split()
     assert all(str(value) in words for row in rows for value in row.values() if isinstance(value, int))
-    told = "".join(str(value) for row in rows for value in row.values()) + "".join(c.title for c in columns)
-    assert sorted("".join(lines).replace(" ", "")) == sorted(told.replace(" ", ""))
+    reported = "".join(str(value) for row in rows for value in row.values()) + "".join(c.title for c in columns)
+    assert sorted("".join(lines).replace(" ", "")) == sorted(reported.replace(" ", ""))
 
 
 def test_a_long_text_is_folded_beside_short_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = [Column("offset", "offset", is_number=True), Column("told", "event", is_wide=True)]
-    lines = on_terminal(50, [{"offset": 188, "told": "partitions fenced " * 4}], columns, monkeypatch)
+    columns = [ShownColumn("offset", "offset"), ShownColumn("shown", "event", is_wide=True)]
+    lines = on_terminal(50, [{"offset": 188, "shown": "partitions fenced " * 4}], columns, monkeypatch)
     assert lines == [
         "offset  event",
         "   188  partitions fenced partitions fenced",
@@ -144,7 +146,7 @@ def test_a_long_text_is_folded_beside_short_columns(monkeypatch: pytest.MonkeyPa
 
 def test_a_list_of_ids_is_parted_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = list(range(1000, 1012))
-    lines = on_terminal(32, [{"ids": ids}], [Column("ids", "ids")], monkeypatch)
+    lines = on_terminal(32, [{"ids": ids}], [ShownColumn("ids", "ids")], monkeypatch)
     assert "".join(lines[1:]) == json.dumps(ids, separators=(",", ":"))
     assert all(line.endswith((",", "]")) for line in lines[1:])
 

@@ -1,4 +1,4 @@
-"""`tables`: what a lake holds, as `dump` tells it of the same logs."""
+"""`tables`: what a lake holds, equal to what `dump` shows of the same logs."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.captures import SMALL_CORPUS
+
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, project_root: Path) -> Path:
     """A lake of one sample, made without Spark by the steps of a run."""
     folder = tmp_path_factory.mktemp("lake")
     fleet = folder / "fleet.yaml"
-    torn = project_root / "samples" / "torn-write"
-    fleet.write_text(f"lake: lake\nclusters:\n  - name: torn\n    paths: [{torn}/*]\n")
-    program = project_root / "tests" / "kraft_audit" / "spark" / "without_spark.py"
+    fleet.write_text(f"lake: lake\nclusters:\n  - name: torn\n    paths: [{SMALL_CORPUS}/torn-write/*]\n")
+    program = project_root / "tests" / "builders" / "without_spark.py"
     subprocess.run([sys.executable, program, fleet], capture_output=True, check=True, cwd=project_root)
     return folder / "lake"
 
 
 @pytest.mark.slow  # a lake is made first
 def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
-    told = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
-    assert told["records"]["rows"] == len(kraft_audit("dump", "samples/torn-write", "-o", "jsonl").out.splitlines())
-    assert told["decode_errors"]["rows"] == 1
-    assert told["decode_errors"]["sample"][0]["reason"] == "TORN_TAIL"
-    assert all(len(row["sample"]) <= 3 for row in told.values())
+    reported = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
+    assert reported["records"]["rows"] == len(
+        kraft_audit("dump", f"{SMALL_CORPUS}/torn-write", "-o", "jsonl").out.splitlines()
+    )
+    assert reported["decode_errors"]["rows"] == 1
+    assert reported["decode_errors"]["sample"][0]["reason"] == "TORN_TAIL"
+    assert all(len(row["sample"]) <= 3 for row in reported.values())
     text = kraft_audit("tables", lake, "--rows", "1").out
-    assert f"records: {told['records']['rows']:,} rows" in text
+    assert f"records: {reported['records']['rows']:,} rows" in text
     assert "TORN_TAIL" in text
 
 
@@ -40,10 +43,10 @@ def test_rows_are_bounded(kraft_audit, lake: Path) -> None:
     assert kraft_audit("tables", lake, "--rows", "0").code == 0
 
 
-def test_every_table_of_a_plan_is_shown_by_columns_that_tell_something() -> None:
+def test_every_table_of_a_plan_is_shown_by_columns_that_report_something() -> None:
     """A table that was left out was shown by its first columns, which are ids."""
     from kraft_audit.commands.tables import GLANCE
-    from kraft_audit.spark.tables import LAKE_TABLES
+    from kraft_audit.tables import LAKE_TABLES
 
     assert LAKE_TABLES.keys() <= GLANCE.keys()
     for name, table in LAKE_TABLES.items():

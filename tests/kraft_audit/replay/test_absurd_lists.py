@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from kraft_audit.replay.kernels.layout import OUTPUT_VALUES_MAX
-from kraft_audit.replay.partitions import PartitionReplay
+from kraft_audit.replay.partitions.partition_replay import PartitionReplay
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAABQ"
 REPLICAS = 200_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.replay.partitions import PartitionReplay
-from kraft_audit.replay.transactions import Settler
-from tests.kraft_audit.replay.test_min_isr import CHANGE, OTHER_ID, TOPIC_ID, Log
+from kraft_audit.replay.cluster_replay import Settler
+from kraft_audit.replay.partitions.partition_replay import PartitionReplay
+from tests.builders.partition_logs import CHANGE, OTHER_ID, TOPIC_ID, PartitionLog
 
 FEATURE_LEVEL, REGISTER_CONTROLLER = 12, 27
 
@@ -71,7 +71,7 @@ def event_of(lines: list[dict[str, Any]]) -> tuple[set[str], int] | None:
 
 @pytest.mark.parametrize("window", [10_000, pytest.param(23, marks=pytest.mark.slow)])
 def test_changes_beside_a_broker_event_are_its_own(oracles: list[Any], to_columns: Any, window: int) -> None:
-    told = 0
+    election_count = 0
     for name, lines in logs(oracles):
         if name == "volume" and window < 100:
             continue
@@ -91,8 +91,8 @@ def test_changes_beside_a_broker_event_are_its_own(oracles: list[Any], to_column
                 if row["cause"] in ("isr_expanded", "directory_assigned"):
                     continue  # a broker's own request, which the accumulator put into the same batch
                 assert (row["cause"] in event[0], row["cause_broker_id"]) == (True, event[1]), (name, row)
-                told += 1
-    assert told >= 50
+                election_count += 1
+    assert election_count >= 50
 
 
 @pytest.mark.slow
@@ -109,14 +109,14 @@ def test_every_recorded_elr_is_the_expected_one(oracles: list[Any], to_columns: 
 
 
 @pytest.mark.slow
-def test_no_cause_is_left_untold(oracles: list[Any], to_columns: Any) -> None:
+def test_every_change_has_a_cause(oracles: list[Any], to_columns: Any) -> None:
     for name, lines in logs(oracles):
         for row in rows_of(lines, to_columns, 10_000):
             assert row["cause"] not in ("other", "leader_lost", "elr_changed", "replaced"), (name, row)
             assert (row["election"] == "none") <= (row["leader"] == -1)
 
 
-def test_unclean_kinds_of_election_are_told_apart(sample_lines: Any, to_columns: Any) -> None:
+def test_kinds_of_unclean_election_are_distinguished(sample_lines: Any, to_columns: Any) -> None:
     """Facts 6.2, 6.7: the last known leader is elected although unclean election is off; elr-u allows unclean."""
     rows = rows_of(sample_lines("elr"), to_columns, 10_000)
     by_election: dict[str, set[str]] = {}
@@ -127,8 +127,8 @@ def test_unclean_kinds_of_election_are_told_apart(sample_lines: Any, to_columns:
     assert {row["topic"] for row in rows if row["election"] == "unclean"} == {"elr-u"}
 
 
-def log_with_elr(to_columns: Any) -> Log:
-    log = Log(to_columns, default_min_isr=2)
+def log_with_elr(to_columns: Any) -> PartitionLog:
+    log = PartitionLog(to_columns, default_min_isr=2)
     log.controller(7)
     log.write(FEATURE_LEVEL, name="eligible.leader.replicas.version", featureLevel=1)
     log.topic("t", TOPIC_ID, [2])

@@ -1,4 +1,4 @@
-"""A few records a case: what each kind of change is told as, by the controller's own code (4.3.0) of that operation."""
+"""A few records a case: the cause of each kind of change, by the controller's own code (4.3.0) for that operation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kraft_audit.replay import partitions
-from kraft_audit.replay.interning import TextTable, uuid_values
+from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.kernels.layout import LONG_LIST
-from kraft_audit.replay.partitions import PartitionReplay
-from kraft_audit.replay.replay import ClusterReplay
-from kraft_codec.record import default_fields
+from kraft_audit.replay.partitions import partition_replay
+from kraft_audit.replay.partitions.interning import TextTable, uuid_values
+from kraft_audit.replay.partitions.partition_replay import PartitionReplay
+from kraft_codec.records.message import default_fields
 from kraft_codec.schemas import METADATA_BY_NAME
-from kraft_codec.uuids import uuid_text
+from kraft_codec.text.java_text import uuid_text
 
 TOPIC = uuid_text(bytes(range(1, 17)))
 OTHER_TOPIC = uuid_text(bytes(range(17, 33)))
@@ -23,7 +23,7 @@ Record = tuple[str, dict[str, Any]]
 
 
 def lines_of(records: list[Record]) -> list[dict[str, Any]]:
-    """As the oracle tells records: those of one operation have one time, what comes before each its own."""
+    """Records in the oracle's form: those of one operation have one time, what comes before each its own."""
     lines = []
     for offset, (name, data) in enumerate(records):
         message = METADATA_BY_NAME[name]
@@ -66,7 +66,7 @@ def rows_of(records: list[Record], to_columns: Any) -> list[dict[str, Any]]:
 
 
 CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = {
-    "nobody leads": ({}, [changed(leader=-1)], ("leader_lost", "none")),
+    "without a leader": ({}, [changed(leader=-1)], ("leader_lost", "none")),
     "the leader again": ({}, [changed(leader=1)], ("leader_epoch_bumped", "same")),
     "another of the ISR": ({}, [changed(leader=2)], ("leader_election", "isr")),
     "the preferred one": ({"leader": 2}, [changed(leader=1)], ("preferred_election", "preferred")),
@@ -123,12 +123,12 @@ CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = 
         [UNFENCE, changed(leader=3)],
         ("unfenced", "isr"),
     ),
-    "registered anew, and still eligible": (
+    "registered again, and still eligible": (
         {},
         [changed(isr=[1, 2], eligibleLeaderReplicas=[3]), broker(3)],
         ("registered", None),
     ),
-    "registered anew after an unclean end": ({}, [changed(isr=[1, 2]), broker(3)], ("unclean_shutdown", None)),
+    "registered again after an unclean end": ({}, [changed(isr=[1, 2]), broker(3)], ("unclean_shutdown", None)),
     "shrunk before somebody was registered": (
         {"isr": [1, 2]},
         [changed(isr=[1]), broker(3)],
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Record], tuple[str, str | None]]] = 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_change_is_told_by_its_cause_and_election(to_columns: Any, case: str) -> None:
+def test_a_change_has_its_cause_and_election(to_columns: Any, case: str) -> None:
     fields, records, expected = CASES[case]
     rows = rows_of([*BEFORE, created(**fields), *records], to_columns)
     (row,) = [row for row in rows if row["from_offset"] > len(BEFORE)]
@@ -186,8 +186,8 @@ def test_a_partition_that_is_written_again_replaces_itself(to_columns: Any) -> N
     again = created(isr=[2], leader=2, leaderEpoch=9)
     gone: Record = ("RemoveTopicRecord", {"topicId": TOPIC})
     rows = rows_of([*BEFORE, created(), again, gone, BEFORE[-1], created()], to_columns)
-    told = [(row["cause"], row["exists"], row["isr"]) for row in rows]
-    assert told == [
+    changes = [(row["cause"], row["exists"], row["isr"]) for row in rows]
+    assert changes == [
         ("created", True, [1, 2, 3]),
         ("replaced", True, [2]),
         ("topic_removed", False, [2]),
@@ -195,7 +195,7 @@ def test_a_partition_that_is_written_again_replaces_itself(to_columns: Any) -> N
     ]
 
 
-def test_records_of_what_nobody_knows_change_nothing_and_are_told(to_columns: Any) -> None:
+def test_records_of_unknown_subjects_change_nothing_and_are_reported(to_columns: Any) -> None:
     replay = PartitionReplay(cluster_id="c")
     records: list[Record] = [
         *BEFORE,
@@ -220,10 +220,10 @@ def test_min_isr_of_a_node_comes_and_goes(to_columns: Any) -> None:
     records = [*BEFORE, created(), config("", "2"), config("1", "3"), config("1", None), config("t", "x", 2)]
     records += [config("", None), ("ConfigRecord", {**config("t", "3", 2)[1]}), config("other", "1", 2)]
     rows = rows_of(records, to_columns)
-    told = [row["effective_min_isr"] for row in rows]
-    assert told[0] == 1
-    assert 2 in told
-    assert told[-1] == 3
+    minimums = [row["effective_min_isr"] for row in rows]
+    assert minimums[0] == 1
+    assert 2 in minimums
+    assert minimums[-1] == 3
 
 
 @pytest.mark.parametrize("scenario", ["elr", "divergence"])
@@ -233,22 +233,24 @@ def test_little_room_changes_no_row(
     """Buffers that are full after three rows, an arena that is compacted at every window: the same rows."""
     lines = sample_lines(scenario)
 
-    def told(window: int) -> list[dict[str, Any]]:
+    def rows_of_windows(window: int) -> list[dict[str, Any]]:
         replay = PartitionReplay(cluster_id="c")
         parts = [lines[start : start + window] for start in range(0, len(lines), window)]
         rows = [row for part in parts for batch in replay.replay(to_columns(part)) for row in batch.to_pylist()]
         return rows + [row for batch in replay.state(10**6, 1, 0) for row in batch.to_pylist()]
 
     # Operations are not cut here: causes look at what stands beside a change.
-    expected = told(len(lines))
-    monkeypatch.setattr(partitions, "_ARENA_SLACK", 4)
-    monkeypatch.setattr(partitions, "MAX_BATCH_ROWS", 3)
-    assert told(len(lines)) == expected
+    expected = rows_of_windows(len(lines))
+    monkeypatch.setattr(partition_replay, "_ARENA_SLACK", 4)
+    monkeypatch.setattr(partition_replay, "MAX_BATCH_ROWS", 3)
+    assert rows_of_windows(len(lines)) == expected
     lists = ("from_offset", "isr", "replicas", "elr")
-    assert [[row[name] for name in lists] for row in told(40)] == [[row[name] for name in lists] for row in expected]
+    assert [[row[name] for name in lists] for row in rows_of_windows(40)] == [
+        [row[name] for name in lists] for row in expected
+    ]
 
 
-def test_partitions_of_many_topics_are_told_apart(to_columns: Any) -> None:
+def test_partitions_of_many_topics_are_kept_apart(to_columns: Any) -> None:
     """More ids than the first table of ids holds."""
     count = 1_500
     ids = [uuid_text(bytes([1]) + number.to_bytes(15, "big")) for number in range(count)]
@@ -262,7 +264,7 @@ def test_partitions_of_many_topics_are_told_apart(to_columns: Any) -> None:
     for start in range(0, len(records), 500):
         lines = lines_of(records)[start : start + 500]
         rows += [row for batch in replay.replay(to_columns(lines)) for row in batch.to_pylist()]
-    assert [(row["topic"], row["topic_id"]) for row in rows] == [(f"t{n}", one) for n, one in enumerate(ids)]
+    assert [(row["topic"], row["topic_id"]) for row in rows] == [(f"t{n}", topic_id) for n, topic_id in enumerate(ids)]
 
 
 PROBLEMS: list[tuple[Record, str | None]] = [
@@ -273,27 +275,26 @@ PROBLEMS: list[tuple[Record, str | None]] = [
     (("UnregisterBrokerRecord", {"brokerId": 2, "brokerEpoch": 99}), "broker_epoch_mismatch"),
     (("UnregisterBrokerRecord", {"brokerId": 2, "brokerEpoch": 12}), "unknown_broker"),
     (("UnregisterControllerRecord", {"controllerId": 5}), "unknown_controller"),
-    (("RemoveUserScramCredentialRecord", {"name": "nobody", "mechanism": 1}), "unknown_scram"),
+    (("RemoveUserScramCredentialRecord", {"name": "unknown", "mechanism": 1}), "unknown_scram"),
     (("ClientQuotaRecord", {"entity": [], "key": "k", "value": 0.0, "remove": True}), None),
     (("FeatureLevelRecord", {"name": "kraft.version", "featureLevel": 1}), None),
 ]
 
 
-def test_records_that_contradict_the_log_are_told_where_they_stand(to_columns: Any) -> None:
+def test_records_that_contradict_the_log_are_reported_at_their_offsets(to_columns: Any) -> None:
     """BrokerRegistration, ControllerRegistration and ScramImage refuse these; quotas and kraft.version are silent."""
     replay = ClusterReplay(cluster_id="c")
     lines = lines_of([*BEFORE, *(record for record, _ in PROBLEMS)])
     rows = list(replay.replay(to_columns(lines), len(lines)))
-    rows += replay.finish(at_end=False)
-    rows += replay.finish(at_end=True)
-    told = {problem.offset - len(BEFORE): problem.problem for problem in replay.problems}
-    assert told == {number: problem for number, (_, problem) in enumerate(PROBLEMS) if problem is not None}
+    rows += replay.finish()
+    problems = {problem.offset - len(BEFORE): problem.problem for problem in replay.problems}
+    assert problems == {number: problem for number, (_, problem) in enumerate(PROBLEMS) if problem is not None}
     brokers = [row for name, batch in rows if name == "broker_changes" for row in batch.to_pylist()]
     assert [(row["broker_id"], row["cause"]) for row in brokers][3:] == [
         (3, "fenced"), (3, "unfenced"), (2, "unregistered"),
     ]  # fmt: skip
     features = [row["name"] for name, batch in rows if name == "feature_changes" for row in batch.to_pylist()]
-    assert "kraft.version" not in features, "its level is told by a control record alone"
+    assert "kraft.version" not in features, "its level comes from a control record alone"
 
 
 def test_a_uuid_column_of_other_lengths_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.replay.transactions import MAX_WAITING_CHANGES, Settler
+from kraft_audit.replay.cluster_replay import MAX_WAITING_CHANGES, Settler
 
 TYPES = {
     "c": "PartitionChangeRecord",
@@ -29,7 +29,7 @@ def columns(text: str, first_offset: int = 0) -> dict[str, pa.RecordBatch]:
     for at, letter in enumerate(text):
         if letter != ".":
             offsets.setdefault(TYPES[letter], []).append(first_offset + at)
-    return {name: batch_of(some) for name, some in offsets.items()}
+    return {name: batch_of(record_offsets) for name, record_offsets in offsets.items()}
 
 
 def batch_of(offsets: Iterable[int]) -> pa.RecordBatch:
@@ -78,7 +78,7 @@ def test_rest_gives_an_unfinished_operation_but_no_open_transaction() -> None:
     settler = Settler()
     settler.feed(columns("nBnc"), 4)
     assert offsets_of(settler.rest()) == {}
-    assert settler.open_transaction_offset == 1
+    assert settler.settled_offset == 1
 
 
 def test_batch_that_crosses_the_end_of_its_window_counts_whole() -> None:

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from deltalake import DeltaTable, QueryBuilder
 
-from kraft_audit.report.openmetrics import FAMILIES, PREFIX
-from tests.kraft_audit.report.board_tables import TABLES, write_tables
+from kraft_audit.report.openmetrics import METRIC_FAMILIES, METRIC_PREFIX
+from tests.builders.board_tables import TABLES, write_tables
 
 # What Grafana's published schema knows, as grafana-foundation-sdk 10.1 reads and writes it: it drops any other field
 # without a word. `__inputs` and `__requires` are of the form in which dashboards are shared.
@@ -48,8 +48,10 @@ def answer(lake: QueryBuilder, sql: str) -> list[dict[str, Any]]:
 def test_what_is_committed_is_what_the_program_writes(written: dict[str, Any], project_root: Path) -> None:
     made = written["boards"]()
     folder = project_root / "boards"
-    kept = {str(file.relative_to(folder)) for part in ("grafana", "superset") for file in (folder / part).rglob("*.*")}
-    assert kept == made.keys()
+    remaining = {
+        str(file.relative_to(folder)) for part in ("grafana", "superset") for file in (folder / part).rglob("*.*")
+    }
+    assert remaining == made.keys()
     for path, text in made.items():
         assert (folder / path).read_text() == text, f"{path}: run scripts/build_boards.py"
 
@@ -111,8 +113,8 @@ def test_panels_lie_side_by_side_and_ask_metrics_that_are_there(project_root: Pa
             assert place["x"] + place["w"] <= 24
             taken |= cells
             for target in panel["targets"]:
-                for metric in re.findall(rf"{PREFIX}\w+", target.get("expr", "")):
-                    assert metric.removeprefix(PREFIX) in FAMILIES
+                for metric in re.findall(rf"{METRIC_PREFIX}\w+", target.get("expr", "")):
+                    assert metric.removeprefix(METRIC_PREFIX) in METRIC_FAMILIES
 
 
 def test_grafana_knows_every_field(project_root: Path) -> None:
@@ -120,7 +122,7 @@ def test_grafana_knows_every_field(project_root: Path) -> None:
     for name, target_fields in (("lake", TRINO_TARGET), ("metrics", PROMETHEUS_TARGET)):
         board = json.loads((project_root / "boards" / "grafana" / f"{name}.json").read_text())
         assert board.keys() == SHARED | DASHBOARD
-        inputs = {"${" + one["name"] + "}" for one in board["__inputs"]}
+        inputs = {"${" + entry["name"] + "}" for entry in board["__inputs"]}
         for panel in board["panels"]:
             assert panel.keys() == PANEL
             assert panel["type"] in ("barchart", "stat", "table", "timeseries")

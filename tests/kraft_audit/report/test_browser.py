@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import page_of, write_site
-from kraft_audit.report.source import ClusterInput
-from kraft_audit.rules.history import ClusterHistory
-from tests.conftest import Seen
-from tests.kraft_audit.report.conftest import GivenSource, path_source
-from tests.payloads import PAYLOADS
+from kraft_audit.rules.cluster_history import ClusterHistory
+from tests.builders.browser import BrowserTab
+from tests.builders.payloads import PAYLOADS
+from tests.builders.report_sources import GivenSource, path_source
 
 CLUSTERS = 1000
 OPEN_SECONDS_MAX = 2.0
@@ -31,7 +31,9 @@ pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium"), pytest.mark.t
 @pytest.fixture(scope="module")
 def site(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("samples") / "site"
-    paths = [samples / name for name in ("elr-06-kill-13-last-replica.tgz", "divergence", "uncommitted-voter-change")]
+    paths = [
+        samples / f"{name}.tgz" for name in ("elr-06-kill-13-last-replica", "divergence", "uncommitted-voter-change")
+    ]
     write_site(GivenSource([given for path in paths for given in path_source(path).clusters()]), folder)
     return folder
 
@@ -39,7 +41,7 @@ def site(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of an engine's fleet: real logs, replayed and judged, not made-up rows."""
-    from kraft_engine.fleet import simulate_fleet
+    from kraft_engine.runs.fleet_logs import simulate_fleet
 
     folder = tmp_path_factory.mktemp("fleet")
     simulate_fleet(folder / "logs", clusters=CLUSTERS, partitions=3, changes=20, seed=7)
@@ -47,7 +49,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_from_the_fleet_to_a_finding_and_its_rule(site: Path, tab: Seen) -> None:
+def test_from_the_fleet_to_a_finding_and_its_rule(site: Path, tab: BrowserTab) -> None:
     tab.goto(site / "index.html")
     page = tab.page
     assert page.locator("h1").inner_text() == "3 clusters"
@@ -64,7 +66,7 @@ def test_from_the_fleet_to_a_finding_and_its_rule(site: Path, tab: Seen) -> None
     assert page.url == (site / "index.html").as_uri()
 
 
-def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: Seen) -> None:
+def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: BrowserTab) -> None:
     for file in [site / "index.html", *sorted((site / "clusters").iterdir()), site / "rules" / "KP001.html"]:
         for scheme in ("light", "dark"):
             tab.page.emulate_media(color_scheme=scheme)
@@ -75,7 +77,7 @@ def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: Seen) -> N
                 assert wide <= 0, f"{file.name} is {wide} pixels wider than a window of {width}"
 
 
-def test_the_keyboard_reaches_the_table(site: Path, tab: Seen) -> None:
+def test_the_keyboard_reaches_the_table(site: Path, tab: BrowserTab) -> None:
     tab.goto(site / "index.html")
     page = tab.page
     page.keyboard.press("Tab")
@@ -90,7 +92,7 @@ def test_the_keyboard_reaches_the_table(site: Path, tab: Seen) -> None:
     assert page.get_by_role("status").inner_text() == "1 to 1 of 1"
 
 
-def test_screen_readers_get_names_and_headings(site: Path, tab: Seen) -> None:
+def test_screen_readers_get_names_and_headings(site: Path, tab: BrowserTab) -> None:
     tab.goto(site / page_of("SPA6Lw-19VaaSAxl6jMkhw"))
     page = tab.page
     unnamed = page.evaluate(
@@ -105,7 +107,7 @@ def test_screen_readers_get_names_and_headings(site: Path, tab: Seen) -> None:
         assert page.get_by_role(name).count() == 1
 
 
-def test_colours_have_contrast_enough(site: Path, tab: Seen) -> None:
+def test_colours_have_contrast_enough(site: Path, tab: BrowserTab) -> None:
     """WCAG 2.2 AA: text against what lies behind it, 4.5 to 1."""
     for scheme in ("light", "dark"):
         tab.page.emulate_media(color_scheme=scheme)
@@ -144,7 +146,7 @@ def test_without_scripts_all_rows_are_there(chromium: Any, fleet: Path) -> None:
     context.close()
 
 
-def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: Seen) -> None:
+def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: BrowserTab) -> None:
     index = fleet / "index.html"
     assert index.stat().st_size < FLEET_BYTES_MAX
     seconds = []
@@ -173,12 +175,12 @@ def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: See
     assert page.locator("th[aria-sort=descending]").inner_text().strip().startswith("medium")
 
 
-def test_no_text_acts(harmed_clusters: list[ClusterInput], tmp_path: Path, tab: Seen) -> None:
+def test_no_text_acts(harmed_clusters: list[ClusterInput], tmp_path: Path, tab: BrowserTab) -> None:
     """Every payload in the texts of clusters, and each as the id and the name of a cluster of its own."""
     named = [ClusterInput(ClusterHistory(f"{text}.", {}), [], name=text) for text in PAYLOADS]
     write_site(GivenSource([*harmed_clusters, *named]), tmp_path / "site")
-    told = [page_of(one.cluster_id) for one in (*harmed_clusters, *named[:: len(named) // 10])]
-    for file in [tmp_path / "site" / name for name in ("index.html", "rules/KP001.html", *told)]:
+    reported = [page_of(cluster.cluster_id) for cluster in (*harmed_clusters, *named[:: len(named) // 10])]
+    for file in [tmp_path / "site" / name for name in ("index.html", "rules/KP001.html", *reported)]:
         tab.goto(file)
         tab.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
         assert tab.page.evaluate("window.harmed") is None
@@ -186,7 +188,7 @@ def test_no_text_acts(harmed_clusters: list[ClusterInput], tmp_path: Path, tab: 
         assert tab.page.url == file.as_uri(), "nothing led elsewhere"
 
 
-def test_paper_shows_all_and_no_tools(fleet: Path, tab: Seen) -> None:
+def test_paper_shows_all_and_no_tools(fleet: Path, tab: BrowserTab) -> None:
     tab.goto(fleet / "index.html")
     tab.page.emulate_media(media="print")
     assert tab.page.locator("tbody tr[data-worst]:visible").count() == CLUSTERS
@@ -194,7 +196,7 @@ def test_paper_shows_all_and_no_tools(fleet: Path, tab: Seen) -> None:
     assert tab.page.pdf()[:5] == b"%PDF-"
 
 
-def test_paper_cuts_no_column(site: Path, harmed_clusters: list[ClusterInput], tmp_path: Path, tab: Seen) -> None:
+def test_paper_cuts_no_column(site: Path, harmed_clusters: list[ClusterInput], tmp_path: Path, tab: BrowserTab) -> None:
     """A4 upright less Chromium's margins; what stands further to the right is not on the paper. Scrolling does not help
     there, nor does a name that has no space to break at.
     """

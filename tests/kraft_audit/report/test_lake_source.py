@@ -1,4 +1,4 @@
-"""A report of a lake tells what a report of the same log dirs tells, and from which versions of the tables."""
+"""A report of a lake says what a report of the same log dirs says, and from which versions of the tables."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from kraft_audit.cli import run_command
+from kraft_audit.commands.cli import run_command
 from kraft_audit.commands.ending import EXIT_UNREADABLE
-from kraft_audit.report.cluster import cluster_view
-from kraft_audit.report.exposure import DAY_MS, MINUTE_MS
-from kraft_audit.report.fleet import Fleet, fleet_view
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger, PlanStatus
+from kraft_audit.lake.ledger_state import Manifest
+from kraft_audit.lake.settings import FleetSettings, load_fleet
+from kraft_audit.report.cluster_page import cluster_view
+from kraft_audit.report.fleet_page import Fleet, fleet_view
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
+from kraft_audit.report.partition_exposure import MINUTE_MS
 from kraft_audit.report.site import write_site
-from kraft_audit.settings import FleetSettings, load_fleet
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger, PlanStatus
-from kraft_audit.spark.ledger_state import Manifest
-from tests.kraft_audit.report.conftest import path_source
-from tests.kraft_audit.spark.without_spark import run, run_from_archive, stager
+from kraft_audit.text.readable import DAY_MS
+from tests.builders.captures import SAMPLES
+from tests.builders.report_sources import path_source
+from tests.builders.without_spark import run, run_from_archive, stager
 
 pytestmark = pytest.mark.slow  # a lake is made first
 
 PATHS = {
-    "elr": "elr-06-kill-13-last-replica.tgz",
+    "elr": f"{SAMPLES}/elr-06-kill-13-last-replica.tgz",
     "more at risk than are shown": "mini-3.9.2",
     "once at risk": "mini-4.4.0",
     "never at risk": "divergence",
@@ -39,9 +41,9 @@ PATHS = {
 
 
 @pytest.fixture(scope="module")
-def lake(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lake")
-    clusters = [{"name": name, "paths": [str(samples / path)]} for name, path in PATHS.items()]
+    clusters = [{"name": name, "paths": [str(small_corpus / path)]} for name, path in PATHS.items()]
     (folder / "fleet.yaml").write_text(yaml.safe_dump({"lake": "lake", "clusters": clusters}))
     run(load_fleet(folder / "fleet.yaml", environment={}))
     return folder / "lake"
@@ -51,13 +53,13 @@ def without_plan(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("plan", "to_offset", "proven")}
 
 
-def test_a_lake_tells_what_its_log_dirs_tell(lake: Path, samples: Path) -> None:
+def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path) -> None:
     assert is_lake(str(lake))
-    assert not is_lake(str(samples))
+    assert not is_lake(str(small_corpus))
     from_lake = {given.cluster_id: given for given in LakeSource(str(lake)).clusters()}
     assert {given.name for given in from_lake.values()} == set(PATHS)
     for path in PATHS.values():
-        (given,) = path_source(samples / path).clusters()
+        (given,) = path_source(small_corpus / path).clusters()
         same = from_lake[given.cluster_id]
         here, there = cluster_view(given), cluster_view(same)
         for name in ("controls", "ledgers", "partitions_at_risk", "partition_count", "open_counts", "clear_rules"):
@@ -73,28 +75,28 @@ def test_a_lake_tells_what_its_log_dirs_tell(lake: Path, samples: Path) -> None:
         assert there.watermark is not None
         assert [there.watermark[name] for name in ("low", "high")] == [here.watermark[name] for name in ("low", "high")]
         assert len(there.replicas) == len(here.replicas)
-        told = {(name, *sorted(labels.items())): value for name, labels, value in cluster_samples(given)}
+        reported = {(name, *sorted(labels.items())): value for name, labels, value in cluster_samples(given)}
         for name, labels, value in cluster_samples(same):
             known = {key: text for key, text in labels.items() if key != "cluster"}
             if "timestamp" not in name:
-                assert told[(name, *sorted(known.items()))] == value
+                assert reported[(name, *sorted(known.items()))] == value
 
 
 @pytest.mark.parametrize(("sample", "rows_a_partition"), [("elr", None), ("divergence", 1)])
-def test_of_many_plans_only_what_is_told_is_read(
-    sample: str, rows_a_partition: int | None, samples: Path, tmp_path: Path
+def test_of_many_plans_only_what_is_reported_is_read(
+    sample: str, rows_a_partition: int | None, small_corpus: Path, tmp_path: Path
 ) -> None:
-    """A run for each capture, and an idle one: pages tell what they tell of all captures read at once."""
+    """A run for each capture, and an idle one: pages show what they show of all captures read at once."""
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(
         yaml.safe_dump({"lake": "lake", "clusters": [{"name": "live", "paths": [str(tmp_path / "live")]}]})
     )
-    captures = sorted(folder for folder in (samples / sample).glob("[0-9]*") if folder.is_dir())
+    captures = sorted(folder for folder in (small_corpus / sample).glob("[0-9]*") if folder.is_dir())
     for capture in [*captures, captures[-1]]:
         shutil.rmtree(tmp_path / "live", ignore_errors=True)
         shutil.copytree(capture, tmp_path / "live")
         assert run(load_fleet(fleet, environment={})).failed == {}
-    (given,) = path_source(samples / sample).clusters()
+    (given,) = path_source(small_corpus / sample).clusters()
     (same,) = LakeSource(str(tmp_path / "lake")).clusters()
     here, there = cluster_view(given), cluster_view(same)
     for name in ("ledgers", "partitions_at_risk", "partition_count"):
@@ -111,8 +113,10 @@ def test_of_many_plans_only_what_is_told_is_read(
         assert len(same.history.table("partition_changes")) == rows_a_partition * (there.partition_count or 0) > 0
 
 
-def test_a_cluster_without_a_partition(samples: Path, tmp_path: Path) -> None:
-    shutil.copytree(samples / "mini-3.9.2", tmp_path / "logs", ignore=shutil.ignore_patterns("*.log", "*.checkpoint"))
+def test_a_cluster_without_a_partition(small_corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(
+        small_corpus / "mini-3.9.2", tmp_path / "logs", ignore=shutil.ignore_patterns("*.log", "*.checkpoint")
+    )
     fleet = tmp_path / "fleet.yaml"
     clusters = [{"name": "nothing", "paths": [str(tmp_path / "logs")]}]
     settings = {"lake": str(tmp_path / "lake"), "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}
@@ -121,13 +125,13 @@ def test_a_cluster_without_a_partition(samples: Path, tmp_path: Path) -> None:
     assert [given.history.cluster_id for given in LakeSource(str(tmp_path / "lake")).clusters()]
 
 
-def test_the_versions_are_told(lake: Path, tmp_path: Path) -> None:
+def test_the_versions_are_reported(lake: Path, tmp_path: Path) -> None:
     as_of = LakeSource(str(lake)).as_of()
     assert as_of.plan == 1
-    versions = {one.table: one for one in as_of.versions}
+    versions = {version.table: version for version in as_of.versions}
     assert {"plans", "captures", "partition_changes", "findings_staged"} <= versions.keys()
-    assert all(one.committed_ms is not None for one in versions.values())
-    assert run_command(["report", str(lake), "-o", str(tmp_path / "site")]) == 0
+    assert all(value.committed_ms is not None for value in versions.values())
+    assert run_command(["report", str(lake), "--out", str(tmp_path / "site")]) == 0
     text = (tmp_path / "site" / "index.html").read_text()
     assert "plan 1." in text
     assert f'<td class="n">{versions["plans"].version}</td>' in text
@@ -166,29 +170,31 @@ def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
     }
     write_deltalake(str(copied / "partition_risk"), pa.table(risk))
 
-    told = {given.cluster_id: given for given in LakeSource(str(copied)).clusters()}[first.cluster_id]
-    view = cluster_view(told)
-    assert view.open_total == sum(row["state"] == "open" for row in rows)
+    reported = {given.cluster_id: given for given in LakeSource(str(copied)).clusters()}[first.cluster_id]
+    view = cluster_view(reported)
+    assert sum(view.open_counts.values()) == sum(row["state"] == "open" for row in rows)
     assert len(view.waived) == sum(row["state"] == "waived" for row in rows) > 0
     assert sum(group.count for group in view.closed_groups) == sum(row["state"] == "closed" for row in rows)
     midnight = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp() * 1000)
-    assert told.exposed_minutes == {midnight: 3.5}
+    assert reported.exposed_minutes == {midnight: 3.5}
     assert view.exposure.within([midnight, midnight + DAY_MS]) == [3.5]
     fleet = Fleet()
-    fleet.add(told, view, "clusters/x.html")
-    assert fleet_view(fleet, days_only=True)["step"] == "day"
+    fleet.add(reported, view)
+    assert fleet_view(fleet)["step"] == "day"
     write_site(LakeSource(str(copied)), tmp_path / "site")
     with (tmp_path / "site" / "findings.csv").open(newline="") as file:
         states = {row["finding_id"]: row["state"] for row in csv.DictReader(file)}
     assert {row["finding_id"]: row["state"] for row in rows}.items() <= states.items()
 
 
-def test_a_plan_that_closes_while_tables_are_opened_is_not_told(
-    lake: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_plan_that_closes_while_tables_are_opened_is_not_reported(
+    lake: Path, small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(lake.parent, tmp_path / "copied")
     fleet = tmp_path / "copied" / "fleet.yaml"
-    fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": [{"name": "late", "paths": [str(samples / "jbod")]}]}))
+    fleet.write_text(
+        yaml.safe_dump({"lake": "lake", "clusters": [{"name": "late", "paths": [str(small_corpus / "jbod")]}]})
+    )
     before = {given.cluster_id: len(given.findings) for given in LakeSource(str(lake)).clusters()}
 
     class OvertakenLedger(Ledger):
@@ -206,57 +212,59 @@ def test_a_plan_that_closes_while_tables_are_opened_is_not_told(
     assert (later.as_of().plan, len(list(later.clusters()))) == (2, len(before) + 1)
 
 
-def test_a_data_file_that_is_gone_is_told_in_one_line(
+def test_a_data_file_that_is_gone_is_reported_in_one_line(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copied = tmp_path / "lake"
     shutil.copytree(lake, copied)
     for file in (copied / "captures").rglob("*.parquet"):
         file.unlink()
-    assert run_command(["report", str(copied), "-o", str(tmp_path / "site")]) == EXIT_UNREADABLE
+    assert run_command(["report", str(copied), "--out", str(tmp_path / "site")]) == EXIT_UNREADABLE
     [line] = capsys.readouterr().err.splitlines()
     assert "cannot be read" in line
     assert "captures/" in line
 
 
-def test_a_lake_of_an_earlier_release_is_told_in_one_line(
+def test_a_lake_of_an_earlier_release_is_reported_in_one_line(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(lake, tmp_path / "lake")
     shutil.rmtree(tmp_path / "lake" / "exposure_changes")
-    assert run_command(["report", str(tmp_path / "lake"), "-o", str(tmp_path / "site")]) == EXIT_UNREADABLE
+    assert run_command(["report", str(tmp_path / "lake"), "--out", str(tmp_path / "site")]) == EXIT_UNREADABLE
     [line] = capsys.readouterr().err.splitlines()
     assert "no table exposure_changes" in line
     assert "--from archive" in line
 
 
-def test_a_run_does_not_hide_what_an_earlier_release_left_untold(
-    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_does_not_hide_what_an_earlier_release_left_unreported(
+    small_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table is there after the first run of this release, and empty: to report that nobody was exposed is wrong."""
+    """The table is there after the first run of this release, and empty: "no partition was exposed" would be wrong."""
     fleet, lake, site = tmp_path / "fleet.yaml", tmp_path / "lake", tmp_path / "site"
 
     def fleet_of(*names: str) -> FleetSettings:
-        clusters = [{"name": name, "paths": [str(samples / PATHS[name])]} for name in names]
+        clusters = [{"name": name, "paths": [str(small_corpus / PATHS[name])]} for name in names]
         fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": clusters}))
         return load_fleet(fleet, environment={})
 
-    given = [one for name in ("elr", "once at risk") for one in path_source(samples / PATHS[name]).clusters()]
-    wanted = {one.cluster_id: cluster_view(one) for one in given}
+    given = [
+        cluster for name in ("elr", "once at risk") for cluster in path_source(small_corpus / PATHS[name]).clusters()
+    ]
+    wanted = {cluster.cluster_id: cluster_view(cluster) for cluster in given}
 
     def earlier(number: int) -> Manifest:
-        told = stager(first)(number)
-        return Manifest(told.outcomes, tuple(file for file in told.files if file.table != "exposure_changes"))
+        reported = stager(first)(number)
+        return Manifest(reported.outcomes, tuple(file for file in reported.files if file.table != "exposure_changes"))
 
     run(first := fleet_of("elr", "once at risk"), stage=earlier)
     shutil.rmtree(lake / "exposure_changes")
     assert run(fleet_of("elr", "once at risk", "never at risk")).plans == [2], "of a new cluster alone"
-    assert run_command(["report", str(lake), "-o", str(site)]) == EXIT_UNREADABLE
+    assert run_command(["report", str(lake), "--out", str(site)]) == EXIT_UNREADABLE
     [line] = capsys.readouterr().err.splitlines()
     assert f"exposure_changes lacks what an earlier release replayed of {min(wanted)} and 1 more" in line
     assert "--from archive" in line
     assert run_from_archive(fleet_of("elr", "once at risk", "never at risk")) == 3
-    found = {one.cluster_id: cluster_view(one) for one in LakeSource(str(lake)).clusters()}
+    found = {cluster.cluster_id: cluster_view(cluster) for cluster in LakeSource(str(lake)).clusters()}
     assert len(found) == 3
     for cluster_id, here in wanted.items():
         there = found[cluster_id]
@@ -270,7 +278,7 @@ def test_a_run_does_not_hide_what_an_earlier_release_left_untold(
 def test_options_of_judging_are_refused_for_a_lake(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = run_command(["report", str(lake), "-o", str(tmp_path / "site"), "--default", "min.insync.replicas=2"])
+    code = run_command(["report", str(lake), "--out", str(tmp_path / "site"), "--default", "min.insync.replicas=2"])
     assert code == 2
     assert "a lake was judged when it was written" in capsys.readouterr().err
-    assert run_command(["report", str(lake), "-o", str(lake / "site")]) == 2
+    assert run_command(["report", str(lake), "--out", str(lake / "site")]) == 2

@@ -3,106 +3,59 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from kraft_audit.report.openmetrics import FAMILIES, PREFIX, openmetrics
-from kraft_audit.report.publish import write_file
-from kraft_audit.report.source import ClusterInput
-from kraft_audit.rules.tables import FINDINGS
+from kraft_audit.report.openmetrics import METRIC_FAMILIES, METRIC_PREFIX, Metrics
+from kraft_audit.report.report_files import write_file
+from kraft_audit.report.report_source import ClusterInput
+from kraft_audit.tables.gold import JUDGED_FINDINGS
 from kraft_codec.errors import InputError
-from tests.kraft_audit.report.conftest import GivenSource, harmful
-
-NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
-SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)?\}})? (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
-META = re.compile(rf"# (TYPE|UNIT|HELP) ({NAME})(?: ((?:[^\\\n]|\\[\\n\"])*))?")
+from tests.builders.openmetrics_text import MetricFamily, parse_openmetrics
+from tests.builders.report_sources import GivenSource, harmful
 
 
-@dataclass(slots=True)
-class Family:
-    """A metric family as it was read."""
-
-    type: str = "unknown"
-    unit: str = ""
-    samples: dict[str, float] = field(default_factory=dict)
-
-
-def parse(text: str) -> dict[str, Family]:
-    """OpenMetrics 1.0, strictly; gauges only. Raises AssertionError."""
-    assert text.endswith("# EOF\n")
-    families: dict[str, Family] = {}
-    current = ""
-    seen_meta: set[tuple[str, str]] = set()
-    for line in text[: -len("# EOF\n")].split("\n")[:-1]:
-        if line.startswith("#"):
-            meta = META.fullmatch(line)
-            assert meta, line
-            kind, name, value = meta.groups()
-            if name != current:
-                assert name not in families, f"{name} is in two places"
-                families[name], current = Family(), name
-            assert not families[name].samples, f"{kind} of {name} after its samples"
-            assert (kind, name) not in seen_meta
-            seen_meta.add((kind, name))
-            if kind == "TYPE":
-                assert value == "gauge"
-                families[name].type = value
-            if kind == "UNIT":
-                assert name.endswith(f"_{value}")
-                families[name].unit = value
-        else:
-            sample = SAMPLE.fullmatch(line)
-            assert sample, line
-            name, labels, number = sample.groups()
-            assert name == current, f"a sample of {name} among those of {current}"
-            names = re.findall(r'([a-zA-Z_][a-zA-Z0-9_]*)="', re.sub(r'"(?:[^"\\]|\\.)*"', '""', labels or ""))
-            assert len(names) == len(set(names))
-            assert (labels or "") not in families[name].samples, f"twice: {line}"
-            families[name].samples[labels or ""] = float(number)
-    return families
-
-
-def value(families: dict[str, Family], name: str, **labels: str) -> float:
+def value(families: dict[str, MetricFamily], name: str, **labels: str) -> float:
     (found,) = [
         number
-        for text, number in families[PREFIX + name].samples.items()
+        for text, number in families[METRIC_PREFIX + name].samples.items()
         if all(f'{key}="{wanted}"' in text for key, wanted in labels.items())
     ]
     return found
 
 
-def told(*given: ClusterInput) -> dict[str, Family]:
-    source = GivenSource(list(given))
-    return parse("".join(openmetrics(source.clusters(), source.as_of())))
+def metric_families(*given: ClusterInput) -> dict[str, MetricFamily]:
+    metrics = Metrics(GivenSource([]).as_of())
+    for cluster in given:
+        metrics.add(cluster)
+    return parse_openmetrics("".join(metrics.lines()))
 
 
 def test_every_family_is_there_with_its_help(last_replica: ClusterInput) -> None:
-    families = told(last_replica)
-    assert families.keys() == {PREFIX + name for name in FAMILIES}
+    families = metric_families(last_replica)
+    assert families.keys() == {METRIC_PREFIX + name for name in METRIC_FAMILIES}
     assert all(family.type == "gauge" for family in families.values())
 
 
 def test_harm_in_labels_stays_a_label(last_replica: ClusterInput, reverted_change: ClusterInput) -> None:
-    families = told(harmful(last_replica), harmful(reverted_change))
-    assert families.keys() == {PREFIX + name for name in FAMILIES}
+    families = metric_families(harmful(last_replica), harmful(reverted_change))
+    assert families.keys() == {METRIC_PREFIX + name for name in METRIC_FAMILIES}
 
 
 def test_an_unknown_cluster_has_findings_only() -> None:
-    from kraft_audit.rules.history import ClusterHistory
+    from kraft_audit.rules.cluster_history import ClusterHistory
 
-    families = told(ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}), []))
+    families = metric_families(ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}), []))
     assert [name for name, family in families.items() if family.samples] == [
         "kraft_audit_build_info",
         "kraft_audit_report_timestamp_seconds",
     ]
 
 
-def test_figures_are_those_of_kafkas_tools(last_replica: ClusterInput, samples: Path) -> None:
+def test_figures_are_those_of_kafkas_tools(last_replica: ClusterInput, small_corpus: Path) -> None:
     """kafka-topics --describe and kafka-metadata-quorum describe, run on that cluster when it was captured."""
-    oracle = samples / "elr" / "06-kill-13-last-replica" / "oracle"
+    oracle = small_corpus / "elr" / "06-kill-13-last-replica" / "oracle"
     partitions, minimum = [], 1
     for line in (oracle / "topics.after.txt").read_text().splitlines():
         if line.startswith("Topic:"):
@@ -116,7 +69,7 @@ def test_figures_are_those_of_kafkas_tools(last_replica: ClusterInput, samples: 
             name: [int(n) for n in cells.get(name, "").split(",") if n.strip()] for name in ("Replicas", "Isr", "Elr")
         }
         partitions.append((cells["Leader"], min(minimum, len(lists["Replicas"])), lists))
-    families = told(last_replica)
+    families = metric_families(last_replica)
     assert value(families, "global_partition_count") == len(partitions) > 0
     assert value(families, "offline_partition_count") == sum(leader == "none" for leader, _, _ in partitions) > 0
     assert value(families, "global_under_min_isr_partition_count") == sum(
@@ -140,7 +93,7 @@ def test_figures_are_those_of_kafkas_tools(last_replica: ClusterInput, samples: 
 
 
 def test_open_findings_are_counted(last_replica: ClusterInput) -> None:
-    families = told(last_replica)
+    families = metric_families(last_replica)
     raised = [f for f in last_replica.findings if f["status"] == "raised" and not f["is_over"]]
     assert sum(families["kraft_audit_findings_open"].samples.values()) == len(raised)
     assert value(families, "findings_open", rule="KP001") == sum(f["rule"] == "KP001" for f in raised) > 0
@@ -166,5 +119,5 @@ def test_parquet_has_the_columns_of_the_table(last_replica: ClusterInput, tmp_pa
 
     write_file(GivenSource([last_replica]), "parquet", tmp_path / "findings.parquet")
     table = pq.read_table(tmp_path / "findings.parquet", use_threads=False)
-    assert table.schema.equals(FINDINGS.schema)
+    assert table.schema.equals(JUDGED_FINDINGS.schema)
     assert table["finding_id"].to_pylist() == [finding["finding_id"] for finding in last_replica.findings]

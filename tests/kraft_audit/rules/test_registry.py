@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kraft_audit.rules.history import ClusterHistory
-from kraft_audit.rules.model import Scope, Severity, Status
-from kraft_audit.rules.pages import near
-from kraft_audit.rules.registry import by_severity, check, find_rule, rule, rules, texts
-from kraft_audit.rules.settings import (
+from kraft_audit.findings.rule_pages import near
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.registry import by_severity, check, control_of, find_rule, rule, rules, texts
+from kraft_audit.rules.rule_model import CONTROLS, NO_RELEASE, RuleStatus, Status, Thresholds
+from kraft_audit.rules.rule_settings import (
     THRESHOLD_MAX,
     RuleSettingsError,
     load_rule_settings,
     parse_rule_settings,
     settings_text,
 )
-from tests.kraft_audit.rules import test_advisories, test_log_rules, test_partition_rules, test_voter_rules
-from tests.kraft_audit.rules.conftest import HistoryBuilder
+from kraft_codec.schemas import Dialect
+from kraft_codec.schemas.releases import LINE_OF_LEVEL, parse_release
+from tests.builders.histories import HistoryBuilder
+from tests.builders.log_stories import LOG_STORIES
+from tests.builders.partition_stories import PARTITION_STORIES
+from tests.builders.voter_stories import VOTER_STORIES
+
+STORIES = VOTER_STORIES | LOG_STORIES | PARTITION_STORIES
+RAISED_ON_REQUEST = {"KB006"}
+"""test_advisories.py raises it."""
 
 
 def test_every_rule_has_a_history_that_raises_it_and_a_near_miss() -> None:
-    families = (test_voter_rules, test_log_rules, test_partition_rules, test_advisories)
-    told = {rule: stories for family in families for rule, stories in family.RAISED.items()}
-    assert told.keys() == rules().keys()
+    assert STORIES.keys() | RAISED_ON_REQUEST == rules().keys()
+    assert len(STORIES) == len(VOTER_STORIES) + len(LOG_STORIES) + len(PARTITION_STORIES)
+
+
+@pytest.mark.parametrize("rule_id", sorted(STORIES))
+def test_a_rule_is_raised_by_its_story(build: HistoryBuilder, rule_id: str) -> None:
+    raising, _ = STORIES[rule_id]
+    raising(build)
+    (found,) = build.raised(rule_id)
+    assert found.summary
+    assert found.evidence or rule_id not in LOG_STORIES
+    assert found.finding_id
+    assert found.what_to_do
+
+
+@pytest.mark.parametrize("rule_id", sorted(STORIES))
+def test_a_rule_is_silent_in_its_near_miss(build: HistoryBuilder, rule_id: str) -> None:
+    _, near_miss = STORIES[rule_id]
+    near_miss(build)
+    assert build.raised(rule_id) == []
 
 
 def test_ids_and_names_are_unique_and_texts_belong_to_rules() -> None:
@@ -37,13 +63,13 @@ def test_ids_and_names_are_unique_and_texts_belong_to_rules() -> None:
 
 
 def test_a_rule_cannot_be_registered_twice() -> None:
-    register = rule("KV001", "again", Severity.LOW, Scope.VOTERS, needs=())
+    register = rule("KV001", control="access", needs=())
     with pytest.raises(ValueError, match="KV001 is registered twice"):
         register(lambda history, thresholds: ())
 
 
 def test_a_rule_needs_a_text() -> None:
-    register = rule("KX999", "without-text", Severity.LOW, Scope.VOTERS, needs=())
+    register = rule("KX999", control="access", needs=())
     with pytest.raises(ValueError, match="KX999 has no text"):
         register(lambda history, thresholds: ())
 
@@ -53,6 +79,39 @@ def test_rules_are_found_by_id_and_name(name: str) -> None:
     found = find_rule(name)
     assert found is not None
     assert found.id == "KP001"
+
+
+def test_a_rule_that_another_took_in_is_found_by_its_old_id() -> None:
+    assert [getattr(find_rule(name), "id", None) for name in ("KV016", "ghost-controller")] == ["KB008", "KB008"]
+
+
+def test_what_is_said_of_each_rule() -> None:
+    assert sum(each.text.status is RuleStatus.EXPERIMENTAL for each in rules().values()) <= 3
+    for each in rules().values():
+        assert re.fullmatch(r"\d+\.\d+\.\d+", each.text.since)
+        assert len(each.text.releases) <= 2
+        is_proposal = Dialect.KIP853 not in each.dialects
+        assert is_proposal == (NO_RELEASE in each.text.releases)
+        named = [parse_release(release) for release in each.text.releases if not is_proposal]
+        assert named == sorted(named)
+        assert {release[:2] for release in named} <= set(LINE_OF_LEVEL.values())
+        assert all(text.endswith(".") for text in each.text.false_positives)
+    references = rules()["KB008"].text.references
+    assert "https://issues.apache.org/jira/browse/KAFKA-20295" in references
+
+
+def test_every_control_has_rules_and_every_rule_one_control() -> None:
+    assert {each.control for each in rules().values()} == set(CONTROLS)
+    assert all(control_of(id_) == each.control for id_, each in rules().items())
+    assert control_of("KX999") is None
+
+
+def test_limits_are_the_defaults_but_where_they_are_set() -> None:
+    storm = rules()["KQ016"]
+    assert storm.limits_of({}) == storm.limits()
+    assert storm.limits_of({"max_burnt_epochs": 7.9}) == replace(storm.limits(), max_leaderless_epochs=7)
+    assert rules()["KP015"].limits_of({"max_hours": 1.5}) == replace(rules()["KP015"].limits(), max_hours=1.5)
+    assert rules()["KV001"].limits_of({}) == Thresholds()
 
 
 def test_the_settings_file_is_the_registrys(project_root: Path) -> None:
@@ -66,8 +125,8 @@ def test_the_settings_file_is_the_registrys(project_root: Path) -> None:
     ("text", "line"),
     [
         (
-            "KV013:\n  max_lag: 5\n",
-            "rules.yaml: KV013.max_lag: 5: expected one of max_lag_records (did you mean max_lag_records?)",
+            "KP015:\n  max_hour: 5\n",
+            "rules.yaml: KP015.max_hour: 5: expected one of max_hours (did you mean max_hours?)",
         ),
         (
             "KV013:\n  max_lag_records: many\n",
@@ -116,7 +175,7 @@ def test_the_largest_thresholds_raise_nothing(build: HistoryBuilder) -> None:
     assert [finding.rule for finding in findings if finding.status == "raised"] == []
 
 
-def test_an_unknown_rule_is_told_with_the_nearest() -> None:
+def test_an_unknown_rule_is_reported_with_the_nearest() -> None:
     with pytest.raises(RuleSettingsError, match=r"rules.yaml: KVO13: .*did you mean KV013\?"):
         parse_rule_settings("KVO13:\n  max_lag_records: 1\n", "rules.yaml")
 
@@ -145,7 +204,7 @@ def test_two_cases_of_one_subject_have_two_ids(build: HistoryBuilder) -> None:
     build.voters(1, endpoints={1: endpoints})
     build.controller(1, end_points=[{**each, "port": 1, "security_protocol": 1} for each in endpoints])
     found = build.raised("KV009")
-    assert [finding.subject for finding in found] == ["voter 1", "voter 1 #2"]
+    assert [finding.subject for finding in found] == ["voter 1", "voter 1"]
     assert len({finding.finding_id for finding in found}) == 2
 
 

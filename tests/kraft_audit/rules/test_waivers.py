@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.rules.registry import check
-from kraft_audit.rules.settings import RuleSettingsError
-from kraft_audit.rules.tables import FINDINGS, findings_batch
-from kraft_audit.rules.waivers import apply_waivers, load_waivers, matches, parse_waivers
-from tests.kraft_audit.rules.conftest import CLUSTER_ID, HistoryBuilder
+from kraft_audit.rules.rule_settings import RuleSettingsError, apply_waivers, load_waivers, matches, parse_waivers
+from kraft_audit.tables.gold import JUDGED_FINDINGS
+from tests.builders.histories import CLUSTER_ID, HistoryBuilder
 
 WAIVER = """
 waivers:
@@ -104,7 +104,7 @@ def test_rows_of_the_table(build: HistoryBuilder) -> None:
     findings = list(check(_weak(build).history()))
     marked, _ = apply_waivers(findings, parse_waivers(WAIVER, "waivers.yaml"), _at("2026-06-01"))
     batch = findings_batch(marked, seen_ms=build.history().seen_ms, plan=7)
-    assert batch.schema == FINDINGS.schema
+    assert batch.schema == JUDGED_FINDINGS.schema
     assert batch.num_rows == len(findings)
     by_subject = {row["subject"]: row for row in batch.to_pylist() if row["rule"] == "KP010"}
     assert by_subject["topic metrics-a"]["waiver"] == {"who": "ops", "why": "cheap", "until": "2026-12-31"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.kraft_audit.report.board_tables import TABLES, write_tables
+from tests.builders.board_tables import TABLES, write_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,9 +26,9 @@ def test_spark_answers_as_datafusion_does(spark: SparkSession, tmp_path: Path, p
         spark.read.format("delta").load(str(tmp_path / name)).createOrReplaceTempView(name)
     queries = runpy.run_path(str(project_root / "scripts" / "build_boards.py"))["queries"]()
     for name, (_, sql) in queries.items():
-        told = [tuple(row) for row in spark.sql(sql).collect()]
+        reported = [tuple(row) for row in spark.sql(sql).collect()]
         expected = pa.table(without.execute(sql).read_all()).to_pylist()
-        assert [plain(row) for row in told] == [plain(tuple(row.values())) for row in expected], name
+        assert [plain(row) for row in reported] == [plain(tuple(row.values())) for row in expected], name
     for name in TABLES:
         spark.catalog.dropTempView(name)
 

@@ -17,9 +17,9 @@ from kraft_audit.spark.source import TableReader
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(400)]
 
 
-def test_the_data_source_over_spark_connect(samples: Path, tmp_path: Path, project_root: Path) -> None:
+def test_the_data_source_over_spark_connect(small_corpus: Path, tmp_path: Path, project_root: Path) -> None:
     pytest.importorskip("grpc")
-    path = str(samples / "divergence")
+    path = str(small_corpus / "divergence")
     reader = TableReader({"path": path, "table": "records"})
     rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
     environment = os.environ | {
@@ -29,7 +29,7 @@ def test_the_data_source_over_spark_connect(samples: Path, tmp_path: Path, proje
     client = [sys.executable, Path(__file__).with_name("connect_client.py"), path]
     ran = subprocess.run(client, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr[-4000:]
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["client"] == "pyspark.sql.connect.session"
-    assert told["counted"] == Counter(row["record_type"] for row in rows)
-    assert told["pushed"] == sum(row["record_type"] == "PARTITION_RECORD" and row["offset"] >= 10 for row in rows)
+    document = json.loads(ran.stdout.splitlines()[-1])
+    assert document["client"] == "pyspark.sql.connect.session"
+    assert document["counted"] == Counter(row["record_type"] for row in rows)
+    assert document["pushed"] == sum(row["record_type"] == "PARTITION_RECORD" and row["offset"] >= 10 for row in rows)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from kraft_audit.settings import FleetSettings, SettingsError, load_fleet
-from kraft_audit.spark.gold import GoldLake
-from kraft_audit.spark.gold_steps import GoldSteps, waivers_of
-from kraft_audit.spark.gold_tables import GOLD
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.run import Run, Step
-from kraft_audit.spark.summary import FindingCounts, RunResult, findings_line, summary_text
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.pipeline import Run, Step
+from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
+from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
+from kraft_audit.spark.gold_merge import GoldLake
+from kraft_audit.spark.run_fleet import SparkGoldSteps, fleet_waivers
+from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,35 +47,35 @@ def run(
 ) -> tuple[list[str], RunResult]:
     lines: list[str] = []
     lake = DeltaLake(fleet.lake)
-    whole = Run(fleet, lake, without_spark.stager(fleet), lines.append, GoldSteps(fleet, lake, session))
+    whole = Run(fleet, lake, without_spark.stager(fleet), lines.append, SparkGoldSteps(fleet, lake, session))
     return lines, whole.all_steps()
 
 
 @pytest.mark.ci
 def test_a_run_ends_with_findings_and_risk(
-    make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, spark: SparkSession
+    make_fleet: MakeFleet, small_corpus: Path, tmp_path: Path, without_spark: ModuleType, spark: SparkSession
 ) -> None:
     """Against `check`'s own rules: what is open in the table is what they raise, less the waived."""
-    from kraft_audit.replay.planning import plan_cluster
+    from kraft_audit.capture.path_plans import plan_cluster
     from kraft_audit.rules import registry
-    from kraft_audit.rules.collect import read_history
-    from kraft_codec.redaction import Redactor
-    from kraft_codec.storage import open_storage
+    from kraft_codec.records.redaction import Redactor
+    from kraft_codec.storage.opener import open_storage
+    from tests.builders.readings import history_of
 
     (tmp_path / "waivers.yaml").write_text(WAIVERS)
-    fleet = make_fleet({"mini-4.4.0": [samples / "mini-4.4.0"]})
+    fleet = make_fleet({"mini-4.4.0": [small_corpus / "mini-4.4.0"]})
     fleet = fleet.model_copy(update={"waivers": str(tmp_path / "waivers.yaml")})
     lines, result = run(fleet, without_spark, lambda: spark)
     assert [line.split()[0] for line in lines] == ["plan", "stage", "commit", "close", "findings", "risk"]
-    plan = plan_cluster([str(samples / "mini-4.4.0")], open_storage=open_storage, captured_at_ms=0, name="")
-    history = read_history(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
-    raised = [one for one in registry.check(history) if one.status == "raised" and not one.is_over]
+    plan = plan_cluster([str(small_corpus / "mini-4.4.0")], open_storage=open_storage, captured_at_ms=0, name="")
+    history = history_of(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
+    raised = [finding for finding in registry.check(history) if finding.status == "raised" and not finding.is_over]
     assert result.findings is not None
-    assert sum(result.findings.open.values()) == sum(one.rule != "KP010" for one in raised)
-    assert result.findings.waived == sum(one.rule == "KP010" for one in raised)
-    assert result.findings.expired == sum(one.rule == "KB003" for one in raised)
+    assert sum(result.findings.open.values()) == sum(finding.rule != "KP010" for finding in raised)
+    assert result.findings.waived == sum(finding.rule == "KP010" for finding in raised)
+    assert result.findings.expired == sum(finding.rule == "KB003" for finding in raised)
     for name, table in GOLD.items():
-        assert [one.name for one in DeltaLake(fleet.lake).open(name).schema().fields] == list(table.column_names)
+        assert [field.name for field in DeltaLake(fleet.lake).open(name).schema().fields] == list(table.column_names)
     versions = [DeltaLake(fleet.lake).open(name).version() for name in GOLD]
     again, result = run(fleet, without_spark, no_session)
     assert [line.split()[0] for line in again] == ["plan", "findings", "risk"]
@@ -84,10 +84,10 @@ def test_a_run_ends_with_findings_and_risk(
 
 @pytest.mark.slow
 def test_killed_after_findings_and_run_again(
-    make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, script: Path
+    make_fleet: MakeFleet, small_corpus: Path, tmp_path: Path, without_spark: ModuleType, script: Path
 ) -> None:
-    """One lake whose runs are killed when a plan's findings are merged, against one that nobody disturbed."""
-    captures = sorted(path for path in (samples / "elr").iterdir() if path.name[:2].isdigit())
+    """One lake whose runs are killed when a plan's findings are merged, compared with an undisturbed one."""
+    captures = sorted(path for path in (small_corpus / "elr").iterdir() if path.name[:2].isdigit())
     disturbed = make_fleet({"elr": [tmp_path / "live"]}, lake="disturbed", file="disturbed.yaml")
     undisturbed = make_fleet({"elr": [tmp_path / "live"]}, lake="undisturbed")
     for plan, capture in enumerate(captures, start=1):
@@ -104,10 +104,15 @@ def test_killed_after_findings_and_run_again(
 @pytest.mark.ci
 @pytest.mark.spark
 def test_killed_after_risk_and_run_again(
-    make_fleet: MakeFleet, samples: Path, tmp_path: Path, without_spark: ModuleType, script: Path, spark: SparkSession
+    make_fleet: MakeFleet,
+    small_corpus: Path,
+    tmp_path: Path,
+    without_spark: ModuleType,
+    script: Path,
+    spark: SparkSession,
 ) -> None:
     """Killed between the two tables of the step, with a Spark session at work: the next run makes the rest."""
-    clusters: dict[str, list[Path | str]] = {name: [samples / name] for name in ("elr", "mini-4.4.0")}
+    clusters: dict[str, list[Path | str]] = {name: [small_corpus / name] for name in ("elr", "mini-4.4.0")}
     undisturbed = make_fleet(clusters, lake="undisturbed")
     without_spark.run(undisturbed)
     # The same reading under both: what ended at an unknown time closes when it was read.
@@ -135,45 +140,45 @@ def run_and_kill(script: Path, fleet_file: Path, failpoint: str) -> None:
 
 def findings_step(fleet: FleetSettings, without_spark: ModuleType) -> None:
     lake = DeltaLake(fleet.lake)
-    steps = Run(fleet, lake, without_spark.stager(fleet), lambda _: None, GoldSteps(fleet, lake, no_session))
+    steps = Run(fleet, lake, without_spark.stager(fleet), lambda _: None, SparkGoldSteps(fleet, lake, no_session))
     steps.one_step(Step.FINDINGS)
 
 
 def gold_rows(lake: str, table: str) -> list[str]:
     """A gold table's rows as text, without the columns that say when this lake was written."""
-    kept = [column for column in GOLD[table].column_names if column not in WHEN_WRITTEN]
-    rows = DeltaLake(lake).query(f"SELECT {', '.join(kept)} FROM {table}", table).to_pylist()  # noqa: S608
+    remaining = [column for column in GOLD[table].column_names if column not in WHEN_WRITTEN]
+    rows = DeltaLake(lake).query(f"SELECT {', '.join(remaining)} FROM {table}", table).to_pylist()  # noqa: S608
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
-def test_steps_before_any_plan_do_nothing(make_fleet: MakeFleet, samples: Path, without_spark: ModuleType) -> None:
-    fleet = make_fleet({"mini-4.4.0": [samples / "mini-4.4.0"]})
+def test_steps_before_any_plan_do_nothing(make_fleet: MakeFleet, small_corpus: Path, without_spark: ModuleType) -> None:
+    fleet = make_fleet({"mini-4.4.0": [small_corpus / "mini-4.4.0"]})
     lines: list[str] = []
     lake = DeltaLake(fleet.lake)
-    steps = Run(fleet, lake, without_spark.stager(fleet), lines.append, GoldSteps(fleet, lake, no_session))
+    steps = Run(fleet, lake, without_spark.stager(fleet), lines.append, SparkGoldSteps(fleet, lake, no_session))
     for step in (Step.FINDINGS, Step.RISK):
         steps.one_step(step)
     assert [line.split("  (")[0] for line in lines] == ["findings nothing new: 0 open", "risk     nothing new"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (None, "No such file or directory"),
         ("waivers: 3", "waivers: {'waivers': 3}: expected a list of waivers under the key waivers"),
-        ("waivers: [{rule: nobody}]", "expected"),
+        ("waivers: [{rule: absent}]", "expected"),
     ],
 )
-def test_waivers_that_cannot_be_used(tmp_path: Path, text: str | None, told: str) -> None:
+def test_waivers_that_cannot_be_used(tmp_path: Path, text: str | None, reported: str) -> None:
     """Relative to the fleet file, as all its paths."""
     if text is not None:
         (tmp_path / "w.yaml").write_text(text)
     (tmp_path / "fleet.yaml").write_text("lake: lake\nwaivers: w.yaml\nclusters: [{name: a, paths: [x]}]\n")
     fleet = load_fleet(tmp_path / "fleet.yaml", environment={})
     with pytest.raises(InputError if text is None else SettingsError) as caught:
-        waivers_of(fleet)
+        fleet_waivers(fleet)
     assert str(caught.value).startswith(f"{tmp_path}/w.yaml: ")
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_s3_is_s3a_to_the_jvm() -> None:

@@ -13,17 +13,18 @@ from types import ModuleType
 
 import pytest
 
-from kraft_audit.settings import FleetSettings
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
-from tests.kraft_audit.spark.test_command import CLUSTERS, COMMAND
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.settings import FleetSettings
+from tests.builders.commands import COMMAND
+from tests.builders.lakes import CLUSTERS
 
 KILLS = int(os.environ.get("KRAFT_AUDIT_PART_KILLS", "3"))
 """Of each kind of process."""
 SEED = int(os.environ.get("KRAFT_AUDIT_KILLS_SEED", "20"))
 JVM, WORKER = "java", "pyspark.daemon"
 STARTS_S, LASTS_S = 60, {JVM: 24.0, WORKER: 6.0}
-"""How long such a process is waited for, and over which time behind its start the moments are spread."""
+"""How long such a process is waited for, and over which time after its start the moments are spread."""
 
 
 def descendants(process: int) -> Iterator[tuple[int, str]]:
@@ -35,31 +36,31 @@ def descendants(process: int) -> Iterator[tuple[int, str]]:
         except (FileNotFoundError, ProcessLookupError):
             continue
     below = list(parents.get(process, []))
-    for one in below:
-        below += parents.get(one, [])
+    for pid in below:
+        below += parents.get(pid, [])
         try:
-            yield one, Path(f"/proc/{one}/cmdline").read_text().replace("\0", " ")
+            yield pid, Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
         except (FileNotFoundError, ProcessLookupError):
             continue
 
 
 def parts(run: subprocess.Popen[str], kind: str) -> list[int]:
     """The JVM; the Python workers, which are forks of a daemon below it, without that one."""
-    found = {one: line for one, line in descendants(run.pid) if kind in line.split(" -", 1)[0] or f"-m {kind}" in line}
+    found = {pid: line for pid, line in descendants(run.pid) if kind in line.split(" -", 1)[0] or f"-m {kind}" in line}
     return sorted(found)[1:] if kind == WORKER else sorted(found)[:1]
 
 
 def killed_one(run: subprocess.Popen[str], kind: str, behind_its_start_s: float) -> bool:
-    """Whether there was one to kill that long behind the start of the first."""
+    """Whether there was one to kill that long after the start of the first."""
     started = time.monotonic()
     while not parts(run, kind):
         assert run.poll() is None, run.communicate()
         assert time.monotonic() - started < STARTS_S
         time.sleep(0.02)
     time.sleep(behind_its_start_s)
-    for one in parts(run, kind)[-1:]:
+    for part in parts(run, kind)[-1:]:
         try:
-            os.kill(one, signal.SIGKILL)
+            os.kill(part, signal.SIGKILL)
         except ProcessLookupError:
             continue
         return True
@@ -71,11 +72,11 @@ def killed_one(run: subprocess.Popen[str], kind: str, behind_its_start_s: float)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", [JVM, WORKER])
 def test_a_part_killed_at_any_moment_and_run_again(
-    kind: str, make_fleet: Callable[..., FleetSettings], samples: Path, tmp_path: Path, without_spark: ModuleType,
+    kind: str, make_fleet: Callable[..., FleetSettings], small_corpus: Path, tmp_path: Path, without_spark: ModuleType,
     lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
-    """Moments spread evenly behind the start of the first such process, with a little chance."""
-    clusters = {name: [samples / name] for name in CLUSTERS}
+    """Moments spread evenly after the start of the first such process, with a little chance."""
+    clusters = {name: [small_corpus / name] for name in CLUSTERS}
     alone = make_fleet(clusters, lake="alone", file="alone.yaml")
     without_spark.run(alone)
     expected = lake_hash(alone.lake)
@@ -86,10 +87,10 @@ def test_a_part_killed_at_any_moment_and_run_again(
         command = [str(COMMAND), "run", str(tmp_path / f"{number}.yaml")]
         run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         killed += killed_one(run, kind, (number + chance.random()) / KILLS * LASTS_S[kind])
-        _, told = run.communicate(timeout=280)
-        assert run.returncode in (0, 3), told
-        assert "Traceback" not in told
-        assert "a fault of kraft-audit itself" not in told
+        _, second = run.communicate(timeout=280)
+        assert run.returncode in (0, 3), second
+        assert "Traceback" not in second
+        assert "a fault of kraft-audit itself" not in second
         assert without_spark.run(fleet).failed == {}
         assert Ledger(DeltaLake(fleet.lake)).status().open_number is None
         assert lake_hash(fleet.lake) == expected, f"kill {number} of {KILLS}"

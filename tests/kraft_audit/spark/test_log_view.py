@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kraft_audit.replay.tables import WATERMARKS
-from kraft_audit.settings import FleetSettings
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.views import read_view
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.lake.views import view_sql
+from kraft_audit.tables.silver import WATERMARKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 MakeFleet = Callable[..., FleetSettings]
-Told = dict[tuple[int, int], tuple[str, tuple[int, ...]]]
+LogView = dict[tuple[int, int], tuple[str, tuple[int, ...]]]
 """By (base offset, leader epoch): status, held by."""
 
 
-def log_of(spark: SparkSession, lake: str) -> Told:
-    rows = read_view(spark, lake, "log").collect()
-    told = {(row.base_offset, row.leader_epoch): (row.status, tuple(row.held_by)) for row in rows}
-    assert len(told) == len(rows)
-    return told
+def log_of(spark: SparkSession, lake: str) -> LogView:
+    rows = spark.sql(view_sql(lake, "log")).collect()
+    reported = {(row.base_offset, row.leader_epoch): (row.status, tuple(row.held_by)) for row in rows}
+    assert len(reported) == len(rows)
+    return reported
 
 
 def test_a_batch_is_uncommitted_until_proven_and_divergent_once_another_stands_in_its_place(
-    samples: Path, make_fleet: MakeFleet, without_spark: ModuleType, spark: SparkSession
+    small_corpus: Path, make_fleet: MakeFleet, without_spark: ModuleType, spark: SparkSession
 ) -> None:
-    """A leader is cut off with a suffix that nobody took; two elect another; it cuts its log and follows."""
-    alone, diverged, resolved = sorted(path.parent for path in (samples / "divergence").glob("*/node-1"))
+    """A leader is cut off with a suffix that no replica fetched; two elect another; it cuts its log and follows."""
+    alone, diverged, resolved = sorted(path.parent for path in (small_corpus / "divergence").glob("*/node-1"))
     roots: list[Path | str] = [alone / "node-2"]
     assert without_spark.run(make_fleet({"divergence": roots})).failed == {}
     lake = make_fleet({"divergence": roots}).lake
@@ -54,21 +54,21 @@ def test_a_batch_is_uncommitted_until_proven_and_divergent_once_another_stands_i
     others = {key for key in second if key[0] >= 27} - suffix
     assert others
     assert {second[key][0] for key in others} <= {"committed", "uncommitted"}
-    assert {one[0] for key, one in second.items() if key[0] < 27} == {"committed"}
+    assert {verdict[0] for key, verdict in second.items() if key[0] < 27} == {"committed"}
 
     roots.append(resolved)
     assert without_spark.run(make_fleet({"divergence": roots})).failed == {}
     third = log_of(spark, lake)
-    assert {third[key] for key in suffix} == {("divergent", ())}, "cut from every disk, and still told"
+    assert {third[key] for key in suffix} == {("divergent", ())}, "cut from every disk, and still listed"
     assert third.keys() >= second.keys()
     assert {third[key][0] for key in others} == {"committed"}
 
 
-def test_two_captures_of_one_number_are_told_apart_by_their_names(
-    samples: Path, make_fleet: MakeFleet, without_spark: ModuleType, spark: SparkSession
+def test_two_captures_of_one_number_are_distinguished_by_their_names(
+    small_corpus: Path, make_fleet: MakeFleet, without_spark: ModuleType, spark: SparkSession
 ) -> None:
     """The low of the last name counts, also where its row of `watermarks` is read first."""
-    (alone, *_) = sorted(path.parent for path in (samples / "divergence").glob("*/node-1"))
+    (alone, *_) = sorted(path.parent for path in (small_corpus / "divergence").glob("*/node-1"))
     fleet = make_fleet({"divergence": [alone]})
     assert without_spark.run(fleet).failed == {}
     lake = DeltaLake(fleet.lake)

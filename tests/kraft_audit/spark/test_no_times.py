@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kraft_audit.settings import FleetSettings
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.quality import judge_lake
-from kraft_codec.uuids import uuid_text
-from tests.kraft_audit.analyze.conftest import write_node
-from tests.kraft_audit.test_times import NO_TIMES, unsafe_log
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.quality_gate import judge_lake
+from kraft_audit.lake.settings import FleetSettings
+from kraft_codec.text.java_text import uuid_text
+from tests.builders.logs import write_node
+from tests.builders.unsafe_times import NO_TIMES, unsafe_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def test_every_table_lives_with_what_is_no_time(
     make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, spark: SparkSession, tmp_path: Path
 ) -> None:
-    pairs = [*((one, one) for one in NO_TIMES), (2**63 - 1, -(2**63))]
+    pairs = [*((time, time) for time in NO_TIMES), (2**63 - 1, -(2**63))]
     clusters, times = {}, {}
     for number, pair in enumerate(pairs):
         cluster_id = uuid_text(b"clock" + number.to_bytes(11, "big"))
@@ -38,4 +38,4 @@ def test_every_table_lives_with_what_is_no_time(
     assert found == {cluster_id: (time_ms, None) for cluster_id, time_ms in times.items()}
     dated = lake.query("SELECT DISTINCT cluster_id FROM cluster_compliance", "cluster_compliance")
     assert set(dated.column("cluster_id").to_pylist()) == set(times)
-    assert [one for one in judge_lake(lake, docs="").verdicts if not one.passed] == []
+    assert [verdict for verdict in judge_lake(lake, docs="").verdicts if not verdict.passed] == []

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from kraft_audit.settings import FleetSettings
+from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.spark.session import jar_settings
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(180)]
@@ -65,24 +65,24 @@ def wait_for(port: int) -> None:
 
 
 @pytest.fixture
-def uploaded(bucket: str, samples: Path) -> str:
+def uploaded(bucket: str, small_corpus: Path) -> str:
     """The captures of one cluster as objects."""
     import boto3
 
     client = boto3.client("s3")
-    for file in sorted((samples / NAME).rglob("*")):
+    for file in sorted((small_corpus / NAME).rglob("*")):
         if file.is_file():
-            client.upload_file(str(file), bucket, f"logs/{file.relative_to(samples / NAME)}")
+            client.upload_file(str(file), bucket, f"logs/{file.relative_to(small_corpus / NAME)}")
     # Objects have whole seconds: what was written in the second of the plan would not be trusted to be unchanged.
     time.sleep(3)
     return f"s3://{bucket}/logs"
 
 
 def test_logs_and_lake_in_a_bucket(
-    uploaded: str, bucket: str, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
+    uploaded: str, bucket: str, small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
     rows_of: Callable[..., list[str]], tmp_path: Path,
 ) -> None:  # fmt: skip
-    local = make_fleet({NAME: [samples / NAME]}, lake="local")
+    local = make_fleet({NAME: [small_corpus / NAME]}, lake="local")
     without_spark.run(local)
     remote = make_fleet({NAME: [uploaded]}, lake="remote").model_copy(update={"lake": f"s3://{bucket}/lake"})
     assert without_spark.run(remote).failed == {}
@@ -95,7 +95,7 @@ def test_logs_and_lake_in_a_bucket(
 
 @pytest.mark.timeout(900)
 def test_a_lake_that_the_jvm_commits_to(
-    bucket: str, samples: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
+    bucket: str, small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
     rows_of: Callable[..., list[str]], tmp_path: Path, project_root: Path,
 ) -> None:  # fmt: skip
     """The same tables by delta-spark over s3a; credentials from the environment, where the SDK looks for them."""
@@ -114,15 +114,15 @@ def test_a_lake_that_the_jvm_commits_to(
         "spark.delta.logStore.s3.impl": "io.delta.storage.S3SingleDriverLogStore",
     }
     (tmp_path / "s3a.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
-    local = make_fleet({NAME: [samples / NAME]}, lake="local")
+    local = make_fleet({NAME: [small_corpus / NAME]}, lake="local")
     without_spark.run(local)
     fleet = {
         "lake": f"s3://{bucket}/jvm-lake", "committer": "spark", "staging": str(tmp_path / "staging"),
         "redaction_key_file": local.redaction_key_file,
-        "clusters": [{"name": NAME, "paths": [str(samples / NAME)]}],
+        "clusters": [{"name": NAME, "paths": [str(small_corpus / NAME)]}],
     }  # fmt: skip
     (tmp_path / "jvm.yaml").write_text(yaml.safe_dump(fleet))
-    program = [sys.executable, "-c", "from kraft_audit.cli import main; main()"]
+    program = [sys.executable, "-c", "from kraft_audit.commands.cli import main; main()"]
     ran = subprocess.run(
         [*program, "run", str(tmp_path / "jvm.yaml"), "--tables-only", "--spark-conf", str(tmp_path / "s3a.conf")],
         env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=880,

@@ -1,4 +1,4 @@
-"""A lake whose log dirs and key are gone: told anew the same, and exported as Kafka's own tool reads it."""
+"""A lake whose log dirs and key are gone: replayed again the same, and exported as Kafka's own tool reads it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from types import ModuleType
 
 import pytest
 
-from kraft_audit.cli import run_command
-from kraft_audit.settings import FleetSettings
-from kraft_audit.spark.archive_reading import REPLAYED
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.reaudit import lake_alone
-from kraft_audit.spark.tables import FINDINGS_STAGED, LAKE_TABLES
-from tests.kraft_audit.spark.without_spark import run_from_archive
+from kraft_audit.commands.cli import run_command
+from kraft_audit.lake.archive_reading import REPLAYED
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.pipeline import lake_alone
+from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.tables import FINDINGS_STAGED, LAKE_TABLES
+from tests.builders.lakes import plan_rows
+from tests.builders.without_spark import run_from_archive
 
 MakeFleet = Callable[..., FleetSettings]
 CopyAged = Callable[[Path, Path], None]
 CLUSTERS = ("elr", "divergence", "torn-write")
 
 
-def rows(lake: str, table: str, plan: int) -> list[str]:
-    found = DeltaLake(lake).query(f"SELECT * FROM {table} WHERE plan = {plan}", table).to_pylist()  # noqa: S608
-    return sorted(json.dumps({name: row[name] for name in row if name != "plan"}, default=str) for row in found)
-
-
 @pytest.fixture
-def lake(make_fleet: MakeFleet, samples: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType) -> str:
+def lake(
+    make_fleet: MakeFleet, small_corpus: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType
+) -> str:
     """A lake of one plan, without the log dirs and the key that it was made of."""
     logs = tmp_path / "logs"
     for name in CLUSTERS:
-        copy_aged(samples / name, logs / name)
+        copy_aged(small_corpus / name, logs / name)
     fleet = make_fleet({name: [logs / name] for name in CLUSTERS})
     assert without_spark.run(fleet).exit_code == 0
     shutil.rmtree(logs)
@@ -52,20 +50,20 @@ def test_the_same_rows_from_delta_alone(lake: str) -> None:
     number = run_from_archive(lake_alone(lake))
     assert number == 2
     for table in sorted(REPLAYED | {FINDINGS_STAGED.name}):
-        assert rows(lake, table, 2) == rows(lake, table, 1), table
-    assert len(rows(lake, "partition_changes", 2)) > 500
+        assert plan_rows(lake, table, 2) == plan_rows(lake, table, 1), table
+    assert len(plan_rows(lake, "partition_changes", 2)) > 500
     assert {name: DeltaLake(lake).open(name).version() for name in bronze} == bronze, "nothing read twice"
     assert run_from_archive(lake_alone(lake, ["elr"])) == 3
-    assert {json.loads(row)["cluster_id"] for row in rows(lake, "replays", 3)} == {"SPA6Lw-19VaaSAxl6jMkhw"}
+    assert {json.loads(row)["cluster_id"] for row in plan_rows(lake, "replays", 3)} == {"SPA6Lw-19VaaSAxl6jMkhw"}
     assert Ledger(DeltaLake(lake)).status().closed == 3
 
 
 @pytest.mark.slow
-def test_many_plans_are_told_as_one(
-    make_fleet: MakeFleet, samples: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType
+def test_many_plans_are_reported_as_one(
+    make_fleet: MakeFleet, small_corpus: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType
 ) -> None:
-    """Captures that came one by one, a branch cut off between them: the archive tells what one run over all tells."""
-    captures = sorted(path for path in (samples / "divergence").iterdir() if (path / "node-1").is_dir())
+    """Captures that came one by one, a branch cut off between them: the archive gives the same as a single run."""
+    captures = sorted(path for path in (small_corpus / "divergence").iterdir() if (path / "node-1").is_dir())
     for capture in captures:
         copy_aged(capture, tmp_path / "logs" / capture.name)
     roots: list[Path | str] = [tmp_path / "logs" / capture.name for capture in captures]
@@ -77,7 +75,7 @@ def test_many_plans_are_told_as_one(
     steps = lake_alone(str(tmp_path / "steps"))
     number = run_from_archive(steps)
     for table in sorted(REPLAYED - {"replays"}):
-        assert rows(steps.lake, table, number) == rows(whole.lake, table, 1), table
+        assert plan_rows(steps.lake, table, number) == plan_rows(whole.lake, table, 1), table
 
 
 @pytest.mark.slow
@@ -93,27 +91,27 @@ def test_what_cannot_be_is_said_in_one_line(lake: str, tmp_path: Path, capsys: p
     assert [path.name for path in full.iterdir()] == ["mine"]
     for code, words, arguments in (
         (2, "above --from", ("export", lake, "--from", "7", "--to", "7", "--out", tmp_path / "x")),
-        (2, "no cluster 'nobody': there are", ("export", lake, "--cluster", "nobody", "--out", tmp_path / "x")),
+        (2, "no cluster 'absent': there are", ("export", lake, "--cluster", "absent", "--out", tmp_path / "x")),
         (2, "more than one cluster: there are", ("export", lake, "--out", tmp_path / "x")),
         (3, "nothing between", ("export", lake, "--cluster", "elr", "--from", "9999", "--out", tmp_path / "x")),
         (3, "no such folder", ("export", tmp_path / "nowhere", "--out", tmp_path / "x")),
         (2, "--lake LAKE with --from archive", ("run", "--from", "archive")),
         (3, "there is no archive", ("run", "--from", "archive", "--lake", tmp_path / "nowhere")),
     ):
-        found, told = ended(*arguments)
-        assert (found, len(told.splitlines())) == (code, 1), told
-        assert words in told
+        found, second = ended(*arguments)
+        assert (found, len(second.splitlines())) == (code, 1), second
+        assert words in second
     assert not (tmp_path / "x").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".unfinished")]
 
 
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_kafkas_own_tool_reads_an_export(lake: str, samples: Path, tmp_path: Path, kafka_classpath: str) -> None:
+def test_kafkas_own_tool_reads_an_export(lake: str, small_corpus: Path, tmp_path: Path, kafka_classpath: str) -> None:
     """Every batch valid; the same lines as of the original, but for secrets, and CRCs where there were some."""
     assert run_command(["export", lake, "--cluster", "elr", "--out", str(tmp_path / "exported")]) == 0
     segment = "__cluster_metadata-0/00000000000000000000.log"
-    nodes = sorted((samples / "elr" / "29-stopped").glob(f"*/{segment}"), key=lambda path: path.stat().st_size)
+    nodes = sorted((small_corpus / "elr" / "29-stopped").glob(f"*/{segment}"), key=lambda path: path.stat().st_size)
     texts = []
     for path in (nodes[-1], tmp_path / "exported" / segment):
         tool = ["java", "-Dfile.encoding=UTF-8", "-cp", kafka_classpath, "org.apache.kafka.tools.DumpLogSegments"]
@@ -126,11 +124,11 @@ def test_kafkas_own_tool_reads_an_export(lake: str, samples: Path, tmp_path: Pat
     before, after = texts
     assert len(after) == len(before) > 1000
     assert not [line for line in after if "isvalid: false" in line or "Error" in line]
-    differing = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    differing = [(first, second) for first, second in zip(before, after, strict=True) if first != second]
     assert differing
     secret = re.compile(r'"(value|salt|storedKey|serverKey|tokenId)":"[^"]*"|crc: \d+')
-    assert [secret.sub("", one) for one, _ in differing] == [secret.sub("", other) for _, other in differing]
-    types = {match[1] for one, _ in differing if (match := re.search(r'"type":"(\w+)"', one))}
+    assert [secret.sub("", first) for first, _ in differing] == [secret.sub("", second) for _, second in differing]
+    types = {match[1] for first, _ in differing if (match := re.search(r'"type":"(\w+)"', first))}
     assert types <= {
         "USER_SCRAM_CREDENTIAL_RECORD",
         "DELEGATION_TOKEN_RECORD",
@@ -148,7 +146,7 @@ def test_the_command_by_spark(lake: str, project_root: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["plans"] == [2]
     for table in ("partition_changes", "voter_sets", "leader_epochs"):
-        assert rows(lake, table, 2) == rows(lake, table, 1), table
+        assert plan_rows(lake, table, 2) == plan_rows(lake, table, 1), table
 
 
 def test_every_replayed_table_is_one_of_the_lake() -> None:

@@ -14,19 +14,20 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kraft_audit.replay.plan import ClusterPlan
-from kraft_audit.replay.tables import EXPOSURE_CHANGES, SILVER
-from kraft_audit.rules.controls import CONTROL_OF, CONTROLS
-from kraft_audit.spark import gold
-from kraft_audit.spark.gold import GoldLake
-from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
-from kraft_audit.spark.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+from kraft_audit.rules.registry import control_of, rules
+from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.spark import gold_merge
+from kraft_audit.spark.gold_merge import GoldLake
 from kraft_audit.spark.risk import RiskTables
-from kraft_codec.contract import Table
-from kraft_codec.tables import BATCHES, CAPTURES
-from tests.kraft_audit.replay.exposures import exposure_rows_of
+from kraft_audit.tables.bronze import BATCHES, CAPTURES
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, SILVER
+from tests.builders.expected_exposures import exposure_rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +63,12 @@ class SmallLake:
 
     def close(self, *clusters: str) -> None:
         self.plan += 1
-        assert self.ledger.open_plan([PlannedCluster(self.make_plan(one, self.plan)) for one in clusters], "key")
-        outcomes = [ClusterOutcome(place, one, one, None, StateChange(), {}) for place, one in enumerate(clusters)]
+        assert self.ledger.open_plan(
+            [PlannedCluster(self.make_plan(cluster, self.plan)) for cluster in clusters], "key"
+        )
+        outcomes = [
+            ClusterOutcome(place, cluster, cluster, None, StateChange(), {}) for place, cluster in enumerate(clusters)
+        ]
         assert self.ledger.record_staged(self.plan, Manifest(tuple(outcomes), ()))
         assert self.ledger.close_plan(self.plan, {})
 
@@ -81,8 +86,8 @@ class SmallLake:
 
     def replayed(self, plan: int, from_offset: int, *clusters: str, gap_to: int | None = None) -> None:
         """From which offset on the plan's rows stand for those of earlier ones, and where a gap before them ends."""
-        told = {"plan": plan, "from_offset": from_offset, "to_offset": 1 << 40, "gap_to_offset": gap_to}
-        rows = [{"cluster_id": one, **told} for one in clusters]
+        reported = {"plan": plan, "from_offset": from_offset, "to_offset": 1 << 40, "gap_to_offset": gap_to}
+        rows = [{"cluster_id": cluster, **reported} for cluster in clusters]
         self.write(SILVER["replays"], rows)
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
@@ -102,8 +107,8 @@ def states_of(chance: random.Random, cluster: str, from_minute: int, to_minute: 
         replicas = [3] if topic == "v" else [1, 2, 3]
         minutes = sorted(chance.sample(range(from_minute, to_minute), 12))
         for place, minute in enumerate(minutes):
-            isr = [one for one in replicas if chance.random() < 0.5]
-            others = [one for one in replicas if one not in isr]
+            isr = [replica for replica in replicas if chance.random() < 0.5]
+            others = [replica for replica in replicas if replica not in isr]
             yield {
                 "cluster_id": cluster,
                 "topic_id": f"id-of-{topic}",
@@ -114,7 +119,7 @@ def states_of(chance: random.Random, cluster: str, from_minute: int, to_minute: 
                 "exists": topic != "u" or place < 11,
                 "replicas": replicas,
                 "isr": isr,
-                "elr": [one for one in others if chance.random() < 0.4],
+                "elr": [broker_id for broker_id in others if chance.random() < 0.4],
                 "leader": isr[0] if isr and chance.random() < 0.8 else -1,
                 "effective_min_isr": min(2, len(replicas)),
             }
@@ -157,15 +162,15 @@ def test_exposure_is_what_a_count_of_minutes_gives(
     small: SmallLake, spark: SparkSession, small_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two plans: the second goes on with one cluster, and leaves the other's rows alone."""
-    monkeypatch.setattr(gold, "SMALL_ROWS", small_rows)
+    monkeypatch.setattr(gold_merge, "SMALL_ROWS", small_rows)
     chance = random.Random(11)  # noqa: S311  # a seed, no secret
     risk = RiskTables(GoldLake(small.lake, lambda: spark))
     ends = {"a": START + DAY_MINUTES + 700, "b": START + 300}
     changes: list[dict[str, Any]] = []
     brokers = [
-        {"cluster_id": cluster, "broker_id": one, "exists": True, "rack": rack, "plan": 1}
+        {"cluster_id": cluster, "broker_id": broker_id, "exists": True, "rack": rack, "plan": 1}
         for cluster in ends
-        for one, rack in RACKS.items()
+        for broker_id, rack in RACKS.items()
     ]
     small.write(SILVER["broker_changes"], brokers)
     for cluster in ends:
@@ -194,11 +199,11 @@ def test_exposure_is_what_a_count_of_minutes_gives(
 
 
 @pytest.mark.parametrize("small_rows", [100_000, -1], ids=["handed to Spark", "read and merged by it"])
-def test_who_was_gone_behind_a_history_gap_is_exposed_to_its_end(
+def test_who_was_gone_after_a_history_gap_is_exposed_to_its_end(
     small: SmallLake, spark: SparkSession, small_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that was deleted where nobody holds the log: the snapshot behind it tells of brokers, not of it."""
-    monkeypatch.setattr(gold, "SMALL_ROWS", small_rows)
+    """A topic that was deleted in a gap: the snapshot after it has brokers, but not the topic."""
+    monkeypatch.setattr(gold_merge, "SMALL_ROWS", small_rows)
     risk = RiskTables(GoldLake(small.lake, lambda: spark))
     end = START + 700
     where = {"cluster_id": "a", "plan": 1, "is_offline": True, "topic": "t", "topic_id": "id-of-t"}
@@ -217,7 +222,9 @@ def test_who_was_gone_behind_a_history_gap_is_exposed_to_its_end(
     assert [row["offline_minutes"] for row in small.rows(PARTITION_RISK)] == [440]
 
 
-def test_what_an_earlier_release_counted_is_kept_until_it_is_told_again(small: SmallLake, spark: SparkSession) -> None:
+def test_what_an_earlier_release_counted_is_kept_until_it_is_reported_again(
+    small: SmallLake, spark: SparkSession
+) -> None:
     """A lake from before `exposure_changes`: of the changes of its plans nothing stands there."""
     chance = random.Random(12)  # noqa: S311  # a seed, no secret
     risk = RiskTables(GoldLake(small.lake, lambda: spark))
@@ -245,8 +252,8 @@ def test_what_an_earlier_release_counted_is_kept_until_it_is_told_again(small: S
     assert risk.update() == []
     # From the archive, one of them at first.
     for plan, cluster in ((3, "a"), (4, "b")):
-        told = [{**row, "plan": plan} for row in changes if row["cluster_id"] == cluster]
-        small.write(EXPOSURE_CHANGES, exposure_rows_of(told))
+        reported = [{**row, "plan": plan} for row in changes if row["cluster_id"] == cluster]
+        small.write(EXPOSURE_CHANGES, exposure_rows_of(reported))
         small.replayed(plan, 0, cluster)
         small.close(cluster)
         assert PARTITION_RISK.name in risk.update()
@@ -285,7 +292,7 @@ def compliance_by_hand(findings: list[dict[str, Any]], ends: dict[str, int]) -> 
             before, running = None, 0
             for number in range((last - first).days + 1):
                 day = first + timedelta(days=number)
-                mine = [f for f in findings if f["cluster_id"] == cluster and CONTROL_OF[f["rule"]] == control]
+                mine = [f for f in findings if f["cluster_id"] == cluster and control_of(f["rule"]) == control]
                 mine = [f for f in mine if _lasts(f, day, last)]
                 raised = [f for f in mine if f["status"] == "raised"]
                 waived = [f for f in raised if f["state"] == "waived" and day.isoformat() <= f["waiver"]["until"]]
@@ -295,7 +302,7 @@ def compliance_by_hand(findings: list[dict[str, Any]], ends: dict[str, int]) -> 
                 status = "broken" if broken else "undecided" if unsure else "held"
                 trend = "first" if before is None else ("same", "worse", "better")[_sign(len(broken) - before)]
                 before = len(broken)
-                rules = [sorted({f["rule"] for f in some}) for some in (broken, waived, unsure)]
+                rules = [sorted({f["rule"] for f in chosen}) for chosen in (broken, waived, unsure)]
                 table[cluster, day, control] = (status, *rules, len(broken), len(waived), trend, running)
     return table
 
@@ -367,21 +374,18 @@ def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, spa
     not_looked = {"status": "undecided", "first_seen_ms": seen_ms}
     small.write(
         FINDINGS,
-        [
-            finding(number, "unread", rule, "high", (None, None), **not_looked)
-            for number, rule in enumerate(sorted(CONTROL_OF))
-        ],
+        [finding(number, "unread", rule, "high", (None, None), **not_looked) for number, rule in enumerate(rules())],
     )
     # A look at all of the batches must not need one.
     small.write(BATCHES, [])
     RiskTables(GoldLake(small.lake, lambda: spark)).update()
-    told = [(row["day"], row["control"], row["status"]) for row in small.rows(CLUSTER_COMPLIANCE)]
+    reported = [(row["day"], row["control"], row["status"]) for row in small.rows(CLUSTER_COMPLIANCE)]
     day = datetime.fromtimestamp(seen_ms / 1000, UTC).date()
-    assert sorted(told) == sorted((day, control, "undecided") for control in CONTROLS)
+    assert sorted(reported) == sorted((day, control, "undecided") for control in CONTROLS)
 
 
 def test_days_begin_where_the_oldest_log_does(small: SmallLake, spark: SparkSession) -> None:
-    """Whichever plan tells of it: later ones are looked at alone, and what they find is held against what is known."""
+    """Whichever plan emits it: only later plans are read, and their rows are compared with what is known."""
     risk = RiskTables(GoldLake(small.lake, lambda: spark))
     end = START + 4 * DAY_MINUTES
     small.end("a", end)

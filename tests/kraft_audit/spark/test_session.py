@@ -1,4 +1,4 @@
-"""What a session needs is looked for before Spark is started, and told in one line where it is missing."""
+"""What a session needs is looked for before Spark starts, and reported in one line if it is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from kraft_audit.settings import SettingsError
+from kraft_audit.lake.settings import SettingsError
 from kraft_audit.spark import session
 from kraft_audit.spark.session import LOCAL, REQUIRED, jar_settings, java_settings, read_conf, use_java
 from kraft_codec.errors import InputError
@@ -45,7 +45,7 @@ def release(version: str, modules: str = "java.base jdk.incubator.vector") -> st
         (release("25"), "", "Java 25"),
         (release("17.0.1", "java.base"), "", "lacks the module jdk.incubator.vector"),
         (None, 'openjdk version "17.0.15" jdk.incubator.vector', None),
-        (None, "no such thing", "tells no version"),
+        (None, "no such thing", "shows no version"),
     ],
 )
 def test_which_java_is_taken(
@@ -108,8 +108,8 @@ def test_where_it_is_installed_is_one_word_to_the_launcher(monkeypatch: pytest.M
     monkeypatch.setattr(session, "__file__", '/opt/it\'s 1%20 "x"/session.py')
     (options,) = java_settings().values()
     assert shlex.split(options) == [options]
-    told = options.removeprefix("-Dlog4j2.configurationFile=")
-    assert unquote(urlsplit(told).path) == '/opt/it\'s 1%20 "x"/log4j2.properties'
+    reported = options.removeprefix("-Dlog4j2.configurationFile=")
+    assert unquote(urlsplit(reported).path) == '/opt/it\'s 1%20 "x"/log4j2.properties'
 
 
 @pytest.mark.ci
@@ -118,7 +118,7 @@ def test_spark_starts_from_a_folder_with_a_space(tmp_path: Path, project_root: P
     shutil.copytree(project_root / "kraft_audit", installed / "kraft_audit")
     (installed / "kraft_codec").symlink_to(project_root / "kraft_codec")
     (installed / "jars").symlink_to(project_root / ".jars")
-    told = "; ".join(
+    reported = "; ".join(
         (
             "from kraft_audit.spark.session import spark_session",
             "frame = spark_session('a test').range(3)",
@@ -128,7 +128,7 @@ def test_spark_starts_from_a_folder_with_a_space(tmp_path: Path, project_root: P
     )
     more = {"PYTHONPATH": str(installed), "KRAFT_AUDIT_JARS": str(installed / "jars"), "KRAFT_AUDIT_SPARK_LOG": "-"}
     ended = subprocess.run(
-        [sys.executable, "-c", told],
+        [sys.executable, "-c", reported],
         cwd=tmp_path,
         env={**os.environ, **more},
         capture_output=True,
@@ -165,11 +165,11 @@ AUTHENTICATED = {
 
 
 @pytest.mark.parametrize("profile", ["emr", "k8s", "standalone", "yarn"])
-def test_a_profile_that_encrypts_lets_nobody_change_what_crosses(profile: str, project_root: Path) -> None:
+def test_a_profile_that_encrypts_protects_what_crosses_from_changes(profile: str, project_root: Path) -> None:
     """By default Spark's cipher is AES/CTR, without authentication (CVE-2025-55039)."""
     text = (project_root / "conf" / "spark" / f"{profile}.conf").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^(?:# )?(spark\.(?:authenticate|network\.crypto\.\w+))\s+(\S+)$", text, re.MULTILINE))
-    assert told == AUTHENTICATED
+    reported = dict(re.findall(r"^(?:# )?(spark\.(?:authenticate|network\.crypto\.\w+))\s+(\S+)$", text, re.MULTILINE))
+    assert reported == AUTHENTICATED
     if profile in ("k8s", "yarn"):
         assert read_conf(project_root / "conf" / "spark" / f"{profile}.conf").items() >= AUTHENTICATED.items()
 

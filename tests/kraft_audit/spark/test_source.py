@@ -20,19 +20,19 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from kraft_audit.replay.plan import Selection
-from kraft_audit.settings import SettingsError
+from kraft_audit.capture.plan import Selection
+from kraft_audit.lake.settings import SettingsError
 from kraft_audit.spark.source import (
     TASK_BYTES,
     ClusterTask,
     KraftDataSource,
+    PushedFilters,
     PushingReader,
-    Wanted,
     check_options,
     spark_schema,
     tasks,
 )
-from kraft_audit.spark.tables import READABLE_TABLES
+from kraft_audit.tables import READABLE_TABLES
 
 
 def source(**options: str) -> KraftDataSource:
@@ -40,7 +40,7 @@ def source(**options: str) -> KraftDataSource:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "text"),
     [
         ({"path": "x", "tabel": "records"}, "tabel: 'records': expected a known option, perhaps table"),
         ({"path": "x", "table": "plans"}, "table: 'plans': expected one of captures, files, batches, records"),
@@ -52,10 +52,10 @@ def source(**options: str) -> KraftDataSource:
         ({"table": "staged", "plan": "1"}, "lake: None: expected a value"),
     ],
 )
-def test_a_bad_option_is_one_line(options: dict[str, str], told: str) -> None:
+def test_a_bad_option_is_one_line(options: dict[str, str], text: str) -> None:
     with pytest.raises(SettingsError) as raised:
         check_options(CaseInsensitiveDict(options))
-    assert str(raised.value).startswith('format("kraft"): ' + told)
+    assert str(raised.value).startswith('format("kraft"): ' + text)
 
 
 @pytest.mark.parametrize("table", READABLE_TABLES)
@@ -68,9 +68,9 @@ def test_schemas_are_the_contracts(table: str) -> None:
 
 
 def selection(*filters: Filter) -> Selection:
-    wanted = Wanted()
-    for one in filters:
-        wanted.take(one.attribute[0], one)
+    wanted = PushedFilters()
+    for pushed in filters:
+        wanted.take(pushed.attribute[0], pushed)
     return wanted.selection()
 
 

@@ -18,15 +18,15 @@ from types import ModuleType
 import pyspark
 import pytest
 
-from kraft_audit.settings import FleetSettings
-from kraft_audit.spark.gold_tables import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
-from kraft_audit.spark.lake import DeltaLake
-from kraft_audit.spark.ledger import Ledger
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.spark.session import jar_settings, use_java
+from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
+from tests.builders.lakes import CLUSTERS
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1200)]
 
-CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 PACKAGES = ("kraft_codec", "kraft_audit", "pyspark_kraft")
 # All that does not say when a lake was written, or when its captures were read.
 COMPARED = {
@@ -154,22 +154,22 @@ def submit(
 
 
 def test_every_job_on_a_cluster_of_processes(
-    submit: Callable[..., subprocess.CompletedProcess[str]], samples: Path, tmp_path: Path, project_root: Path,
+    submit: Callable[..., subprocess.CompletedProcess[str]], small_corpus: Path, tmp_path: Path, project_root: Path,
     make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
     """Killed once between its steps, then run to the end, tables before the gate and gold after it, as a DAG does.
 
     Bronze and silver are those of one process without Spark; gold is that of local mode.
     """
-    clusters = {name: [samples / name] for name in CLUSTERS}
+    clusters = {name: [small_corpus / name] for name in CLUSTERS}
     alone = make_fleet(clusters, lake="alone", file="alone.yaml")
     without_spark.run(alone)
     fleet = make_fleet(clusters, lake="cluster", file="cluster.yaml")
     file = str(tmp_path / "cluster.yaml")
-    killed = submit("analyze", file, "--tables-only", cores=2, KRAFT_AUDIT_FAILPOINT="after-stage")
+    killed = submit("run", file, "--tables-only", cores=2, KRAFT_AUDIT_FAILPOINT="after-stage")
     assert killed.returncode != 0
     assert Ledger(DeltaLake(fleet.lake)).status().open_number == 1, killed.stderr[-2000:]
-    done = submit("analyze", file, "--tables-only", "--output", "json")
+    done = submit("run", file, "--tables-only", "--output", "json")
     assert done.returncode == 0, done.stderr[-4000:]
     # spark-submit joins a program's two outputs: the summary is the last line of both.
     assert json.loads(done.stdout.splitlines()[-1])["plans"] == [1]
@@ -178,7 +178,13 @@ def test_every_job_on_a_cluster_of_processes(
     for job, *arguments in (("quality", fleet.lake), ("risk", file)):
         ended = submit(job, *arguments)
         assert ended.returncode == 0, (job, ended.stderr[-4000:])
-    program = [sys.executable, "-c", "from kraft_audit.cli import main; main()", "run", str(tmp_path / "alone.yaml")]
+    program = [
+        sys.executable,
+        "-c",
+        "from kraft_audit.commands.cli import main; main()",
+        "run",
+        str(tmp_path / "alone.yaml"),
+    ]
     local = subprocess.run(
         program, env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=300
     )

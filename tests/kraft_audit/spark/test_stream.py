@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from kraft_audit.settings import SettingsError
+from kraft_audit.lake.settings import SettingsError
 from kraft_audit.spark.source import TableReader
 from kraft_audit.spark.stream import CommittedStreamReader
 from kraft_codec.errors import InputError
@@ -44,9 +44,9 @@ def every_row(path: Path) -> set[tuple[Any, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["elr", "divergence", "uncommitted-voter-change", "dynamic-quorum"])
 def test_any_limit_gives_the_committed_records_once(
-    name: str, samples: Path, rows_between: Callable[..., list[tuple[Any, ...]]]
+    name: str, small_corpus: Path, rows_between: Callable[..., list[tuple[Any, ...]]]
 ) -> None:
-    path = samples / name
+    path = small_corpus / name
     at_once = CommittedStreamReader({"path": str(path)})
     end = at_once.latestOffset(at_once.initialOffset(), ReadAllAvailable())
     whole = rows_between(at_once, {}, end)
@@ -66,17 +66,21 @@ def test_any_limit_gives_the_committed_records_once(
     assert sorted(pieces) == sorted(whole)
 
 
-def test_what_was_not_committed_never_comes(samples: Path, rows_between: Callable[..., list[tuple[Any, ...]]]) -> None:
-    reader = CommittedStreamReader({"path": str(samples / "divergence")})
+def test_what_was_not_committed_never_comes(
+    small_corpus: Path, rows_between: Callable[..., list[tuple[Any, ...]]]
+) -> None:
+    reader = CommittedStreamReader({"path": str(small_corpus / "divergence")})
     committed = set(rows_between(reader, {}, reader.latestOffset({}, ReadAllAvailable())))
-    others = every_row(samples / "divergence") - committed
+    others = every_row(small_corpus / "divergence") - committed
     assert others, "the sample has two branches"
 
 
 def test_a_log_that_grows_is_read_on(
-    samples: Path, tmp_path: Path, rows_between: Callable[..., list[tuple[Any, ...]]]
+    small_corpus: Path, tmp_path: Path, rows_between: Callable[..., list[tuple[Any, ...]]]
 ) -> None:
-    captures = sorted(folder for folder in (samples / "elr").iterdir() if folder.is_dir() and folder.name[0].isdigit())
+    captures = sorted(
+        folder for folder in (small_corpus / "elr").iterdir() if folder.is_dir() and folder.name[0].isdigit()
+    )
     reader = CommittedStreamReader({"path": str(tmp_path)})
     position: dict[str, int] = {}
     pieces: list[tuple[Any, ...]] = []
@@ -89,8 +93,8 @@ def test_a_log_that_grows_is_read_on(
     assert sorted(pieces) == sorted(rows_between(CommittedStreamReader({"path": str(tmp_path)}), {}, position))
 
 
-def test_offsets_that_are_gone_stop_it(samples: Path) -> None:
-    path = str(samples / "elr")
+def test_offsets_that_are_gone_stop_it(small_corpus: Path) -> None:
+    path = str(small_corpus / "elr")
     reader = CommittedStreamReader({"path": path})
     ((cluster, end),) = reader.latestOffset({}, ReadAllAvailable()).items()
     with pytest.raises(InputError, match="were proven committed before"):
@@ -102,22 +106,24 @@ def test_offsets_that_are_gone_stop_it(samples: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "text"),
     [
         ({"table": "batches"}, "table"),
         ({"maxrecordspertrigger": "0"}, "maxRecordsPerTrigger"),
         ({"failondataloss": "x"}, "failOnDataLoss"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, str], told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_options_that_cannot_be(options: dict[str, str], text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
         CommittedStreamReader({"path": "/nowhere", **options})
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_available_now_and_a_restart_from_the_checkpoint(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
-    path = samples / "divergence"
+def test_available_now_and_a_restart_from_the_checkpoint(
+    spark: SparkSession, small_corpus: Path, tmp_path: Path
+) -> None:
+    path = small_corpus / "divergence"
     reader = CommittedStreamReader({"path": str(path)})
     expected = sum(
         batch.num_rows

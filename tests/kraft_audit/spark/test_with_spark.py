@@ -11,21 +11,24 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 
-from kraft_audit.analyze import TABLES, analyze
-from kraft_audit.replay.analyze import analyze_record_type, as_tables
-from kraft_audit.replay.planning import plan_cluster
-from kraft_audit.settings import FleetSettings
+from kraft_audit.capture.path_plans import plan_cluster
+from kraft_audit.findings.analysis import TABLES
+from kraft_audit.lake.pipeline import Run
+from kraft_audit.lake.redaction_key import load_key
+from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.lake.views import view_sql
+from kraft_audit.spark import register_views
 from kraft_audit.spark.jvm_lake import JvmLake
-from kraft_audit.spark.redaction_key import load_key
-from kraft_audit.spark.run import Run
+from kraft_audit.spark.run_fleet import SparkStager
 from kraft_audit.spark.source import spark_schema
-from kraft_audit.spark.spark_stage import SparkStager
-from kraft_audit.spark.tables import LAKE_TABLES, READABLE_TABLES
-from kraft_audit.spark.views import read_closed, register_views
+from kraft_audit.tables import LAKE_TABLES, READABLE_TABLES
+from kraft_audit.tables.gold import EVIDENCE
 from kraft_codec.errors import InputError
-from kraft_codec.redaction import Redactor
-from kraft_codec.storage import open_storage
-from tests.kraft_audit.spark.delta_log import name_file
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
+from tests.builders.delta_log import name_file
+from tests.builders.lakes import CLUSTERS
+from tests.builders.readings import as_tables, table_rows, typed_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +37,6 @@ pytestmark = pytest.mark.spark
 
 MakeFleet = Callable[..., FleetSettings]
 WHEN = ("captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms", "plan")
-CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +46,10 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 
 
 @pytest.fixture(scope="module")
-def torn(samples: Path, key: tuple[Path, bytes]) -> dict[str, pa.Table]:
+def torn(small_corpus: Path, key: tuple[Path, bytes]) -> dict[str, pa.Table]:
     """What `analyze` itself gives of a cluster with damage."""
-    plan = plan_cluster([str(samples / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
-    given = as_tables(list(analyze(plan, open_storage=open_storage, redactor=Redactor(key[1]))))
+    plan = plan_cluster([str(small_corpus / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
+    given = as_tables(list(table_rows(plan, open_storage=open_storage, redactor=Redactor(key[1]))))
     return {name: given.get(name, READABLE_TABLES[name].schema.empty_table()) for name in TABLES}
 
 
@@ -62,22 +64,28 @@ def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
 def assert_same_rows(found: DataFrame, expected: DataFrame) -> None:
     """Schema and rows, without the columns that say when something was read."""
     keep = [column for column in expected.columns if column not in WHEN]
-    assert_df_equality(found.select(keep), expected.select(keep), ignore_row_order=True)
+    if "evidence" in keep:
+        # The time of what a disk holds is when it was read.
+        is_read = "each.path IS NOT NULL AND each.file_name IS NULL"
+        times = f"CASE WHEN {is_read} THEN NULL ELSE each.timestamp_ms END"
+        facts = ", ".join(f"each.{field.name}" for field in EVIDENCE.value_type if field.name != "timestamp_ms")
+        keep[keep.index("evidence")] = f"transform(evidence, each -> struct({facts}, {times} AS times)) AS evidence"
+    assert_df_equality(found.selectExpr(keep), expected.selectExpr(keep), ignore_row_order=True)
 
 
 @pytest.mark.parametrize("table", READABLE_TABLES)
 def test_each_table_is_what_analyze_gives(
-    table: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
+    table: str, spark: SparkSession, small_corpus: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
 ) -> None:
     """No import registers the format here: Spark finds the installed package by itself."""
-    assert_same_rows(kraft(spark, samples / "torn-write", key, table=table), from_arrow(spark, torn[table]))
+    assert_same_rows(kraft(spark, small_corpus / "torn-write", key, table=table), from_arrow(spark, torn[table]))
 
 
-def test_record_type_gives_typed_columns(spark: SparkSession, samples: Path, key: tuple[Path, bytes]) -> None:
-    plan = plan_cluster([str(samples / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
-    rows = analyze_record_type(plan, "PARTITION_RECORD", open_storage=open_storage, redactor=Redactor(key[1]))
+def test_record_type_gives_typed_columns(spark: SparkSession, small_corpus: Path, key: tuple[Path, bytes]) -> None:
+    plan = plan_cluster([str(small_corpus / "torn-write")], open_storage=open_storage, captured_at_ms=0, name="")
+    rows = typed_rows(plan, "PARTITION_RECORD", open_storage=open_storage, redactor=Redactor(key[1]))
     expected = pa.Table.from_batches(list(rows))
-    found = kraft(spark, samples / "torn-write", key, recordType="PARTITION_RECORD")
+    found = kraft(spark, small_corpus / "torn-write", key, recordType="PARTITION_RECORD")
     assert expected.num_rows > 0
     assert_same_rows(found, from_arrow(spark, expected))
 
@@ -85,17 +93,17 @@ def test_record_type_gives_typed_columns(spark: SparkSession, samples: Path, key
 FILTERS = (
     "node_id = 1",
     "node_id in (1, 3) and base_offset > 10",
-    "cluster_id = 'nobody'",
+    "cluster_id = 'absent'",
     "node_id is null",
 )
 
 
 @pytest.mark.parametrize("condition", FILTERS)
 def test_filters_leave_the_same_rows_pushed_or_not(
-    condition: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
+    condition: str, spark: SparkSession, small_corpus: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
 ) -> None:
     expected = from_arrow(spark, torn["batches"]).where(condition)
-    assert_same_rows(kraft(spark, samples / "torn-write", key, table="batches").where(condition), expected)
+    assert_same_rows(kraft(spark, small_corpus / "torn-write", key, table="batches").where(condition), expected)
 
 
 @pytest.mark.parametrize(
@@ -103,16 +111,16 @@ def test_filters_leave_the_same_rows_pushed_or_not(
     ["offset >= 5 and offset < 20", "record_type = 'TOPIC_RECORD'", "offset = 3 or offset = 7", "offset in (3, 9)"],
 )
 def test_filters_on_records(
-    condition: str, spark: SparkSession, samples: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
+    condition: str, spark: SparkSession, small_corpus: Path, key: tuple[Path, bytes], torn: dict[str, pa.Table]
 ) -> None:
     expected = from_arrow(spark, torn["records"]).where(condition)
     assert expected.count() > 0
-    assert_same_rows(kraft(spark, samples / "torn-write", key).where(condition), expected)
+    assert_same_rows(kraft(spark, small_corpus / "torn-write", key).where(condition), expected)
 
 
-def test_pushing_can_be_switched_off(spark: SparkSession, samples: Path, key: tuple[Path, bytes]) -> None:
+def test_pushing_can_be_switched_off(spark: SparkSession, small_corpus: Path, key: tuple[Path, bytes]) -> None:
     """Spark refuses a source that can push where pushing is off, which is its default."""
-    found = kraft(spark, samples / "torn-write", key, table="captures")
+    found = kraft(spark, small_corpus / "torn-write", key, table="captures")
     pushed = found.where("node_id = 1").count()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
@@ -121,26 +129,26 @@ def test_pushing_can_be_switched_off(spark: SparkSession, samples: Path, key: tu
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
-def test_options_choose(spark: SparkSession, samples: Path, key: tuple[Path, bytes]) -> None:
+def test_options_choose(spark: SparkSession, small_corpus: Path, key: tuple[Path, bytes]) -> None:
     name = "12-after-truncation"
-    one = kraft(spark, samples / "divergence", key, table="captures", capture=name)
-    assert {row["capture"] for row in one.collect()} == {name}
-    none = kraft(spark, samples / "divergence", key, table="captures", cluster="nobody")
+    chosen = kraft(spark, small_corpus / "divergence", key, table="captures", capture=name)
+    assert {row["capture"] for row in chosen.collect()} == {name}
+    none = kraft(spark, small_corpus / "divergence", key, table="captures", cluster="absent")
     assert none.count() == 0
     with pytest.raises(Exception, match="dialect: 'kip1': expected one of kip853, kip856, kip642"):
-        kraft(spark, samples / "torn-write", key, dialect="kip1")
+        kraft(spark, small_corpus / "torn-write", key, dialect="kip1")
 
 
 @pytest.fixture
-def fleet(samples: Path, make_fleet: MakeFleet) -> FleetSettings:
-    return make_fleet({name: [samples / name] for name in CLUSTERS})
+def fleet(small_corpus: Path, make_fleet: MakeFleet) -> FleetSettings:
+    return make_fleet({name: [small_corpus / name] for name in CLUSTERS})
 
 
 def test_a_run_by_spark_is_a_run(
-    fleet: FleetSettings, make_fleet: MakeFleet, samples: Path, spark: SparkSession, without_spark: ModuleType,
+    fleet: FleetSettings, make_fleet: MakeFleet, small_corpus: Path, spark: SparkSession, without_spark: ModuleType,
     lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
-    alone = make_fleet({name: [samples / name] for name in CLUSTERS}, lake="alone")
+    alone = make_fleet({name: [small_corpus / name] for name in CLUSTERS}, lake="alone")
     without_spark.run(alone)
     lake = without_spark.DeltaLake(fleet.lake)
     result = without_spark.run(fleet, stage=SparkStager(fleet, lake, lambda: spark))
@@ -164,14 +172,14 @@ def test_spark_reads_the_tables_and_views_hide_open_plans(
     open_plan = spark.table("captures").limit(1).drop("plan").selectExpr("*", "cast(9 as bigint) as plan")
     open_plan.write.format("delta").mode("append").save(f"{fleet.lake}/captures")
     assert spark.table("captures").where("plan = 9").count() == 0
-    assert read_closed(spark, fleet.lake, "captures").where("plan = 9").count() == 0
+    assert spark.sql(view_sql(fleet.lake, "captures")).where("plan = 9").count() == 0
 
 
-def test_views_tell_what_holds_and_what_is_proven(
-    make_fleet: MakeFleet, samples: Path, spark: SparkSession, without_spark: ModuleType
+def test_views_report_what_holds_and_what_is_proven(
+    make_fleet: MakeFleet, small_corpus: Path, spark: SparkSession, without_spark: ModuleType
 ) -> None:
-    """Each row of partitions ends where the next of its partition begins; the log's batches are all told, once."""
-    fleet = make_fleet({"divergence": [samples / "divergence"]})
+    """Each row of partitions ends where the next of its partition begins; the log's batches are all there, once."""
+    fleet = make_fleet({"divergence": [small_corpus / "divergence"]})
     without_spark.run(fleet)
     register_views(spark, fleet.lake)
     ends = spark.sql(
@@ -182,8 +190,8 @@ def test_views_tell_what_holds_and_what_is_proven(
     )
     assert_df_equality(spark.table("partition_changes").select(ends.columns), ends, ignore_row_order=True)
     low = spark.sql("SELECT cluster_id, max(low) AS low FROM watermarks GROUP BY cluster_id")
-    told = spark.table("partition_changes").join(low, "cluster_id")
-    assert told.where("proven <> (from_offset < low)").count() == 0 < told.count()
+    reported = spark.table("partition_changes").join(low, "cluster_id")
+    assert reported.where("proven <> (from_offset < low)").count() == 0 < reported.count()
     distinct = spark.table("batches").where("source = 'log' AND valid")
     key = ["cluster_id", "base_offset", "leader_epoch", "crc"]
     assert spark.table("log").count() == distinct.select(key).distinct().count()
@@ -205,11 +213,11 @@ def jvm_lake(fleet: FleetSettings, spark: SparkSession, tmp_path: Path) -> JvmLa
 
 
 def test_the_jvm_commits_the_same_tables(
-    fleet: FleetSettings, jvm_lake: JvmLake, spark: SparkSession, samples: Path, make_fleet: MakeFleet,
+    fleet: FleetSettings, jvm_lake: JvmLake, spark: SparkSession, small_corpus: Path, make_fleet: MakeFleet,
     without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
     """In two plans, so that the second one asks for what the first one knows; then again, with nothing new."""
-    captures = sorted(path for path in (samples / "divergence").iterdir() if (path / "node-1").is_dir())
+    captures = sorted(path for path in (small_corpus / "divergence").iterdir() if (path / "node-1").is_dir())
     roots: list[Path | str] = list(captures)
     alone = make_fleet({"divergence": roots[:2]}, lake="alone")
     without_spark.run(alone)

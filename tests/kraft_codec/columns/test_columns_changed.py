@@ -9,28 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kraft_codec import columns, columns_text
-from kraft_codec.batch import write_batch
+from kraft_codec import columns
+from kraft_codec.columns import text
 from kraft_codec.errors import CodecError, Reason
-from kraft_codec.record import write_metadata_value
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.record import write_metadata_value
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_API_KEY
+from tests.builders.guarded_memory import guarded_outputs
 from tests.fuzz.decoder import TELLING
-from tests.kraft_codec.columns.guards import guarded_outputs
 
 CHANGES = 12
 
 
 @pytest.fixture(scope="module")
-def every_type(samples: Path) -> bytes:
+def every_type(small_corpus: Path) -> bytes:
     """All record types in all versions, written by Kafka's own serializers."""
     return (
-        samples / "crafted" / "all-records-all-versions" / "__cluster_metadata-0" / "00000000000000000000.log"
+        small_corpus / "crafted" / "all-records-all-versions" / "__cluster_metadata-0" / "00000000000000000000.log"
     ).read_bytes()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_indexed_and_has_changed_is_refused_or_read_within_bounds(every_type: bytes, seed: int) -> None:
-    """Buffers end where a forbidden page begins: an access behind one, read or filled, would end the process."""
+    """Buffers end where a forbidden page begins: an access after it, to read or to fill, would end the process."""
     chance = random.Random(seed)  # noqa: S311
     refused = read = 0
     for turn in range(CHANGES):
@@ -43,7 +44,8 @@ def test_what_was_indexed_and_has_changed_is_refused_or_read_within_bounds(every
                 records.buffer[at : position + length if turn % 2 else at + 1] = chance.choice(TELLING.tolist())
             works = [lambda records=records: columns.json_text(records)]
             works += [
-                lambda records=records, one=one: columns.typed_columns(records, one) for one in records.messages()
+                lambda records=records, message=message: columns.typed_columns(records, message)
+                for message in records.messages()
             ]
             for work in works:
                 if (problem := _problem(work)) is None:
@@ -63,7 +65,7 @@ def _problem(work: Callable[[], object]) -> str | None:
     return None
 
 
-def test_each_byte_cut_behind_the_index(every_type: bytes) -> None:
+def test_each_byte_cut_after_the_index(every_type: bytes) -> None:
     """Lengths say less than what the schema needs: each record alone, its value cut at every byte."""
     log = np.frombuffer(every_type, np.uint8).copy()
     records = columns.index_records(log, columns.index_batches(log))
@@ -100,7 +102,7 @@ def test_the_smallest_number_and_every_escape(agree) -> None:
 def test_more_text_than_a_column_holds_is_a_limit(every_type: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two gibibytes, here some kilobytes: the record at which it is full is named."""
     records = columns.index_records(every_type, columns.index_batches(every_type))
-    monkeypatch.setattr(columns_text, "TEXT_BYTES_MAX", 600)
+    monkeypatch.setattr(text, "TEXT_BYTES_MAX", 600)
     with pytest.raises(CodecError) as problem:
         columns.json_text(records)
     assert problem.value.reason is Reason.LIMIT
@@ -109,14 +111,19 @@ def test_more_text_than_a_column_holds_is_a_limit(every_type: bytes, monkeypatch
 
 def test_a_record_type_of_another_dialect_has_no_rows(every_type: bytes) -> None:
     records = columns.index_records(every_type, columns.index_batches(every_type))
-    here = {id(one.message) for one in CONTROL_TYPES[records.dialect].values()}
-    others = [one.message for types in CONTROL_TYPES.values() for one in types.values() if id(one.message) not in here]
+    here = {id(control_type.message) for control_type in CONTROL_TYPES[records.dialect].values()}
+    others = [
+        control_type.message
+        for types in CONTROL_TYPES.values()
+        for control_type in types.values()
+        if id(control_type.message) not in here
+    ]
     assert others
     assert all(not len(records.rows_of(message)) for message in others)
 
 
 def test_a_type_is_known_by_its_dialect(every_type: bytes) -> None:
-    """AddVoter is KIP-642's and KIP-856's alone; a number that nobody gave has no schema."""
+    """AddVoter is KIP-642's and KIP-856's alone; a number that no dialect gave has no schema."""
     batches = columns.index_batches(every_type)
     for dialect, types in CONTROL_TYPES.items():
         records = columns.index_records(every_type, batches, dialect=dialect)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kraft_codec import columns
-from kraft_codec.columns_batches import BATCH_COLUMNS, crc32c
+from kraft_codec.columns.batches import BATCH_COLUMNS, kernel_crc32c
 
 
 def test_a_cut_at_each_byte(small_log: bytes) -> None:
@@ -24,7 +24,7 @@ def test_a_cut_at_each_byte(small_log: bytes) -> None:
             np.testing.assert_array_equal(column, getattr(whole, name))
 
 
-def test_damage_is_told_as_soon_as_its_header_is_there(small_log: bytes) -> None:
+def test_damage_is_reported_as_soon_as_its_header_is_there(small_log: bytes) -> None:
     for tail, reason in ((bytes(61), "ZERO_TAIL"), (b"\x01" * 8 + bytes(4) + b"\x01" * 49, "BAD_LENGTH")):
         assert columns.index_batches(small_log + tail, is_last=False).stop.reason == reason
         assert columns.index_batches((small_log + tail)[:-1], is_last=False).stop.reason is None
@@ -33,7 +33,7 @@ def test_damage_is_told_as_soon_as_its_header_is_there(small_log: bytes) -> None
 def test_a_part_of_a_buffer(small_log: bytes) -> None:
     whole = columns.index_batches(small_log)
     second = int(whole.position[1])
-    part = columns.index_batches(b"before" + small_log + b"behind", 6 + second, 6 + len(small_log))
+    part = columns.index_batches(b"before" + small_log + b"after", 6 + second, 6 + len(small_log))
     np.testing.assert_array_equal(part.position, whole.position[1:] + 6)
     assert part.stop is None
     with pytest.raises(ValueError, match="expected a range of the buffer's"):
@@ -101,4 +101,4 @@ def test_nothing_at_all() -> None:
 def test_crc32c_of_every_length(size_bytes: int) -> None:
     google_crc32c = pytest.importorskip("google_crc32c")
     content = np.random.default_rng(size_bytes).bytes(size_bytes)
-    assert crc32c(content) == google_crc32c.value(content)
+    assert kernel_crc32c(content) == google_crc32c.value(content)

@@ -7,30 +7,15 @@ import random
 import struct
 import tracemalloc
 
-import google_crc32c
 import pytest
 
 from kraft_codec import columns
-from kraft_codec.batch import write_batch
 from kraft_codec.kernels.codes import REASONS
-from kraft_codec.record import write_metadata_value
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.record import write_metadata_value
+from tests.builders.damaged_batches import with_right_crcs
 
 CASES = int(os.environ.get("KRAFT_AUDIT_DAMAGE_CASES", "1500"))
-HEADER_BYTES = 61
-CRC_FROM = 21
-
-
-def with_right_crcs(log: bytes | bytearray) -> bytes:
-    """The adversary's log: what the batches' lengths frame gets CRCs that are right again."""
-    repaired = bytearray(log)
-    position = 0
-    while position + HEADER_BYTES <= len(repaired):
-        end = position + 12 + struct.unpack_from(">i", repaired, position + 8)[0]
-        if not position + HEADER_BYTES <= end <= len(repaired):
-            break
-        struct.pack_into(">I", repaired, position + 17, google_crc32c.value(bytes(repaired[position + CRC_FROM : end])))
-        position = end
-    return bytes(repaired)
 
 
 def one_batch(*values: bytes) -> bytes:
@@ -128,14 +113,14 @@ def test_all_frames_types_and_versions(agree) -> None:
 def test_every_two_byte_varint_as_a_count_a_length_and_a_tag(agree) -> None:
     """All 65,536 prefixes as the length of a text, the count of a list, the number of tagged fields.
 
-    With what ends the integer behind it, it is a length that cannot be; with what does not, one of too many bytes.
+    With bytes after it that end the integer, it is a length that cannot be; with what does not, one of too many bytes.
     """
     prefixes = [bytes([first, second]) for first in range(256) for second in (range(256) if first >= 0x80 else (0,))]
     endless = [prefix for prefix in prefixes if min(prefix) >= 0x80]
-    for some, rest, reason in ((prefixes, b"\x01" * 40, "BAD_RECORD"), (endless, b"\x80" * 3, "BAD_VARINT")):
+    for starts, rest, reason in ((prefixes, b"\x01" * 40, "BAD_RECORD"), (endless, b"\x80" * 3, "BAD_VARINT")):
         heads = (b"\x01\x0c\x00", b"\x01\x0a\x00\x01\x01", b"\x01\x14\x00")
-        seen = agree(b"".join(one_batch(head + prefix + rest) for prefix in some for head in heads))
-        assert seen.batches == len(heads) * len(some)
+        seen = agree(b"".join(one_batch(head + prefix + rest) for prefix in starts for head in heads))
+        assert seen.batches == len(heads) * len(starts)
         assert set(seen.quarantined) == {reason}
         assert reason == "BAD_RECORD" or len(seen.quarantined) == seen.batches
 

@@ -7,10 +7,10 @@ import struct
 import pytest
 
 from kraft_codec import columns
-from kraft_codec.batch import write_batch
-from kraft_codec.record import write_control_key, write_metadata_value
-from kraft_codec.varint import write_varint, write_varlong
-from tests.kraft_codec.columns.test_columns_damage import with_right_crcs
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.record import write_control_key, write_metadata_value
+from kraft_codec.records.varint import write_varint, write_varlong
+from tests.builders.damaged_batches import with_right_crcs
 
 OVERLONG = b"\xff" * 11
 PARTS = ("timestamp delta", "offset delta", "key length", "value length", "header count", "header key", "header value")
@@ -23,7 +23,7 @@ def varint(value: int, write=write_varint) -> bytes:
 
 
 def record_of(parts: list[bytes]) -> bytes:
-    """A record whose length is that of its parts, behind the byte of attributes."""
+    """A record whose length is that of its parts, after the byte of attributes."""
     body = b"\0" + b"".join(parts)
     return varint(len(body)) + body
 

@@ -13,14 +13,14 @@ import pytest
 CASES = int(os.environ.get("KRAFT_AUDIT_GUARD_CASES", "300"))
 
 # It runs in a process of its own: a stray access ends that with a signal. Every array that the decoder makes, and every
-# buffer that it reads, is put flush against a page that may not be touched; a second run puts them flush behind one.
+# buffer that it reads, is put flush against a page that may not be touched; a second run puts them flush after one.
 PROGRAM = """
 import random, struct, sys
 import google_crc32c
 import numpy as np
 from kraft_codec import columns
-from kraft_codec.redaction import Redactor
-from tests.kraft_codec.columns.guards import guarded_outputs
+from kraft_codec.records.redaction import Redactor
+from tests.builders.guarded_memory import guarded_outputs
 
 log = bytes.fromhex(sys.stdin.read())
 cases, at_end = int(sys.argv[1]), sys.argv[2] == "end"

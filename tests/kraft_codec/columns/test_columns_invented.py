@@ -9,11 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft_codec import columns, columns_secrets
-from kraft_codec.batch import write_batch
+from kraft_codec import columns
+from kraft_codec.columns import secrets
 from kraft_codec.kernels import programs, text_programs, typed_programs
 from kraft_codec.kernels.codes import SLOTS_BYTES
-from kraft_codec.record import default_fields, write_message, write_metadata_value
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.message import default_fields, write_message
+from kraft_codec.records.record import write_metadata_value
 from kraft_codec.schemas import (
     METADATA_BY_API_KEY,
     METADATA_BY_NAME,
@@ -24,10 +26,10 @@ from kraft_codec.schemas import (
     Versions,
 )
 from kraft_codec.schemas.model import array, bytes_, float64, int32, message, string, struct, uuid
-from tests.kraft_codec.columns.test_columns_values import structs
-from tests.properties import quickly
+from tests.builders.message_values import structs
+from tests.builders.property_examples import quickly
 
-SCALARS = [one for one in Type if one is not Type.STRUCT]
+SCALARS = [type_ for type_ in Type if type_ is not Type.STRUCT]
 DEFAULTS: dict[Type, Any] = {
     Type.BOOL: True, Type.INT8: -1, Type.INT16: -2, Type.UINT16: 40_000, Type.INT32: -3, Type.UINT32: 3_000_000_000,
     Type.INT64: -(2**40), Type.FLOAT64: 1.5, Type.UUID: bytes(range(16)),
@@ -42,7 +44,7 @@ def scalar(name: str, kind: Type, versions: str = "0+", *, tag: int | None = Non
 
 
 def everywhere(prefix: str) -> tuple[Field, ...]:
-    """A field of each type, tagged ones before, between and behind plain ones, some in later versions alone."""
+    """A field of each type, tagged ones before, between and after plain ones, some in later versions alone."""
     fields: list[Field] = []
     tags = iter(range(20))
     for kind in SCALARS:
@@ -86,13 +88,13 @@ EVERY = (*INVENTED, LATER, TAGGED_LAST)
 @pytest.fixture(scope="module", autouse=True)
 def known() -> Iterator[None]:
     """Both codecs know the invented types, for these tests alone."""
-    caches = (programs.walk_programs, text_programs.text_programs, columns_secrets._mark_programs)
+    caches = (programs.walk_programs, text_programs.text_programs, secrets._mark_programs)
     with pytest.MonkeyPatch.context() as patched:
-        for module in (programs, text_programs, columns_secrets):
+        for module in (programs, text_programs, secrets):
             patched.setattr(module, "METADATA_RECORDS", (*METADATA_RECORDS, *EVERY))
-        for one in EVERY:
-            patched.setitem(METADATA_BY_API_KEY, one.number, one)
-            patched.setitem(METADATA_BY_NAME, one.name, one)
+        for message_type in EVERY:
+            patched.setitem(METADATA_BY_API_KEY, message_type.number, message_type)
+            patched.setitem(METADATA_BY_NAME, message_type.name, message_type)
         for cache in caches:
             cache.cache_clear()
         yield
@@ -105,14 +107,14 @@ def one_batch(values: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("invented", INVENTED, ids=lambda one: one.name)
+@pytest.mark.parametrize("invented", INVENTED, ids=lambda message_type: message_type.name)
 def test_what_is_absent_has_its_default(agree, invented: Message, version: int) -> None:
     seen = agree(one_batch([write_metadata_value(invented.name, version, {})] * 2))
     assert (seen.records, seen.undecodable, seen.quarantined) == (2, 0, ())
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("invented", INVENTED, ids=lambda one: one.name)
+@pytest.mark.parametrize("invented", INVENTED, ids=lambda message_type: message_type.name)
 @settings(max_examples=quickly(20), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_drawn_values(agree, invented: Message, version: int, data: st.DataObject) -> None:
@@ -139,18 +141,20 @@ def test_versions_that_do_not_begin_with_0(agree) -> None:
 def test_a_tagged_value_may_be_the_last_of_a_record(agree, kind: Type) -> None:
     """As the recovery state of a partition change that says nothing else: no count of tagged fields follows it."""
     name = f"of{kind.value}"
-    (field,) = (one for one in TAGGED_LAST.fields if one.json_name == name)
+    (field,) = (field for field in TAGGED_LAST.fields if field.json_name == name)
     seen = agree(one_batch([write_metadata_value(TAGGED_LAST.name, 0, {name: _other(field, 0)})]))
     assert (seen.records, seen.undecodable, seen.quarantined) == (1, 0, ())
 
 
-@pytest.mark.parametrize("invented", INVENTED, ids=lambda one: one.name)
+@pytest.mark.parametrize("invented", INVENTED, ids=lambda message_type: message_type.name)
 def test_a_default_that_was_written_all_the_same(agree, invented: Message) -> None:
     """Other writers than Kafka's may write a tagged field that has its default: it reads as if it were absent."""
     body = write_message(invented, 1, {})
     count = 0
     entries = b""
-    for field in sorted((one for one in invented.fields if one.tag is not None), key=lambda one: one.tag or 0):
+    for field in sorted(
+        (tagged for tagged in invented.fields if tagged.tag is not None), key=lambda tagged: tagged.tag or 0
+    ):
         untagged = Field(
             field.name, field.type, field.versions, field.array, field.nullable, None, field.default, field.fields
         )
@@ -164,8 +168,8 @@ def test_a_default_that_was_written_all_the_same(agree, invented: Message) -> No
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("invented", INVENTED, ids=lambda one: one.name)
-def test_a_body_that_is_cut_behind_its_index_is_refused(invented: Message, version: int) -> None:
+@pytest.mark.parametrize("invented", INVENTED, ids=lambda message_type: message_type.name)
+def test_a_body_that_is_cut_after_its_index_is_refused(invented: Message, version: int) -> None:
     """Whatever field a byte is missing from, neither text nor typed columns are made of what remains."""
     body = write_metadata_value(invented.name, version, _one_of_each(invented, version))
     log = one_batch([body])
@@ -186,7 +190,7 @@ def _one_of_each(invented: Message, version: int) -> dict[str, Any]:
 
 def _other(field: Field, version: int) -> Any:
     if field.type is Type.STRUCT:
-        inner = {one.json_name: _other(one, version) for one in field.fields if version in one.versions}
+        inner = {child.json_name: _other(child, version) for child in field.fields if version in child.versions}
         whole = {**default_fields(field.fields), **inner}
         return [whole, whole] if field.array else whole
     value: Any = {Type.BOOL: True, Type.UUID: bytes(range(1, 17)), Type.STRING: "text", Type.BYTES: b"bytes"}.get(
@@ -230,4 +234,4 @@ def test_a_secret_where_no_walk_marks_one_is_refused() -> None:
     within = array("Users", (Field("Password", Type.STRING, Versions.parse("0+"), default="", secret=True),))
     for field in (hidden, within):
         with pytest.raises(ValueError, match="secrets in lists, structs or tagged fields"):
-            columns_secrets._check_secrets(message(103, "SecretRecord", "0", field))
+            secrets._check_secrets(message(103, "SecretRecord", "0", field))

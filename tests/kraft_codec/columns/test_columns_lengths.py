@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from kraft_codec import columns
-from kraft_codec.batch import crc32c, read_header, write_batch
-from kraft_codec.decode import decode_records
 from kraft_codec.errors import CodecError
-from kraft_codec.record import write_control_key
+from kraft_codec.records.batch import crc32c, read_header, write_batch
+from kraft_codec.records.record import decode_records, write_control_key
+from kraft_codec.records.varint import write_unsigned_varint, write_varint
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Type
-from kraft_codec.varint import write_unsigned_varint, write_varint
 
 EXTRA_BYTES_MAX = 1 << 20
 UNKNOWN_TAG = 99
@@ -43,9 +42,9 @@ assert len(CLAIMS) == 12
 
 @dataclass
 class Body:
-    """A message's bytes with every field present: texts of two bytes, lists of two elements, a tag nobody knows.
+    """A message's bytes with every field present: texts of two bytes, lists of two elements, an unknown tag.
 
-    `claims` are the places of one-byte lengths and counts; `ignored` those of sizes of known tags, which nobody reads.
+    `claims` are the places of one-byte lengths and counts; `ignored` those of sizes of known tags, which are not used.
     """
 
     content: bytearray = field(default_factory=bytearray)
@@ -57,32 +56,32 @@ class Body:
         self.content.append(length)
 
     def struct(self, fields: tuple[Field, ...], version: int) -> None:
-        present = [one for one in fields if version in one.versions]
-        for one in present:
-            if one.tag is None:
-                self.field(one, version)
-        tagged = sorted((one for one in present if one.tag is not None), key=lambda one: one.tag or 0)
+        present = [member for member in fields if version in member.versions]
+        for member in present:
+            if member.tag is None:
+                self.field(member, version)
+        tagged = sorted((member for member in present if member.tag is not None), key=lambda member: member.tag or 0)
         self.claim(len(tagged) + 1)
-        for one in tagged:
-            self.content.append(one.tag or 0)
+        for member in tagged:
+            self.content.append(member.tag or 0)
             self.ignored.append(len(self.content))
             self.content.append(0)
-            self.field(one, version)
+            self.field(member, version)
         self.content.append(UNKNOWN_TAG)
         self.claim(2)
         self.content += b"xy"
 
-    def field(self, one: Field, version: int) -> None:
-        if one.array:
+    def field(self, member: Field, version: int) -> None:
+        if member.array:
             self.claim(3)
-        for _ in range(2 if one.array else 1):
-            if one.type is Type.STRUCT:
-                self.struct(one.fields, version)
-            elif one.type in (Type.STRING, Type.BYTES):
+        for _ in range(2 if member.array else 1):
+            if member.type is Type.STRUCT:
+                self.struct(member.fields, version)
+            elif member.type in (Type.STRING, Type.BYTES):
                 self.claim(3)
                 self.content += b"ab"
             else:
-                self.content += bytes(SIZES.get(one.type, 8))
+                self.content += bytes(SIZES.get(member.type, 8))
 
     def with_claim(self, at: int, claim: bytes) -> bytes:
         return bytes(self.content[:at] + claim + self.content[at + 1 :])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from kraft_codec import columns
-from kraft_codec.batch import Batch, read_batches, write_batch
-from kraft_codec.compression import Codec
-from kraft_codec.decode import decode_records
-from kraft_codec.json_text import to_json
-from kraft_codec.record import UNKNOWN_TAGGED_FIELDS, write_metadata_value
-from kraft_codec.redaction import Redactor, redact_value
+from kraft_codec.records.batch import Batch, read_batches, write_batch
+from kraft_codec.records.compression import Codec
+from kraft_codec.records.message import UNKNOWN_TAGGED_FIELDS
+from kraft_codec.records.record import decode_records, write_metadata_value
+from kraft_codec.records.redaction import Redactor, redact_value
 from kraft_codec.schemas import METADATA_RECORDS
+from kraft_codec.text.java_text import to_json
 
 KEY = bytes(range(32))
 
@@ -49,8 +49,8 @@ def test_small_log(small_log: bytes) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["crafted/all-records-all-versions", "crafted/compressed-batches", "elr"])
-def test_samples(samples: Path, scenario: str) -> None:
-    for path in sorted((samples / scenario).rglob("*.log")):
+def test_samples(small_corpus: Path, scenario: str) -> None:
+    for path in sorted((small_corpus / scenario).rglob("*.log")):
         log = path.read_bytes()
         fast, slow = Redactor(KEY), Redactor(KEY)
         assert redacted_json(log, fast)[0] == expected_json(log, slow)
@@ -79,7 +79,7 @@ def test_planted_secrets_are_in_no_byte_of_what_is_left(codec: Codec) -> None:
     assert sum("planted" in text for text in texts if text) == 0
 
 
-def test_spans_tell_null_from_empty_and_whose_they_are() -> None:
+def test_spans_report_null_from_empty_and_whose_they_are() -> None:
     values = [
         write_metadata_value("ConfigRecord", 0, {"resourceType": 2, "resourceName": name, "name": "k", "value": value})
         for name, value in (("a", None), ("b", ""), ("c" * 200, "v" * 300))

@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft_codec.batch import write_batch
-from kraft_codec.compression import Codec
-from kraft_codec.record import (
-    UNKNOWN_TAGGED_FIELDS,
-    default_fields,
-    write_control_key,
-    write_message,
-    write_metadata_value,
-)
-from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Type
+from kraft_codec.records.batch import write_batch
+from kraft_codec.records.compression import Codec
+from kraft_codec.records.message import write_message
+from kraft_codec.records.record import write_control_key, write_metadata_value
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect
+from tests.builders.message_values import structs
 
 DATA_CASES = [(message, version) for message in METADATA_RECORDS for version in range(message.versions.last + 1)]
 CONTROL_CASES = [(dialect, control) for dialect, types in CONTROL_TYPES.items() for control in types.values()]
-SCALARS: dict[Type, st.SearchStrategy[Any]] = {
-    Type.BOOL: st.booleans(),
-    Type.INT8: st.integers(-(2**7), 2**7 - 1),
-    Type.INT16: st.integers(-(2**15), 2**15 - 1),
-    Type.UINT16: st.integers(0, 2**16 - 1),
-    Type.INT32: st.integers(-(2**31), 2**31 - 1),
-    Type.UINT32: st.integers(0, 2**32 - 1),
-    Type.INT64: st.integers(-(2**63), 2**63 - 1),
-    Type.FLOAT64: st.floats(),
-    Type.UUID: st.binary(min_size=16, max_size=16),
-    Type.STRING: st.text(max_size=12) | st.text(alphabet='aé\x00\x1f\n"\\\u2028😀', max_size=300),
-    Type.BYTES: st.binary(max_size=300),
-}
-
-
-@st.composite
-def structs(draw: st.DrawFn, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
-    values = default_fields(fields)
-    for field in fields:
-        if version in field.versions and draw(st.booleans()):
-            values[field.json_name] = draw(field_values(field, version))
-    if draw(st.integers(0, 3)) == 0:
-        unknown = {tag: draw(st.binary(max_size=200)) for tag in draw(st.sets(st.integers(20, 2**31 - 1), max_size=3))}
-        values[UNKNOWN_TAGGED_FIELDS] = tuple(sorted(unknown.items()))
-    return values
-
-
-def field_values(field: Field, version: int) -> st.SearchStrategy[Any]:
-    value = structs(field.fields, version) if field.type is Type.STRUCT else SCALARS[field.type]
-    if field.array:
-        value = st.lists(value, max_size=5)
-    if field.nullable is not None and version in field.nullable:
-        value = st.none() | value
-    return value
 
 
 def data_batch(values: list[bytes], codec: Codec = Codec.NONE) -> bytes:

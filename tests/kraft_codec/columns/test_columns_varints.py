@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kraft_codec import columns, varint
-from kraft_codec.batch import write_batch
+from kraft_codec import columns
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.kernels.codes import REASONS
+from kraft_codec.records import varint
+from kraft_codec.records.batch import write_batch
 
 RECORD_AT = 61
 FILLER_BYTES = 16
@@ -22,9 +23,9 @@ Read = Callable[[bytes, int, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a varint of some length stands in the one record of a batch, and which column tells its value.
+    """Where a varint of some length stands in the one record of a batch, and which column shows its value.
 
-    `before` and `after` are the record's bytes around it, behind its length; an unknown record type lets the bytes
+    `before` and `after` are the record's bytes around it, after its length; an unknown record type lets the bytes
     after a version be anything. `is_cut` where the value ends inside the varint.
     """
 
@@ -95,11 +96,11 @@ def test_random_varints_are_read_as_the_reference_reads_them(cases: int) -> None
         found = columns.index_records(batches.reshape(-1), index, rows=np.arange(count))
         size = batches.shape[1]
         assert index.position.tolist() == list(range(0, count * size, size))
-        told = np.where(found.batch_status == 0, 0, found.batch_status_position)
-        told[found.batch_row] = getattr(found, place.column)
+        reported = np.where(found.batch_status == 0, 0, found.batch_status_position)
+        reported[found.batch_row] = getattr(found, place.column)
         reasons = [REASONS[status] for status in found.batch_status.tolist()]
         wanted = [expected(place, row.tobytes(), number * size) for number, row in enumerate(batches)]
-        assert list(zip(reasons, told.tolist(), strict=True)) == wanted, place
+        assert list(zip(reasons, reported.tolist(), strict=True)) == wanted, place
         for reason in set(reasons):
             seen[reason] = seen.get(reason, 0) + reasons.count(reason)
     assert sum(seen.values()) >= cases

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.builders.captures import SMALL_CORPUS
 
 
 def files_below(folder: Path, *, most_bytes: int) -> list[Path]:
@@ -16,23 +16,25 @@ def files_below(folder: Path, *, most_bytes: int) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", sorted(path.name for path in (ROOT / "samples").iterdir() if path.is_dir()))
-def test_every_sample(agree, samples: Path, scenario: str) -> None:
-    found = [agree(path.read_bytes()) for path in files_below(samples / scenario, most_bytes=4_000_000)]
+@pytest.mark.parametrize("scenario", sorted(path.name for path in SMALL_CORPUS.iterdir() if path.is_dir()))
+def test_every_file_of_the_small_corpus(agree, small_corpus: Path, scenario: str) -> None:
+    found = [agree(path.read_bytes()) for path in files_below(small_corpus / scenario, most_bytes=4_000_000)]
     assert sum(agreement.records for agreement in found) > 0
 
 
 @pytest.mark.slow
-def test_samples_hold_every_kind_of_damage_and_compression(agree, samples: Path) -> None:
-    damaged = {path.parts[-3]: agree(path.read_bytes()) for path in (samples / "crafted" / "damaged").rglob("*.log")}
+def test_the_small_corpus_holds_every_kind_of_damage_and_compression(agree, small_corpus: Path) -> None:
+    damaged = {
+        path.parts[-3]: agree(path.read_bytes()) for path in (small_corpus / "crafted" / "damaged").rglob("*.log")
+    }
     assert {found.stop for found in damaged.values()} >= {None, "TORN_TAIL", "ZERO_TAIL"}
-    compressed = [agree(path.read_bytes()) for path in (samples / "crafted" / "compressed-batches").rglob("*.log")]
+    compressed = [agree(path.read_bytes()) for path in (small_corpus / "crafted" / "compressed-batches").rglob("*.log")]
     assert compressed
     assert all(found.quarantined == () and found.records > 0 for found in compressed)
 
 
 @pytest.mark.ci
-def test_every_file_of_the_large_set(agree, corpus: Path) -> None:
+def test_every_file_of_the_large_corpus(agree, corpus: Path) -> None:
     found = [agree(path.read_bytes()) for path in files_below(corpus, most_bytes=4_000_000)]
     assert sum(agreement.batches for agreement in found) > 10_000
     assert sum(agreement.records for agreement in found) > 100_000

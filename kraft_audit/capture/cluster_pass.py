@@ -1,0 +1,223 @@
+"""One pass over all replicas of a cluster: rows of the bronze tables, the survey, and the batches that are kept.
+
+The replicas are read in lock step by windows of offsets (`reconcile`); each distinct batch is decoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+
+from kraft_audit.capture.archiver import Archiver
+from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
+from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.plan import ClusterPlan, Selection
+from kraft_audit.capture.reconcile import KnownWindow, Presence, Slice, Window, windows
+from kraft_audit.capture.record_store import RecordStore, StoredBatches, StoredWindow
+from kraft_audit.capture.records import DecodedBatches, Decoder, Records, judge
+from kraft_audit.capture.replica import ReadingSettings, Replica, open_replicas
+from kraft_audit.capture.scanner import Chunk
+from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
+from kraft_audit.capture.survey import Survey, SurveyBuilder
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, RECORDS
+from kraft_codec.kernels.codes import OK
+from kraft_codec.schemas import Dialect
+
+ToRows = Callable[[Records, str], pa.RecordBatch]
+
+
+class ClusterPass:
+    """The pass over the replicas of one plan, and what it leaves: `windows` and `snapshots`, if records are kept.
+
+    `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages.
+    """
+
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        settings: ReadingSettings,
+        tables: frozenset[str],
+        to_rows: ToRows,
+        *,
+        store: RecordStore,
+        stack: ExitStack,
+        keeps_records: bool,
+    ) -> None:
+        dialect = Dialect(plan.dialect)
+        self.plan = plan
+        self.tables = tables
+        self.is_done = False
+        self.windows: list[StoredWindow] = []
+        self.snapshots: dict[str, Snapshot] = {}
+        self._replicas, self._scan_settings = open_replicas(plan, settings, stack)
+        self._settings = settings
+        self._store = store
+        self._keeps_records = keeps_records
+        self._to_rows = to_rows
+        self._wants_records = RECORDS.name in tables
+        self._emitter = BronzeRows(plan, self._replicas, tables, settings.selection, settings.redactor.keyed_hash)
+        self._archiver = None
+        if ARCHIVE.name in tables:
+            self._archiver = Archiver(plan, self._replicas, settings.redactor.keyed_hash)
+        self._redacts = self._wants_records or self._archiver is not None
+        self._decoder = Decoder(dialect, settings.redactor if self._redacts else None)
+        is_all_decoded = tables != {RECORDS.name} or settings.selection == Selection()
+        self._survey = SurveyBuilder(self._replicas, dialect) if plan.is_whole and is_all_decoded else None
+
+    def surveyed(self) -> Survey:
+        """The survey of what was read."""
+        if self._survey is None:
+            raise ValueError("only a whole plan, all of it decoded, is surveyed")
+        return self._survey.survey
+
+    def rows(self) -> Iterator[TableRows]:
+        """Rows of the wanted tables, and of no other."""
+        yield from self._emitter.planned_damages()
+        yield from self._emitter.damages()
+        yield from self._logs_and_snapshots()
+        for replica in self._replicas:
+            if replica.log is None:
+                self._close(replica)
+        yield from self._emitter.damages()
+        selected = [replica for replica in self._replicas if self._emitter.is_selected(replica)]
+        if CAPTURES.name in self.tables:
+            yield CAPTURES.name, captures_batch([replica for replica in selected if not replica.is_unchanged])
+        if FILES.name in self.tables:
+            yield FILES.name, files_batch(selected)
+        if self._survey is not None:
+            self._survey.finish()
+        self.is_done = True
+
+    def _logs_and_snapshots(self) -> Iterator[TableRows]:
+        readable = [replica for replica in self._replicas if replica.log is not None]
+        presence = Presence(self.plan.cluster_id, readable, self._settings.known, self.plan.decoded_to)
+        snapshots = find_snapshots(readable)
+        # A snapshot comes where the log reaches its end: short secrets are numbered as they are met, in log order.
+        cuts = sorted({snapshot.end_offset for snapshot in snapshots})
+        for window in windows(readable, self._emitter.take_refused, self._close, cuts):
+            while snapshots and snapshots[0].end_offset <= window.from_offset:
+                yield from self._snapshot(snapshots.pop(0))
+            yield from self._window(window, presence)
+        for rest in presence.rest():
+            yield from self._emitter.batches(None, rest, presence, DecodedBatches.unknown(0))
+        yield from self._emitter.refused()
+        for snapshot in snapshots:
+            yield from self._snapshot(snapshot)
+        if self._archiver is not None:
+            yield from ((ARCHIVE.name, run) for run in self._archiver.finish())
+
+    def _close(self, replica: Replica) -> None:
+        replica.close(self._settings.clock_ms)
+
+    def _window(self, window: Window, presence: Presence) -> Iterator[TableRows]:
+        labels = None if self._survey is None else self._survey.add_window(window)
+        known = presence.known(window.batches, window.to_offset) if self.tables else None
+        decoded = DecodedBatches.unknown(len(window.batches))
+        if known is not None:
+            known.fill_noop_counts(decoded.noop_count)
+        for part, numbers, records in self._decoded(window, known, labels):
+            judge(decoded, numbers, records)
+            if self._survey is not None and labels is not None:
+                self._survey.add_controls(window, labels, numbers, records)
+            if self.tables:
+                yield from self._record_rows(part.replica, records)
+        if self._survey is not None:
+            self._survey.add_unsound(window, decoded)
+        if self.tables:
+            self._emitter.unsound(window.slices, decoded)
+            yield from self._emitter.refused()
+            yield from self._emitter.batches(window, known, presence, decoded)
+            yield from self._emitter.damages()
+
+    def _record_rows(
+        self, replica: Replica, records: Records, source: str = LOG_SOURCE, *, is_archived: bool = True
+    ) -> Iterator[TableRows]:
+        self._emitter.undecodable(replica, records)
+        if self._wants_records:
+            yield RECORDS.name, self._to_rows(records, source)
+        if self._archiver is not None and is_archived:
+            yield from ((ARCHIVE.name, run) for run in self._archiver.add(source, replica.number, records))
+
+    def _decoded(
+        self, window: Window, known: KnownWindow | None, labels: Rows | None
+    ) -> Iterator[tuple[Slice, Rows, Records]]:
+        """(slice, batch numbers, records) of what is decoded while the cluster is read, in the order of the log.
+
+        Short secrets are numbered as they are met, whoever the bytes come from. Batches that are kept are put into the
+        store on the way. Without tables control batches alone are decoded: the records of others where they are asked
+        for, redacted along the branch that is asked for.
+        """
+        if self._keeps_records:
+            stored = StoredWindow(window.from_offset, window.to_offset)
+            self.windows.append(stored)
+            everything = np.ones(len(window.batches), bool)
+            for part, numbers, rows in window.runs(everything, None if self._redacts else labels):
+                branches = np.zeros(len(numbers), np.int64) if labels is None else labels[numbers]
+                batches, chunk = self._store.add(part.replica, part.chunk, rows, branches)
+                stored.parts.append(batches)
+                if self.tables:
+                    found = []
+                    for own, records in self._decoder.batches(chunk, numbers, chunk.rows):
+                        found.append(records)
+                        yield part, own, records
+                    self._store.keep_records(batches, found, is_redacted=self._redacts)
+            if self.tables:
+                return
+        for part, numbers, rows in window.runs(self._wanted(window, known)):
+            yield from ((part, own, records) for own, records in self._decoder.batches(part.chunk, numbers, rows))
+
+    def _wanted(self, window: Window, known: KnownWindow | None) -> Masks:
+        """Which batches to decode: not those of earlier plans; where records alone are asked, only those in range."""
+        batches = window.batches
+        if not self.tables:
+            return window.header("is_control")
+        wanted = np.ones(len(batches), bool) if known is None else ~known.decoded(len(batches))
+        if self.tables == {RECORDS.name}:
+            wanted &= self._settings.selection.includes(batches.base_offset, batches.last_offset)
+        return wanted
+
+    def _snapshot(self, snapshot: Snapshot) -> Iterator[TableRows]:
+        keeps_bytes = self._keeps_records or bool(self.tables)
+        checker = SnapshotChecker(self._scan_settings, self.plan.known_sources, self._store if keeps_bytes else None)
+        checker.check(snapshot)
+        if self._survey is not None:
+            self._survey.add_snapshot(snapshot)
+        if self.tables:
+            is_archived = self._archiver is not None and self._archiver.wants(snapshot)
+            for copy in snapshot.copies:
+                if not copy.is_known:
+                    is_decoded = copy is snapshot.decoded
+                    yield from self._copy(copy, is_decoded=is_decoded, is_archived=is_archived)
+            yield from self._emitter.damages()
+        if self._keeps_records:
+            self.snapshots[snapshot.source] = snapshot
+        elif snapshot.decoded is not None:
+            checker.forget(snapshot.decoded)
+
+    def _copy(self, copy: SnapshotCopy, *, is_decoded: bool, is_archived: bool) -> Iterator[TableRows]:
+        """The rows of one copy; the records of the one that is decoded."""
+        for number, chunk in enumerate(copy.chunks):
+            self._emitter.take_refused(copy.replica, chunk, copy.source)
+            yield from self._emitter.refused()
+            decoded = DecodedBatches.unknown(len(chunk))
+            if is_decoded:
+                yield from self._copy_records(copy, copy.stored[number], decoded, is_archived=is_archived)
+            if BATCHES.name in self.tables and self._emitter.is_selected(copy.replica):
+                yield BATCHES.name, self._emitter.copy_batches(copy.replica, chunk, copy.source, decoded)
+
+    def _copy_records(
+        self, copy: SnapshotCopy, stored: StoredBatches, decoded: DecodedBatches, *, is_archived: bool
+    ) -> Iterator[TableRows]:
+        chunk = stored.place if isinstance(stored.place, Chunk) else self._store.chunk(stored)
+        found = []
+        for numbers, records in self._decoder.batches(chunk, np.arange(len(chunk)), chunk.rows):
+            found.append(records)
+            judge(decoded, numbers, records)
+            yield from self._record_rows(copy.replica, records, copy.source, is_archived=is_archived)
+        for number in np.flatnonzero(decoded.status != OK).tolist():
+            self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
+        if self._keeps_records:
+            self._store.keep_records(stored, found, is_redacted=self._redacts)

@@ -1,0 +1,346 @@
+"""Which replicas of one cluster id hold one log, and which logs merely carry the same id.
+
+A cluster.id is copied: images have a default, examples are pasted, formatting a disk again keeps it. A *history* is one
+life of a metadata log, one chain of batches; replicas share it when they hold a common batch. Replicas that share none
+still belong to one *quorum* where their voter sets name each other: somebody then began again, or a leader wrote
+alone, and the rules judge them together. All others are split here, before anything is concluded from them.
+
+A batch's key (offsets, epoch, CRC, timestamp) stands for its bytes: it holds the time of the append in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from kraft_audit.capture.log_reader import replica_dir
+from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
+from kraft_audit.capture.scanner import header_at
+from kraft_codec.columns import index_batches
+from kraft_codec.errors import CodecError
+from kraft_codec.file_names import FileKind
+from kraft_codec.files.discovery import FileEntry
+from kraft_codec.files.logdir import read_quorum_state, segments
+from kraft_codec.records.batch import Batch, BatchHeader, read_batches
+from kraft_codec.records.record import decode_records
+from kraft_codec.schemas import ZERO_UUID, Dialect
+from kraft_codec.storage.random_access import Storage
+from kraft_codec.text.java_text import uuid_text
+
+CHUNK_BYTES: Final = 4 << 20
+BEGINNING_BYTES: Final = 1 << 20
+"""How much of a log's beginning is searched for voter sets: they are written first."""
+COPIED_IDS: Final = {
+    "5L6g3nShT-eMCtK--X86sw": "the id that the official container image uses when none is set",
+    "4L6g3nShT-eMCtK--X86sw": "the id of the apache/kafka image's examples",
+    "MkU3OEVBNTcwNTJENDM2Qk": "the id of many published examples",
+}
+"""cluster.ids that many clusters have because none was chosen."""
+
+BatchStamp: TypeAlias = tuple[int, int, int, int, int]
+"""A batch: base offset, last offset, leader epoch, CRC, newest timestamp."""
+SnapshotStamp: TypeAlias = tuple[int, int, int]
+"""A snapshot: end offset, epoch, timestamp of the last record in it."""
+VoterKey: TypeAlias = tuple[int, str | None]
+
+
+def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> list[ClusterPlan]:
+    """The plan of each history among a plan's replicas, the newest first; the only one in the usual case.
+
+    Only the first batch of each segment is read where those join all replicas, which is the usual case. The newest
+    history has the cluster id as its id. `storage_of` gives the open storage of a replica's root.
+    """
+    dialect = Dialect(plan.dialect)
+    logs = [_Log(replica, storage_of(replica.root), dialect) for replica in plan.replicas]
+    groups = _joined([log for log in logs if log.first_batches])
+    if len(groups) > 1:
+        groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
+        groups = _merged(_merged(groups, _share_a_batch), _is_one_quorum)
+    if len(groups) < 2:
+        return [replace(plan, aliases=_aliases(logs))]
+    # A replica of another cluster stays with the first: the reading refuses it, and KQ010 reports it.
+    groups = [own for group in groups if (own := [log for log in group if log.is_of(plan.cluster_id)])]
+    if len(groups) < 2:
+        return [replace(plan, aliases=_aliases(logs))]
+    grouped = {id(log) for group in groups for log in group}
+    for log in logs:
+        if id(log) not in grouped:
+            _home_of(log, groups).append(log)
+    groups.sort(key=lambda group: (_summary(group).to_ms or 0, _summary(group).end_offset), reverse=True)
+    summaries = tuple(_summary(group) for group in groups)
+    split = []
+    for number, members in enumerate(groups):
+        mine = {id(log.plan) for log in members}
+        replicas = tuple(replica for replica in plan.replicas if id(replica) in mine)
+        damages = tuple(damage for damage in plan.damages if _is_of(damage.path, members) or number == 0)
+        aliases = _aliases(members)
+        id_ = history_id(plan.cluster_id, aliases) if number else plan.cluster_id
+        history = replace(plan, replicas=replicas, damages=damages, history_id=id_, aliases=aliases)
+        split.append(replace(history, history_of=HistoryOf(number, summaries)))
+    return split
+
+
+def _aliases(group: Sequence[_Log]) -> tuple[str, ...]:
+    """What a history is known by: its batches at offset 0, else its first snapshot, else the first batch of all."""
+    firsts = sorted(first for log in group if (first := log.first) is not None)
+    stamps = [first for first in firsts if first[0] == 0]
+    snapshots = sorted(snapshot for log in group for snapshot in log.snapshots)
+    if not stamps and snapshots:
+        return ("snapshot " + "-".join(map(str, snapshots[0])),)
+    return tuple(dict.fromkeys("batch " + "-".join(map(str, stamp)) for stamp in stamps or firsts[:1]))
+
+
+class _Log:
+    """One replica's log as far as it must be known to find its history."""
+
+    def __init__(self, plan: ReplicaPlan, storage: Storage, dialect: Dialect) -> None:
+        self.plan = plan
+        self._storage = storage
+        self._dialect = dialect
+        self._directory = replica_dir(plan)
+
+    def is_of(self, cluster_id: str) -> bool:
+        """Whether its meta.properties names this cluster, or none."""
+        return self.plan.cluster_id in (None, "", cluster_id)
+
+    @cached_property
+    def _segments(self) -> list[FileEntry]:
+        return [segment.file for segment in segments(self._storage, self._directory)[0]]
+
+    @cached_property
+    def _first_headers(self) -> list[BatchHeader]:
+        return [header for file in self._segments if (header := header_at(self._storage, file.path)) is not None]
+
+    @property
+    def first_batches(self) -> frozenset[BatchStamp]:
+        """The first batch of each segment; empty for a log without batches."""
+        return frozenset(map(_key, self._first_headers))
+
+    @cached_property
+    def batches(self) -> frozenset[BatchStamp]:
+        """All batches whose CRC holds."""
+        return frozenset(key for file in self._segments for key in self._keys(file))
+
+    @property
+    def begins_damaged(self) -> bool:
+        """Whether a segment's first batch is not sound: its key may be anything."""
+        return not self.first_batches <= self.batches
+
+    @cached_property
+    def from_ms(self) -> int | None:
+        return self._first_headers[0].base_timestamp_ms if self._first_headers else None
+
+    @property
+    def first(self) -> BatchStamp | None:
+        """The log's first batch."""
+        return _key(self._first_headers[0]) if self._first_headers else None
+
+    @cached_property
+    def snapshots(self) -> list[SnapshotStamp]:
+        """Its snapshots, those of formatting left out."""
+        found = []
+        for file in self._directory.of_kind(FileKind.SNAPSHOT):
+            header = next(iter(self._read(file)), None)
+            if header is None or not file.base_offset or file.epoch is None:
+                continue
+            for fields in _control_fields(header[1], header[0], self._dialect):
+                if "lastContainedLogTimestamp" in fields:
+                    found.append((file.base_offset, file.epoch, fields["lastContainedLogTimestamp"]))
+        return found
+
+    @property
+    def last(self) -> BatchStamp | None:
+        return max(self.batches, default=None)
+
+    @cached_property
+    def has_only_control_records(self) -> bool:
+        """Whether no metadata record was written: a leader that was elected and wrote nothing else."""
+        return all(header.is_control for header, _ in self._beginning) and len(self._beginning) == len(self.batches)
+
+    @cached_property
+    def voters(self) -> frozenset[VoterKey]:
+        """Every voter that its voter sets name: Voters records, the 0-0 checkpoint, quorum-state of kraft.version 0."""
+        named: set[VoterKey] = set()
+        state, _ = read_quorum_state(self._storage, self._directory, self._dialect)
+        if state is not None:
+            named |= {(voter_id, None) for voter_id in state.current_voters or ()}
+        checkpoints = [
+            file for file in self._directory.of_kind(FileKind.SNAPSHOT) if (file.base_offset, file.epoch) == (0, 0)
+        ]
+        for header, buffer in [*self._beginning, *(pair for file in checkpoints for pair in self._read(file))]:
+            if header.is_control:
+                named |= _voters_of(buffer, header, self._dialect)
+        return frozenset(named)
+
+    @cached_property
+    def _beginning(self) -> list[tuple[BatchHeader, bytes]]:
+        return [pair for file in self._segments[:1] for pair in self._read(file)]
+
+    def _read(self, file: FileEntry) -> Iterator[tuple[BatchHeader, bytes]]:
+        """The sound batches at a file's beginning, each with the buffer that its position counts in."""
+        try:
+            with self._storage.open(file.path) as opened:
+                buffer = bytes(opened.read_at(0, min(BEGINNING_BYTES, opened.size_bytes)).data)
+        except CodecError:
+            return
+        for batch in read_batches(buffer):
+            if isinstance(batch, Batch) and batch.damage is None:
+                yield batch.header, buffer
+
+    def _keys(self, file: FileEntry) -> Iterator[BatchStamp]:
+        position = 0
+        try:
+            with self._storage.open(file.path) as opened:
+                while position < opened.size_bytes:
+                    length = min(CHUNK_BYTES, opened.size_bytes - position)
+                    index = index_batches(opened.read_at(position, length).data, is_last=False)
+                    sound = np.flatnonzero(index.status == 0)
+                    columns = (index.base_offset, index.last_offset, index.leader_epoch, index.crc)
+                    yield from zip(
+                        *(column[sound].tolist() for column in (*columns, index.max_timestamp_ms)), strict=True
+                    )
+                    if index.consumed_bytes == 0:
+                        return
+                    position += index.consumed_bytes
+        except CodecError:
+            return
+
+
+def _key(header: BatchHeader) -> BatchStamp:
+    return (header.base_offset, header.last_offset, header.leader_epoch, header.crc, header.max_timestamp_ms)
+
+
+def _voters_of(buffer: bytes, header: BatchHeader, dialect: Dialect) -> set[VoterKey]:
+    """The voters that the control records of a batch name: Voters, and LeaderChange of a static quorum."""
+    named: set[VoterKey] = set()
+    for fields in _control_fields(buffer, header, dialect):
+        for voter in fields.get("voters") or ():
+            directory_id = voter.get("voterDirectoryId", ZERO_UUID)
+            named.add((voter["voterId"], None if directory_id == ZERO_UUID else uuid_text(directory_id)))
+    return named
+
+
+def _control_fields(buffer: bytes, header: BatchHeader, dialect: Dialect) -> list[Mapping[str, Any]]:
+    """The fields of a batch's control records; none where it cannot be decoded."""
+    try:
+        return [record.fields or {} for record in decode_records(buffer, header, dialect)]
+    except CodecError:
+        return []
+
+
+def history_stamps(
+    plan: ClusterPlan, storage_of: Callable[[str], Storage]
+) -> tuple[list[BatchStamp], list[SnapshotStamp]]:
+    """The first batches of a history's segments, and its snapshots: what may join it to batches that are known."""
+    logs = [_Log(replica, storage_of(replica.root), Dialect(plan.dialect)) for replica in plan.replicas]
+    batches = {stamp for log in logs for stamp in log.first_batches}
+    return sorted(batches), sorted({snapshot for log in logs for snapshot in log.snapshots})
+
+
+def _joined(logs: Sequence[_Log]) -> list[list[_Log]]:
+    """The logs grouped by common first batches of segments, directly or through others."""
+    groups: list[list[_Log]] = []
+    keys: list[set[BatchStamp]] = []
+    for log in logs:
+        own = set(log.first_batches)
+        shared = [number for number, known in enumerate(keys) if known & own]
+        members = [member for number in shared for member in groups[number]]
+        for number in reversed(shared):
+            own |= keys.pop(number)
+            del groups[number]
+        groups.append([*members, log])
+        keys.append(own)
+    return groups
+
+
+def _share_a_batch(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+    """Whether a log of one group holds the batch that a segment of the other begins with.
+
+    Equal batches mean equal logs before them, so that the later beginning of two logs stands in the other one. Where
+    damage hides it, most of the batches must be common: idle leaders may write equal NoOps at one offset.
+    """
+    pairs = [(mine, theirs) for mine in first for theirs in second]
+    if any(mine.first_batches & theirs.batches or theirs.first_batches & mine.batches for mine, theirs in pairs):
+        return True
+    return any(
+        2 * len(mine.batches & theirs.batches) > min(len(mine.batches), len(theirs.batches))
+        for mine, theirs in pairs
+        if mine.begins_damaged or theirs.begins_damaged
+    )
+
+
+def _merged(groups: list[list[_Log]], belong: Callable[[list[_Log], list[_Log]], bool]) -> list[list[_Log]]:
+    merged: list[list[_Log]] = []
+    for group in groups:
+        same = [known for known in merged if belong(known, group)]
+        merged = [known for known in merged if all(known is not each for each in same)]
+        merged.append([log for known in same for log in known] + group)
+    return merged
+
+
+def _is_one_quorum(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+    """Whether two groups without a common batch are copies of one quorum's logs all the same.
+
+    They are where a voter's id and directory id stand in the voter sets or the node dirs of both. By ids alone
+    (kraft.version 0) they are where node dirs with other ids lie side by side and the voter sets of one group name
+    nodes of the other. Copies of a node dir without a directory id are one log where the later begins after the end of
+    the earlier: its segments were deleted.
+    """
+    shared = {log.plan.identity for log in first} & {log.plan.identity for log in second}
+    if any(directory_id for _, directory_id, _ in shared) or (shared and _are_apart(first, second)):
+        return True
+    keys = [{key for log in group for key in log.voters} for group in (first, second)]
+    if any(directory_id is not None for _, directory_id in keys[0] & keys[1]):
+        return True
+    for place in {_place(log) for log in first} & {_place(log) for log in second}:
+        ids = [{log.plan.node_id for log in group if _place(log) == place} for group in (first, second)]
+        named = [{voter_id for voter_id, _ in group} for group in keys]
+        if not ids[0] & ids[1] and (ids[0] & named[1] or ids[1] & named[0]):
+            return True
+    return False
+
+
+def _are_apart(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+    """Whether no offset stands in both groups."""
+    spans = [
+        (min(min(log.batches)[0] for log in group), max(max(log.batches)[1] for log in group))
+        for group in (first, second)
+        if all(log.batches for log in group)
+    ]
+    return len(spans) < 2 or spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]
+
+
+def _place(log: _Log) -> tuple[str, str, str]:
+    """The capture and the folder that a node dir lies in."""
+    return (log.plan.root, log.plan.capture, log.plan.path.rpartition("/")[0])
+
+
+def _home_of(log: _Log, groups: Sequence[list[_Log]]) -> list[_Log]:
+    """The group of a log without batches: that of the same replica, of those beside it, else the first."""
+    tests: tuple[Callable[[_Log], bool], ...] = (
+        lambda known: known.plan.identity == log.plan.identity,
+        lambda known: _place(known) == _place(log) and known.plan.node_id != log.plan.node_id,
+        lambda known: _place(known) == _place(log),
+    )
+    for test in tests:
+        for group in groups:
+            if any(test(known) for known in group):
+                return group
+    return groups[0]
+
+
+def _summary(group: Sequence[_Log]) -> HistorySummary:
+    begun = [log.from_ms for log in group if log.from_ms is not None and log.from_ms >= 0]
+    replicas = tuple(replace(log.plan, files=(), gone_files=()) for log in group)
+    ends = [last for log in group if (last := log.last) is not None]
+    to_ms = max((timestamp_ms for *_, timestamp_ms in ends), default=-1)
+    end_offset = max((last_offset + 1 for _, last_offset, *_ in ends), default=0)
+    return HistorySummary(replicas, min(begun, default=None), to_ms if to_ms >= 0 else None, end_offset)
+
+
+def _is_of(path: str, group: Sequence[_Log]) -> bool:
+    return any(f"{path}/".startswith(f"{log.plan.path}/") for log in group)

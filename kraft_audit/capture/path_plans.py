@@ -1,0 +1,343 @@
+"""Plans from paths: the replicas found there, by cluster and in the order of their captures; each is read whole."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cmp_to_key
+from typing import Final, TypeVar
+
+from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
+from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.capture.scanner import header_at
+from kraft_audit.text.readable import natural
+from kraft_codec.errors import ChoiceError, Damage, InputError, Reason
+from kraft_codec.file_names import FileKind, printable
+from kraft_codec.files.discovery import FileEntry, ReplicaDir, discover
+from kraft_codec.files.logdir import missing_segments, read_meta, read_quorum_state
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage.random_access import Storage
+
+LEFT_OUT = frozenset(
+    {
+        FileKind.OFFSET_INDEX,
+        FileKind.TIME_INDEX,
+        FileKind.PRODUCER_STATE,
+        FileKind.OFFSET_CHECKPOINT,
+        FileKind.TEMPORARY,
+        FileKind.DELETED,
+    }
+)
+"""Files that are never read: Kafka rebuilds or deletes them, or they are about other partitions."""
+
+# No replica lies in links and special files, or its owner knows: they are reported with the remedy.
+_SKIPPED_KINDS: Final = ("a link", "a device or another special file", "neither a file nor a directory")
+_UNREAD_REASONS: Final = frozenset({Reason.BAD_FILE, Reason.UNREADABLE, Reason.LIMIT})
+_FirstBatch = tuple[int, int, int]
+_Content = TypeVar("_Content")
+_EMPTY = (0, 0)
+"""The end estimate of a log without a batch."""
+
+
+@dataclass(slots=True)
+class _DiscoveredReplica:
+    """A replica as it was discovered.
+
+    `epoch` and `leader_id` are those of its quorum-state, `end_estimate` is (base offset, size in bytes) of its last
+    segment: they order captures in time. `first_batches` are the first batches of its segments by offset, epoch and
+    CRC: no two clusters share one.
+    """
+
+    plan: ReplicaPlan
+    epoch: int
+    leader_id: int
+    end_estimate: tuple[int, int]
+    first_batches: frozenset[_FirstBatch]
+
+
+def plan_path(
+    root: str,
+    *,
+    open_storage: OpenStorage,
+    captured_at_ms: int,
+    dialect: Dialect = Dialect.KIP853,
+    capture: str | None = None,
+) -> list[ClusterPlan]:
+    """One plan for each cluster below a path, ordered by cluster id.
+
+    A replica without a cluster id belongs to the cluster with which it shares the first batch of a segment. Without
+    such a batch it forms a cluster without an id, whatever lies beside it: an empty disk does not say whose it is, and
+    would go unnoticed among replicas that were read. Raises InputError where there is no metadata log at all,
+    ChoiceError where no capture has that name.
+    """
+    found, damages = _discover(root, open_storage, captured_at_ms, dialect)
+    if capture is not None:
+        plans_found = [replica.plan for replica in found]
+        wanted = capture_named(capture, plans_found)
+        found = [replica for replica in found if replica.plan.capture == wanted]
+        if not found:
+            raise ChoiceError(root, f"no capture {capture!r}: {captures_text(plans_found)}")
+    if not found:
+        raise InputError(root, _no_log_text(damages))
+    groups: dict[str, list[_DiscoveredReplica]] = defaultdict(list)
+    for replica in found:
+        groups[replica.plan.cluster_id or _cluster_by_content(replica, found)].append(replica)
+    plans = []
+    damages_of = _damages_by_cluster(damages, groups)
+    for cluster_id in sorted(groups):
+        replicas, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
+        plans.append(ClusterPlan(0, "", cluster_id, dialect, replicas, damages=own, captured_at_ms=captured_at_ms))
+    return plans
+
+
+def leaves_unread(reason: str, detail: str) -> bool:
+    """Whether whole replicas may be missing because of a damage found while planning."""
+    return reason in _UNREAD_REASONS and not detail.startswith(_SKIPPED_KINDS)
+
+
+def unread_lines(damages: Iterable[PlannedDamage]) -> Iterator[str]:
+    """One line for each root that could not be read whole: its damage that is highest in the tree."""
+    found: dict[str, list[PlannedDamage]] = {}
+    for damage in damages:
+        if leaves_unread(damage.reason, damage.detail):
+            found.setdefault(damage.root, []).append(damage)
+    for root, unread in found.items():
+        first = min(unread, key=lambda damage: damage.path.count("/"))
+        where = root if first.path in ("", root.rpartition("/")[2]) else f"{root}: {first.path}"
+        position = f" at byte {first.position}" if first.position else ""
+        more = f" (and {len(unread) - 1} more, in decode_errors)" if len(unread) > 1 else ""
+        yield f"{where}: {first.detail}{position}: replicas may be missing{more}"
+
+
+def _damages_by_cluster(
+    damages: Sequence[PlannedDamage], groups: Mapping[str, Sequence[_DiscoveredReplica]]
+) -> dict[str, list[PlannedDamage]]:
+    """The damages that each cluster reports.
+
+    Damage in the folder of a cluster's replica belongs to that cluster. Anything else that could not be listed or
+    unpacked may have held replicas of any cluster, so all of them report it. The rest hides nothing: one reports it.
+    """
+    found: dict[str, list[PlannedDamage]] = {cluster_id: [] for cluster_id in sorted(groups)}
+    named = [(cluster_id, replica.plan) for cluster_id, group in groups.items() if cluster_id for replica in group]
+    folders = {f"{printable(plan.path)}/": cluster_id for cluster_id, plan in named}
+    for damage in damages:
+        owners = {cluster_id for folder, cluster_id in folders.items() if f"{damage.path}/".startswith(folder)}
+        if not owners:
+            owners = set(found) if leaves_unread(damage.reason, damage.detail) else {next(iter(found))}
+        for cluster_id in owners:
+            found[cluster_id].append(damage)
+    return found
+
+
+def plan_cluster(
+    roots: Sequence[str],
+    *,
+    open_storage: OpenStorage,
+    captured_at_ms: int,
+    name: str,
+    number: int = 0,
+    cluster_id: str | None = None,
+    dialect: Dialect = Dialect.KIP853,
+    defaults: Iterable[tuple[str, str]] = (),
+) -> ClusterPlan:
+    """The plan of one cluster whose replicas lie below several paths, as fleet.yaml declares.
+
+    `cluster_id` is the expected id, None for the one that most replicas name. Replicas of another cluster stay in the
+    plan: the reading refuses and reports them. A path that cannot be read becomes damage; InputError where no path can.
+    """
+    found: list[_DiscoveredReplica] = []
+    damages: list[PlannedDamage] = []
+    failures: list[InputError] = []
+    for root in roots:
+        try:
+            found_below, damage = _discover(root, open_storage, captured_at_ms, dialect)
+        except InputError as error:
+            failures.append(error)
+            damages.append(PlannedDamage(root, "", 0, 0, Reason.UNREADABLE, error.detail))
+            continue
+        found += found_below
+        damages += damage
+    if not found:
+        if failures:
+            raise failures[0]
+        raise InputError(", ".join(roots), _no_log_text(damages))
+    replica_count = Counter(replica.plan.cluster_id for replica in found if replica.plan.cluster_id)
+    if cluster_id is None:
+        cluster_id = min(replica_count, key=lambda name: (-replica_count[name], name)) if replica_count else ""
+    return ClusterPlan(
+        number,
+        name,
+        cluster_id,
+        dialect,
+        _in_time(found),
+        tuple(sorted(defaults)),
+        damages=tuple(damages),
+        captured_at_ms=captured_at_ms,
+    )
+
+
+def _discover(
+    root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect
+) -> tuple[list[_DiscoveredReplica], list[PlannedDamage]]:
+    with open_storage(root) as storage:
+        discovery = discover(storage)
+        found = [_discovered_replica(root, storage, replica, captured_at_ms, dialect) for replica in discovery.replicas]
+    return found, [_planned_damage(root, damage) for damage in discovery.damages]
+
+
+def _planned_damage(root: str, damage: Damage) -> PlannedDamage:
+    return PlannedDamage(root, damage.path, damage.position, damage.length_bytes, damage.reason, damage.detail)
+
+
+def _no_log_text(damages: Sequence[PlannedDamage]) -> str:
+    if damages:
+        first = damages[0]
+        return f"no metadata log (__cluster_metadata-0) was found; {first.path or 'it'}: {first.detail}"
+    return "no metadata log (__cluster_metadata-0) was found"
+
+
+def capture_named(asked: str, replicas: Iterable[ReplicaPlan]) -> str:
+    """The name of a capture in the plans: a sole capture has the empty name there, and may be named by its folder."""
+    replicas = list(replicas)
+    return "" if asked == _sole_folder(replicas) and {replica.capture for replica in replicas} == {""} else asked
+
+
+def captures_text(replicas: Iterable[ReplicaPlan]) -> str:
+    """A text that names the captures, for an error about an unknown one."""
+    replicas = list(replicas)
+    names = sorted({replica.capture for replica in replicas} - {""})
+    if names:
+        return f"there are {', '.join(names)}"
+    folder = _sole_folder(replicas)
+    return f"there is one alone, {folder}" if folder else "there is one alone, and it needs no name"
+
+
+def _sole_folder(replicas: Sequence[ReplicaPlan]) -> str | None:
+    """The name of the folder that holds all node dirs; None where there are several folders, or it has no name."""
+    folders = {replica.path.rpartition("/")[0] for replica in replicas}
+    return folders.pop().rpartition("/")[2] or None if len(folders) == 1 else None
+
+
+def _discovered_replica(
+    root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect
+) -> _DiscoveredReplica:
+    meta = _read_small(lambda: read_meta(storage, replica))
+    state = _read_small(lambda: read_quorum_state(storage, replica, dialect))
+    files = [file for file in replica.files if file.kind not in LEFT_OUT]
+    segments = [file for file in files if file.kind is FileKind.SEGMENT]
+    plan = ReplicaPlan(
+        root=root,
+        path=replica.node_dir,
+        capture=replica.capture,
+        capture_number=0,
+        captured_at_ms=captured_at_ms,
+        cluster_id=meta.cluster_id if meta else None,
+        node_id=meta.node_id if meta else None,
+        directory_id=meta.directory_id if meta else None,
+        files=tuple(_file_plan(replica, file) for file in files),
+        log_dir=replica.path,
+        medium=storage.medium(replica.path),
+        missing_segments=missing_segments(replica),
+    )
+    end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
+    headers = (header_at(storage, file.path) for file in segments)
+    first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers if first)
+    epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
+    return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches)
+
+
+def _read_small(read: Callable[[], tuple[_Content | None, Sequence[Damage]]]) -> _Content | None:
+    """The content of a small file, read a second time where that failed: the order of captures depends on it.
+
+    A lasting failure is reported when the replica is read.
+    """
+    value, damages = read()
+    return value if value is not None or not damages else read()[0]
+
+
+def _file_plan(replica: ReplicaDir, file: FileEntry) -> FilePlan:
+    name = file.path[len(replica.node_dir) :].lstrip("/")
+    return FilePlan(name, file.kind, file.base_offset, file.epoch, file.size_bytes, file.mtime_ms)
+
+
+def _cluster_by_content(replica: _DiscoveredReplica, found: Sequence[_DiscoveredReplica]) -> str:
+    """The id of the only cluster that shares a segment's first batch with a replica; empty where there is none."""
+    shared = {
+        known.plan.cluster_id
+        for known in found
+        if known.plan.cluster_id and known.first_batches & replica.first_batches
+    }
+    return shared.pop() or "" if len(shared) == 1 else ""
+
+
+def _in_time(found: Sequence[_DiscoveredReplica]) -> tuple[ReplicaPlan, ...]:
+    """The plans with their captures numbered in time, as epochs and ends show, else by name.
+
+    File times prove nothing: copying changes them.
+    """
+    by_capture: dict[tuple[str, str], list[_DiscoveredReplica]] = defaultdict(list)
+    for replica in found:
+        by_capture[(replica.plan.capture, "")].append(replica)
+    for (capture, _), members in list(by_capture.items()):
+        identities = [member.plan.identity for member in members]
+        if len(set(identities)) < len(identities):
+            # One replica stands twice in this capture: each of the given paths is a capture of its own.
+            del by_capture[(capture, "")]
+            for member in members:
+                by_capture[(capture, member.plan.root)].append(member)
+    ordered = sorted(by_capture, key=lambda key: (natural(key[0]), natural(key[1])))
+
+    def in_order(first: tuple[str, str], second: tuple[str, str]) -> int:
+        return _compare_captures(by_capture[first], by_capture[second])
+
+    ordered.sort(key=cmp_to_key(in_order))
+    plans = [
+        replace(replica.plan, capture_number=number)
+        for number, key in enumerate(ordered)
+        for replica in by_capture[key]
+    ]
+    return tuple(sorted(plans, key=lambda plan: plan.sort_key))
+
+
+def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_DiscoveredReplica]) -> int:
+    """Negative where the first capture is the earlier one, 0 where epochs and ends do not decide.
+
+    The epoch of a replica never goes back, but for a disk that was wiped, restored or copied: most replicas decide. Its
+    end may: the replica drops what an older leader wrote, or a crash loses bytes that were not synced yet, even within
+    one epoch, and observers lose more than voters. A leader's log only grows while it leads; where no leader was
+    captured, the end that a majority reached does not go back. This is an estimate: `quorum.rounds` proves an order
+    once the logs are read.
+    """
+    before = {replica.plan.identity: replica for replica in first}
+    both = [(before[replica.plan.identity], replica) for replica in second if replica.plan.identity in before]
+    # A disk without quorum-state was never started, or lost it: it decides only where no other one does.
+    known = [(early.epoch, late.epoch) for early, late in both if min(early.epoch, late.epoch) >= 0]
+    steps = sum((early > late) - (early < late) for early, late in known)
+    steps = steps or sum(early.epoch - late.epoch for early, late in both)
+    if steps:
+        return steps
+    # Only now the other disks: one that lost contact with the quorum may have raised its epoch alone.
+    newest = max(replica.epoch for replica in first), max(replica.epoch for replica in second)
+    if newest[0] != newest[1]:
+        return newest[0] - newest[1]
+    led = [pair for pair in both if all(_leads(replica, newest[0]) for replica in pair)]
+    grown = led or [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
+    ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
+    if not both:
+        ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
+    return (ends[0] > ends[1]) - (ends[0] < ends[1])
+
+
+def _leads(replica: _DiscoveredReplica, epoch: int) -> bool:
+    return replica.epoch == epoch and replica.leader_id == replica.plan.node_id
+
+
+def _majority_end(members: Iterable[_DiscoveredReplica]) -> tuple[int, int]:
+    """The end estimate that a majority of these replicas reached."""
+    ends = sorted((member.end_estimate for member in members), reverse=True)
+    return ends[len(ends) // 2] if ends else _EMPTY
+
+
+def _end_in(members: Sequence[_DiscoveredReplica], epoch: int) -> tuple[int, int]:
+    return max(member.end_estimate for member in members if member.epoch == epoch)

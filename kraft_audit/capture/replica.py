@@ -1,0 +1,268 @@
+"""How a cluster is read, and one replica being read: its small files, its log, and what is known of it at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kraft_audit.capture.log_reader import LogReader, replica_dir
+from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
+from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
+from kraft_codec.errors import CodecError, Damage, Reason
+from kraft_codec.file_names import FileKind, printable
+from kraft_codec.files.logdir import read_checkpoints, read_meta, read_quorum_state, structure_damages
+from kraft_codec.files.properties import MetaProperties
+from kraft_codec.files.state_files import EpochEntry, QuorumState
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage.random_access import Storage, join
+
+FILES_BESIDE: Final = 512
+OpenStorage = Callable[[str], AbstractContextManager[Storage]]
+Clock = Callable[[], int]
+
+
+def wall_clock_ms() -> int:
+    """The time of day, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingSettings:
+    """How a cluster is read.
+
+    `open_storage` opens what a replica's `root` names. `redactor` carries the cluster's redaction state. `known` is
+    what closed plans hold of the cluster, asked where a replica lags, is new or was cut. `selection` narrows the bronze
+    rows. `stop_on_change`: bytes other than the planned ones raise ChangedError instead of becoming a row of
+    `decode_errors`. `chunk_bytes_max` bounds what is read of a replica at a time, and so the first row's delay. Only
+    `read_from_ms` and `read_to_ms` of `captures` depend on `clock_ms`.
+    """
+
+    open_storage: OpenStorage
+    redactor: Redactor
+    clock_ms: Clock = wall_clock_ms
+    known: KnownBatches | None = None
+    selection: Selection = field(default_factory=Selection)
+    stop_on_change: bool = False
+    chunk_bytes_max: int = CHUNK_BYTES_MAX
+
+
+class Replica:
+    """The state of reading one replica. `is_accepted` is False where it belongs to another cluster."""
+
+    def __init__(
+        self, number: int, cluster: ClusterPlan, plan: ReplicaPlan, storage: Storage, settings: ScanSettings
+    ) -> None:
+        self.number = number
+        self.cluster = cluster
+        self.plan = plan
+        self.storage = storage
+        self.dialect = Dialect(cluster.dialect)
+        self.damage = DamageLog()
+        self.tallies = {file.name: FileTally.resumed(file) for file in plan.files}
+        self.snapshots: list[tuple[int, int]] = []
+        """(end offset, epoch) of the complete snapshots, ascending."""
+        self.meta: MetaProperties | None = None
+        self.quorum_state: QuorumState | None = None
+        self.leader_epochs: tuple[EpochEntry, ...] | None = None
+        self.is_accepted = True
+        self.read_from_ms = 0
+        self.read_to_ms = 0
+        self.log: LogReader | None = None
+        self._settings = settings
+        self._directory = replica_dir(plan)
+        self._by_path = {join(plan.path, file.name): file.name for file in plan.files}
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Nothing of it has changed since the ledger: there is nothing to say of it again."""
+        return bool(self.plan.files) and all(file.is_unchanged for file in self.plan.files) and not self.plan.gone_files
+
+    def open(self, now_ms: Callable[[], int]) -> None:
+        """Reads what comes before the log, and finds out whether the replica belongs here."""
+        self.read_from_ms = now_ms()
+        self.meta, damages = read_meta(self.storage, self._directory)
+        self._take_small(FileKind.META_PROPERTIES, damages)
+        early_state, _ = read_quorum_state(self.storage, self._directory, self.dialect)
+        self._refuse_foreign(self.meta.cluster_id if self.meta else None, "meta.properties")
+        self._refuse_foreign(early_state.cluster_id if early_state else None, "quorum-state")
+        if not self.is_accepted:
+            return
+        self._refuse_renamed()
+        if not self._is_structure_known():
+            for damage in structure_damages(self._directory, self.plan.missing_segments):
+                name = self._by_path.get(damage.path)
+                if name is None or not self.tallies[name].plan.is_unchanged:
+                    self._take_damage(damage)
+        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings)
+
+    def close(self, now_ms: Callable[[], int]) -> None:
+        """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
+        checkpoints = read_checkpoints(self.storage, self._directory)
+        self.leader_epochs = checkpoints.leader_epochs
+        for kind in (FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN):
+            self._take_small(kind, checkpoints.damages)
+        self.quorum_state, damages = read_quorum_state(self.storage, self._directory, self.dialect)
+        self._take_small(FileKind.QUORUM_STATE, damages)
+        self._compare_epochs()
+        self.read_to_ms = now_ms()
+
+    def source_columns(self) -> dict[str, Any]:
+        """The columns that every row about this replica begins with."""
+        return replica_columns(self.cluster.cluster_id, self.plan, self.cluster.number)
+
+    def files_of(self, *kinds: FileKind) -> list[FilePlan]:
+        return [file for file in self.plan.files if file.kind in kinds]
+
+    def _is_structure_known(self) -> bool:
+        """Whether an earlier plan saw just these segments and snapshots, and said what is wrong with them."""
+        kinds = (FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.SNAPSHOT_UNFINISHED)
+        is_news = any(file.earlier is None for file in self.files_of(*kinds))
+        return not is_news and not any(file.kind in kinds for file in self.plan.gone_files)
+
+    def _refuse_foreign(self, cluster_id: str | None, name: str) -> None:
+        if not cluster_id or not self.cluster.cluster_id or cluster_id == self.cluster.cluster_id:
+            return
+        if self.is_accepted:
+            self.is_accepted = False
+            if self.is_unchanged:
+                return
+            detail = f"{name} says cluster {cluster_id}, the others belong to {self.cluster.cluster_id}"
+            tally = next((tally for tally in self.tallies.values() if tally.plan.name.endswith(name)), None)
+            self.damage.add(tally, Reason.CLUSTER_MISMATCH, detail)
+
+    def _refuse_renamed(self) -> None:
+        if self.meta is None or (self.meta.node_id, self.meta.directory_id) == (
+            self.plan.node_id,
+            self.plan.directory_id,
+        ):
+            return
+        detail = (
+            f"meta.properties says node {self.meta.node_id}, directory {self.meta.directory_id}; "
+            f"it was planned as node {self.plan.node_id}, directory {self.plan.directory_id}"
+        )
+        self.damage.add(None, Reason.CHANGED_DURING_READ, detail)
+
+    def _take_small(self, kind: FileKind, damages: Sequence[Damage]) -> None:
+        """Counts a small file as decoded or quarantined as a whole."""
+        for file in self.files_of(kind):
+            tally = self.tallies[file.name]
+            if file.is_unchanged:
+                continue
+            found = [damage for damage in damages if self._by_path.get(damage.path) == file.name]
+            tally.bytes_decoded = 0 if found else file.size_bytes
+            tally.bytes_quarantined = file.size_bytes if found else 0
+            tally.scanned_to = file.size_bytes
+            for damage in found:
+                self._take_damage(damage)
+
+    def _take_damage(self, damage: Damage) -> None:
+        name = self._by_path.get(damage.path)
+        tally = None if name is None else self.tallies[name]
+        self.damage.add(tally, damage.reason, damage.detail, position=damage.position, length_bytes=damage.length_bytes)
+
+    def _compare_epochs(self) -> None:
+        """leader-epoch-checkpoint, read after the log, knows where each epoch begins: the CRC covers no batch's epoch.
+
+        It can be ahead by an election whose first batch was not there yet. A log that has changed since it was read
+        cannot be compared.
+        """
+        file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)), None)
+        log = self.log
+        if log is None or log.end_offset is None or not self.leader_epochs or file is None:
+            return
+        if not log.epoch_starts or self._has_changed(log):
+            return
+        listed = [
+            (entry.epoch, entry.start_offset) for entry in self.leader_epochs if entry.start_offset < log.end_offset
+        ]
+        odd = odd_epoch_start(log.epoch_starts, listed, log.reads_from_offset if log.is_resumed else None)
+        if odd is not None:
+            epoch, start = odd
+            detail = f"this file and the log differ from offset {start} on, where epoch {epoch} begins in one of them"
+            self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, detail)
+
+    def _has_changed(self, log: LogReader) -> bool:
+        """Whether the newest segment of a log that has one is no longer what was planned: Kafka is running."""
+        plan = log.segments[-1].plan
+        try:
+            with self.storage.open(join(self.plan.path, plan.name)) as file:
+                return (file.size_bytes, file.mtime_ms) != (plan.size_bytes, plan.mtime_ms)
+        except CodecError:
+            return True
+
+
+def replica_columns(cluster_id: str, plan: ReplicaPlan, number: int) -> dict[str, Any]:
+    """The columns that say which replica a row belongs to and when it was read: one value each for all rows."""
+    return {
+        "cluster_id": cluster_id,
+        "node_id": plan.node_id,
+        "directory_id": plan.directory_id,
+        "captured_at_ms": plan.captured_at_ms,
+        "captured_at": plan.captured_at_ms * 1000,
+        "capture": printable(plan.capture),
+        "capture_number": plan.capture_number,
+        "root": printable(plan.root),
+        "path": printable(plan.path),
+        "plan": number,
+    }
+
+
+EpochStart = tuple[int, int]
+
+
+def odd_epoch_start(
+    seen: Sequence[EpochStart], listed: Sequence[EpochStart], resumed_at: int | None = None
+) -> EpochStart | None:
+    """The first (epoch, start offset) that only one of log and leader-epoch-checkpoint has, None where they agree.
+
+    `seen` are the epochs that the log was seen to begin, the first one at its first batch, unless reading resumed at
+    `resumed_at`, in the middle of an epoch. `listed` are the file's entries below the log's end. Cleaning moves the
+    first entry up to the log's start, which can lie inside a segment, after batches that are still there.
+    """
+    from_offset = seen[0][1] if resumed_at is None else resumed_at
+    begun = [epoch for epoch, start in listed if start <= from_offset]
+    inside = [
+        entry for entry in listed if entry[1] > from_offset or (resumed_at is not None and entry[1] == from_offset)
+    ]
+    if resumed_at is None and begun:
+        inside.insert(0, (begun[-1], from_offset))
+    elif resumed_at is None or not begun:
+        cleaned_to = inside.pop(0)[1] if inside else from_offset
+        seen = [start for start in seen if start[1] > cleaned_to]
+    return min(set(seen) ^ set(inside), key=lambda start: (start[1], start[0]), default=None)
+
+
+def open_replicas(plan: ClusterPlan, settings: ReadingSettings, stack: ExitStack) -> tuple[list[Replica], ScanSettings]:
+    """Opens what the plan names, in an order that does not depend on the plan's; storages are closed with the stack.
+
+    Raises InputError where a storage cannot be opened any more.
+    """
+    planned = sorted(plan.replicas, key=lambda replica: replica.sort_key)
+    _allow_open_files(len(planned))
+    size_bytes = chunk_bytes(len(planned), settings.chunk_bytes_max)
+    scan_settings = ScanSettings(size_bytes, settings.redactor.keyed_hash, settings.stop_on_change)
+    storages: dict[str, Storage] = {}
+    replicas = []
+    for number, replica_plan in enumerate(planned):
+        if replica_plan.root not in storages:
+            storages[replica_plan.root] = stack.enter_context(settings.open_storage(replica_plan.root))
+        replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings)
+        replica.open(settings.clock_ms)
+        replicas.append(replica)
+    return replicas, scan_settings
+
+
+def _allow_open_files(replica_count: int) -> None:
+    """Each replica has a file open while the others are read: hundreds of captures need more than the usual 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = replica_count + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))

@@ -1,0 +1,188 @@
+"""Snapshots: each copy is checked, one copy of each is decoded.
+
+A snapshot id (end offset, epoch) names one state of the cluster, whoever wrote it: nodes write their own, whose bytes
+differ in timestamps only, so the first complete copy is decoded. The bootstrap files (`bootstrap.checkpoint`, and the
+`0-0` checkpoint of a dynamic quorum) are what each node was formatted with: copies of different content are all kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.capture.continuity import LogState
+from kraft_audit.capture.plan import FilePlan
+from kraft_audit.capture.record_store import RecordStore, StoredBatches
+from kraft_audit.capture.records import ControlRecord, controls_of
+from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.scanner import NO_BYTES, ChangedError, Chunk, FileTally, Scanner, ScanSettings
+from kraft_codec.columns import index_records
+from kraft_codec.columns.batches import kernel_crc32c
+from kraft_codec.errors import CodecError, Reason
+from kraft_codec.file_names import FileKind
+from kraft_codec.kernels.codes import OK
+from kraft_codec.schemas import CONTROL_TYPES, Dialect
+from kraft_codec.storage.random_access import join
+
+HEADER: Final = "SNAPSHOT_HEADER"
+FOOTER: Final = "SNAPSHOT_FOOTER"
+BOOTSTRAP: Final = "bootstrap"
+_HASHED_BYTES: Final = 1 << 20
+"""Content is distinguished by its first MiB and its length: bootstrap files have some hundred bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class SnapshotCopy:
+    """One copy of a snapshot in one replica. `is_known` where an earlier plan has read it and it has not changed.
+
+    Of a copy that was read, `chunks` are its batches without their bytes. Of the one that is decoded, `stored` has the
+    bytes of each chunk and `controls` are its control records. `unread` says why a copy could not be read to its end.
+    """
+
+    replica: Replica
+    file: FilePlan
+    source: str
+    is_complete: bool = False
+    chunks: list[Chunk] = field(default_factory=list)
+    stored: list[StoredBatches] = field(default_factory=list)
+    controls: list[ControlRecord] = field(default_factory=list)
+    unread: ChangedError | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.file.is_unchanged
+
+    @property
+    def end_offset(self) -> int:
+        return self.file.base_offset or 0
+
+
+@dataclass(slots=True, eq=False)
+class Snapshot:
+    """All copies of one snapshot, in the order of the replicas; `decoded` is the copy whose records are read."""
+
+    source: str
+    end_offset: int
+    copies: list[SnapshotCopy]
+    decoded: SnapshotCopy | None = None
+
+
+def find_snapshots(replicas: Sequence[Replica]) -> list[Snapshot]:
+    """The snapshots of all replicas by (end offset, epoch); their files have been read to know their ids, no more."""
+    groups: dict[tuple[int, int, str], list[SnapshotCopy]] = defaultdict(list)
+    for replica in replicas:
+        if not replica.is_accepted:
+            continue
+        for file in replica.files_of(FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT):
+            source = _snapshot_source(replica, file)
+            groups[(file.base_offset or 0, file.epoch or 0, source)].append(SnapshotCopy(replica, file, source))
+    return [Snapshot(key[2], key[0], groups[key]) for key in sorted(groups)]
+
+
+class SnapshotChecker:
+    """Reads each copy of a snapshot once: counts its bytes, reports its damage, chooses the copy that is decoded.
+
+    `store` takes the bytes of the chosen copy, None where they are not needed.
+    """
+
+    def __init__(self, settings: ScanSettings, known_sources: Sequence[str], store: RecordStore | None) -> None:
+        self._settings = settings
+        self._known_sources = known_sources
+        self._store = store
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Reads the copies that no earlier plan knows; the first complete one is decoded, else the first."""
+        for copy in snapshot.copies:
+            if copy.is_known:
+                copy.is_complete = copy.replica.tallies[copy.file.name].damage_count == 0
+            else:
+                self._read(copy, snapshot)
+            if copy.is_complete and copy.file.kind == FileKind.SNAPSHOT:
+                copy.replica.snapshots.append((copy.end_offset, copy.file.epoch or 0))
+
+    def _read(self, copy: SnapshotCopy, snapshot: Snapshot) -> None:
+        before = snapshot.decoded
+        is_candidate = snapshot.source not in self._known_sources and (before is None or not before.is_complete)
+        self._scan(copy, is_candidate=is_candidate)
+        if is_candidate and (before is None or copy.is_complete):
+            snapshot.decoded = copy
+            if before is not None:
+                self.forget(before)
+        elif is_candidate:
+            self.forget(copy)
+
+    def forget(self, copy: SnapshotCopy) -> None:
+        """Lets go of a copy's bytes."""
+        if self._store is not None:
+            for stored in copy.stored:
+                self._store.drop(stored)
+            copy.stored = []
+
+    def _scan(self, copy: SnapshotCopy, *, is_candidate: bool) -> None:
+        replica, tally = copy.replica, copy.replica.tallies[copy.file.name]
+        tally = replica.tallies[copy.file.name] = FileTally(tally.plan)
+        scanner = Scanner(replica.storage, replica.damage, self._settings, LogState(0))
+        first: frozenset[str] | None = None
+        last: frozenset[str] = frozenset()
+        epochs: set[int] = set()
+        for chunk in scanner.scan(join(replica.plan.path, copy.file.name), tally):
+            if not len(chunk):
+                continue
+            if first is None:
+                first = _control_types(chunk, 0, replica.dialect)
+            last = _control_types(chunk, len(chunk) - 1, replica.dialect)
+            if len(epochs) < 2:
+                epochs |= set(np.unique(chunk.leader_epoch)[:2].tolist())
+            copy.chunks.append(replace(chunk, buffer=NO_BYTES))
+            if is_candidate:
+                self._take(copy, chunk)
+        copy.unread = scanner.unread
+        missing = [name for name, found in ((HEADER, first or frozenset()), (FOOTER, last)) if name not in found]
+        is_whole = tally.damage_count == 0
+        if missing:
+            detail = " and ".join(f"no {name.lower().replace('_', ' ')}" for name in missing)
+            replica.damage.add(tally, Reason.SNAPSHOT_INCOMPLETE, detail, position=tally.scanned_to)
+        if epochs - {copy.file.epoch or 0} and copy.file.kind == FileKind.SNAPSHOT:
+            found = ", ".join(str(epoch) for epoch in sorted(epochs))
+            detail = f"its batches have epoch {found}, the name says {copy.file.epoch}"
+            replica.damage.add(tally, Reason.BAD_FILE, detail)
+        copy.is_complete = is_whole and not missing
+
+    def _take(self, copy: SnapshotCopy, chunk: Chunk) -> None:
+        rows = chunk.rows[chunk.index.is_control[chunk.rows]]
+        if len(rows):
+            index = index_records(chunk.buffer, chunk.index, rows, copy.replica.dialect)
+            copy.controls += controls_of(index, copy.replica.dialect)
+        if self._store is not None:
+            copy.stored.append(self._store.add(copy.replica, chunk, chunk.rows)[0])
+
+
+def _control_types(chunk: Chunk, place: int, dialect: Dialect) -> frozenset[str]:
+    """The names of the control records in one batch."""
+    row = chunk.rows[place : place + 1]
+    if not chunk.index.is_control[row[0]]:
+        return frozenset()
+    index = index_records(chunk.buffer, chunk.index, row, dialect)
+    numbers = index.api_key[(index.status == OK) & index.is_control]
+    return frozenset(CONTROL_TYPES[dialect][number].name for number in numbers.tolist())
+
+
+def _snapshot_source(replica: Replica, file: FilePlan) -> str:
+    if file.kind == FileKind.BOOTSTRAP_SNAPSHOT:
+        return f"{BOOTSTRAP}-{_content_crc(replica, file)}"
+    source = f"{file.base_offset or 0:020d}-{file.epoch or 0:010d}"
+    return source if file.base_offset else f"{source}-{_content_crc(replica, file)}"
+
+
+def _content_crc(replica: Replica, file: FilePlan) -> str:
+    try:
+        with replica.storage.open(join(replica.plan.path, file.name), file.to_position) as opened:
+            content = opened.read_at(0, min(opened.size_bytes, _HASHED_BYTES)).tobytes()
+    except CodecError as error:
+        replica.damage.add(replica.tallies[file.name], error.reason, error.detail, length_bytes=file.size_bytes)
+        return "unreadable"
+    return f"{kernel_crc32c(content + file.size_bytes.to_bytes(8, 'big')):08x}"

@@ -1,0 +1,400 @@
+"""One cluster below a path, and what it can be asked: what every command and notebook calls.
+
+Nothing is printed here. A part of the cluster is read when a method first needs it, and then remembered.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.capture.path_plans import capture_named, captures_text
+from kraft_audit.capture.plan import ClusterPlan, Selection
+from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
+from kraft_audit.capture.survey import Survey
+from kraft_audit.findings.finding_formats import findings_batch
+from kraft_audit.findings.timeline import TimelineEvent, timeline_events
+from kraft_audit.incidents.folding import FoldedFindings, fold
+from kraft_audit.quorum.description import QuorumDescription, describe_quorum
+from kraft_audit.quorum.divergence import Divergence, divergences, proven_order
+from kraft_audit.quorum.ordered_reading import OrderedReading
+from kraft_audit.quorum.quorum_tables import quorum_rows
+from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
+from kraft_audit.recovery.broker_permission import permission
+from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of_racks, lose, smallest_loss
+from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
+from kraft_audit.recovery.permission import Permission, Question
+from kraft_audit.recovery.quorum_disks import quorum_disks
+from kraft_audit.recovery.replica_logs import replica_logs
+from kraft_audit.replay.cluster_replay import REPLAY_TABLES
+from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
+from kraft_audit.replay.driver import replay_branch
+from kraft_audit.replay.moments import BranchName, branch_names, moment_of
+from kraft_audit.rules import registry
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
+from kraft_audit.rules.history_collector import read_history
+from kraft_audit.rules.rule_model import Finding, RuleSettings
+from kraft_audit.tables.bronze import BRONZE
+from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS
+from kraft_audit.text.readable import any_of
+from kraft_codec.errors import ChoiceError, InputError
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.random_access import Storage
+
+EVERYTHING: Final = Selection()
+CAPTURE_ROWS: Final = frozenset({"captures"})
+READ_FROM_FILES: Final = frozenset({"records", "files"})
+"""Tables that no history holds whole: they are read from the files when they are asked for."""
+VOTER_SET_SCHEMA: Final = pa.schema(
+    [*(field for field in VOTER_SETS.schema if field.name != "plan"), pa.field("committed", pa.bool_())]
+)
+
+
+class NoCanonicalLogError(InputError):
+    """A cluster without a canonical log: it has no state at any moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgedReading:
+    """What was read for the rules: the history, and the plan and reading with captures in the order that they prove."""
+
+    history: ClusterHistory
+    plan: ClusterPlan
+    reading: ClusterReading
+
+
+class OpenFiles:
+    """Files that stay open until they are closed, or until no cluster that reads them is left."""
+
+    def __init__(self, root: str, stack: ExitStack) -> None:
+        self.root = root
+        self.close = weakref.finalize(self, stack.close)
+
+
+class Cluster:
+    """One cluster: all captures of all its replicas below a path.
+
+    The methods about one moment (`state`, `quorum`, `partitions`) take the newest capture, or the one that is named;
+    earlier captures are evidence. All other methods use all captures.
+    """
+
+    def __init__(
+        self,
+        opened: OpenFiles,
+        plan: ClusterPlan,
+        storage: Storage,
+        key: bytes,
+    ) -> None:
+        self.plan = plan
+        self.keeps_judged_records = False
+        """Whether the records that the rules judge can be asked for afterwards; to be set before anything is read."""
+        self.storage = storage
+        self._opened = opened
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.title} below {self.root}>"
+
+    @property
+    def cluster_id(self) -> str:
+        return self.plan.cluster_id
+
+    @property
+    def title(self) -> str:
+        """What headers call it: the cluster id, and which of several histories it is."""
+        return self.plan.history_of.title(self.cluster_id)
+
+    @property
+    def root(self) -> str:
+        return self._opened.root
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """The names of its captures, in the order in which they were taken as far as files show it."""
+        return tuple(dict.fromkeys(replica.capture for replica in self.plan.replicas))
+
+    def capture_name(self, capture: str) -> str:
+        """A capture as it was planned, by its name or its path."""
+        return capture_named(capture, self.plan.replicas)
+
+    def open_storage(self, root: str) -> AbstractContextManager[Storage]:
+        """The storage that is open already, whatever root is asked for: an archive is unpacked once."""
+        return nullcontext(self.storage)
+
+    def redactor(self) -> Redactor:
+        """A redactor for one reading of this cluster: it numbers short secrets."""
+        return Redactor(self._key)
+
+    # What is read, and how often, is decided here alone.
+
+    @cached_property
+    def reading(self) -> ClusterReading:
+        """A reading of all captures, numbered as planned, whose records can be asked for."""
+        return ClusterReading(self.plan, self.settings())
+
+    @cached_property
+    def survey(self) -> Survey:
+        """What the headers of all replicas say, captures numbered as planned."""
+        if "reading" in self.__dict__:
+            return self.reading.survey
+        return read_survey(self.plan, self.settings())
+
+    @cached_property
+    def _judged(self) -> _JudgedReading:
+        ordered = OrderedReading(self.plan, self.settings())
+        history = read_history(ordered)
+        if not self.keeps_judged_records:
+            ordered.close()
+        return _JudgedReading(history, ordered.plan, ordered.reading)
+
+    @property
+    def judged_reading(self) -> ClusterReading:
+        """The reading that the rules judge, captures numbered as they prove; records with `keeps_judged_records`."""
+        return self._judged.reading
+
+    @property
+    def history(self) -> ClusterHistory:
+        """Everything that the rules read: the replayed tables of the whole canonical log."""
+        return self._judged.history
+
+    def settings(self, redactor: Redactor | None = None) -> ReadingSettings:
+        """How this cluster is read."""
+        return ReadingSettings(self.open_storage, redactor or self.redactor())
+
+    def bronze(
+        self,
+        tables: Collection[str],
+        *,
+        selection: Selection = EVERYTHING,
+        redactor: Redactor | None = None,
+        chunk_bytes_max: int = CHUNK_BYTES_MAX,
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows of bronze tables as they are read: (table, batch)."""
+        settings = replace(self.settings(redactor), selection=selection, chunk_bytes_max=chunk_bytes_max)
+        with ClusterReading(self.plan, settings, keeps_records=False) as reading:
+            yield from reading.bronze(frozenset(tables))
+
+    # What it can be asked.
+
+    def check(
+        self, thresholds: Mapping[str, RuleSettings] | None = None, *, only: Collection[str] | None = None
+    ) -> list[Finding]:
+        """What the rules say: raised, undecided and clear findings, rule by rule. `only`: ids of rules.
+
+        >>> [(finding.rule, finding.subject) for finding in cluster.check(only=["KP001"])]
+        [('KP001', 'pre-elr-0'), ('KP001', 'elr-m1-0')]
+        """
+        return list(registry.check(self.history, thresholds or {}, only=only))
+
+    def findings(self) -> pa.Table:
+        """The same as a table, with the columns of the table `findings`.
+
+        >>> cluster.findings().column("status").unique().to_pylist()
+        ['clear', 'raised']
+        """
+        return pa.Table.from_batches([findings_batch(self.check(), seen_ms=self.history.seen_ms)])
+
+    def standing(self) -> QuorumStanding:
+        """Whether the quorum works, rests, or lost its leader or majority, as of the newest captures.
+
+        >>> cluster.standing().standing.value, cluster.standing().reason
+        ('healthy', 'node 1 leads epoch 1')
+        """
+        return quorum_standing(self.history)
+
+    def incidents(self, findings: Sequence[Finding] | None = None) -> FoldedFindings:
+        """Findings with one cause folded into incidents, open ones first, and what none of them explains.
+
+        >>> cluster.incidents().incidents[0].headline
+        'Brokers 11, 12 and 13 were lost one after the other, none by controlled shutdown'
+        """
+        return fold(self.history, self.check() if findings is None else findings)
+
+    def timeline(self) -> list[TimelineEvent]:
+        """What happened, in the order that the logs prove, with the state of every node after each event.
+
+        >>> print(cluster.timeline()[-1].text)
+        captured: log end offset 189, committed through offset 188
+        """
+        return timeline_events(self.history, proven_order(self.judged_reading.survey, self._judged.plan))
+
+    def state(self, at: Place | datetime | int | str | None = None, *, capture: str | None = None) -> ClusterState:
+        """Brokers, topics, partitions, configs, features and voters as after a record; None is the end of the log.
+
+        `at`: an offset, a time (text in ISO 8601; UTC where it names no zone) or "committed". Raises ValueError for
+        any other text, NoCanonicalLogError where there is no log to replay.
+
+        >>> cluster.state(at=100).tables["broker_changes"].column("broker_id").to_pylist()
+        [11, 12, 13, 14]
+        """
+        return self.moment(capture).state(_parsed_place(at))
+
+    def voters(self) -> pa.Table:
+        """Every voter set of every branch, by offset: the columns of `voter_sets`, and `committed` (null: not proven).
+
+        >>> [len(voters) for voters in cluster.voters().column("voters").to_pylist()]
+        [1]
+        """
+        sets = quorum_rows(self.survey, self.plan)["voter_sets"]
+        rows = sorted(sets, key=lambda row: (row["from_offset"], row["from_epoch"]))
+        rows = [{"cluster_id": self.cluster_id, **row, "committed": self._is_committed(row)} for row in rows]
+        return pa.Table.from_pylist(rows, VOTER_SET_SCHEMA)
+
+    @cached_property
+    def committed_low(self) -> int:
+        """The offset below which everything is proven committed; 0 where nothing is."""
+        return max((each.interval.low for each in committed_intervals(self.survey, self.plan)), default=0)
+
+    def _is_committed(self, row: Mapping[str, Any]) -> bool | None:
+        """Null where neither its commitment nor its end is proven."""
+        if not row["canonical"]:
+            return False
+        return True if row["from_offset"] < self.committed_low else None
+
+    def partitions(self, *, topic: str | None = None, capture: str | None = None) -> pa.Table:
+        """Every change of every partition's leader, ISR and ELR with its cause: the table `partition_changes`.
+
+        >>> cluster.partitions(topic="elr-m1").select(["from_offset", "leader", "isr"]).to_pylist()[-1]
+        {'from_offset': 178, 'leader': -1, 'isr': []}
+        """
+        batches = self.partition_batches(self.moment(capture), topic)
+        return pa.Table.from_batches(batches, PARTITION_CHANGES.schema)
+
+    def partition_batches(self, moment: Moment, topic: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The same, batch by batch as the log is replayed."""
+        for name, batch in replay_branch(moment.log, to_offset=moment.end_offset):
+            if name == PARTITION_CHANGES.name:
+                yield batch if topic is None else batch.filter(pc.equal(batch.column("topic"), topic))
+
+    def quorum(self, *, capture: str | None = None) -> QuorumDescription:
+        """The captures of one time side by side, and what they prove committed.
+
+        >>> quorum = cluster.quorum()
+        >>> quorum.leader_id, quorum.leader_epoch, quorum.committed_low, quorum.committed_high
+        (1, 1, 189, 189)
+        """
+        name = None if capture is None else self.capture_name(capture)
+        with OrderedReading(self.plan, self.settings(), keeps_records=False) as ordered:
+            for reading in ordered:
+                captures = [row for _, batch in reading.bronze(CAPTURE_ROWS) for row in batch.to_pylist()]
+            return describe_quorum(reading.survey, ordered.plan, captures, name)
+
+    def diverge(self) -> list[Divergence]:
+        """Every offset at which captured logs differ, with the branches there and who holds which.
+
+        >>> cluster.diverge()
+        []
+        """
+        return divergences(self.reading.survey, self.plan)
+
+    def whatif(self, brokers: Collection[int] = (), *, racks: Collection[str] = ()) -> WhatIf:
+        """What becomes of every partition if these brokers, and all brokers of these racks, crash uncleanly now.
+
+        >>> cluster.whatif([11]).offline_count
+        0
+        """
+        return lose(self.history, {*brokers, *brokers_of_racks(self.history, racks)})
+
+    def smallest_loss(self) -> SmallestLoss:
+        """The smallest set of brokers whose unclean crash together loses acknowledged records.
+
+        >>> cluster.smallest_loss().brokers
+        (13,)
+        """
+        return smallest_loss(self.history)
+
+    def recover_plan(self) -> list[RecoveryPlan]:
+        """What can be done for each partition without a leader; data directories below the path are read for it.
+
+        >>> [(plan.topic, plan.partition) for plan in cluster.recover_plan()][:2]
+        [('elr-a', 0), ('elr-a', 1)]
+        """
+        leaderless = {(plan.topic, plan.partition) for plan in recovery_plans(self.history)}
+        logs = replica_logs(self.storage, self._judged.plan, leaderless) if leaderless else {}
+        return recovery_plans(self.history, logs)
+
+    def may_i(self, question: Question) -> Permission:
+        """Whether a node may be started, restarted, wiped or removed, or lose its volume. Raises ChoiceError.
+
+        >>> from kraft_audit.recovery.permission import Action, Question
+        >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
+        'no'
+        """
+        disks = quorum_disks(self.judged_reading.survey, self._judged.plan)
+        found = permission(question, *disks, self.history)
+        if found is None:
+            raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
+        return found
+
+    def records(self, selection: Selection = EVERYTHING) -> pa.Table:
+        """Every distinct record of log and snapshots, `record` as JSON, secrets as fingerprints: the table `records`.
+
+        >>> cluster.records().num_rows
+        184
+        """
+        return self._bronze_table("records", selection)
+
+    def table(self, name: str) -> pa.Table:
+        """A table by its name: `findings`, a silver table, or the bronze ones. Raises KeyError for any other.
+
+        >>> cluster.table("leader_epochs").column("leader_id").to_pylist()
+        [1]
+        """
+        if name == "findings":
+            return self.findings()
+        if name in READ_FROM_FILES:
+            return self._bronze_table(name, EVERYTHING)
+        if self.history.has(name):
+            return self.history.table(name)
+        names = sorted({*self.history.tables, *READ_FROM_FILES})
+        raise KeyError(f"no table {name!r}: there are findings, {', '.join(names)}")
+
+    def _bronze_table(self, name: str, selection: Selection) -> pa.Table:
+        batches = [batch for _, batch in self.bronze({name}, selection=selection)]
+        return pa.Table.from_batches(batches, None if batches else BRONZE[name].schema)
+
+    def moment(
+        self,
+        capture: str | None = None,
+        *,
+        tables: frozenset[str] = REPLAY_TABLES,
+        branch: BranchName | None = None,
+    ) -> Moment:
+        """The newest capture, or the one of that name; `tables` are those to replay. Its canonical log, its newest
+        snapshot where no log reaches it, or the branch that is named.
+
+        Raises ChoiceError where there is no such capture or branch, NoCanonicalLogError where its logs contradict each
+        other.
+        """
+        intervals = committed_intervals(self.reading.survey, self.plan)
+        chosen = round_of_capture(intervals, None if capture is None else self.capture_name(capture))
+        named = self.title
+        if chosen is None:
+            there = captures_text(self.plan.replicas)
+            raise ChoiceError(self.root, f"no capture {capture!r} of cluster {named}: {there}")
+        try:
+            moment = moment_of(self.reading, intervals, chosen, tables, branch)
+        except ValueError as problem:
+            raise ChoiceError(self.root, f"cluster {named}: {problem}") from None
+        if moment is None:
+            why = chosen.interval.undecided or "its logs contradict each other"
+            names = branch_names(self.reading.survey, chosen)
+            shown = f"; `state --branch` shows {any_of(names)}" if names else ""
+            raise NoCanonicalLogError(self.root, f"cluster {named} has no canonical log: {why}{shown}")
+        return moment
+
+
+def _parsed_place(at: Place | datetime | int | str | None) -> Place:
+    if isinstance(at, Place):
+        return at
+    return Place.at(at) if isinstance(at, datetime) else Place.parse(None if at is None else str(at))

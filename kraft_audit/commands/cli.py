@@ -1,0 +1,343 @@
+"""`kraft-audit`: the commands, and how any of them ends.
+
+Only what `--help` needs is imported here; each command imports the rest when it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import io
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Annotated, Any, Final, get_type_hints
+
+import typer
+from typer.models import ArgumentInfo
+
+from kraft_audit.commands.completion import COMPLETE_VARIABLE
+from kraft_audit.commands.ending import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE_CLOSED,
+    EXIT_UNREADABLE,
+    EXIT_USAGE,
+    UsageError,
+    complain,
+    remark,
+)
+from kraft_codec.errors import ChoiceError, CodecError, InputError
+
+OUTPUT: Final = "output"
+"""The name of standard output in errors."""
+EXPECTED: Final[Mapping[str, str]] = {
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "greater_than_equal": "{ge:.15g} or more",
+    "less_than_equal": "{le:.15g} or less",
+}
+"""What an option takes, by the kind of error in which pydantic, below Typer, says that it got something else."""
+VALUE_ERROR: Final = "value_error"
+FAULT_CHARACTERS_MAX: Final = 200
+COLLECT_AFTER: Final = (50_000, 20, 50)
+"""Thresholds of Python's garbage collector, which looks for objects that refer to each other in circles.
+
+A command makes many rows and findings, which live until it ends, and hardly any circles. With Python's own thresholds
+the collector goes through all of them again and again, which took a tenth of a command's time.
+"""
+Command = Callable[..., int | None]
+
+
+def _commands(*lines: tuple[str, str]) -> tuple[tuple[Command, str], ...]:
+    """Commands, each the function of its name in the module of its name, with their lines in the list of commands."""
+    found = []
+    for name, summary in lines:
+        function = name.replace("-", "_")
+        found.append((getattr(import_module(f"kraft_audit.commands.{function}"), function), summary))
+    return tuple(found)
+
+
+# The first need neither Spark nor Java.
+LAPTOP_COMMANDS: Final = _commands(
+    ("check", "What was unsafe, when, why, and what to do"),
+    ("incidents", "Findings with one cause as one story each"),
+    ("explain", "One rule: when it is raised, why it matters"),
+    ("rules", "All rules"),
+    ("whatif", "What a crash of these brokers would do now"),
+    ("may-i", "Whether a node may be started, wiped or removed"),
+    ("recover-plan", "What can be done for partitions without a leader"),
+    ("evidence", "Findings and the records they rest on, redacted"),
+    ("report", "Pages for a browser; findings and figures as files"),
+    ("timeline", "What happened: a line an event, a column a node"),
+    ("quorum", "Captures side by side, and what they prove committed"),
+    ("voters", "History of the voter set, reverted changes too"),
+    ("state", "Everything as after an offset or time"),
+    ("diff", "What changed between two offsets or times"),
+    ("partitions", "Every change of leader, ISR and ELR with its cause"),
+    ("diverge", "Where logs differ, and who holds what there"),
+    ("dump", "Every batch and record, as rows or as Kafka's tool"),
+    ("simulate", "Log dirs of a simulated incident, and its truth"),
+)
+LAKE_COMMANDS: Final = _commands(
+    ("run", "A fleet's log dirs into Delta tables, on Spark"),
+    ("tables", "What a lake's tables hold"),
+    ("quality", "Whether a lake's tables keep their contracts"),
+    ("export", "A range of the archived log as a log dir again"),
+    ("maintain", "Join small files, retention, VACUUM"),
+    ("completion", "A shell's script to complete commands and options"),
+    ("doctor", "Whether this machine can do it, and the remedies"),
+)
+
+OLD_SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "report": {"-o": "--out", "--format": "--output"},
+    "evidence": {"-o": "--out"},
+    "whatif": {"--full": "--all"},
+}
+"""Options that changed their name, by command; this release still takes the old one. In every command `--out` is a
+target and `--output` a format."""
+
+app = typer.Typer(
+    name="kraft-audit",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help is there in half the time, and its examples can be copied
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+
+def command_name(command: Command) -> str:
+    """The name of a command on the command line: `recover-plan` for recover_plan."""
+    return command.__name__.replace("_", "-")
+
+
+def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
+    """The command as Typer calls it: with its exit code, and every expected error as one line on stderr.
+
+    A parameter whose class is a dataclass stands on the command line as the fields of that class.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+
+    @functools.wraps(command)
+    def ending(**options: Any) -> int:
+        try:
+            for name, group in groups.items():
+                options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
+            code = command(**options)
+            sys.stdout.flush()
+            return code or 0
+        except (UsageError, ChoiceError) as problem:
+            complain(str(problem))
+            return EXIT_USAGE
+        except (InputError, CodecError) as problem:
+            complain(str(problem))
+            return EXIT_UNREADABLE
+        except BrokenPipeError:
+            _discard_output()
+            return EXIT_PIPE_CLOSED
+        except KeyboardInterrupt:
+            _discard_output()
+            return EXIT_INTERRUPTED
+        except MemoryError:
+            complain("out of memory")
+            return EXIT_UNREADABLE
+        except OSError as problem:
+            complain(f"{problem.filename or 'input'}: {problem.strerror or problem}")
+            if problem.filename == OUTPUT:
+                _discard_output()
+            return EXIT_UNREADABLE
+
+    parameters = _parameters(command, hints, groups)
+    ending.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    ending.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return ending
+
+
+def _parameters(
+    command: Callable[..., Any], hints: Mapping[str, Any], groups: Mapping[str, type]
+) -> list[inspect.Parameter]:
+    """A command's own arguments, PATH, its own options, then those that commands share."""
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(name, Any))
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name not in groups and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    shared = [parameter for group in groups.values() for parameter in _shared(group)]
+    first = [parameter for parameter in own if groups and _is_argument(parameter)]
+    return [*first, *shared[:1], *(parameter for parameter in own if parameter not in first), *shared[1:]]
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(about, ArgumentInfo) for about in getattr(parameter.annotation, "__metadata__", ()))
+
+
+@functools.cache
+def _shared(group: type) -> list[inspect.Parameter]:
+    types = get_type_hints(group, include_extras=True)
+    return [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=types[name])
+        for name, parameter in inspect.signature(group).parameters.items()
+    ]
+
+
+for _command, _summary in (*LAPTOP_COMMANDS, *LAKE_COMMANDS):
+    app.command(command_name(_command), short_help=_summary)(guarded(_command))
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"kraft-audit {version('kraft-audit')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def kraft_audit(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version)] = False,
+) -> None:
+    """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
+
+    PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, or an archive (.tar, .tar.gz, .tgz or
+    .zip) of any of these, here or in an object store. Nothing is ever written there, and no live cluster is asked. run
+    and tables need the extra: pip install 'kraft-audit[spark]'.
+
+    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input or unwritable output.
+
+    \b
+    Examples:
+      kraft-audit check samples/elr-06-kill-13-last-replica.tgz
+      kraft-audit timeline samples/divergence.tgz
+    """
+
+
+def main() -> None:
+    """The program: run a command and exit with its code."""
+    if not open_outputs():
+        sys.exit(EXIT_UNREADABLE)
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in {command_name(command) for command, _ in LAPTOP_COMMANDS}:
+        sys.meta_path.insert(0, _NoPandas())
+        gc.set_threshold(*COLLECT_AFTER)
+    sys.exit(run_command(arguments))
+
+
+def current_spelling(arguments: list[str]) -> list[str]:
+    """The arguments with the present names of their options; a line on stderr for each old name."""
+    names = OLD_SPELLINGS.get(arguments[0], {}) if arguments else {}
+    current = list(arguments)
+    for place, argument in enumerate(arguments):
+        for old, new in names.items():
+            if argument == old or argument.startswith(f"{old}=") or (len(old) == 2 and argument.startswith(old)):
+                value = argument.removeprefix(old).removeprefix("=")
+                current[place] = f"{new}={value}" if value else new
+                remark(f"kraft-audit {arguments[0]}: {old} is now {new}; the next release will not take {old}")
+    return current
+
+
+class _NoPandas:
+    """Hides pandas, which pyarrow imports to make its first array: half a second and 50 MB that no command needs."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not used by this command", name=name)
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output, whose errors name it, so that they are not taken for errors of an input."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, OUTPUT) from None
+
+
+def open_outputs() -> bool:
+    """Make results UTF-8 with LF wherever they go, and an error of writing distinct from an error of reading.
+
+    What no encoding holds is shown as an escape. False where there is no standard output: stderr says so, if there is
+    one.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  # until the program ends
+    if sys.stdout is None:
+        complain(f"{OUTPUT}: standard output is closed")
+        return False
+    raw = _StandardOutput(sys.stdout.fileno(), "wb", closefd=False)
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=raw.isatty())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    return True
+
+
+def _discard_output() -> None:
+    """Drop what is still buffered: its reader has left, and it must not fail again when Python closes stdout."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+
+
+def run_job(command: str, arguments: list[str], *, old_name: str | None = None) -> int:
+    """The exit code of a script below jobs/, which runs a command; `old_name` names a script that only forwards."""
+    if old_name is not None:
+        remark(f"kraft-audit: jobs/{old_name} is now jobs/{command}.py; the next release will not have jobs/{old_name}")
+    return run_command([command, *arguments])
+
+
+def run_command(arguments: list[str]) -> int:
+    """The exit code of a command line; whatever goes wrong is one line on stderr."""
+    if COMPLETE_VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
+    arguments = current_spelling(arguments)
+    try:
+        code = app(arguments, prog_name="kraft-audit", standalone_mode=False)
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError" and hasattr(error, "ctx"):
+            sys.stderr.write(f"{error.ctx.get_help()}\n")
+            return EXIT_USAGE
+        if not hasattr(error, "format_message"):
+            if os.environ.get("KRAFT_AUDIT_TRACEBACK"):
+                raise
+            what = f"{type(error).__name__}: {error}".splitlines()[0][:FAULT_CHARACTERS_MAX]
+            complain(f"a fault of kraft-audit itself: {what} (KRAFT_AUDIT_TRACEBACK=1 shows where)")
+            return EXIT_BUG
+        complain(usage_text(error))
+        return EXIT_USAGE
+    return code if isinstance(code, int) else 0
+
+
+def usage_text(error: Any) -> str:
+    """An error of Typer in one line. It need not have any of what is looked for, whichever release raised it."""
+    text = str(error.format_message()).rstrip(".")
+    for refused in _refused(error)[:1]:
+        head, _, _ = text.partition(str(refused.get("msg", "")).rstrip("."))
+        text = f"{head}{_expectation(refused)}"
+    context = getattr(error, "ctx", None)
+    return text if context is None else f"{text} (see `{context.command_path} --help`)"
+
+
+def _refused(error: Any) -> list[dict[str, Any]]:
+    errors = getattr(error.__cause__, "errors", None)
+    return list(errors()) if callable(errors) else []
+
+
+def _expectation(refused: Mapping[str, Any]) -> str:
+    kind, given = str(refused.get("type")), refused.get("input")
+    if kind in EXPECTED:
+        return f"{given!r}: expected {EXPECTED[kind].format(**refused.get('ctx', {}))}"
+    text = str(refused.get("msg", "")).rstrip(".")
+    return text.removeprefix("Value error, ") if kind == VALUE_ERROR else text

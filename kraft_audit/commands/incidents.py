@@ -1,0 +1,48 @@
+"""`incidents`: findings with one cause, one row a story."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kraft_audit.commands.arguments import JudgedLogs, OutputFormat
+from kraft_audit.commands.results import Results
+from kraft_audit.text.output import Format, table_columns
+from kraft_audit.text.readable import when
+
+COLUMNS: Final = table_columns("severity state from to headline effects rules", wide="headline effects")
+
+
+def incidents(logs: JudgedLogs, output: OutputFormat = Format.TABLE) -> int:
+    """List what happened, open incidents first: broker stops and losses, epochs without a leader, a stopped quorum.
+
+    An incident folds the findings that one operation in the log brought about. JSON has its events, its effects on
+    partitions, and the ids of its findings; `check` prints findings that no incident explains, too.
+
+    \b
+    Examples:
+      kraft-audit incidents samples/elr-06-kill-13-last-replica.tgz
+      kraft-audit incidents samples/elr-29-stopped.tgz --output json
+    """
+    from kraft_audit.incidents.incident import INCIDENT_KEYS, incident_row
+
+    judge = logs.judge()
+    results = Results(output, INCIDENT_KEYS)
+    for cluster in results.each_history(logs):
+        findings, _ = judge(cluster)
+        rows = [incident_row(cluster.cluster_id, incident) for incident in cluster.incidents(findings).incidents]
+        results.title(cluster)
+        if not results.rows(rows, COLUMNS, _shown):
+            results.text("no incident")
+    return results.end()
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    from_ms, to_ms = row["from_ms"], row["to_ms"]
+    return {
+        **row,
+        "state": ("open" if row["is_open"] else "resolved") + (", clean" if row["is_clean"] else ""),
+        "from": "" if from_ms is None else when(from_ms),
+        "to": "" if to_ms is None else when(to_ms, from_ms),
+        "effects": "; ".join(row["effects"]),
+        "rules": " ".join(row["rules"]),
+    }

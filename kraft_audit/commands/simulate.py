@@ -1,0 +1,233 @@
+"""`simulate`: log dirs of an incident that the engine plays. The only command that imports the engine."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from kraft_audit.commands.arguments import refuse_filled
+from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_FINE, UsageError
+from kraft_audit.commands.simulate_traces import play_file, shrink_seeds, step_through, trace_of, write_trace
+from kraft_audit.text.output import Output
+
+if TYPE_CHECKING:
+    from kraft_engine.runs.options import Options
+    from kraft_engine.traces.trace import Trace
+
+FLEET_CLUSTERS: Final = 10
+FLEET_PARTITIONS: Final = 100
+FLEET_CHANGES: Final = 1000
+
+ScenarioArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO", show_default=False, help="An incident, `random`, `fleet`, `list`, FILE.yaml or FILE.py."
+    ),
+]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="DIR", show_default=False, help="New or empty.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Play so many seeds from --seed on, each in DIR/seed-N.")]
+EventsOption = Annotated[int | None, typer.Option(min=1, show_default=False, help="Length of a random run.")]
+ReleaseOption = Annotated[
+    str | None, typer.Option(metavar="X.Y.Z", show_default=False, help="Kafka's release, whose known bugs it has.")
+]
+MetadataVersionOption = Annotated[
+    str | None, typer.Option(metavar="LEVEL", show_default=False, help="30, 4.3-IV0, or 4.3 for its newest.")
+]
+ElrOption = Annotated[
+    bool | None, typer.Option("--elr/--no-elr", show_default=False, help="Eligible leader replicas (KIP-966).")
+]
+StaticOption = Annotated[
+    bool | None, typer.Option("--static/--dynamic", show_default=False, help="kraft.version 0 or 1.")
+]
+VotersOption = Annotated[int | None, typer.Option(min=1, show_default=False, help="How many controllers vote.")]
+WithoutOption = Annotated[
+    list[str] | None, typer.Option(metavar="RULE", show_default=False, help="Turn a safety rule off; repeatable.")
+]
+ShrinkOption = Annotated[bool, typer.Option("--shrink", help="Print the first failing seed's shortest schedule.")]
+StepOption = Annotated[bool, typer.Option("--step", help="Walk through a quorum's run, or a trace, in this terminal.")]
+SvgOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", show_default=False, help="Draw a trace: who sent what to whom, when.")
+]
+BootOption = Annotated[
+    bool, typer.Option("--boot", help="Copy the last capture's controllers, print how to start Kafka.")
+]
+ClustersOption = Annotated[int | None, typer.Option(min=1, show_default=str(FLEET_CLUSTERS), help="Of a fleet.")]
+PartitionsOption = Annotated[
+    int | None, typer.Option(min=1, show_default=str(FLEET_PARTITIONS), help="Of each cluster of a fleet.")
+]
+
+
+def simulate(
+    scenario: ScenarioArgument,
+    out: OutOption = None,
+    seed: SeedOption = 1,
+    seeds: SeedsOption = 1,
+    events: EventsOption = None,
+    release: ReleaseOption = None,
+    metadata_version: MetadataVersionOption = None,
+    elr: ElrOption = None,
+    static: StaticOption = None,
+    voters: VotersOption = None,
+    without: WithoutOption = None,
+    shrink: ShrinkOption = False,
+    step: StepOption = False,
+    svg: SvgOption = None,
+    boot: BootOption = False,
+    clusters: ClustersOption = None,
+    partitions: PartitionsOption = None,
+) -> int:
+    """Play an incident on simulated controllers and brokers, and write the log dirs that they leave.
+
+    DIR gets a folder a capture, truth.jsonl (what was committed, who led, every partition) and timeline.txt. With a
+    rule off, exit code 1 says that an invariant broke.
+
+    \b
+    Examples:
+      kraft-audit simulate last-replica-standing --seed 7 --out incident
+      kraft-audit simulate random-raft --voters 3 --without one_vote_per_epoch --seeds 50 --shrink
+    """
+    if scenario == "list":
+        return list_scenarios()
+    is_fleet = scenario == "fleet"
+    if not is_fleet and (clusters is not None or partitions is not None):
+        raise UsageError("--clusters and --partitions are of a fleet: `kraft-audit simulate fleet`")
+    options = options_of(scenario, release, metadata_version, elr, static, voters, events, without or [])
+    if out is not None:
+        refuse_filled(out)
+    if shrink:
+        return shrink_seeds(scenario, range(seed, seed + seeds), options, out, svg)
+    if step or svg is not None or is_trace(scenario):
+        return use_trace(trace_of(scenario, seed, options), out, svg, in_steps=step)
+    if out is None:
+        raise UsageError("simulate needs --out DIR")
+    if is_fleet:
+        return play_fleet(out, clusters or FLEET_CLUSTERS, partitions or FLEET_PARTITIONS, seed)
+    folders = {number: out if seeds == 1 else out / f"seed-{number}" for number in range(seed, seed + seeds)}
+    return play_seeds(scenario, folders, options, boot=boot)
+
+
+def options_of(
+    scenario: str,
+    release: str | None,
+    metadata_version: str | None,
+    elr: bool | None,
+    static: bool | None,
+    voters: int | None,
+    events: int | None,
+    without: list[str],
+) -> Options:
+    """What the command line fixes. Raises UsageError where the scenario does not have it."""
+    from kraft_engine.runs.options import Options, parse_metadata_version
+
+    try:
+        level = parse_metadata_version(metadata_version) if metadata_version is not None else None
+        options = Options(release, level, elr, static, voters, events, tuple(without))
+        check(scenario, options)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return options
+
+
+def is_trace(scenario: str) -> bool:
+    from kraft_engine.traces.trace_files import is_trace_file
+
+    return is_trace_file(scenario)
+
+
+def use_trace(trace: Trace, out: Path | None, svg: Path | None, *, in_steps: bool) -> int:
+    """Steps through a trace, draws it, or plays it into a folder."""
+    if in_steps:
+        return step_through(trace)
+    if svg is not None:
+        write_trace(trace, None, svg)
+        Output().text(f"{len(trace.events)} events, drawn in {svg}")
+    elif out is None:
+        raise UsageError("simulate needs --out DIR")
+    return play_file(trace, out) if out is not None else EXIT_FINE
+
+
+def list_scenarios() -> int:
+    from kraft_engine import summaries
+
+    lines = Output()
+    width = max(map(len, summaries()))
+    for name, summary in summaries().items():
+        lines.text(f"{name:<{width}}  {summary}")
+    return EXIT_FINE
+
+
+def check(scenario: str, options: Options) -> None:
+    """Raises UsageError for an unknown scenario, ValueError for an option that it does not have."""
+    from kraft_engine import scenario_names
+    from kraft_engine.runs.simulate import RANDOM_KINDS, find_scenario, refuse_options
+    from kraft_engine.scenario_files import is_scenario_file
+
+    options.check_release()
+    _ = options.switches
+    if is_trace(scenario):
+        options.refuse_others((), scenario)
+    elif scenario == "fleet":
+        options.refuse_others((), "fleet")
+    elif scenario in RANDOM_KINDS:
+        refuse_options(scenario, options)
+    elif is_scenario_file(scenario) or scenario in scenario_names():
+        find_scenario(scenario, options)
+    else:
+        near = get_close_matches(scenario, scenario_names(), n=1)
+        hint = f", perhaps {near[0]}" if near else ""
+        raise UsageError(f"no scenario {scenario!r}{hint}: `kraft-audit simulate list` names them")
+
+
+def play_fleet(out: Path, clusters: int, partitions: int, seed: int) -> int:
+    from kraft_engine.runs.fleet_logs import simulate_fleet
+
+    fleet = simulate_fleet(out, clusters=clusters, partitions=partitions, changes=FLEET_CHANGES, seed=seed)
+    size = f"{fleet.record_count} records, {fleet.log_bytes} bytes"
+    Output().text(f"{fleet.cluster_count} clusters, {size} below {out}")
+    return EXIT_FINE
+
+
+def play_seeds(scenario: str, folders: dict[int, Path], options: Options, *, boot: bool = False) -> int:
+    """Plays each seed into its folder. EXIT_FINDINGS where an invariant broke in one of them."""
+    from kraft_engine import simulate as play
+    from kraft_engine.scenario_files import ScenarioFileError
+
+    lines = Output()
+    broken = 0
+    for seed, folder in folders.items():
+        try:
+            result = play(scenario, seed, folder, options)
+        except ScenarioFileError as error:
+            raise UsageError(str(error)) from error
+        events = f"{result.event_count} events, committed to {result.committed_offset}"
+        lines.text(f"{result.scenario}, seed {seed}: {events}, below {folder}")
+        if result.violation:
+            broken += 1
+            lines.text(f"INVARIANT BROKEN {result.violation}")
+        if len(folders) == 1:
+            lines.text(f"captures: {', '.join(result.captures)}")
+            if result.raises:
+                lines.text(f"check raises: {', '.join(result.raises)}")
+        if boot:
+            print_boot(folder, lines)
+    if len(folders) > 1 and options.without:
+        lines.text(f"an invariant broke in {broken} of {len(folders)} seeds")
+    return EXIT_FINDINGS if broken else EXIT_FINE
+
+
+def print_boot(out: Path, lines: Output) -> None:
+    """Copies the last capture's controllers to `<out>/boot` and prints the commands that start Kafka on them."""
+    from kraft_engine.runs.boot import prepare
+
+    try:
+        plan = prepare(out, out.absolute() / "boot")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    kind = "static" if plan.is_static else "dynamic"
+    lines.text(f"controllers {', '.join(map(str, plan.node_ids))}, {kind} quorum; KAFKA is the folder of a release:")
+    for command in plan.commands():
+        lines.text(f"  {command}")

@@ -1,0 +1,83 @@
+"""`whatif`: what a crash of brokers would do now."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Final
+
+import typer
+
+from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.results import Results, undecided_row
+from kraft_audit.text.output import Format
+
+_BROKER_ID: Final = re.compile("[0-9]{1,10}")
+
+
+def whatif(
+    logs: ConfiguredLogs,
+    lose: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lose", metavar="BROKER", show_default=False, help="This broker crashes; several: --lose 11,12, or again."
+        ),
+    ] = None,
+    rack: Annotated[
+        list[str] | None,
+        typer.Option("--rack", metavar="RACK", show_default=False, help="All brokers of this rack crash."),
+    ] = None,
+    show_all: EveryLine = False,
+    output: OutputFormat = Format.TABLE,
+) -> int:
+    """Say which partitions go offline or lose data if those brokers crash uncleanly, together, now.
+
+    Partitions to which the same happens are shown together; --all shows each by itself. JSON is an object; of several
+    clusters below PATH, a list of them. Where nothing could be read or replayed of a cluster, `undecided` says so.
+
+    \b
+    Examples:
+      kraft-audit whatif samples/elr-29-stopped.tgz --lose 13
+      kraft-audit whatif samples/elr-06-kill-13-last-replica.tgz --lose 11,12 --output json
+    """
+    if not lose and not rack:
+        raise UsageError("whatif needs --lose BROKER or --rack RACK")
+    brokers, racks = broker_ids(lose or []), rack or []
+    from kraft_audit.recovery.crash_forecast import PartitionOutcome
+    from kraft_audit.recovery.recovery_text import whatif_lines
+    from kraft_audit.rules.registry import unreplayed_reason
+
+    keys = ("cluster_id", *(field.name for field in fields(PartitionOutcome)), "undecided")
+    results = Results(output, keys, is_spaced=False)
+    documents: list[dict[str, Any]] = []
+    for cluster in results.each_history(logs):
+        undecided = unreplayed_reason(cluster.history)
+        forecast, smallest = cluster.whatif(brokers, racks=racks), cluster.smallest_loss()
+        results.title(cluster)
+        if not forecast.lost_brokers and undecided is None:
+            results.text(f"no broker here is registered in rack {', '.join(racks)}")
+        else:
+            results.missing(cluster.history.gaps)
+            for line in whatif_lines(forecast, smallest, show_all=show_all) if undecided is None else [undecided]:
+                results.text(line)
+        answer = {**asdict(forecast), "smallest_loss": asdict(smallest), "undecided": undecided}
+        documents.append({"cluster_id": cluster.cluster_id, **answer})
+        results.add(_rows(documents[-1], keys))
+    return results.end_documents(documents)
+
+
+def _rows(document: dict[str, Any], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    cluster_id, undecided = document["cluster_id"], document["undecided"]
+    if undecided is not None:
+        return [undecided_row(keys, cluster_id, undecided)]
+    return [{"cluster_id": cluster_id, **row, "undecided": None} for row in document["outcomes"]]
+
+
+def broker_ids(given: list[str]) -> set[int]:
+    """Broker ids, each text a single id or several with commas between. Raises UsageError."""
+    texts = [text.strip() for texts in given for text in texts.split(",")]
+    for text in texts:
+        if not _BROKER_ID.fullmatch(text) or int(text) >= 2**31:
+            raise UsageError(f"--lose: {text!r}: expected a broker id, as 11, or several, as 11,12")
+    return {int(text) for text in texts}

@@ -1,0 +1,367 @@
+"""What `check` opens with: does the quorum work, what is lost or at risk now, what to do next; then incidents.
+
+The same sentences stand on pages, in notifications and in notebooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kraft_audit.findings.check_text import last_holder, time_span
+from kraft_audit.findings.lost_disks import disks_lost, loss_sentence
+from kraft_audit.findings.uncited_damage import uncited_text
+from kraft_audit.findings.what_next import altered_disks, what_next
+from kraft_audit.incidents.folding import FoldedFindings, open_findings
+from kraft_audit.incidents.incident import Incident, IncidentKind
+from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
+from kraft_audit.rules.columns.broker_states import broker_states
+from kraft_audit.rules.columns.captures import newest_round, newest_watermark
+from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
+from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing, quorum_standing
+from kraft_audit.rules.columns.written_operations import operations_from
+from kraft_audit.rules.rule_model import Finding, Severity
+from kraft_audit.text.readable import listed, when
+from kraft_codec.schemas.releases import METADATA_VERSIONS
+
+UNCLEAR: Final = frozenset({Standing.UNDECIDED, Standing.NOT_JUDGED, Standing.NO_LOG})
+EVENTS_SHOWN: Final = 8
+RESOLVED_SHOWN: Final = 2
+SUBJECTS_NAMED: Final = 3
+WHAT_A_SINGLE_NODE_IS: Final = frozenset({"KV007", "KV011", "KP010"})
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLine:
+    """One line: a word in capitals that may be coloured by `severity`, and the sentence after it."""
+
+    word: str
+    text: str
+    severity: Severity | None = None
+    is_header: bool = False
+
+
+def answer_lines(
+    history: ClusterHistory, folded: FoldedFindings, path: str, *, all_resolved: bool = False
+) -> Iterator[AnswerLine]:
+    """The first block of at most five lines, then incidents, open ones first, then what no incident explains."""
+    standing = quorum_standing(history)
+    is_single = _is_single_node(history, standing)
+    lasting, shown, hidden_count = _incidents_shown(folded, is_single=is_single, all_resolved=all_resolved)
+    rest = f"{hidden_count} {'more ' * bool(shown)}incident{'s' * (hidden_count != 1)} resolved: --include-resolved"
+    state = list(_state_lines(history, standing, folded))
+    if hidden_count and not lasting and not shown and state[0].word == "OK":
+        state[0] = replace(state[0], text=f"{state[0].text}   {rest}")
+        hidden_count = 0
+    yield AnswerLine("", header(history, standing), is_header=True)
+    yield from _history_lines(folded)
+    yield from state
+    yield from _altered_lines(folded)
+    yield from _copy_lines(history, folded)
+    if (damage := uncited_text(history, _every_finding(folded))) is not None:
+        yield AnswerLine("FILES", damage)
+    for number, step in enumerate(what_next(history, standing, folded, path)):
+        yield AnswerLine("NEXT" if number == 0 else "", step)
+    if is_single:
+        yield AnswerLine("SINGLE NODE", _single_node(history, folded))
+    for incident in (*lasting, *shown):
+        yield AnswerLine("", "")
+        yield from _incident_lines(incident)
+    said = [] if standing.standing in BROKEN else disks_lost(history, folded)
+    yield from _unexplained_lines([finding for finding in folded.unexplained if finding not in said])
+    if hidden_count:
+        yield AnswerLine("", rest)
+
+
+def _every_finding(folded: FoldedFindings) -> Iterator[Finding]:
+    for incident in folded.incidents:
+        yield from incident.findings
+    yield from (*folded.unexplained, *folded.undecided, *folded.waived)
+
+
+def _incidents_shown(
+    folded: FoldedFindings, *, is_single: bool, all_resolved: bool
+) -> tuple[list[Incident], list[Incident], int]:
+    """Open incidents, resolved ones worth a line, and how many others are resolved.
+
+    Of a single node the line of its state says that it stopped, and each stop of its only broker stopped everything.
+    """
+    resolved = [incident for incident in folded.incidents if not incident.is_open]
+    lasting = [incident for incident in folded.incidents if incident.is_open]
+    shown = [incident for incident in resolved if incident.severity.rank >= Severity.HIGH.rank][:RESOLVED_SHOWN]
+    if is_single:
+        lasting, shown = [incident for incident in lasting if incident.kind is not IncidentKind.CLUSTER_STOP], []
+    if all_resolved:
+        shown = resolved
+    return lasting, shown, len(resolved) - len(shown)
+
+
+def _is_single_node(history: ClusterHistory, standing: QuorumStanding) -> bool:
+    """Whether there is one voter and at most one broker, as on a development machine."""
+    registered = [states for states in broker_states(history).values() if states.newest["exists"]]
+    return len(standing.voters) == 1 and len(registered) <= 1
+
+
+def _single_node(history: ClusterHistory, folded: FoldedFindings) -> str:
+    """What such a cluster is, with the rules that say so."""
+    rules = sorted({finding.rule for finding in folded.unexplained if not finding.is_over} & WHAT_A_SINGLE_NODE_IS)
+    nodes = "One voter and one broker" if broker_states(history) else "One voter"
+    named = f" ({', '.join(rules)})" if rules else ""
+    return f"{nodes}: any disk loss is data loss{named}."
+
+
+def cluster_row(history: ClusterHistory, folded: FoldedFindings) -> dict[str, Any]:
+    """One of many clusters: its state in a sentence, and the worst that is open; `rank` orders by urgency."""
+    standing = quorum_standing(history)
+    alarms = open_findings(folded)
+    worst = max((finding.severity for finding in alarms), key=lambda severity: severity.rank, default=None)
+    rules = sorted({finding.rule for finding in alarms if finding.severity is worst})
+    lines = list(_state_lines(history, standing, folded))
+    return {
+        "cluster_id": history.title,
+        "state": lines[0].word.lower(),
+        "open": "" if worst is None else f"{worst.value}: {' '.join(rules)}",
+        "answer": " ".join(line.text for line in lines),
+        "rank": (
+            standing.standing in BROKEN,
+            worst is not None and worst.rank >= Severity.HIGH.rank,
+            standing.standing in UNCLEAR,
+            -1 if worst is None else worst.rank,
+        ),
+    }
+
+
+def _history_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
+    """What the other logs of the same cluster id are, where there are any."""
+    for finding in folded.unexplained:
+        if finding.rule == "KB009":
+            yield AnswerLine("HISTORIES", _sentence(finding.summary))
+
+
+def header(history: ClusterHistory, standing: QuorumStanding) -> str:
+    """Cluster, metadata.version, how many voters were captured, and the time that the log covers."""
+    parts = [history.title]
+    level = feature_level(history, "metadata.version")
+    if level is not None:
+        elr = ", ELR on" if elr_level(history) else ""
+        parts.append(f"metadata.version {METADATA_VERSIONS.get(level, level)}{elr}")
+    elif history.is_complete and broker_states(history):
+        parts.append("no metadata.version recorded")
+    if standing.voters:
+        parts.append(f"{len(standing.captured)} of {len(standing.voters)} voters captured")
+    if span := time_span(history):
+        parts.append(span)
+    rows = history.rows("captures")
+    if rows and standing.voters and not any(row["directory_id"] for row in rows):
+        # Before 3.7 meta.properties had no directory.id.
+        parts.append("no directory ids: a replaced disk looks like the old one")
+    return "   ".join(parts)
+
+
+def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings) -> Iterator[AnswerLine]:
+    alarms = [finding for finding in open_findings(folded) if finding.severity.rank >= Severity.HIGH.rank]
+    committed, lost = _committed(standing), disks_lost(history, folded)
+    if lost and standing.standing not in BROKEN:
+        yield AnswerLine("QUORUM", loss_sentence(lost), Severity.CRITICAL)
+    elif standing.standing is Standing.HEALTHY and not alarms:
+        hidden = WHAT_A_SINGLE_NODE_IS if _is_single_node(history, standing) else frozenset()
+        notes = [finding for finding in folded.unexplained if not finding.is_over and finding.rule not in hidden]
+        counted = f" {_notes(notes)}" if notes else ""
+        yield AnswerLine(
+            "OK",
+            f"Node {standing.leader_id} leads epoch {standing.epoch}{committed}.{_partitions_now(history)}{counted}",
+        )
+        return
+    elif standing.standing is Standing.HEALTHY:
+        yield AnswerLine("QUORUM", f"Works: node {standing.leader_id} leads epoch {standing.epoch}{committed}.")
+    elif standing.standing is Standing.AT_REST:
+        yield AnswerLine("AT REST", _at_rest(standing, folded))
+    elif standing.standing is Standing.NO_LEADER:
+        yield AnswerLine("QUORUM", _no_leader(standing), Severity.CRITICAL)
+        yield AnswerLine("", _committed_sentence(history, standing))
+    elif standing.standing in (Standing.STALLED, Standing.MAJORITY_LOST):
+        yield AnswerLine("QUORUM", _sentence(standing.reason), Severity.CRITICAL)
+        yield AnswerLine("", _committed_sentence(history, standing))
+    else:
+        is_unreadable = not history.is_read or standing.standing is Standing.NO_LOG
+        word = "UNREADABLE" if is_unreadable else standing.standing.value.upper()
+        yield AnswerLine(word, _sentence(standing.reason))
+    partitions = _partitions_at_risk(history, folded)
+    if partitions and standing.standing is not Standing.AT_REST:
+        yield AnswerLine("PARTITIONS", partitions, Severity.CRITICAL)
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[:1].upper()}{reason[1:]}."
+
+
+def _committed(standing: QuorumStanding) -> str:
+    return f", committed through offset {standing.committed_to - 1}" if standing.committed_to else ""
+
+
+def _committed_sentence(history: ClusterHistory, standing: QuorumStanding) -> str:
+    if not standing.committed_to:
+        return "Nothing is proven committed."
+    text = f"Committed through offset {standing.committed_to - 1}."
+    if standing.end_offset is None or standing.end_offset <= standing.committed_to:
+        return text
+    holders = sum(
+        1
+        for row in newest_round(history)
+        if row["node_id"] in standing.voters and (row["log_end_offset"] or 0) > standing.committed_to
+    )
+    span = f"Offsets {standing.committed_to}–{standing.end_offset - 1}"
+    text = f"{text} {span} are on {holders} of {len(standing.voters)} voters, not proven committed"
+    done = operations_from(history, standing.committed_to)
+    return f"{text}: {', '.join(done)}." if done else f"{text}."
+
+
+def _notes(notes: Sequence[Finding]) -> str:
+    rules = len({finding.rule for finding in notes})
+    return f"{rules} note{'s' * (rules != 1)} ({len(notes)} finding{'s' * (len(notes) != 1)}): --findings"
+
+
+def _partitions_now(history: ClusterHistory) -> str:
+    """What the partitions are at the end of the log, whatever was waived or is below an alarm."""
+    states = partition_states(history)
+    current = states.is_last & states.exists
+    if not current.any():
+        return ""
+    is_offline = current & offline(states)
+    parts = [
+        f"{int(count)} of {int(current.sum())} {words}"
+        for count, words in (
+            (is_offline.sum(), "have no leader"),
+            ((current & under_min_isr(states) & ~is_offline).sum(), "are below min ISR"),
+        )
+        if count
+    ]
+    return f" Partitions: {', '.join(parts)}." if parts else " All partitions have a leader and min ISR."
+
+
+def _partition_count(history: ClusterHistory) -> int:
+    """Partitions that exist at the end of the log."""
+    states = partition_states(history)
+    return int((states.is_last & states.exists).sum())
+
+
+def _at_rest(standing: QuorumStanding, folded: FoldedFindings) -> str:
+    stop = next((i for i in folded.incidents if i.kind is IncidentKind.CLUSTER_STOP), None)
+    at = f" at {when(stop.from_ms)}" if stop is not None and stop.from_ms is not None else ""
+    brokers = f"broker{'s' * (len(standing.stopped_brokers) != 1)} {', '.join(map(str, standing.stopped_brokers))}"
+    is_committed = standing.committed_to is not None and standing.committed_to == standing.end_offset
+    rest = (
+        f" All metadata is committed (offset {standing.end_offset - 1})."
+        if is_committed and standing.end_offset
+        else f" {_committed(standing)[2:].capitalize()}."
+    )
+    return f"Stopped in order{at}: {brokers} by controlled shutdown. Nothing is lost.{rest}"
+
+
+def _no_leader(standing: QuorumStanding) -> str:
+    if standing.leader_id is not None:
+        return f"No leader although the nodes run: {standing.reason}. If PATH holds copies, leave out --running."
+    epochs = dict(standing.epochs)
+    newest = [voter for voter, epoch in epochs.items() if epoch == standing.epoch]
+    older = [voter for voter in epochs if voter not in newest]
+    text = f"No leader in epoch {standing.epoch}. {standing.majority} of {len(standing.voters)} voters are needed"
+    if newest:
+        text += f"; {listed(newest)} {'is' if len(newest) == 1 else 'are'} in epoch {standing.epoch}"
+    if older:
+        named = f"voter{'s' * (len(older) > 1)} {listed(older)}"
+        text += (
+            f", {named} last took part in epoch{'s' * (len(older) > 1)} {listed([epochs[voter] for voter in older])}"
+        )
+    return text + "."
+
+
+def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
+    findings = open_findings(folded)
+    offline = [finding for finding in findings if finding.rule == "KP002"]
+    alone = [finding for finding in findings if finding.rule == "KP001"]
+    sentences = []
+    if offline:
+        since = min((finding.from_ms for finding in offline if finding.from_ms), default=None)
+        at = f" since {when(since, history.end_ms)}" if since else ""
+        sentences.append(f"{len(offline)} of {_partition_count(history)} have no leader{at}.")
+    if alone:
+        names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
+        more = f" and {len(alone) - SUBJECTS_NAMED} more" if len(alone) > SUBJECTS_NAMED else ""
+        brokers = {last_holder(finding) for finding in alone}
+        holder = f"broker {brokers.pop()} is" if len(brokers) == 1 else "one broker each is"
+        sentences.append(f"For {names}{more} {holder} the only replica left with all acknowledged records.")
+    return " ".join(sentences)
+
+
+def _altered_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
+    for finding in altered_disks(folded):
+        text = f"{finding.subject[:1].upper()}{finding.subject[1:]} {finding.summary}. The canonical log is theirs."
+        yield AnswerLine("DISKS", text, finding.severity)
+
+
+def _copy_lines(history: ClusterHistory, folded: FoldedFindings) -> Iterator[AnswerLine]:
+    """Where the copy itself leaves open whether committed records are missing."""
+    if disks_lost(history, folded):
+        return  # the disks are known to lack them
+    newest = newest_watermark(history)
+    if newest is not None and newest["undecided"] and newest["high"] is not None and newest["high"] < newest["low"]:
+        yield AnswerLine("COPY", _sentence(newest["undecided"]))
+    for finding in folded.undecided:
+        if finding.rule == "KQ002" and finding.reason:
+            yield AnswerLine("COPY", _sentence(finding.reason))
+
+
+def _incident_lines(incident: Incident) -> Iterator[AnswerLine]:
+    at = when(incident.from_ms, None) if incident.from_ms is not None else "time unknown"
+    if incident.kind is IncidentKind.CLUSTER_STOP:
+        state = f"{at}, clean"
+    elif incident.is_open:
+        state = f"since {at}, open"
+    else:
+        end = f" to {when(incident.to_ms, incident.from_ms)}" if incident.to_ms is not None else ""
+        state = f"{at}{end}, resolved"
+    effects = f"   {'; '.join(incident.effects)}" if incident.effects else ""
+    severity = incident.severity if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP else None
+    yield AnswerLine("INCIDENT", f"{incident.headline}   {state}{effects}", severity)
+    if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP:
+        for event in incident.events[-EVENTS_SHOWN:]:
+            clock = when(event.timestamp_ms, incident.from_ms) if event.timestamp_ms is not None else "now"
+            yield AnswerLine("", f"{clock}  {event.text}")
+        yield from _rule_counts(incident.findings)
+
+
+def _open_by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
+    """The open findings of each rule, the most severe rule first."""
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if not finding.is_over and finding.waiver is None:
+            by_rule.setdefault(finding.rule, []).append(finding)
+    return sorted(by_rule.items(), key=lambda item: (-item[1][0].severity.rank, item[0]))
+
+
+def _rule_counts(findings: Sequence[Finding]) -> Iterator[AnswerLine]:
+    """The incident's open findings in one line: severity, rule and subject, or how many subjects."""
+    parts = []
+    for rule, group in _open_by_rule(findings):
+        subjects = {finding.subject for finding in group}
+        what = next(iter(subjects)) if len(subjects) == 1 else f"{len(subjects)} {group[0].scope.value}s"
+        parts.append(f"{group[0].severity.value.upper()}  {rule} {what}")
+    if parts:
+        yield AnswerLine("", f"{'    '.join(parts)}    --findings")
+
+
+def _unexplained_lines(findings: Sequence[Finding]) -> Iterator[AnswerLine]:
+    """Open findings of high and critical severity that no incident explains: a line a rule."""
+    alarming = [finding for finding in findings if finding.severity.rank >= Severity.HIGH.rank]
+    for rule, group in _open_by_rule(alarming):
+        first = group[0]
+        subjects = {finding.subject for finding in group}
+        more = f"   ({len(subjects) - 1} more: --rule {rule})" if len(subjects) > 1 else ""
+        yield AnswerLine("", "")
+        yield AnswerLine(
+            first.severity.value.upper(),
+            f"{rule} {first.name}   {first.subject}: {first.summary}{more}",
+            first.severity,
+        )
+        yield AnswerLine("", f"do: {first.what_to_do}")

@@ -1,0 +1,338 @@
+"""The evidence pack: what was found and what it rests on, in one zip that anybody can check years later.
+
+It holds findings, captures, damage, the records and batch headers that the findings rest on, and a manifest with the
+SHA-256 of every file, and of every file that was read for it. Secrets are fingerprints as everywhere. One history, made
+into a pack at one time, gives the same bytes. Two packs of one input under one key differ by when they were made, and
+by when each captured file was read, alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import platform
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.findings.finding_formats import check_document
+from kraft_audit.reading import ClusterReading
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.captures import log_batches
+from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.text.text_files import whole_file
+from kraft_codec.errors import CodecError, InputError, Reason
+from kraft_codec.file_names import printable
+from kraft_codec.storage.opener import file_path
+from kraft_codec.storage.random_access import RandomAccess, Storage, join
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = "kraft-audit evidence 1"
+RECORDS_MAX: Final = 50_000
+MEMBER_BYTES_MAX: Final = 1 << 30
+ALL_BYTES_MAX: Final = 1 << 32
+HEADER_BYTES: Final = 61
+HASHED_AT_ONCE: Final = 1 << 20
+HASHED_BYTES_MAX: Final = 16 << 30
+"""No file of a metadata log dir is larger; one that claims to be is mostly sparse."""
+_ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvidence:
+    """What one cluster adds to a pack: records and headers as `wanted_offsets` and `header_rows` name them.
+
+    `sources` are the files that it was read from, each with its SHA-256.
+    """
+
+    history: ClusterHistory
+    findings: Sequence[Finding]
+    records: Sequence[Mapping[str, Any]] = ()
+    headers: Sequence[Mapping[str, Any]] = ()
+    sources: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PackVerdict:
+    """What `verify_pack` found: `problems` is empty where every file is as the manifest says.
+
+    `is_readable` is False for what is no pack at all.
+    """
+
+    manifest_sha256: str | None
+    file_count: int
+    problems: tuple[str, ...]
+    is_readable: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems
+
+
+def gather(
+    reading: ClusterReading, history: ClusterHistory, findings: Sequence[Finding], open_storage: OpenStorage
+) -> ClusterEvidence:
+    """What a pack holds of one cluster: the records of the reading that the findings stand on, and headers of batches.
+
+    A header that cannot be read any more has its reason instead of bytes.
+    """
+    offsets = wanted_offsets(findings)
+    records = []
+    if offsets:
+        records = list(records_behind(reading.log_records(offsets[0], offsets[-1] + 1), offsets))
+    headers = list(_headers(header_rows(history, offsets), open_storage))
+    return ClusterEvidence(history, findings, records, headers, tuple(sources_of(reading.plan, open_storage)))
+
+
+def sources_of(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
+    """Each file that was read, with its SHA-256: of its first `size_bytes` bytes, as a live file may have grown since.
+
+    One that cannot be read any more, or holds more than any file of a log dir, has its reason instead.
+    """
+    with ExitStack() as stack:
+        storages: dict[str, Storage] = {}
+        for replica in sorted(plan.replicas, key=lambda replica: replica.sort_key):
+            for file in replica.files:
+                path = join(replica.path, file.name)
+                source: dict[str, Any] = {"root": printable(replica.root), "path": printable(path), "sha256": None}
+                try:
+                    if replica.root not in storages:
+                        storages[replica.root] = stack.enter_context(open_storage(replica.root))
+                    with storages[replica.root].open(path, file.size_bytes) as opened:
+                        source |= {"size_bytes": opened.size_bytes, "sha256": _sha256(opened)}
+                except (CodecError, InputError) as error:
+                    source["unread"] = str(error)
+                yield source
+
+
+def archive_source(root: str) -> dict[str, Any] | None:
+    """A whole archive, where it is a file of this machine; None for a folder and for a file elsewhere."""
+    file = Path(file_path(root) or root)
+    try:
+        if not file.is_file():
+            return None
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256")
+            size_bytes = opened.tell()
+    except OSError as error:
+        return {"root": printable(root), "path": "", "sha256": None, "unread": error.strerror or str(error)}
+    return {"root": printable(root), "path": "", "size_bytes": size_bytes, "sha256": digest.hexdigest()}
+
+
+def _sha256(file: RandomAccess) -> str:
+    if file.size_bytes > HASHED_BYTES_MAX:
+        raise CodecError(Reason.LIMIT, 0, f"{file.size_bytes} bytes, expected at most {HASHED_BYTES_MAX}")
+    digest = hashlib.sha256()
+    for position in range(0, file.size_bytes, HASHED_AT_ONCE):
+        digest.update(file.read_at(position, min(HASHED_AT_ONCE, file.size_bytes - position)).tobytes())
+    return digest.hexdigest()
+
+
+def _headers(rows: Sequence[Mapping[str, Any]], open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
+    """Each row with `header`: the 61 bytes before the records, as hexadecimal digits; they hold no secret."""
+    with ExitStack() as stack:
+        storages: dict[str, Storage] = {}
+        for row in rows:
+            header: dict[str, Any] = dict(row)
+            try:
+                if row["root"] not in storages:
+                    storages[row["root"]] = stack.enter_context(open_storage(row["root"]))
+                path = join(row["path"], row["file_name"])
+                header["header"] = _bytes_at(storages[row["root"]], path, row["position"])
+            except (CodecError, InputError) as error:
+                header["header"] = None
+                header["header_unread"] = str(error)
+            yield header
+
+
+def _bytes_at(storage: Storage, path: str, position: int) -> str:
+    file = storage.open(path)
+    try:
+        return bytes(file.read_at(position, HEADER_BYTES)).hex()
+    finally:
+        file.close()
+
+
+def wanted_offsets(findings: Iterable[Finding]) -> list[int]:
+    """Offsets of the records that raised and undecided findings rest on, ascending; at most RECORDS_MAX of them."""
+    offsets: set[int] = set()
+    for finding in findings:
+        if finding.status is Status.CLEAR:
+            continue
+        offsets_of_facts = [fact.offset for fact in finding.evidence]
+        offsets.update(
+            o for o in (finding.from_offset, finding.to_offset, *offsets_of_facts) if o is not None and o >= 0
+        )
+    return sorted(offsets)[:RECORDS_MAX]
+
+
+def records_behind(batches: Iterable[pa.RecordBatch], offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """The rows of `records` (as `analyze` gives them) whose offsets are wanted; of the log, not of snapshots."""
+    wanted = np.array(offsets, np.int64)
+    for batch in batches:
+        hits = np.isin(batch.column("offset").to_numpy(), wanted)
+        if hits.any():
+            yield from (row for row in batch.filter(pa.array(hits)).to_pylist() if row["source"] == "log")
+
+
+def header_rows(history: ClusterHistory, offsets: Sequence[int]) -> list[dict[str, Any]]:
+    """The rows of `batches` that hold the wanted offsets, in every replica: where their headers can be read."""
+    batches = log_batches(history)
+    wanted = np.array(offsets, np.int64)
+    first = np.searchsorted(wanted, batches.base_offset)
+    inside = (
+        (first < len(wanted)) & (wanted[np.minimum(first, len(wanted) - 1)] <= batches.last_offset)
+        if len(wanted)
+        else None
+    )
+    if inside is None:
+        return []
+    rows = np.sort(batches.row[inside])[:RECORDS_MAX]
+    selected: list[dict[str, Any]] = history.table("batches").take(pa.array(rows)).to_pylist()
+    return selected
+
+
+def write_pack(
+    out: Path,
+    clusters: Sequence[ClusterEvidence],
+    *,
+    tool_version: str,
+    made_at_ms: int,
+    archive: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes the zip; returns the SHA-256 of its manifest, which is worth writing down elsewhere.
+
+    `archive` is the file that everything was read from, with its hash, where it was one.
+    """
+    members = dict(_members(clusters))
+    manifest = {
+        "format": FORMAT,
+        "tool": "kraft-audit",
+        "tool_version": tool_version,
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "made_at_ms": made_at_ms,
+        "clusters": [cluster.history.cluster_id for cluster in clusters],
+        "redacted": True,
+        "sources": [
+            *([archive] if archive is not None else []),
+            *(source for cluster in clusters for source in cluster.sources),
+        ],
+        "files": {
+            name: {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
+            for name, content in sorted(members.items())
+        },
+    }
+    text = _json(manifest)
+    with whole_file(out) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name, content in [(MANIFEST, text), *sorted(members.items())]:
+            pack.writestr(zipfile.ZipInfo(name, _ZIP_TIME), content, zipfile.ZIP_DEFLATED)
+    return hashlib.sha256(text).hexdigest()
+
+
+def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]:
+    for number, cluster in enumerate(clusters):
+        folder = f"{number:03d}-{''.join(c if c.isalnum() or c in '-_' else '_' for c in cluster.history.cluster_id)}"
+        yield f"{folder}/findings.json", _json(check_document(cluster.findings, show_all=True))
+        for name in ("captures", "watermarks", "voter_sets", "leader_epochs", "decode_errors"):
+            yield f"{folder}/{name}.jsonl", _lines(cluster.history.rows(name))
+        yield f"{folder}/records.jsonl", _lines(cluster.records)
+        yield f"{folder}/headers.jsonl", _lines(cluster.headers)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, default=str, ensure_ascii=False) + "\n").encode()
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, sort_keys=True, default=str, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def verify_pack(path: Path) -> PackVerdict:
+    """Compares every file of a pack with its manifest. Reads no more than the limits, whatever the zip claims."""
+    try:
+        with zipfile.ZipFile(path) as pack:
+            return _verdict(pack)
+    except _NOT_A_PACK as error:
+        return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {_refusal(error)}",), is_readable=False)
+
+
+_NOT_A_PACK: Final = (
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    # zipfile says RuntimeError of encrypted members, and NotImplementedError, one of its kind, of unknown compression
+    *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
+)
+
+
+class _TooLargeError(ValueError):
+    """A file that is too large to be evidence: nothing more of the pack is read."""
+
+
+def _refusal(error: Exception) -> str:
+    """Why a file is no pack, in words that need no Python."""
+    if isinstance(error, _TooLargeError):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"no {MANIFEST} that lists its files"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "no zip, or a damaged one"
+
+
+def _verdict(pack: zipfile.ZipFile) -> PackVerdict:
+    infos = pack.infolist()
+    names = [info.filename for info in infos]
+    problems = [f"{name}: more than once" for name in sorted({name for name in names if names.count(name) > 1})]
+    if sum(info.file_size for info in infos) > ALL_BYTES_MAX:
+        return PackVerdict(None, len(infos), (*problems, "larger than any pack"))
+    digest, content = _read(pack, pack.getinfo(MANIFEST))
+    manifest = json.loads(content)
+    if manifest["format"] != FORMAT:
+        problems.append(f"{MANIFEST}: format {manifest['format']!r}, expected {FORMAT!r}")
+    listed: dict[str, Any] = manifest["files"]
+    for name in sorted(listed.keys() - set(names)):
+        problems.append(f"{name}: missing")
+    for info in infos:
+        if info.filename == MANIFEST:
+            continue
+        if info.filename not in listed:
+            problems.append(f"{info.filename}: not in the manifest")
+        elif (problem := _difference(pack, info, listed[info.filename]["sha256"])) is not None:
+            problems.append(f"{info.filename}: {problem}")
+    return PackVerdict(digest, len(infos) - 1, tuple(problems))
+
+
+def _difference(pack: zipfile.ZipFile, info: zipfile.ZipInfo, expected: str) -> str | None:
+    try:
+        return None if _read(pack, info)[0] == expected else "SHA-256 differs"
+    except _TooLargeError:
+        raise
+    except _NOT_A_PACK:
+        return "damaged"
+
+
+def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[str, bytes]:
+    """The SHA-256 of a member, and its content where it is the manifest."""
+    digest = hashlib.sha256()
+    content = bytearray()
+    size = 0
+    with pack.open(info) as member:
+        while chunk := member.read(_CHUNK):
+            size += len(chunk)
+            if size > MEMBER_BYTES_MAX:
+                raise _TooLargeError(f"{info.filename} is larger than any file of a pack")
+            digest.update(chunk)
+            if info.filename == MANIFEST:
+                content += chunk
+    return digest.hexdigest(), bytes(content)

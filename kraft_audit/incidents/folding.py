@@ -1,0 +1,292 @@
+"""Findings folded into incidents: what one stop, loss or election brought about is one story.
+
+A finding about partitions belongs to the incident during which its episode began; one about a broker, to the incident
+in which that broker left. What no incident explains stands by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.broker_states import Absence, Departure, absences, broker_states, in_groups
+from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
+from kraft_audit.rules.rule_model import Finding, Scope, Status
+from kraft_audit.text.readable import duration, listed
+
+EFFECTS: Final = (
+    ("KP001", "with one replica left that holds all acknowledged records", False),
+    ("KP002", "without a leader", True),
+    ("KP005", "below min ISR: acks=all writes blocked", True),
+)
+"""What an incident does to partitions: the rule that counts it, the words, and whether its length is shown."""
+QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
+OPEN_END: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedFindings:
+    """All incidents of a cluster, newest open first, and the findings that none of them explains.
+
+    Waived findings stay part of their incident, and alarm nowhere; `waived` are those that no incident explains.
+    """
+
+    incidents: tuple[Incident, ...]
+    unexplained: tuple[Finding, ...]
+    undecided: tuple[Finding, ...] = ()
+    waived: tuple[Finding, ...] = ()
+
+
+def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings:
+    """Folds raised findings into incidents; undecided and clear ones are left out."""
+    raised = [finding for finding in findings if finding.status is Status.RAISED]
+    found = [*_quorum_incidents(history), *_broker_incidents(history), *_leaderless_incidents(history)]
+    members: dict[int, list[Finding]] = {number: [] for number in range(len(found))}
+    unexplained: list[Finding] = []
+    for finding in raised:
+        number = next((n for n, incident in enumerate(found) if _explains(incident, finding)), None)
+        (unexplained if number is None else members[number]).append(finding)
+    history_id = history.history_id or history.cluster_id
+    found = [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
+    whole = [_with_effects(incident, tuple(members[n])) for n, incident in enumerate(found)]
+    shown = [incident for incident in whole if incident.findings or incident.kind is not IncidentKind.BROKER_RESTART]
+    shown.sort(key=lambda incident: (not incident.is_open, incident.kind is not IncidentKind.QUORUM, -_began(incident)))
+    undecided = tuple(finding for finding in findings if finding.status is Status.UNDECIDED and finding.subject)
+    alarming, waived = (
+        tuple(f for f in unexplained if (f.waiver is not None) is is_waived) for is_waived in (False, True)
+    )
+    return FoldedFindings(tuple(shown), alarming, undecided, waived)
+
+
+def open_findings(folded: FoldedFindings) -> list[Finding]:
+    """What is open and alarms: findings of open incidents that are not clean stops, and those that none explains."""
+    found = [finding for finding in folded.unexplained if not finding.is_over]
+    for incident in folded.incidents:
+        if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP:
+            found += [finding for finding in incident.findings if not finding.is_over and finding.waiver is None]
+    return found
+
+
+def counted_findings(folded: FoldedFindings, since_ms: int | None, *, with_resolved: bool) -> list[Finding]:
+    """What `--fail-on` looks at: open findings; with `with_resolved` all, with `since_ms` those open since then too."""
+    if not with_resolved and since_ms is None:
+        return open_findings(folded)
+    explained = (finding for incident in folded.incidents for finding in incident.findings)
+    every = [*folded.unexplained, *(finding for finding in explained if finding.waiver is None)]
+    if with_resolved and since_ms is None:
+        return every
+    return [finding for finding in every if not finding.is_over or (finding.to_ms or 0) >= (since_ms or 0)]
+
+
+def _began(incident: Incident) -> int:
+    return incident.from_ms if incident.from_ms is not None else 0
+
+
+def _explains(incident: Incident, finding: Finding) -> bool:
+    if finding.rule in QUORUM_RULES:
+        return incident.kind is IncidentKind.QUORUM
+    if incident.kind in (IncidentKind.QUORUM, IncidentKind.NO_LEADER):
+        return False
+    if finding.from_offset is None or incident.from_offset is None:
+        return False
+    end = OPEN_END if incident.to_offset is None else incident.to_offset
+    if finding.scope is Scope.PARTITION and finding.rule in PARTITION_EFFECTS:
+        return incident.from_offset <= finding.from_offset <= end
+    return finding.scope is Scope.BROKER and finding.rule in BROKER_EFFECTS and _is_about(incident, finding, end)
+
+
+PARTITION_EFFECTS: Final = frozenset({"KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP016", "KP017"})
+"""Rules whose findings a broker's absence brings about."""
+BROKER_EFFECTS: Final = frozenset({"KP008", "KB001"})
+
+
+def _is_about(incident: Incident, finding: Finding, end: int) -> bool:
+    is_during = incident.from_offset is not None and incident.from_offset <= (finding.from_offset or 0) <= end
+    return is_during and any(finding.subject == f"broker {broker}" for broker in incident.subject.split(", "))
+
+
+def _broker_incidents(history: ClusterHistory) -> Iterator[Incident]:
+    standing = quorum_standing(history)
+    stopped = set(standing.stopped_brokers)
+    registered = {broker for broker, states in broker_states(history).items() if states.newest["exists"]}
+    for group in in_groups([_from_its_batch(history, absence) for absence in absences(history)]):
+        is_open = any(absence.to_offset is None for absence in group)
+        is_stop = (
+            is_open and standing.is_stopped_in_order and {a.broker_id for a in group if a.to_offset is None} <= stopped
+        )
+        yield _stop_incident(group, stopped) if is_stop else _absence_incident(group, is_open, registered)
+
+
+def _from_its_batch(history: ClusterHistory, absence: Absence) -> Absence:
+    """The same absence from the start of its batch: what a fencing does to partitions is written before it, in one
+    batch (ReplicationControlManager.handleBrokerFenced)."""
+    log = canonical_log(history)
+    row = log.row_of(absence.from_offset)
+    return absence if row is None else replace(absence, from_offset=int(log.base_offset[row]))
+
+
+def _stop_incident(group: list[Absence], stopped: set[int]) -> Incident:
+    """The whole cluster stopped in order."""
+    left = [absence for absence in group if absence.to_offset is None]
+    return Incident(
+        IncidentKind.CLUSTER_STOP,
+        ", ".join(str(absence.broker_id) for absence in left),
+        "Whole cluster stopped, in order"
+        if len(stopped) > 1
+        else f"Broker {left[0].broker_id}, the only one, stopped in order",
+        left[0].from_offset,
+        left[0].from_ms,
+        is_clean=True,
+        events=_events(left),
+    )
+
+
+def _absence_incident(group: list[Absence], is_open: bool, registered: set[int]) -> Incident:
+    brokers = list(dict.fromkeys(absence.broker_id for absence in group))
+    is_clean = all(absence.is_clean for absence in group)
+    kind = IncidentKind.BROKER_STOP if is_clean else IncidentKind.BROKER_LOSS
+    if not is_open and all(absence.departure is Departure.RESTARTED for absence in group):
+        kind = IncidentKind.BROKER_RESTART
+    ends = [(absence.to_offset, absence.to_ms) for absence in group if absence.to_offset is not None]
+    to_offset, to_ms = (None, None) if is_open else max(ends)
+    return Incident(
+        kind,
+        ", ".join(map(str, brokers)),
+        _absence_headline(group, brokers, is_open, registered),
+        group[0].from_offset,
+        group[0].from_ms,
+        to_offset,
+        to_ms,
+        is_open,
+        is_clean,
+        _events(group),
+    )
+
+
+def _absence_headline(group: list[Absence], brokers: list[int], is_open: bool, registered: set[int]) -> str:
+    named = f"Broker{'s' * (len(brokers) > 1)} {listed(brokers)}"
+    verb = "were" if len(brokers) > 1 else "was"
+    if len(brokers) > 1 and set(brokers) == registered and not is_open:
+        named, verb = f"All brokers ({listed(brokers)})", "were"
+    if all(absence.departure is Departure.CONTROLLED_SHUTDOWN for absence in group):
+        state = f"{verb} stopped by controlled shutdown"
+        return f"{named} {state}" if is_open else f"{named} {state} and came back"
+    if all(absence.departure is Departure.UNREGISTERED for absence in group):
+        return f"{named} {verb} unregistered"
+    if not is_open:
+        how = "were restarted" if len(brokers) > 1 else "was restarted"
+        return (
+            f"{named} {how}"
+            if all(a.departure is Departure.RESTARTED for a in group)
+            else f"{named} {verb} away and came back"
+        )
+    if len(brokers) > 1:
+        none = "none by controlled shutdown" if not any(a.is_clean for a in group) else "not all by controlled shutdown"
+        return f"{named} were lost one after the other, {none}"
+    return f"{named} was lost, without a controlled shutdown"
+
+
+def _events(group: Sequence[Absence]) -> tuple[IncidentEvent, ...]:
+    texts = {
+        Departure.CONTROLLED_SHUTDOWN: "broker {} began its controlled shutdown",
+        Departure.FENCED: "broker {} fenced",
+        Departure.RESTARTED: "broker {} registered again without a controlled shutdown before",
+        Departure.UNREGISTERED: "broker {} unregistered",
+    }
+    events = [(a.from_offset, a.from_ms, texts[a.departure].format(a.broker_id)) for a in group]
+    events += [
+        (a.to_offset, a.to_ms, f"broker {a.broker_id} back after {duration(a.to_ms - a.from_ms)}")
+        for a in group
+        if a.to_offset is not None and a.to_ms is not None
+    ]
+    return tuple(IncidentEvent(time_ms, text) for _, time_ms, text in sorted(events))
+
+
+def _leaderless_incidents(history: ClusterHistory) -> Iterator[Incident]:
+    """Runs of epochs without a leader between two that had one, and how long nothing was written around them."""
+    run: list[int] = []
+    before: dict[str, Any] | None = None
+    rows = sorted(history.rows("leader_epochs"), key=lambda row: row["epoch"])
+    for row in rows:
+        if row["leader_id"] is None and row["from_offset"] is None:
+            run.append(row["epoch"])
+        else:
+            if run and before is not None and row["timestamp_ms"] is not None:
+                yield _leaderless_incident(history, run, before, row)
+            run, before = [], row
+
+
+def _leaderless_incident(
+    history: ClusterHistory, run: list[int], before: dict[str, Any], after: dict[str, Any]
+) -> Incident:
+    from_ms = before["timestamp_ms"]
+    if after["from_offset"]:
+        from_ms = canonical_log(history).time_at(after["from_offset"] - 1) or from_ms
+    lasted = duration(after["timestamp_ms"] - from_ms) if from_ms is not None else "an unknown time"
+    epochs = f"epoch {run[0]}" if len(run) == 1 else f"epochs {run[0]}–{run[-1]}"
+    led = f"node {before['leader_id']} led before, node {after['leader_id']} after"
+    if before["leader_id"] == after["leader_id"]:
+        led = f"node {before['leader_id']} led before and after"
+    return Incident(
+        IncidentKind.NO_LEADER,
+        epochs,
+        f"No leader for {lasted}: {epochs} without a leader; {led}",
+        after["from_offset"],
+        from_ms,
+        after["from_offset"],
+        after["timestamp_ms"],
+        is_open=False,
+    )
+
+
+def _quorum_incidents(history: ClusterHistory) -> Iterator[Incident]:
+    standing = quorum_standing(history)
+    if standing.standing not in BROKEN:
+        return
+    headlines = {
+        Standing.NO_LEADER: "The quorum stopped",
+        Standing.STALLED: "The quorum commits nothing",
+        Standing.MAJORITY_LOST: "The quorum lost its majority",
+    }
+    log = canonical_log(history)
+    since_ms = standing.since_ms
+    if standing.committed_to:
+        since_ms = log.time_at(standing.committed_to - 1) or since_ms
+    yield Incident(
+        IncidentKind.QUORUM,
+        "quorum",
+        headlines[standing.standing],
+        standing.committed_to,
+        since_ms,
+        events=(IncidentEvent(None, standing.reason),),
+    )
+
+
+def _with_effects(incident: Incident, findings: tuple[Finding, ...]) -> Incident:
+    effects = []
+    for rule, text, is_timed in EFFECTS:
+        theirs = [finding for finding in findings if finding.rule == rule]
+        if theirs:
+            count = len({finding.subject for finding in theirs})
+            lengths = [
+                f.to_ms - f.from_ms for f in theirs if f.to_ms is not None and f.from_ms is not None and f.is_over
+            ]
+            longest = f" for at most {duration(max(lengths))}" if is_timed and lengths and not incident.is_open else ""
+            effects.append(f"{count} partition{'s' * (count != 1)} {text}{longest}")
+    events = tuple(_with_its_effects(event, findings) for event in incident.events)
+    return replace(incident, findings=findings, effects=tuple(effects), events=events)
+
+
+def _with_its_effects(event: IncidentEvent, findings: Sequence[Finding]) -> IncidentEvent:
+    """A step of an incident with what began at that moment: acks=all writes blocked, partitions without a leader."""
+    begun = [finding for finding in findings if finding.from_ms is not None and finding.from_ms == event.timestamp_ms]
+    texts = []
+    for rule, text in (("KP005", "acks=all writes blocked on {}"), ("KP002", "{} without a leader")):
+        subjects = sorted({finding.subject for finding in begun if finding.rule == rule})
+        if subjects:
+            texts.append(text.format(subjects[0] if len(subjects) == 1 else f"{len(subjects)} partitions"))
+    return replace(event, text=f"{event.text}: {', '.join(texts)}") if texts else event

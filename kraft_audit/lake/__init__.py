@@ -1,0 +1,1 @@
+"""The lake without Spark: plan, stage, commit, close, the ledger, queries. Imports no pyspark."""

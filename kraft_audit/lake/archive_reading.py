@@ -1,0 +1,193 @@
+"""The archive of a lake as something to read: clusters, their rows as of a plan, and their silver rows and findings.
+
+What closed plans left of one cluster is read as `kraft_audit.archive.archived_captures` wants it. Rows come from the
+functions that read log dirs. No JVM.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, archived_cluster
+from kraft_audit.capture.plan import ONLY_HISTORY, ClusterPlan, HistoryOf, cluster_id_of, plan_from_json
+from kraft_audit.findings.analysis import reanalyze
+from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
+from kraft_audit.lake.lake_paths import absolute
+from kraft_audit.lake.ledger import OPENED, Ledger
+from kraft_audit.lake.redaction_key import KEY_BYTES
+from kraft_audit.reading import ReadingSettings
+from kraft_audit.tables import STAGED_AS
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.silver import SILVER, WATERMARKS
+from kraft_codec.errors import ChoiceError, InputError
+from kraft_codec.schemas import Dialect
+
+ARCHIVED_ROOT: Final = "archive:"
+"""What the roots of a plan begin with that reads the archive; a path is absolute, an address has `://`."""
+REPLAYED: Final = frozenset(SILVER) - {WATERMARKS.name}
+HOLDINGS: tuple[str, ...] = (
+    "node_id", "directory_id", "captured_at_ms", "capture_number", "root", "path", "source", "file_name",
+    "base_offset", "last_offset", "leader_epoch", "crc", "status", "plan",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCluster:
+    """A history of a cluster in a lake, with the name and the settings of its newest plan.
+
+    `cluster_id` is what its rows have: the id of the history.
+    """
+
+    cluster_id: str
+    name: str
+    dialect: Dialect
+    defaults: tuple[tuple[str, str], ...]
+    history_of: HistoryOf = ONLY_HISTORY
+    is_running: bool = False
+    gone: tuple[int, ...] = ()
+
+    @classmethod
+    def of_plan(cls, plan: ClusterPlan) -> LakeCluster:
+        settings = (plan.name, Dialect(plan.dialect), plan.defaults)
+        return cls(plan.key, *settings, plan.history_of, plan.is_running, plan.gone)
+
+
+class LakeArchive:
+    """One cluster's rows in the tables of a lake as they are now, up to plan `closed`."""
+
+    def __init__(self, query: Callable[[str], pa.Table], cluster_id: str, closed: int) -> None:
+        self._query = query
+        self._where = f"cluster_id = {sql_text(cluster_id)} AND plan <= {closed}"
+
+    @classmethod
+    def of(cls, lake: DeltaLake, cluster_id: str, closed: int) -> LakeArchive:
+        return cls(lake.queries(CAPTURES.name, BATCHES.name, ARCHIVE.name, DECODE_ERRORS.name), cluster_id, closed)
+
+    def captures(self) -> pa.Table:
+        return self._select(CAPTURES, CAPTURES.column_names)
+
+    def holdings(self) -> pa.Table:
+        return self._select(BATCHES, HOLDINGS, "valid")
+
+    def runs(self) -> pa.Table:
+        return self._select(ARCHIVE, [name for name in ARCHIVE.column_names if name != "content"])
+
+    def contents(self, source: str, from_offset: int, to_offset: int) -> pa.Table:
+        wanted = f"source = {sql_text(source)} AND from_offset >= {from_offset} AND from_offset < {to_offset}"
+        return self._select(ARCHIVE, ("leader_epoch", "from_offset", "first_crc", "content"), wanted)
+
+    def whole(self, table: Table) -> pa.Table:
+        """All rows of a bronze table about this cluster."""
+        return self._select(table, table.column_names)
+
+    def _select(self, table: Table, columns: Sequence[str], wanted: str = "true") -> pa.Table:
+        text = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {wanted} AND {self._where}"  # noqa: S608  # quoted
+        return self._query(text).cast(pa.schema([table.schema.field(name) for name in columns]))
+
+
+def lake_clusters(lake: DeltaLake, closed: int) -> list[LakeCluster]:
+    """The clusters that closed plans read, in the order of their names, each with the settings of its newest plan."""
+    rows = lake.query(
+        f"SELECT cluster_id, cluster_plan FROM plans WHERE event = {sql_text(OPENED)} AND plan <= {closed} "  # noqa: S608
+        "AND cluster_plan IS NOT NULL ORDER BY plan",
+        PLANS.name,
+    ).to_pylist()
+    newest = {row["cluster_id"]: plan_from_json(row["cluster_plan"]) for row in rows}
+    gone = {merged for plan in newest.values() for merged in plan.merged}
+    clusters = [LakeCluster.of_plan(plan) for history, plan in newest.items() if history not in gone]
+    return sorted(clusters, key=lambda cluster: (cluster.name, cluster.cluster_id))
+
+
+def closed_plan(lake: DeltaLake) -> int:
+    """The newest closed plan. Raises InputError where there is no lake, or its archive is still empty."""
+    require_lake(lake)
+    closed = Ledger(lake).status().closed
+    if not closed or not lake.exists(ARCHIVE.name):
+        raise InputError(lake.uri, "no plan is closed: there is nothing in the archive yet")
+    return closed
+
+
+def open_archive(
+    lake: DeltaLake, cluster: LakeCluster, closed: int, number: int = 0, *, root: str = ""
+) -> ArchivedCluster:
+    """One cluster of the archive, read as plan `number` would; `root` is put before the lake's address.
+
+    Raises InputError where the archive has nothing of it.
+    """
+    archived = archived_cluster(
+        LakeArchive.of(lake, cluster.cluster_id, closed),
+        location=f"{root}{lake.uri}",
+        cluster_id=cluster_id_of(cluster.cluster_id),
+        name=cluster.name,
+        number=number,
+        dialect=cluster.dialect,
+        defaults=cluster.defaults,
+    )
+    plan = replace(archived.plan, history_id=cluster.cluster_id, history_of=cluster.history_of)
+    return replace(archived, plan=replace(plan, is_running=cluster.is_running, gone=cluster.gone))
+
+
+def lake_at(path: str) -> DeltaLake:
+    """The lake at a path or URI as a person types it."""
+    return DeltaLake(absolute(path, Path.cwd()))
+
+
+def chosen_cluster(lake: DeltaLake, clusters: list[LakeCluster], wanted: str | None) -> LakeCluster:
+    """The cluster of this id or name; without one the only cluster. Raises ChoiceError, which lists the clusters."""
+    found = [cluster for cluster in clusters if wanted == cluster.cluster_id]
+    found = found or [cluster for cluster in clusters if wanted in (None, cluster.name)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{cluster.cluster_id} ({cluster.name})" for cluster in clusters)
+    what = "more than one cluster" if found else f"no cluster {wanted!r}" if clusters else "no cluster"
+    raise ChoiceError(lake.uri, f"{what}: there are {names}")
+
+
+def is_archived(plan: ClusterPlan) -> bool:
+    """Whether a plan reads the archive."""
+    return bool(plan.replicas) and plan.replicas[0].root.startswith(ARCHIVED_ROOT)
+
+
+def of_history(batch: pa.RecordBatch, plan: ClusterPlan) -> pa.RecordBatch:
+    """Rows under the id of their history, which is the cluster id for the first one."""
+    if plan.key == plan.cluster_id:
+        return batch
+    place = batch.schema.get_field_index("cluster_id")
+    return batch.set_column(place, batch.schema.field(place), pa.repeat(pa.scalar(plan.key), batch.num_rows))
+
+
+class ArchiveReading:
+    """One cluster of a plan, read from the archive."""
+
+    def __init__(self, plan: ClusterPlan, lake_uri: str) -> None:
+        self._plan = plan
+        self._lake_uri = lake_uri
+
+    def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        plan, lake = self._plan, DeltaLake(self._lake_uri)
+        cluster = LakeCluster.of_plan(plan)
+        tables = LakeArchive.of(lake, plan.key, plan.number - 1)
+        archived = open_archive(lake, cluster, plan.number - 1, plan.number, root=ARCHIVED_ROOT)
+        if archived.plan.replicas != plan.replicas:
+            raise InputError(self._lake_uri, "the archive is not what was planned")
+        redactor = ArchivedRedactor(secrets.token_bytes(KEY_BYTES))
+
+        def judged_rows() -> Iterator[tuple[str, pa.RecordBatch]]:
+            yield CAPTURES.name, archived.captures
+            for table in (BATCHES, DECODE_ERRORS):
+                rows = archived.renumbered(tables.whole(table))
+                yield from ((table.name, batch) for batch in rows.to_batches())
+
+        settings = ReadingSettings(archived.open_storage, redactor)
+        for name, batch in reanalyze(plan, settings, judged_rows(), REPLAYED):
+            yield STAGED_AS.get(name, name), of_history(batch, plan)
+
+    def redaction_state(self) -> str:
+        return self._plan.redaction_state

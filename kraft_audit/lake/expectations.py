@@ -1,0 +1,202 @@
+"""What a lake's tables promise, as Great Expectations: made from the contracts, with SQL where no expectation exists.
+
+The expectations run in DuckDB. There each table has its name and the rows of closed plans, of silver tables the rows
+that hold; `{batch}` is what is judged of it. A suite is judged as a whole, but a promise has a name (`clause`) of its
+own, under which the gate, its Data Docs and the runbook report it.
+"""
+# ruff: noqa: S608  # every name and number in the SQL is our own
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from great_expectations.expectations import (
+    Expectation,
+    ExpectColumnValuesToBeBetween,
+    ExpectColumnValuesToBeInSet,
+    ExpectColumnValuesToBeUnique,
+    ExpectColumnValuesToNotBeNull,
+    ExpectCompoundColumnsToBeUnique,
+    UnexpectedRowsExpectation,
+)
+
+from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS
+from kraft_audit.lake.views import sql_file
+from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.gold import (
+    CLUSTER_COMPLIANCE,
+    FINDING_EPISODES,
+    FINDINGS,
+    GOLD,
+    INCIDENT_FINDINGS,
+    PARTITION_RISK,
+)
+
+ClauseSeverity = Literal["critical", "warning"]
+QUANTITIES: Final = ("_count", "_bytes", "_minutes")
+"""Ends of the names of columns that hold no negative number."""
+REPLICA: Final = ("cluster_id", "node_id", "directory_id", "root", "path")
+"""One replica's own log."""
+
+
+def same_replica(first: str, second: str) -> str:
+    """The SQL condition that rows of two tables are about one replica; null equals null."""
+    return " AND ".join(f"{first}.{name} IS NOT DISTINCT FROM {second}.{name}" for name in REPLICA)
+
+
+# What a replica's log holds: its batches without those that a later reading no longer found.
+LOG: Final = f"""
+WITH log AS (
+    SELECT * FROM batches AS row
+    WHERE source = 'log' AND status = 'present' AND NOT EXISTS (
+        SELECT 1 FROM batches AS later
+        WHERE later.source = 'log' AND later.status = 'truncated' AND {same_replica("later", "row")}
+          AND later.base_offset = row.base_offset AND later.last_offset = row.last_offset
+          AND later.leader_epoch = row.leader_epoch AND later.crc = row.crc
+          AND (later.plan, later.capture_number) > (row.plan, row.capture_number))
+),
+judged AS (
+    SELECT DISTINCT {", ".join(f"log.{name}" for name in REPLICA)}, log.base_offset, log.leader_epoch
+    FROM log
+    JOIN (SELECT * FROM {{batch}}) AS batch
+    ON {same_replica("log", "batch")} AND log.base_offset = batch.base_offset AND log.crc = batch.crc
+    WHERE NOT EXISTS (SELECT 1 FROM decode_errors AS bad WHERE bad.root = log.root AND bad.path = log.path)
+)
+"""
+# What is known of a log may begin anywhere; where Kafka had deleted a part before it was read, a later capture's log
+# begins after it.
+OFFSET_GAPS: Final = f"""{LOG}
+SELECT * FROM judged
+WHERE NOT EXISTS (
+    SELECT 1 FROM log WHERE {same_replica("log", "judged")} AND log.last_offset = judged.base_offset - 1
+) AND NOT EXISTS (
+    SELECT 1 FROM captures AS start
+    WHERE start.root = judged.root AND start.path = judged.path AND start.log_start_offset = judged.base_offset
+) AND judged.base_offset > (SELECT min(log.base_offset) FROM log WHERE {same_replica("log", "judged")})"""
+EPOCH_FALLS: Final = f"""{LOG}
+SELECT judged.* FROM judged
+JOIN log ON {same_replica("log", "judged")} AND log.last_offset = judged.base_offset - 1
+WHERE judged.leader_epoch < log.leader_epoch"""
+BYTES_UNACCOUNTED: Final = """
+SELECT * FROM (SELECT * FROM {batch}) AS batch
+WHERE bytes_seen <> bytes_decoded + bytes_quarantined + bytes_unread"""
+# Maintenance leaves the newest plans; an earlier release deleted what it could spare.
+OFF_THE_MANIFEST: Final = """
+SELECT '' AS cluster_id, plan, coalesce(promised, 0) AS promised, coalesce(written, 0) AS written
+FROM (
+    SELECT plan, sum(CAST(data_file ->> '$.row_count' AS BIGINT)) AS promised FROM plans
+    WHERE event = 'staged' AND table_name = '{table}' AND data_file IS NOT NULL GROUP BY plan
+)
+FULL JOIN (SELECT plan, count(*) AS written FROM (SELECT * FROM {{batch}}) AS batch GROUP BY plan) USING (plan)
+WHERE plan >= greatest({first}, (SELECT min(plan) FROM plans)) AND coalesce(promised, 0) <> coalesce(written, 0)"""
+# The plan of a row has read the row's cluster, as far as the ledger knows. Of plans that maintenance deleted it knows
+# only that they were closed; of those that an earlier release deleted, nothing.
+OFF_THE_LEDGER: Final = f"""
+SELECT gold.* FROM (SELECT * FROM {{batch}}) AS gold
+WHERE NOT EXISTS (
+    SELECT 1 FROM plans AS staged WHERE {READ_ROWS} AND gold.cluster_id = staged.cluster_id AND gold.plan = staged.plan
+) AND gold.plan NOT IN (SELECT plan FROM plans GROUP BY plan HAVING bool_and(event = 'closed'))
+  AND (gold.plan < 1 OR gold.plan >= (SELECT min(plan) FROM plans))"""
+# Minutes are sums of floating numbers, hence the millionth.
+MINUTES: Final = """
+SELECT * FROM (SELECT * FROM {batch}) AS batch
+WHERE exposure_minutes <= 0 OR exposure_minutes > partitions * 1440 + 1e-6
+   OR greatest(last_replica_minutes, offline_minutes, under_min_isr_minutes) > exposure_minutes + 1e-6"""
+DAYS_MISSING: Final = f"""
+SELECT * FROM (
+    SELECT cluster_id, CAST(unnest(generate_series(min(day), max(day), INTERVAL 1 DAY)) AS DATE) AS day
+    FROM (SELECT * FROM {{batch}}) AS batch GROUP BY cluster_id
+)
+CROSS JOIN (VALUES {", ".join(f"('{control}')" for control in CONTROLS)}) AS controls (control)
+ANTI JOIN (SELECT * FROM {{batch}}) AS batch USING (cluster_id, day, control)"""
+
+# A finding of a release before episodes has none.
+EPISODES_ASTRAY: Final = """
+SELECT coalesce(found.cluster_id, lasted.cluster_id) AS cluster_id, lasted.finding_id
+FROM (SELECT finding_id, cluster_id, bool_or(state = 'open') AS is_open FROM (SELECT * FROM {batch}) AS batch
+    WHERE scope <> 'log' GROUP BY finding_id, cluster_id) AS lasted
+LEFT JOIN findings AS found ON lasted.finding_id = found.finding_id
+WHERE found.finding_id IS NULL OR is_open <> (found.state <> 'closed')"""
+LINKS_ASTRAY: Final = """
+SELECT * FROM (SELECT * FROM {batch}) AS batch
+WHERE NOT EXISTS (SELECT 1 FROM findings WHERE findings.finding_id = batch.finding_id)
+   OR NOT EXISTS (SELECT 1 FROM incidents WHERE incidents.incident_id = batch.incident_id)"""
+
+
+def table_expectations(table: Table, first: int, closed: int) -> Iterator[Expectation]:
+    """What one table's contract promises of the rows of closed plans; plans before `first` were judged before."""
+    yield _unique_key(table)
+    for column in table.columns:
+        if not column.nullable:
+            yield ExpectColumnValuesToNotBeNull(
+                column=column.name, **_clause("missing_values", "no required column is null")
+            )
+        if column.values:
+            yield ExpectColumnValuesToBeInSet(
+                column=column.name,
+                value_set=sorted(column.values),
+                **_clause("unknown_values", "columns hold no value that their contract does not list"),
+            )
+        if column.name.endswith(QUANTITIES) and pa.types.is_primitive(column.type):
+            yield ExpectColumnValuesToBeBetween(
+                column=column.name, min_value=0, **_clause("negative_quantities", "no count, size or time is negative")
+            )
+    if table in (CAPTURES, FILES):
+        yield _no_rows("bytes_unaccounted", "bytes seen = decoded + quarantined + unread", BYTES_UNACCOUNTED)
+    if table is BATCHES:
+        promise = "each batch begins where the one before it in its log ended, unless damage or a later start says why"
+        yield _no_rows("offset_gaps", promise, OFFSET_GAPS)
+        yield _no_rows("epoch_falls", "leader epochs of a replica's log never fall", EPOCH_FALLS)
+    if table.name not in (*GOLD, PLANS.name, FILES.name):
+        # Rows of captures and batches are never deleted or replaced, so that older plans are counted too.
+        oldest = max(first, closed - CHECKPOINT_PLANS if table in (CAPTURES, BATCHES) else closed)
+        counted = OFF_THE_MANIFEST.format(table=table.name, first=oldest)
+        yield _no_rows("rows_off_the_ledger", "each plan has the rows that its manifest counts", counted)
+
+
+def gold_expectations(table: Table, first: int, closed: int, merged: int) -> Iterator[Expectation]:
+    """What a gold table promises that has taken the plans up to `merged`."""
+    yield from table_expectations(table, first, closed)
+    yield _no_rows("rows_off_the_ledger", "each row is of a closed plan that read its cluster", OFF_THE_LEDGER)
+    if table is FINDINGS:
+        promise = "open findings are exactly those of each cluster's newest plan"
+        yield _no_rows("open_off_the_plan", promise, sql_file("open_findings", merged=merged, batch="{batch}"))
+    if table is FINDING_EPISODES:
+        promise = "a finding is open while one of its episodes is"
+        yield _no_rows("episodes_astray", promise, EPISODES_ASTRAY)
+    if table is INCIDENT_FINDINGS:
+        yield _no_rows("links_astray", "each row names a known incident and a known finding", LINKS_ASTRAY)
+    if table is PARTITION_RISK:
+        promise = "exposure is a part of a day's minutes, and no part of it is longer"
+        yield _no_rows("minutes_impossible", promise, MINUTES)
+    if table is CLUSTER_COMPLIANCE:
+        yield _no_rows("days_missing", "every control has every day", DAYS_MISSING)
+
+
+def fleet_expectations(columns: tuple[str, ...], fresh_hours: float) -> Iterator[Expectation]:
+    """What is expected of each cluster; `columns` are those of the fleet's table but its first, `cluster_id`."""
+    for column in columns:
+        limit = fresh_hours if column.startswith("hours_") else 0
+        promise = f"at most {limit:g} {column.replace('_', ' ')}"
+        yield ExpectColumnValuesToBeBetween(
+            column=column, max_value=limit, strict_max=False, **_clause(column, promise, "warning")
+        )
+
+
+def _unique_key(table: Table) -> Expectation:
+    clause = _clause("repeated_keys", f"the key ({', '.join(table.key)}) is unique")
+    if len(table.key) == 1:
+        return ExpectColumnValuesToBeUnique(column=table.key[0], **clause)
+    return ExpectCompoundColumnsToBeUnique(column_list=list(table.key), ignore_row_if="never", **clause)
+
+
+def _no_rows(name: str, promise: str, query: str) -> Expectation:
+    return UnexpectedRowsExpectation(unexpected_rows_query=query.strip(), **_clause(name, promise))
+
+
+def _clause(name: str, promise: str, severity: ClauseSeverity = "critical") -> dict[str, Any]:
+    return {"severity": severity, "description": f"{name}: {promise}", "meta": {"clause": name, "promise": promise}}

@@ -1,0 +1,345 @@
+"""The ledger: which plans there are, how far each got, and what the next plan must know.
+
+The table `plans` holds events. Each is recorded once per plan, by the run that comes first: *opened* fixes what is to
+be read, *staged* fixes which data files are to be committed and which clusters failed, *closed* ends the plan. As both
+are fixed, every run that finds an open plan, this run or the next one after a kill, does the same with it. The table
+`files` holds how far each file was read. At every CHECKPOINT_PLANS-th plan, *checkpoint* repeats what is still of use
+of both tables, so that planning reads back only the plans since then, however old the lake is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraft_audit.capture.histories import BatchStamp, SnapshotStamp
+from kraft_audit.capture.plan import cluster_id_of, plan_to_json
+from kraft_audit.lake.delta import Lake, sql_text
+from kraft_audit.lake.ledger_state import (
+    InspectedCluster,
+    LedgerFile,
+    LedgerState,
+    Manifest,
+    PlannedCluster,
+    change_from_json,
+    ledger_file,
+    manifest_of,
+    opened_change,
+    state_from_json,
+    state_to_json,
+    with_opened,
+)
+from kraft_audit.lake.views import holding, newest_rows
+from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.bronze import BATCHES, FILES, PLANS
+from kraft_audit.tables.contract import Table, build_rows
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, REPLAYS
+from kraft_audit.text.readable import HOUR_MS
+
+OPENED: Final = "opened"
+STAGED: Final = "staged"
+CHECKPOINT: Final = "checkpoint"
+CLOSED: Final = "closed"
+READ: Final = "read"
+UNCHANGED: Final = "unchanged"
+FAILED: Final = "failed"
+EXPOSURES_MISSING: Final = "exposure_changes/untold"
+"""The application whose version is the newest plan of a release that did not write `exposure_changes` yet."""
+FROM_ARCHIVE: Final = "`kraft-audit run FLEET --from archive` fills it"
+CHECKPOINT_PLANS: Final = 100
+READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
+"""Which rows say that a plan read a cluster."""
+# A cluster that still cannot be read is worth a plan of its own where no plan has recorded it for so long.
+UNREAD_AGAIN_MS: Final = 12 * HOUR_MS
+UNREAD_HOLDS_MS: Final = 26 * HOUR_MS
+"""A cluster counts as not read while a plan of the last so many hours says so: of a cluster that left the fleet, no
+later plan says anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatus:
+    """Where the ledger stands: numbers of the newest plan of each event, 0 for none."""
+
+    opened: int
+    staged: int
+    closed: int
+
+    @property
+    def open_number(self) -> int | None:
+        return self.opened if self.opened > self.closed else None
+
+
+def without_exposures_text(clusters: Sequence[str]) -> str:
+    """What the lake lacks of these clusters, and the command that fills it in."""
+    more = f" and {len(clusters) - 1} more" if len(clusters) > 1 else ""
+    return f"exposure_changes lacks what an earlier release replayed of {clusters[0]}{more}: {FROM_ARCHIVE}"
+
+
+class Ledger:
+    """The ledger of one lake, with a checkpoint every `checkpoint_plans` plans."""
+
+    def __init__(self, lake: Lake, checkpoint_plans: int = CHECKPOINT_PLANS) -> None:
+        self.lake = lake
+        self._checkpoint_plans = checkpoint_plans
+        self._lake_id: str | None = None
+
+    def create(self) -> None:
+        for table in LAKE_TABLES.values():
+            initial_versions = {}
+            if table is EXPOSURE_CHANGES and not self.lake.exists(table.name) and (opened := self.status().opened):
+                initial_versions = {self.application(EXPOSURES_MISSING): opened}
+            described = f"{table.grain}. {table.comment}"
+            self.lake.create(table.name, delta_schema(table.name), described, initial_versions=initial_versions)
+
+    def without_exposures(self, closed: int, query: Callable[[str], pa.Table] | None = None) -> list[str]:
+        """The clusters whose rows still hold from a release that did not write `exposure_changes`.
+
+        As of plan `closed`. `query` reads `replays`; without it the table is read as of now. A run from the archive
+        writes all rows again, those of `exposure_changes` included.
+        """
+        (missing_to,) = self.lake.versions(EXPOSURE_CHANGES.name, [self.application(EXPOSURES_MISSING)])
+        if missing_to == 0:
+            return []
+        sql = f"""SELECT DISTINCT cluster_id FROM ({holding(REPLAYS.name, str, closed)}) AS held
+            WHERE plan <= {missing_to} AND from_offset < to_offset ORDER BY cluster_id"""  # noqa: S608
+        found = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
+        return [str(cluster_id) for cluster_id in found["cluster_id"].to_pylist()]
+
+    def application(self, what: str) -> str:
+        """The application id of a transaction: lake and table. The lake's id is the table id of its `plans`."""
+        if self._lake_id is None:
+            self._lake_id = self.lake.table_id(PLANS.name)
+        return f"kraft-audit/{self._lake_id}/{what}"
+
+    def status(self) -> PlanStatus:
+        if not self.lake.exists(PLANS.name):
+            return PlanStatus(0, 0, 0)
+        applications = [self.application(f"plans/{event}") for event in (OPENED, STAGED, CLOSED)]
+        return PlanStatus(*self.lake.versions(PLANS.name, applications))
+
+    def open_plan(
+        self,
+        clusters: Sequence[PlannedCluster],
+        redaction_key_id: str,
+        inspected: Sequence[InspectedCluster] = (),
+        number: int | None = None,
+    ) -> bool:
+        """Fix what one plan reads. False where another run opened a plan of that number first.
+
+        `inspected` are clusters that it records without reading them. `number` is needed where it reads none at all.
+        """
+        rows: list[dict[str, Any]] = [
+            {
+                "cluster_number": place,
+                "cluster_name": cluster.plan.name,
+                "cluster_id": cluster.plan.key,
+                "cluster_plan": plan_to_json(cluster.plan),
+                "redaction_key_id": redaction_key_id,
+                "state": state_to_json(opened_change(cluster)),
+            }
+            for place, cluster in enumerate(clusters)
+        ]
+        rows += [
+            {
+                "cluster_number": place,
+                "cluster_name": cluster.cluster_name,
+                "cluster_id": cluster.cluster_id,
+                "redaction_key_id": redaction_key_id,
+                "outcome": UNCHANGED if cluster.failure is None else FAILED,
+                "failure": cluster.failure,
+            }
+            for place, cluster in enumerate(inspected, len(clusters))
+        ]
+        return self._record(OPENED, clusters[0].plan.number if number is None else number, rows)
+
+    def planned(self, number: int) -> list[tuple[int, str]]:
+        """(cluster number, plan as JSON) of each cluster that an opened plan reads."""
+        rows = self._plan_rows(number, OPENED, "cluster_number, cluster_plan")
+        return [(row["cluster_number"], row["cluster_plan"]) for row in rows if row["cluster_plan"] is not None]
+
+    def reads_any(self, number: int) -> bool:
+        """Whether an opened plan reads any cluster. The cluster plans, which may be large, are not loaded for that."""
+        rows = self._plan_rows(number, OPENED, "cluster_plan IS NOT NULL AS is_read")
+        return any(row["is_read"] for row in rows)
+
+    def redaction_key_id(self) -> str | None:
+        """The id of the key that made the fingerprints of this lake; None where nothing was planned yet."""
+        number = self.status().opened
+        if number == 0:
+            return None
+        return str(self._plan_rows(number, OPENED, "cluster_number, redaction_key_id")[0]["redaction_key_id"])
+
+    def record_staged(self, number: int, manifest: Manifest) -> bool:
+        """Fix what is to be committed. False where another run's staging came first: its manifest counts."""
+        fixed = self._plan_rows(number, OPENED, "cluster_number, cluster_name, cluster_id, outcome, failure, state")
+        opened = {row["cluster_number"]: change_from_json(row["state"]) for row in fixed if row["state"] is not None}
+        rows: list[dict[str, Any]] = [
+            {
+                "cluster_number": outcome.cluster_number,
+                "cluster_name": outcome.cluster_name,
+                "cluster_id": outcome.cluster_id,
+                "outcome": READ if outcome.failure is None else FAILED,
+                "failure": outcome.failure,
+                # A failed cluster changes nothing: its state before the plan holds.
+                "state": None
+                if outcome.failure
+                else state_to_json(with_opened(outcome, opened[outcome.cluster_number])),
+                "summary": json.dumps(outcome.summary),
+            }
+            for outcome in manifest.outcomes
+        ]
+        rows += [{**row, "state": None} for row in fixed if row["outcome"] is not None]
+        rows += [{"table_name": file.table, "data_file": file.to_json()} for file in manifest.files]
+        return self._record(STAGED, number, rows)
+
+    def manifest(self, number: int) -> Manifest:
+        columns = "cluster_number, cluster_name, cluster_id, failure, state, data_file, summary"
+        rows = self._plan_rows(number, STAGED, columns)
+        return manifest_of(row for row in rows if row["summary"] is not None or row["data_file"] is not None)
+
+    def unread(self) -> dict[str, InspectedCluster]:
+        """The clusters, by name, that could not be read, or only in part, when a plan last recorded them."""
+        closed = self.status().closed
+        if closed == 0:
+            return {}
+        newest = f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = {sql_text(CLOSED)} AND plan <= {closed}"  # noqa: S608
+        since_ms = self.lake.query(newest, PLANS.name).column("at_ms")[0].as_py() - UNREAD_HOLDS_MS
+        rows = self.lake.query(
+            f"SELECT plan, at_ms, cluster_name, cluster_id, outcome, failure FROM plans WHERE plan <= {closed} "  # noqa: S608
+            f"AND event = {sql_text(STAGED)} AND outcome IS NOT NULL AND at_ms >= {since_ms} "
+            "ORDER BY plan, cluster_number",
+            PLANS.name,
+        ).to_pylist()
+        latest: dict[str, tuple[int, InspectedCluster | None]] = {}
+        for row in rows:
+            name = row["cluster_name"]
+            failed = None
+            if row["outcome"] == FAILED:
+                failed = InspectedCluster(name, row["cluster_id"], row["failure"], row["at_ms"])
+            # A plan that read a part of a cluster records both.
+            plan, before = latest.get(name, (0, None))
+            latest[name] = (row["plan"], failed or (before if plan == row["plan"] else None))
+        return {name: cluster for name, (_, cluster) in sorted(latest.items()) if cluster is not None}
+
+    def close_plan(self, number: int, summary: Mapping[str, Any]) -> bool:
+        """End the plan. False where another run has ended it."""
+        if number % self._checkpoint_plans == 0:
+            self._checkpoint(number)
+        return self._record(CLOSED, number, [{"summary": json.dumps(summary)}])
+
+    def states(self, up_to: int | None = None) -> dict[str, LedgerState]:
+        """The state of each cluster by its id, after plan `up_to` (the newest closed one)."""
+        closed = self.status().closed if up_to is None else up_to
+        if closed == 0:
+            return {}
+        base = self._base(closed)
+        found = self.lake.query(
+            f"SELECT plan, event, cluster_id, state FROM plans WHERE plan >= {base} AND plan <= {closed} "  # noqa: S608
+            f"AND state IS NOT NULL AND event IN ({sql_text(CHECKPOINT)}, {sql_text(STAGED)}) ORDER BY plan",
+            PLANS.name,
+        ).to_pylist()
+        states = {
+            row["cluster_id"]: state_from_json(row["state"])
+            for row in found
+            if row["event"] == CHECKPOINT and row["plan"] == base
+        }
+        for row in found:
+            if row["event"] == STAGED and row["plan"] > base:
+                before = states.get(row["cluster_id"], LedgerState())
+                states[row["cluster_id"]] = before.after(change_from_json(row["state"]))
+        return states
+
+    def first_plan(self, history: str) -> int:
+        """The first plan that the ledger still has of a history."""
+        sql = f"SELECT min(plan) AS plan FROM plans WHERE event = '{OPENED}' AND cluster_id = {sql_text(history)}"  # noqa: S608
+        return int(self.lake.query(sql, PLANS.name)["plan"][0].as_py() or 0)
+
+    def histories_holding(
+        self, cluster_id: str, batches: Sequence[BatchStamp], snapshots: Sequence[SnapshotStamp]
+    ) -> set[str]:
+        """The histories of a cluster id that hold one of these batches, or the last one before one of the snapshots."""
+        names = ("base_offset", "last_offset", "leader_epoch", "crc", "max_timestamp_ms")
+        last = ("last_offset", "leader_epoch", "max_timestamp_ms")
+        wanted = [dict(zip(names, stamp, strict=True)) for stamp in batches]
+        wanted += [dict(zip(last, (end - 1, epoch, time), strict=True)) for end, epoch, time in snapshots]
+        same = " OR ".join(" AND ".join(f"{name} = {value}" for name, value in each.items()) for each in wanted)
+        sql = f"""SELECT DISTINCT cluster_id FROM batches WHERE valid AND source = 'log' AND ({same})
+            AND plan <= {self.status().closed} AND starts_with(cluster_id, {sql_text(cluster_id)})"""  # noqa: S608
+        found = self.lake.query(sql, BATCHES.name)["cluster_id"].to_pylist()
+        return {id_ for id_ in found if cluster_id_of(id_) == cluster_id}
+
+    def files(self) -> dict[tuple[str, str, str], LedgerFile]:
+        """Every file that was still there when a closed plan last read its replica."""
+        closed = self.status().closed
+        if closed == 0:
+            return {}
+        rows = self._newest_files(self._base(closed), closed).to_pylist()
+        return {(row["root"], row["path"], row["file_name"]): ledger_file(row) for row in rows}
+
+    def _newest_files(self, from_plan: int, to_plan: int, more: str = "true") -> pa.Table:
+        rows = f"SELECT * FROM files WHERE plan >= {from_plan} AND plan <= {to_plan}"  # noqa: S608  # our own numbers
+        newest = newest_rows(rows, ("root", "path", "file_name"), "plan DESC, captured_at_ms DESC")
+        sql = f"SELECT * FROM ({newest}) AS newest WHERE present AND {more}"  # noqa: S608
+        return self.lake.query(sql, FILES.name).select(list(FILES.column_names))
+
+    def _base(self, closed: int) -> int:
+        """The plan of the newest checkpoint, 0 before the first: no older row has to be read."""
+        return closed - closed % self._checkpoint_plans
+
+    def _checkpoint(self, number: int) -> None:
+        """Repeat, as of this plan, what the plans before it left: the same rows, whichever run writes them.
+
+        The plan's own rows are committed by now, as closing comes last.
+        """
+        states = self.states(number - 1)
+        for outcome in self.manifest(number).outcomes:
+            if outcome.failure is None:
+                before = states.get(outcome.cluster_id, LedgerState())
+                states[outcome.cluster_id] = before.after(outcome.change)
+        rows = [
+            {"cluster_id": cluster_id, "state": state_to_json(state)} for cluster_id, state in sorted(states.items())
+        ]
+        self._record(CHECKPOINT, number, rows)
+        older = self._newest_files(self._base(number - 1), number, f"plan < {number}").cast(FILES.schema)
+        place = FILES.schema.get_field_index("plan")
+        as_of_now = pa.array([number] * older.num_rows, pa.int64())
+        older = older.set_column(place, FILES.schema.field(place), as_of_now)
+        self.lake.append_rows(FILES.name, older, self.application("files/checkpoint"), number)
+
+    def _plan_rows(self, number: int, event: str, columns: str) -> list[dict[str, Any]]:
+        sql = f"SELECT {columns} FROM plans WHERE plan = {number} AND event = {sql_text(event)} ORDER BY cluster_number"  # noqa: S608
+        rows: list[dict[str, Any]] = self.lake.query(sql, PLANS.name).to_pylist()
+        return rows
+
+    def _record(self, event: str, number: int, rows: Iterable[Mapping[str, Any]]) -> bool:
+        now_ms = time.time_ns() // 1_000_000
+        common = {"plan": number, "event": event, "at_ms": now_ms, "at": datetime.fromtimestamp(now_ms / 1000, UTC)}
+        empty = dict.fromkeys(PLANS.column_names)
+        batch = build_rows(PLANS, [{**empty, **row, **common} for row in rows])
+        application = self.application(f"plans/{event}")
+        return self.lake.append_rows(PLANS.name, pa.Table.from_batches([batch]), application, number)
+
+
+def delta_schema(table: str) -> pa.Schema:
+    """The table's schema as Delta stores it: with comments, and no NOT NULL inside lists, which delta-spark refuses."""
+    return contract_schema(LAKE_TABLES[table])
+
+
+def contract_schema(table: Table) -> pa.Schema:
+    """The schema of any contract as Delta stores it."""
+    columns = table.columns
+    return pa.schema([pa.field(c.name, _nullable_inside(c.type), c.nullable, {"comment": c.comment}) for c in columns])
+
+
+def _nullable_inside(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("element", _nullable_inside(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(child.name, _nullable_inside(child.type)) for child in type_])
+    return type_

@@ -1,0 +1,193 @@
+"""What a run shows: lines while it works, a summary at its end; and the points at which a test ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO
+
+from kraft_audit.text.output import neutral
+
+LogFormat = Literal["text", "json"]
+Progress = Callable[[str], None]
+# The name by which the run's starter knows it; Airflow sets the second variable for each of its tasks.
+RUN_VARIABLES: Final = ("KRAFT_AUDIT_RUN_ID", "AIRFLOW_CTX_DAG_RUN_ID")
+
+
+class ProgressLine(str):
+    """A line of progress, and the step, cluster and plan that it is about."""
+
+    __slots__ = ("cluster", "level", "plan", "seconds", "step")
+
+    step: str
+    cluster: str | None
+    plan: int | None
+    seconds: float | None
+    level: str
+
+    def __new__(
+        cls,
+        step: str,
+        what: str,
+        *,
+        cluster: str | None = None,
+        plan: int | None = None,
+        seconds: float | None = None,
+        level: str = "info",
+    ) -> ProgressLine:
+        shown = what if cluster is None else f"{cluster}: {what}"
+        line = super().__new__(cls, f"{step:<9}{shown}" + ("" if seconds is None else f"  ({seconds:.1f} s)"))
+        line.step, line.cluster, line.plan, line.seconds, line.level = step, cluster, plan, seconds, level
+        return line
+
+
+def progress_to(stream: TextIO, log_format: LogFormat = "text", run: str | None = None) -> Progress:
+    """A function that writes each line to the stream at once, with control characters made visible."""
+    name = run or run_id()
+
+    def text(line: str) -> None:
+        stream.write(neutral(line) + "\n")
+        stream.flush()
+
+    def as_json(line: str) -> None:
+        fields_of_line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": getattr(line, "level", "error" if line.startswith("kraft-audit:") else "info"),
+            "run": name,
+            "step": getattr(line, "step", None),
+            "cluster": getattr(line, "cluster", None),
+            "plan": getattr(line, "plan", None),
+            "seconds": getattr(line, "seconds", None),
+            "message": str(line),
+        }
+        stream.write(json.dumps(fields_of_line) + "\n")
+        stream.flush()
+
+    return as_json if log_format == "json" else text
+
+
+def run_id() -> str:
+    """The run's name: its starter's, else a random one."""
+    declared = (os.environ.get(variable) for variable in RUN_VARIABLES)
+    return next((name for name in declared if name), uuid.uuid4().hex)
+
+
+def progress_on_stderr(log_format: LogFormat = "text") -> Progress:
+    return progress_to(sys.stderr, log_format)
+
+
+def failpoint(name: str) -> None:
+    """Where a test kills a run: `KRAFT_AUDIT_FAILPOINT=after-stage` ends the process there as kill -9 would.
+
+    Points: after-plan, in-stage (ends the worker), before-manifest, after-stage, after-commit:TABLE, after-close,
+    after-findings:PLAN, after-risk. Never set in production.
+    """
+    if os.environ.get("KRAFT_AUDIT_FAILPOINT") == name:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+SEVERITIES: Final = ("critical", "high", "medium", "low")
+EXIT_FINE: Final = 0
+EXIT_USAGE: Final = 2
+EXIT_UNREADABLE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCounts:
+    """The counts of the table `findings`: open findings by severity, and those that do not count."""
+
+    open: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SEVERITIES, 0))
+    waived: int = 0
+    expired: int = 0
+    undecided: int = 0
+
+
+@dataclass(slots=True)
+class RunResult:
+    """What a run did: sums over the plans that it finished."""
+
+    lake: str
+    plans: list[int] = field(default_factory=list)
+    clusters: int = 0
+    unchanged: int = 0
+    replicas: int = 0
+    captures: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    damage: Counter[str] = field(default_factory=Counter)
+    findings: FindingCounts | None = None
+    unreachable: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why each cluster failed: a path could not be reached, or the last plan that tried did not read it."""
+        names = {**self.unreachable, **self.unread}
+        return {
+            name: "; ".join(dict.fromkeys(filter(None, (self.unreachable.get(name), self.unread.get(name)))))
+            for name in names
+        }
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_UNREADABLE if self.failed else EXIT_FINE
+
+    def add_plan(self, number: int, summary: Mapping[str, Any], clusters: Iterable[str]) -> None:
+        """Add what one plan did; `clusters` are the names of all that it tried to read."""
+        self.plans.append(number)
+        self.clusters += summary["clusters"]
+        self.replicas += summary["replicas"]
+        self.captures += summary["captures"]
+        self.rows.update(summary["rows"])
+        self.records.update(summary["records"])
+        self.damage.update(summary["damage"])
+        for name in clusters:
+            self.unread.pop(name, None)
+        self.unread.update(summary["failed"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON."""
+        values = {
+            column.name: getattr(self, column.name)
+            for column in fields(self)
+            if column.name not in ("unreachable", "unread")
+        }
+        values["failed"] = self.failed
+        values["findings"] = None if self.findings is None else asdict(self.findings)
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+def findings_line(counts: FindingCounts) -> str:
+    """How many findings are open, and how many do not count, on one line."""
+    kinds = (("waived", counts.waived), ("with an expired waiver", counts.expired), ("undecided", counts.undecided))
+    parts = [f"{sum(counts.open.values())} open", *(f"{count} {what}" for what, count in kinds if count)]
+    return ", ".join(parts)
+
+
+def summary_text(result: RunResult) -> str:
+    """The summary for people: what was read, what was wrong, how long it took."""
+    plans = ", ".join(str(number) for number in result.plans) or "none"
+    lines = [
+        f"lake       {result.lake}   plan {plans}",
+        f"clusters   {result.clusters} read, {result.unchanged} unchanged, {len(result.failed)} failed",
+        f"replicas   {result.replicas} in {result.captures} captures",
+        f"batches    {result.rows['batches']}",
+        f"records    {result.rows['records']}",
+    ]
+    lines += [f"  {count:>9}  {name}" for name, count in result.records.most_common()]
+    lines.append(f"damage     {sum(result.damage.values())}")
+    lines += [f"  {count:>9}  {name}" for name, count in result.damage.most_common()]
+    if result.findings is not None:
+        lines.append(f"findings   {findings_line(result.findings)}")
+        lines += [f"  {count:>9}  {severity}" for severity, count in result.findings.open.items()]
+    lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
+    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
+    return "\n".join(lines) + "\n"

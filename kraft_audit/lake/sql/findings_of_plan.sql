@@ -1,0 +1,51 @@
+-- The changes that one plan brings to the table findings, or finding_episodes: what it reported, what it no longer found,
+-- and what belongs to a history that proved to be another one.
+-- A plan that read only the archive cannot close findings about the log itself, which only disks show. Nor can a plan
+-- close a finding of a rule that could not be decided for the whole cluster.
+-- A finding is shown as in its episode that lasts, the oldest one; without one that lasts, as in the newest.
+-- judged_ms is the same whenever the plan is merged: the time of the captures, else of the plan's staging.
+WITH judged AS (
+    SELECT staged.cluster_id, max(staged.at_ms) AS staged_ms,
+           coalesce(bool_or(opened.cluster_plan LIKE '%"archive:%'), false) AS is_from_archive
+    FROM {plans} AS staged
+    LEFT JOIN (SELECT * FROM {plans} WHERE plan = {plan} AND event = 'opened') AS opened
+    ON staged.cluster_number = opened.cluster_number
+    WHERE staged.plan = {plan} AND staged.event = 'staged' AND staged.outcome = 'read'
+    GROUP BY staged.cluster_id
+),
+merged AS (
+    SELECT history_id, (SELECT max(at_ms) FROM {plans} WHERE plan = {plan} AND event = 'staged') AS staged_ms
+    FROM {histories}
+    WHERE plan = {plan} AND merged_into IS NOT NULL
+),
+reported AS (
+    SELECT staged.*, coalesce(staged.seen_ms, judged.staged_ms) AS judged_ms,
+           row_number() OVER (
+               PARTITION BY {same} ORDER BY is_over, status <> 'raised',
+               coalesce(from_offset, from_ms, 0) * CASE WHEN is_over THEN -1 ELSE 1 END, summary
+           ) AS place
+    FROM {staged} AS staged
+    JOIN judged ON staged.cluster_id = judged.cluster_id
+    WHERE staged.plan = {plan} AND staged.status <> 'clear'
+),
+gone AS (
+    SELECT known.*, judged.staged_ms AS judged_ms, 'not_found' AS gone_by
+    FROM {known} AS known
+    JOIN judged ON known.cluster_id = judged.cluster_id
+    WHERE known.state <> 'closed'
+      AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id AND {is_same})
+      AND NOT (judged.is_from_archive AND known.scope = 'log')
+      AND NOT EXISTS (
+          SELECT 1 FROM reported
+          WHERE reported.cluster_id = known.cluster_id AND reported.rule = known.rule
+            AND reported.status = 'undecided' AND reported.subject = ''
+      )
+    UNION ALL
+    SELECT known.*, merged.staged_ms AS judged_ms, 'merged' AS gone_by
+    FROM {known} AS known
+    JOIN merged ON known.cluster_id = merged.history_id
+    WHERE known.state <> 'closed'
+)
+SELECT {columns}, judged_ms, false AS is_gone, CAST(NULL AS STRING) AS gone_by FROM reported WHERE place = 1
+UNION ALL
+SELECT {columns}, judged_ms, true AS is_gone, gone_by FROM gone

@@ -1,0 +1,1 @@
+"""Epochs, voter sets and the committed interval, from what captured disks hold."""

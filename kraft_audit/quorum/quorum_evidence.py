@@ -1,0 +1,372 @@
+"""The evidence of captured disks about one cluster's log, and which holds of a record count as acknowledged.
+
+Epoch and offset identify a record (log matching, Raft section 5.3). Where two leaders wrote in one epoch they do not:
+`conflicting_epochs` names such epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kraft_audit.quorum.voter_history import VoterSet, in_effect
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRun:
+    """The records of one leader epoch on one branch: half-open offsets, and the append time of the first batch."""
+
+    epoch: int
+    from_offset: int
+    to_offset: int
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStart:
+    """A LeaderChange record: the leader of an epoch from an offset on. `directory_id` is known in KIP-856 only.
+
+    `granting` are the ids of the voters that elected it.
+    """
+
+    epoch: int
+    offset: int
+    leader_id: int
+    directory_id: str | None = None
+    granting: tuple[int, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class LogChain:
+    """One chain of batches from the log's start to an end, as the longest replica on it holds it.
+
+    Every captured log is part of a chain. `runs`: its epochs, ascending. `voter_sets`: the sets that came into effect
+    on it (`voter_history`). `first_batch_ends`: by epoch, the end offset of the first batch, where that batch is the
+    LeaderChange's and a metadata record of the epoch follows it. `number`: the number of the branch at its end.
+    """
+
+    runs: tuple[EpochRun, ...]
+    leaders: Mapping[int, LeaderStart] = field(default_factory=dict)
+    voter_sets: tuple[VoterSet, ...] = ()
+    first_batch_ends: Mapping[int, int] = field(default_factory=dict)
+    number: int | None = None
+
+    @cached_property
+    def run_of_epoch(self) -> dict[int, EpochRun]:
+        return {run.epoch: run for run in self.runs}
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """(last epoch, end offset), by which logs are compared (OffsetAndEpoch, Kafka 4.3.0)."""
+        return (self.runs[-1].epoch, self.runs[-1].to_offset) if self.runs else (-1, 0)
+
+    def epoch_at(self, offset: int) -> int | None:
+        """The epoch of the record at an offset, None where the chain holds no record there."""
+        for run in self.runs:
+            if run.from_offset <= offset < run.to_offset:
+                return run.epoch
+        return None
+
+    def sets_in_epoch(self, epoch: int) -> list[tuple[VoterSet, int | None]]:
+        """The sets that the leader of an epoch had in effect, each with the offset of that epoch's next set.
+
+        Raises KeyError where the chain holds no record of the epoch.
+        """
+        run = self.run_of_epoch[epoch]
+        first = in_effect(self.voter_sets, run.from_offset - 1)
+        sets = [] if first is None else [first]
+        sets += [s for s in self.voter_sets if s.from_epoch == epoch and s.from_offset >= run.from_offset]
+        ends = [*(voter_set.from_offset for voter_set in sets[1:]), None][: len(sets)]
+        return list(zip(sets, ends, strict=True))
+
+
+def merged_chains(chains: Sequence[LogChain]) -> tuple[LogChain, ...]:
+    """The chains without duplicates: what several replicas hold of the same chain is joined."""
+    merged: list[LogChain] = []
+    for chain in sorted(chains, key=lambda b: (b.end, -_start_offset(b)), reverse=True):
+        for at, longer in enumerate(merged):
+            if _continues(longer, chain):
+                if chain.runs and _start_offset(chain) < _start_offset(longer):
+                    merged[at] = _joined_chain(chain, longer)
+                break
+        else:
+            merged.append(chain)
+    return tuple(merged)
+
+
+def _start_offset(chain: LogChain) -> int:
+    return chain.runs[0].from_offset if chain.runs else 0
+
+
+def _continues(longer: LogChain, shorter: LogChain) -> bool:
+    """Whether the shorter chain is part of the longer one, as far as both begin low enough to be compared."""
+    if not shorter.runs:
+        return True
+    last = shorter.runs[-1]
+    common = longer.run_of_epoch.get(last.epoch)
+    if common is None or last.to_offset < _start_offset(longer):
+        return False  # no replica holds the records between them: other voter sets, perhaps another chain
+    start = longer.leaders.get(last.epoch, shorter.leaders.get(last.epoch))
+    same_leader = shorter.leaders.get(last.epoch, start) == start
+    return same_leader and last.to_offset <= common.to_offset
+
+
+def _joined_chain(below: LogChain, above: LogChain) -> LogChain:
+    """The chain from the start of `below` to the end of `above`; the two overlap or meet."""
+    end = below.runs[-1].to_offset
+    runs = {run.epoch: run for run in above.runs}
+    for run in below.runs:
+        further = runs.get(run.epoch, run)
+        to_offset = max(run.to_offset, further.to_offset)
+        runs[run.epoch] = EpochRun(run.epoch, run.from_offset, to_offset, run.timestamp_ms)
+    return LogChain(
+        runs=tuple(runs[epoch] for epoch in sorted(runs)),
+        leaders={**above.leaders, **below.leaders},
+        voter_sets=(*below.voter_sets, *(s for s in above.voter_sets if s.from_offset >= end)),
+        first_batch_ends={**above.first_batch_ends, **below.first_batch_ends},
+        number=above.number,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PersistedState:
+    """The quorum-state, read *after* the log of the same node: the other order proves nothing. Ids are -1 for none."""
+
+    epoch: int
+    leader_id: int = -1
+    voted_id: int = -1
+
+
+@dataclass(frozen=True)
+class CapturedReplica:
+    """One captured disk: its log as epochs, its complete snapshots as (end offset, epoch), its quorum-state.
+
+    `chain` is what this disk alone shows of the log, None for an empty log. Times are in milliseconds.
+    """
+
+    node_id: int
+    directory_id: str | None
+    runs: tuple[EpochRun, ...]
+    snapshots: tuple[tuple[int, int], ...] = ()
+    persisted: PersistedState | None = None
+    read_from_ms: int = 0
+    read_to_ms: int = 0
+    chain: LogChain | None = None
+
+    @property
+    def name(self) -> str:
+        return f"node {self.node_id}"
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """(last epoch, end offset) of its log, or of its newest snapshot where the log is empty."""
+        if self.runs:
+            return self.runs[-1].epoch, self.runs[-1].to_offset
+        return max(((epoch, offset) for offset, epoch in self.snapshots), default=(-1, 0))
+
+    def end_in_epoch(self, epoch: int) -> int | None:
+        """The offset after its last record of an epoch, None where it holds none."""
+        return next((run.to_offset for run in self.runs if run.epoch == epoch), None)
+
+    def holds_to(self, chain: LogChain) -> int:
+        """The offset below which it holds every record of the chain, in its log or in a snapshot."""
+        held = max((offset for offset, epoch in self.snapshots if _is_on(chain, offset, epoch)), default=0)
+        for run in reversed(self.runs):
+            common = chain.run_of_epoch.get(run.epoch)
+            if common is not None:
+                return max(held, min(run.to_offset, common.to_offset))
+        return held
+
+
+def _is_on(chain: LogChain, end_offset: int, epoch: int) -> bool:
+    """Whether a snapshot's last record is on a chain, as far as the chain is known there."""
+    known = chain.epoch_at(end_offset - 1)
+    return known is None or known == epoch
+
+
+@dataclass(frozen=True)
+class QuorumEvidence:
+    """What one round of captures says about the log.
+
+    `earlier_low`: (offset, epoch of the record before it) that earlier captures proved committed. `first_disks`: by
+    voter id, the directory id in the first voter set that has one, on any chain.
+    """
+
+    chains: tuple[LogChain, ...]
+    replicas: tuple[CapturedReplica, ...]
+    conflicting_epochs: frozenset[int] = frozenset()
+    earlier_low: tuple[int, int] | None = None
+    first_disks: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        replicas: Iterable[CapturedReplica],
+        *,
+        conflicting_epochs: frozenset[int] = frozenset(),
+        earlier_low: tuple[int, int] | None = None,
+        first_disks: Mapping[int, str] | None = None,
+    ) -> QuorumEvidence:
+        """The evidence of these disks together; their order does not matter."""
+        ordered = sorted(replicas, key=lambda r: (r.node_id, r.directory_id or "", r.end, r.snapshots))
+        chains = merged_chains([replica.chain for replica in ordered if replica.chain is not None])
+        disks = _first_disks(chains) if first_disks is None else first_disks
+        return cls(chains, tuple(ordered), conflicting_epochs, earlier_low, disks)
+
+    def of_these(self, replicas: Iterable[CapturedReplica]) -> QuorumEvidence:
+        """The evidence of a part of the replicas; of the other replicas only `first_disks` and conflicts remain."""
+        return QuorumEvidence.of(
+            replicas,
+            conflicting_epochs=self.conflicting_epochs,
+            earlier_low=self.earlier_low,
+            first_disks=self.first_disks,
+        )
+
+    @cached_property
+    def leaders(self) -> dict[int, LeaderStart]:
+        """The LeaderChange of each epoch, from any chain."""
+        return {epoch: start for chain in self.chains for epoch, start in chain.leaders.items()}
+
+    @property
+    def newest_leader(self) -> tuple[int, int]:
+        """(epoch, leader id) of the highest epoch that any disk names, in quorum-state or a LeaderChange; -1: none."""
+        states = (replica.persisted for replica in self.replicas)
+        named = [(state.epoch, state.leader_id) for state in states if state is not None]
+        named += [(epoch, start.leader_id) for epoch, start in self.leaders.items()]
+        return max(named, default=(-1, -1))
+
+    @cached_property
+    def newest_leaders(self) -> frozenset[int]:
+        """All that led the newest epoch, by LeaderChange or quorum-state: several contradict each other."""
+        epoch, leader_id = self.newest_leader
+        starts = (chain.leaders.get(epoch) for chain in self.chains)
+        states = (state for replica in self.replicas if (state := replica.persisted) is not None)
+        named = {leader_id, *(start.leader_id for start in starts if start is not None)}
+        return frozenset((named | {state.leader_id for state in states if state.epoch == epoch}) - {-1})
+
+    @cached_property
+    def split_epochs(self) -> frozenset[int]:
+        """Epochs with two leaders, two starts, or different records at one offset."""
+        seen: dict[int, LeaderStart] = {}
+        split = set(self.conflicting_epochs)
+        for chain in self.chains:
+            for epoch, start in chain.leaders.items():
+                if seen.setdefault(epoch, start) != start:
+                    split.add(epoch)
+        return frozenset(split)
+
+    def captured(self, voter_set: VoterSet) -> list[CapturedReplica]:
+        """The captured voters of a set, one disk for each voter: the one whose log reaches furthest.
+
+        Not counted: a disk that replaced a static voter's disk after an upgrade to kraft.version 1 had made that
+        possible.
+        """
+        found: dict[tuple[int, str | None], CapturedReplica] = {}
+        for replica in self.replicas:
+            for voter in voter_set.voters:
+                if voter.voter_id != replica.node_id:
+                    continue
+                first = self.first_disks.get(voter.voter_id) if voter_set.is_static else None
+                if first is not None and replica.directory_id not in (None, first):
+                    continue
+                if voter_set.is_disk_of(voter, replica.directory_id):
+                    best = found.get(voter.key)
+                    if best is None or best.end < replica.end:
+                        found[voter.key] = replica
+        return list(found.values())
+
+
+def _first_disks(chains: Iterable[LogChain]) -> dict[int, str]:
+    sets = {(known.from_epoch, known.from_offset, known.voters) for chain in chains for known in chain.voter_sets}
+    disks: dict[int, str] = {}
+    for _, _, voters in sorted(sets, key=lambda known: known[:2]):
+        for voter in voters:
+            if voter.directory_id is not None:
+                disks.setdefault(voter.voter_id, voter.directory_id)
+    return disks
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A voter's hold of an epoch's records below `end_offset` counts as acknowledged in that epoch, for this reason."""
+
+    end_offset: int
+    reason: str
+
+
+def acknowledgements(
+    evidence: QuorumEvidence, chain: LogChain, voter_set: VoterSet, epoch: int
+) -> list[Acknowledgement]:
+    """One entry for each voter of the set whose hold of the epoch's records counts as acknowledged in it.
+
+    A voter's hold counts when (a) its quorum-state is in the epoch, (b) it led the epoch, (c) it led the next epoch and
+    the record lies below that LeaderChange, or (d) it can have fetched in no epoch from the next to the persisted one.
+    """
+    found = []
+    for voter in voter_set.voters:
+        replicas = [r for r in evidence.captured(voter_set) if r.node_id == voter.voter_id]
+        replicas = [r for r in replicas if voter_set.is_disk_of(voter, r.directory_id)]
+        candidates = [ack for r in replicas if (ack := _captured_hold(evidence, r, epoch)) is not None]
+        candidates += _leader_holds(evidence, chain, voter.key, epoch)
+        if candidates:
+            found.append(max(candidates, key=lambda ack: ack.end_offset))
+    return found
+
+
+def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: int) -> Acknowledgement | None:
+    """Rules (a) and (d): what the quorum-state of a captured voter proves about its log."""
+    end = replica.end_in_epoch(epoch)
+    persisted = replica.persisted
+    if end is None or persisted is None or persisted.epoch < epoch:
+        return None
+    if persisted.epoch == epoch:
+        return Acknowledgement(end, f"{replica.name} holds epoch {epoch} to {end} and is in that epoch")
+    for later in range(epoch + 1, persisted.epoch + 1):
+        key = (replica.node_id, replica.directory_id)
+        led = any((start := b.leaders.get(later)) is not None and _led(b, start, key) for b in evidence.chains)
+        leaderless = later == persisted.epoch and persisted.leader_id == -1
+        if not (led or leaderless):
+            return None
+    return Acknowledgement(end, f"{replica.name} holds epoch {epoch} to {end} and can have fetched in no epoch since")
+
+
+def _leader_holds(
+    evidence: QuorumEvidence, chain: LogChain, key: tuple[int, str | None], epoch: int
+) -> list[Acknowledgement]:
+    """Rules (b) and (c): what leading the epoch, or the next one, proves about a voter, captured or not."""
+    found = []
+    start = chain.leaders.get(epoch)
+    if start is not None and _led(chain, start, key):
+        ends = [run.to_offset for b in evidence.chains if (run := b.run_of_epoch.get(epoch)) is not None]
+        end = max(ends)
+        found.append(Acknowledgement(end, f"node {key[0]} led epoch {epoch}, of which records to {end} are seen"))
+    following = chain.leaders.get(epoch + 1)
+    run = chain.run_of_epoch.get(epoch)
+    if following is not None and run is not None and _led(chain, following, key):
+        end = min(run.to_offset, following.offset)
+        found.append(
+            Acknowledgement(end, f"node {key[0]} led epoch {epoch + 1} after records of epoch {epoch} to {end}")
+        )
+    return found
+
+
+def _led(chain: LogChain, start: LeaderStart, key: tuple[int, str | None]) -> bool:
+    """Whether a disk (id, directory id) is the leader that a LeaderChange names by id.
+
+    While a failed disk and its replacement both vote (KIP-856), the id alone does not decide which of them led.
+    """
+    if start.leader_id != key[0]:
+        return False
+    if start.directory_id is not None and key[1] is not None:
+        return start.directory_id == key[1]
+    elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
+    if elected_in is None:
+        return key[1] is None
+    disks = [voter.directory_id for voter in elected_in.voters if voter.voter_id == key[0]]
+    return len(disks) == 1 and (key[1] is None or disks[0] in (None, key[1]))
+
+
+def majority(voter_count: int) -> int:
+    """How many of that many voters are a majority."""
+    return voter_count // 2 + 1

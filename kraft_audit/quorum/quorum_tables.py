@@ -1,0 +1,213 @@
+"""The small silver tables of a plan, over all rounds of captures: `watermarks`, `voter_sets` and `leader_epochs`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Final
+
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.records import ControlRecord
+from kraft_audit.capture.survey import LogEnd, Survey
+from kraft_audit.quorum.quorum_evidence import EpochRun
+from kraft_audit.quorum.rounds import (
+    ProvenRound,
+    branch_voters,
+    comes_before,
+    committed_intervals,
+    epoch_runs,
+    newest_canonical,
+    static_voters,
+)
+from kraft_audit.quorum.voter_history import Voter, VoterSet, added, removed
+
+MAX_EPOCHS_WITHOUT_RECORDS: Final = 10_000
+"""A damaged epoch number must not become two billion rows."""
+
+
+def quorum_rows(
+    survey: Survey, plan: ClusterPlan, rounds: Sequence[ProvenRound] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the three tables, without cluster_id and plan; `rounds` are those of the plan, where known."""
+    rounds = committed_intervals(survey, plan) if rounds is None else rounds
+    newest = newest_canonical(rounds)
+    canonical = None if newest is None else newest.interval.canonical
+    path = [] if canonical is None else survey.path(canonical.number)
+    static = static_voters(survey, plan)
+    persisted = _persisted_leaders(survey)
+    voter_sets: dict[tuple[Any, ...], dict[str, Any]] = {}
+    epochs: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for end in _tips(survey, path):
+        # Up to where a branch leaves the canonical log its rows are those of the canonical log.
+        leaves_at = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
+        is_earlier = comes_before(survey, end, path)
+        if is_earlier:
+            leaves_at = min(end.end_offset, survey.branches[path[0]].from_offset)
+        controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
+        runs = epoch_runs(survey.epochs_to(end.branch, end.end_offset))
+        for row in voter_set_rows(branch_voters(survey, plan, controls, runs, static), canonical_to=leaves_at):
+            if is_earlier and row["canonical"]:
+                row["ended_by"] = "superseded"
+            voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
+        for row in leader_epoch_rows(runs, controls, canonical_to=leaves_at, persisted_leaders=persisted):
+            if leaves_at is not None and row["canonical"]:
+                if not is_earlier:
+                    continue
+                row |= {"ended_by": "next_epoch", "to_offset": row["to_offset"] and min(row["to_offset"], leaves_at)}
+            epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), row)
+    return {
+        "watermarks": [_watermark_row(captured) for captured in rounds],
+        "voter_sets": list(voter_sets.values()),
+        "leader_epochs": list(epochs.values()),
+    }
+
+
+def _tips(survey: Survey, path: Sequence[int]) -> list[LogEnd]:
+    """The furthest log end of each branch that ends somewhere, the canonical one first."""
+    furthest: dict[int, LogEnd] = {}
+    for number, end in enumerate(survey.ends):
+        if end.branch is not None and survey.replicas[number].is_accepted:
+            known = furthest.get(end.branch)
+            if known is None or known.end_offset < end.end_offset:
+                furthest[end.branch] = end
+    inner = {n for branch in furthest for n in survey.path(branch)[:-1]}
+    tips = [end for branch, end in furthest.items() if branch not in inner or (path and branch == path[-1])]
+    return sorted(tips, key=lambda end: (not path or end.branch != path[-1], end.branch))
+
+
+def _persisted_leaders(survey: Survey) -> dict[int, int]:
+    known: dict[int, int] = {}
+    for replica in survey.replicas:
+        state = replica.quorum_state
+        if replica.is_accepted and state is not None and state.leader_epoch > 0:
+            known[state.leader_epoch] = max(state.leader_id, known.get(state.leader_epoch, -1))
+    return known
+
+
+def _watermark_row(captured: ProvenRound) -> dict[str, Any]:
+    interval = captured.interval
+    end = None if interval.canonical is None else interval.canonical.end
+    voters = () if interval.voters is None else interval.voters.voters
+    return {
+        "capture_number": captured.number,
+        "capture": captured.capture,
+        "read_from_ms": interval.read_from_ms,
+        "read_to_ms": interval.read_to_ms,
+        "low": interval.low,
+        "low_epoch": interval.low_epoch,
+        "high": interval.high,
+        "high_epoch": interval.high_epoch,
+        "canonical_epoch": None if end is None else end[0],
+        "canonical_end_offset": None if end is None else end[1],
+        "voters": [_key_row(voter) for voter in voters],
+        "captured_voters": list(interval.captured_voters),
+        "low_evidence": list(interval.low_evidence),
+        "high_evidence": list(interval.high_evidence),
+        "undecided": interval.undecided,
+    }
+
+
+def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = None) -> list[dict[str, Any]]:
+    """Rows of `voter_sets` for one branch.
+
+    `canonical_to`: the offset at which it leaves the canonical log, None: never.
+    """
+    rows = []
+    for index, voter_set in enumerate(history):
+        before = history[index - 1] if index else None
+        canonical = canonical_to is None or voter_set.from_offset < canonical_to
+        last = index + 1 == len(history) or (
+            canonical and canonical_to is not None and history[index + 1].from_offset >= canonical_to
+        )
+        ended_by = "truncated" if not canonical else "in_effect" if last else "superseded"
+        rows.append(
+            {
+                "from_offset": voter_set.from_offset,
+                "from_epoch": voter_set.from_epoch,
+                "timestamp_ms": voter_set.timestamp_ms,
+                "source": voter_set.source,
+                "kraft_version": voter_set.kraft_version,
+                "voters": [asdict(voter) for voter in voter_set.voters],
+                "added": [_key_row(voter) for voter in added(before, voter_set)],
+                "removed": [_key_row(voter) for voter in removed(before, voter_set)],
+                "endpoints_changed": _endpoints_changed(before, voter_set),
+                "target_voters": None if voter_set.target_voters is None else list(voter_set.target_voters),
+                "canonical": canonical,
+                "ended_by": ended_by,
+            }
+        )
+    return rows
+
+
+def _key_row(voter: Voter) -> dict[str, Any]:
+    return {"voter_id": voter.voter_id, "directory_id": voter.directory_id}
+
+
+def _endpoints_changed(before: VoterSet | None, after: VoterSet) -> list[int]:
+    if before is None:
+        return []
+    known = {voter.key: voter for voter in before.voters}
+    return [voter.voter_id for voter in after.voters if known.get(voter.key, voter) != voter]
+
+
+def leader_epoch_rows(
+    runs: Sequence[EpochRun],
+    records: Iterable[ControlRecord],
+    *,
+    canonical_to: int | None = None,
+    persisted_leaders: Mapping[int, int] | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of `leader_epochs` for one branch, ascending by epoch.
+
+    `runs`: the epochs of the branch, ascending; `records`: its control records. `canonical_to`: the offset at which the
+    branch leaves the canonical log, None where it is the canonical log. `persisted_leaders`: the leader id (-1 for
+    none) that quorum-state files name for an epoch, which may be one that no log holds.
+
+    Epochs without records are listed for the canonical log only. A candidate raised such an epoch and was not elected,
+    or was elected and appended nothing that survived (CandidateState, QuorumState, Kafka 4.3.0).
+    """
+    changes: dict[int, ControlRecord] = {}
+    for record in records:
+        if record.name == "LEADER_CHANGE":
+            changes.setdefault(record.leader_epoch, record)
+    rows = []
+    for run in runs:
+        is_cut_off = canonical_to is not None and run.to_offset > canonical_to
+        row = {
+            "epoch": run.epoch,
+            "from_offset": run.from_offset,
+            "to_offset": run.to_offset,
+            **dict.fromkeys(("leader_change_offset", "leader_id", "voters", "granting_voters")),
+            "timestamp_ms": run.timestamp_ms,
+            "canonical": canonical_to is None or run.from_offset < canonical_to,
+            "ended_by": "truncated" if is_cut_off else "open" if run is runs[-1] else "next_epoch",
+        }
+        if (change := changes.get(run.epoch)) is not None:
+            row |= {"leader_change_offset": change.offset, "leader_id": change.fields["leader_id"]}
+            row |= {
+                name: [voter["voter_id"] for voter in change.fields[name]] for name in ("voters", "granting_voters")
+            }
+        rows.append(row)
+    if canonical_to is None:
+        rows.extend(_rows_without_records({run.epoch for run in runs}, persisted_leaders or {}))
+    return sorted(rows, key=lambda row: row["epoch"])
+
+
+def _rows_without_records(
+    epochs_of_log: Collection[int], persisted_leaders: Mapping[int, int]
+) -> Iterator[dict[str, Any]]:
+    """The epochs between those of the log, and those that only a quorum-state file names."""
+    known = {*epochs_of_log, *persisted_leaders}
+    first = min(epochs_of_log, default=max(1, min(known, default=1)))
+    missing = (epoch for epoch in range(first, max(known, default=0) + 1) if epoch not in epochs_of_log)
+    for epoch in islice(missing, MAX_EPOCHS_WITHOUT_RECORDS):
+        leader_id = persisted_leaders.get(epoch, -1)
+        yield {
+            "epoch": epoch,
+            **dict.fromkeys(("from_offset", "to_offset", "leader_change_offset")),
+            "leader_id": None if leader_id < 0 else leader_id,
+            **dict.fromkeys(("voters", "granting_voters", "timestamp_ms")),
+            "canonical": True,
+            "ended_by": "burnt",
+        }

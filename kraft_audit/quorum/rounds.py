@@ -1,0 +1,366 @@
+"""Rounds: captures that were taken together, what each proves, and their order in time.
+
+Names of folders are chosen by people, and copying changes the times of files: neither proves an order. A disk's epoch
+and its newest snapshot never go back, and committed offsets never shrink: a smaller value is the earlier capture's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.records import ControlRecord
+from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.survey import BranchEpoch, LogEnd, Survey, SurveyedSnapshot
+from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
+from kraft_audit.quorum.quorum_evidence import (
+    CapturedReplica,
+    EpochRun,
+    LeaderStart,
+    LogChain,
+    PersistedState,
+    QuorumEvidence,
+)
+from kraft_audit.quorum.voter_history import (
+    VoterSet,
+    bootstrapped,
+    checkpoint_voters,
+    in_effect,
+    voter_history,
+    voters_before,
+)
+from kraft_codec.schemas import ZERO_UUID, Dialect
+from kraft_codec.text.java_text import uuid_text
+
+UNKNOWN_NODE = -1
+Position = tuple[int, tuple[int, int]]
+CaptureNumbers = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenRound:
+    """Replicas that were captured together, and what they prove.
+
+    `replicas` are their numbers in the survey. `follows` are the numbers of the rounds that are known to be earlier;
+    what those proved is evidence here.
+    """
+
+    number: int
+    capture: str
+    replicas: tuple[int, ...]
+    evidence: QuorumEvidence
+    interval: CommittedInterval
+    follows: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSigns:
+    """What orders a capture: the committed interval that it proves alone, and the position of each disk by identity."""
+
+    low: int
+    high: int | None
+    positions: Mapping[tuple[int, str, str], Position]
+
+
+def committed_intervals(
+    survey: Survey, plan: ClusterPlan, earlier_low: tuple[int, int] | None = None
+) -> list[ProvenRound]:
+    """The rounds with the committed interval of each, in time; a replica of another cluster takes no part.
+
+    `earlier_low` is the (offset, epoch) that captures before these proved. Where nothing proves the order of two rounds
+    they stand as the plan numbers them, and neither is evidence for the other.
+    """
+    members: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for replica in survey.replicas:
+        if replica.is_accepted:
+            members[replica.plan.capture_number, replica.plan.capture].append(replica.number)
+    alone: dict[int, ProvenRound] = {}
+    for (number, capture), replicas in sorted(members.items()):
+        evidence = round_evidence(survey, plan, replicas, earlier_low=earlier_low)
+        alone[number] = ProvenRound(number, capture, tuple(replicas), evidence, committed_interval(evidence))
+    earlier = proven_earlier({number: _signs(survey, captured) for number, captured in alone.items()})
+    ordered: dict[int, ProvenRound] = {}
+    for number in in_time(alone, earlier):
+        ordered[number] = captured = alone[number]
+        known = (ordered[before].interval for before in earlier[number])
+        lows = [(interval.low, interval.low_epoch) for interval in known if interval.low > 0]
+        if lows:
+            evidence = replace(captured.evidence, earlier_low=max(lows))
+            interval = committed_interval(evidence)
+            ordered[number] = replace(captured, evidence=evidence, interval=interval, follows=earlier[number])
+    return list(ordered.values())
+
+
+def newest_canonical(rounds: Sequence[ProvenRound]) -> ProvenRound | None:
+    """The newest round that has a canonical log."""
+    return next((captured for captured in reversed(rounds) if captured.interval.canonical), None)
+
+
+def _signs(survey: Survey, bounds: ProvenRound) -> CaptureSigns:
+    """A disk that is in a round twice says nothing about its place in time."""
+    disks = [survey.replicas[number] for number in bounds.replicas]
+    count = Counter(disk.plan.identity for disk in disks)
+    positions = {disk.plan.identity: position_of(disk) for disk in disks if count[disk.plan.identity] == 1}
+    return CaptureSigns(bounds.interval.low, bounds.interval.high, positions)
+
+
+def position_of(replica: Replica) -> Position:
+    """The values of a disk that never decrease, even in a crash: its epoch, its newest snapshot (offset, epoch).
+
+    Both are synced before anything depends on them (FileQuorumStateStore, FileRawSnapshotWriter, Kafka 4.3.0).
+    """
+    state = replica.quorum_state
+    return state.leader_epoch if state else 0, replica.snapshots[-1] if replica.snapshots else (0, 0)
+
+
+def proven_earlier(signs: Mapping[int, CaptureSigns]) -> dict[int, CaptureNumbers]:
+    """For each capture by its number: the captures that disks or committed offsets prove to be earlier.
+
+    What was committed when a capture began lies at or below its `high`; a capture whose `low` is above that is a later
+    one. Two captures that are proven both ways (a disk was wiped, or restored from a backup) get no order.
+    """
+    direct = {
+        number: {before for before in signs if before != number and _is_before(signs[before], signs[number])}
+        for number in signs
+    }
+    closed = {number: _reachable(direct, number) for number in signs}
+    return {number: frozenset(before for before in closed[number] if number not in closed[before]) for number in signs}
+
+
+def in_time(numbers: Iterable[int], earlier: Mapping[int, CaptureNumbers]) -> list[int]:
+    """The captures in the given order, changed only so that each stands after those that are proven to be earlier."""
+    left = list(numbers)
+    ordered: list[int] = []
+    while left:
+        following = next(number for number in left if not earlier[number] & set(left))
+        left.remove(following)
+        ordered.append(following)
+    return ordered
+
+
+def _is_before(first: CaptureSigns, second: CaptureSigns) -> bool:
+    if first.high is not None and second.low > first.high:
+        return True
+    disks = first.positions.keys() & second.positions.keys()
+    positions = ((first.positions[disk], second.positions[disk]) for disk in disks)
+    return any(before[0] < after[0] or before[1] < after[1] for before, after in positions)
+
+
+def _reachable(direct: Mapping[int, Sequence[int] | set[int]], number: int) -> set[int]:
+    found: set[int] = set()
+    left = [number]
+    while left:
+        new = set(direct[left.pop()]) - found
+        found |= new
+        left += sorted(new)
+    return found
+
+
+def round_evidence(
+    survey: Survey, plan: ClusterPlan, numbers: Sequence[int], *, earlier_low: tuple[int, int] | None = None
+) -> QuorumEvidence:
+    """What the disks with these numbers say, and no others."""
+    chosen = [(survey.replicas[number], survey.ends[number]) for number in numbers]
+    static = static_voters(survey, plan)
+    return QuorumEvidence.of(
+        (_replica(survey, replica, end, chain_to(survey, plan, end, static)) for replica, end in chosen),
+        conflicting_epochs=_conflicting_epochs(survey, chosen),
+        earlier_low=earlier_low,
+    )
+
+
+def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:
+    """The configured voters of a quorum without a voter set in log or snapshot.
+
+    From the plan's defaults (controller.quorum.voters as ids or id@host:port), a quorum-state of version 0, else the
+    voters that the first LeaderChange lists. In the drafts, whose sets begin with a configured one and change, a
+    quorum-state names the set of its own time: there the first LeaderChange comes first.
+    """
+    declared = dict(plan.defaults).get("controller.quorum.voters")
+    if declared:
+        return tuple(sorted(int(voter.split("@")[0]) for voter in declared.split(",")))
+    by_state = (
+        tuple(sorted(state.current_voters))
+        for replica in survey.replicas
+        if replica.is_accepted and (state := replica.quorum_state) is not None and state.current_voters
+    )
+    by_log = (
+        tuple(sorted(voter["voter_id"] for voter in record.fields["voters"]))
+        for _, record in survey.controls
+        if record.name == "LEADER_CHANGE"
+    )
+    candidates = (by_state, by_log) if Dialect(plan.dialect) is Dialect.KIP853 else (by_log, by_state)
+    return next(itertools.chain(*candidates), ())
+
+
+def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, ...]) -> LogChain | None:
+    """The history that ends where a replica's log ends; None for an empty log."""
+    if end.branch is None:
+        return None
+    epochs = survey.epochs_to(end.branch, end.end_offset)
+    controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
+    runs = epoch_runs(epochs)
+    leaders = {
+        record.leader_epoch: leader_start(record) for record in reversed(controls) if record.name == "LEADER_CHANGE"
+    }
+    return LogChain(
+        runs=runs,
+        leaders=leaders,
+        voter_sets=tuple(branch_voters(survey, plan, controls, runs, static)),
+        first_batch_ends={run.epoch: run.first_batch_end for run in epochs if _proves_first(run, leaders, controls)},
+        number=end.branch,
+    )
+
+
+def newest_voters(survey: Survey, plan: ClusterPlan, captured: ProvenRound) -> VoterSet | None:
+    """The set in effect at the end of the canonical log; without one, at the furthest end, else in a snapshot."""
+    if captured.interval.canonical is not None:
+        return captured.interval.voters
+    if captured.evidence.chains:
+        chain = max(captured.evidence.chains, key=lambda each: each.end)
+        return in_effect(chain.voter_sets, chain.end[1])
+    history = branch_voters(survey, plan, (), (), static_voters(survey, plan))
+    return history[-1] if history else None
+
+
+def leader_start(record: ControlRecord) -> LeaderStart:
+    """What a LeaderChange says. Its voters have UUIDs in KIP-856, and a leader granted itself its vote."""
+    leader_id = record.fields["leader_id"]
+    granting = (voter for voter in record.fields["granting_voters"] if voter["voter_id"] == leader_id)
+    disks = [voter["voter_uuid"] for voter in granting if voter.get("voter_uuid") not in (None, ZERO_UUID)]
+    directory_id = uuid_text(disks[0]) if len(disks) == 1 else None
+    granted = tuple(sorted(voter["voter_id"] for voter in record.fields["granting_voters"]))
+    return LeaderStart(record.leader_epoch, record.offset, leader_id, directory_id, granted)
+
+
+def epoch_runs(epochs: Sequence[BranchEpoch]) -> tuple[EpochRun, ...]:
+    """The epochs of a branch, from which voter sets and leader epochs are derived."""
+    return tuple(EpochRun(run.epoch, run.from_offset, run.to_offset, run.timestamp_ms) for run in epochs)
+
+
+def branch_voters(
+    survey: Survey,
+    plan: ClusterPlan,
+    controls: Sequence[ControlRecord],
+    epochs: Sequence[EpochRun],
+    static: tuple[int, ...],
+) -> list[VoterSet]:
+    """The voter sets along a branch: from where its first epoch begins, then from its records. Without a log they are
+    those of the newest snapshot that names voters.
+    """
+    dialect = Dialect(plan.dialect)
+    start = epochs[0].from_offset if epochs else 0
+    before = None
+    for snapshot in sorted(survey.snapshots, key=lambda own: (own.end_offset, own.epoch)):
+        if not epochs or snapshot.end_offset <= start:
+            found = _snapshot_voters(snapshot, dialect)
+            before = found or before
+    if start > 0 and (before is None or before.from_offset < start - 1):
+        before = _set_after_gap(survey, controls, epochs, dialect) or before
+    elif before is None and dialect is Dialect.KIP853:
+        before = bootstrapped(controls)
+    later = [record for record in controls if before is None or record.offset > before.from_offset]
+    history = voter_history(later, dialect=dialect, static_voters=static, before=before)
+    recorded = (_snapshot_voters(snapshot, dialect) for snapshot in survey.snapshots)
+    if before is None and start > 0 and history and history[0].is_static and any(recorded):
+        # Not configured: what stood in the part of the log that is gone. Another set may have stood there too.
+        history[0] = replace(history[0], kraft_version=1)
+    return history
+
+
+def _set_after_gap(
+    survey: Survey, controls: Sequence[ControlRecord], epochs: Sequence[EpochRun], dialect: Dialect
+) -> VoterSet | None:
+    """The set in effect where a log begins after a gap, from the first snapshot of what follows."""
+    start = epochs[0].from_offset
+    for snapshot in sorted(survey.snapshots, key=lambda own: own.end_offset):
+        last = snapshot.end_offset - 1
+        if last < start or not any(r.epoch == snapshot.epoch and r.from_offset <= last < r.to_offset for r in epochs):
+            continue
+        recorded = _snapshot_voters(snapshot, dialect)
+        if recorded is not None:
+            since = [record for record in controls if record.offset <= last]
+            undone = voters_before(recorded, since, dialect=dialect)
+            return undone and replace(undone, from_offset=start - 1, from_epoch=epochs[0].epoch, timestamp_ms=None)
+    return None
+
+
+def _snapshot_voters(snapshot: SurveyedSnapshot, dialect: Dialect) -> VoterSet | None:
+    return checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=dialect)
+
+
+def _proves_first(run: BranchEpoch, leaders: dict[int, LeaderStart], controls: Sequence[ControlRecord]) -> bool:
+    """Whether metadata after an epoch's first batch, the LeaderChange's, lies within what this replica holds."""
+    start = leaders.get(run.epoch)
+    if start is None or start.offset != run.from_offset or not run.has_data_after:
+        return False
+    control_count = sum(run.first_batch_end <= record.offset < run.to_offset for record in controls)
+    return run.to_offset - run.first_batch_end > control_count
+
+
+def _replica(survey: Survey, replica: Replica, end: LogEnd, chain: LogChain | None) -> CapturedReplica:
+    state = replica.quorum_state
+    return CapturedReplica(
+        node_id=UNKNOWN_NODE if replica.plan.node_id is None else replica.plan.node_id,
+        directory_id=replica.plan.directory_id,
+        runs=() if chain is None else chain.runs,
+        snapshots=tuple(
+            (snapshot.end_offset, snapshot.epoch)
+            for snapshot in survey.snapshots
+            if snapshot.end_offset > 0 and replica.number in snapshot.replicas
+        ),
+        persisted=None if state is None else PersistedState(state.leader_epoch, state.leader_id, state.voted_id),
+        read_from_ms=replica.read_from_ms,
+        read_to_ms=replica.read_to_ms,
+        chain=chain,
+    )
+
+
+def _conflicting_epochs(survey: Survey, chosen: Sequence[tuple[Replica, LogEnd]]) -> frozenset[int]:
+    """Epochs of which two of these logs hold different records at one offset: two leaders wrote in them.
+
+    A last branch that stands for several counts as if they did: which records are whose is not known there.
+    """
+    paths = {end.branch: set(survey.path(end.branch)) for _, end in chosen if end.branch is not None}
+    reach = {end.branch: end.end_offset for _, end in sorted(chosen, key=lambda pair: pair[1].end_offset)}
+    conflicting: set[int] = set()
+    if survey.is_overflowing:
+        last = len(survey.branches) - 1
+        conflicting.update(run.epoch for run in survey.epochs if run.branch == last)
+    for first, first_path in paths.items():
+        for second, second_path in paths.items():
+            mine = [run for run in survey.epochs if run.branch in first_path - second_path]
+            theirs = [run for run in survey.epochs if run.branch in second_path - first_path]
+            limit = min(reach[first], reach[second])
+            conflicting.update(
+                run.epoch
+                for run in mine
+                for opposite in theirs
+                if run.epoch == opposite.epoch
+                and max(run.from_offset, opposite.from_offset) < min(run.to_offset, opposite.to_offset, limit)
+            )
+    return frozenset(conflicting)
+
+
+def comes_before(survey: Survey, end: LogEnd, path: Sequence[int]) -> bool:
+    """Whether a log that shares nothing with the canonical one (`path`) is, below its start, what came before it.
+
+    No replica holds what lies between, and nothing contradicts it: unless a snapshot where the canonical log starts was
+    taken of another epoch.
+    """
+    own = survey.path(end.branch)
+    if not path or set(own) & set(path):
+        return False
+    start = survey.branches[path[0]].from_offset
+    if survey.branches[own[0]].from_offset >= start:
+        return False
+    below = [
+        run.epoch for run in survey.epochs_to(end.branch, end.end_offset) if run.from_offset < start <= run.to_offset
+    ]
+    snapshot_epochs = {
+        snapshot.epoch for snapshot in survey.snapshots if snapshot.end_offset == start and snapshot.replicas
+    }
+    return not below or not snapshot_epochs or below[-1] in snapshot_epochs

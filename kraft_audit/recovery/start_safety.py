@@ -1,0 +1,369 @@
+"""Whether elections among some disks can lose a committed record, or let two nodes lead one epoch.
+
+A record is lost where a voter without it may be elected: a majority of the voters that *its* log names grants it their
+votes (KafkaRaftClient.handleVoteRequest of Kafka 4.3: the candidate's (last epoch, end offset) is at least the voter's;
+KIP-853: a candidate asks the voters of its own log, uncommitted changes included). Two nodes lead one epoch where a
+voter has forgotten its vote (FileQuorumStateStore). Epochs can always be raised, so they decide nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
+from kraft_audit.quorum.quorum_evidence import (
+    CapturedReplica,
+    LeaderStart,
+    LogChain,
+    PersistedState,
+    QuorumEvidence,
+    majority,
+)
+from kraft_audit.quorum.voter_history import Voter, VoterSet, in_effect
+from kraft_audit.text.readable import listed
+
+NEVER: Final = -1
+EMPTY_END: Final = (-1, 0)
+VOTERS_SEARCHED_MAX: Final = 9
+"""Sets of disks are tried one by one; no quorum has more voters (KIP-595 expects three to five)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoterDisk:
+    """What a disk can do in an election.
+
+    `end` is (last epoch, end offset); it holds the canonical log below `held_to`. `voter_sets`: those that it may go by
+    as a candidate, one where its disk was read. `forgotten_to`: the newest epoch in which it may have voted without
+    knowing it now, NEVER where it knows its votes.
+    """
+
+    node_id: int
+    directory_id: str | None
+    end: tuple[int, int] = EMPTY_END
+    held_to: int = 0
+    voter_sets: tuple[VoterSet, ...] = ()
+    state: PersistedState | None = None
+    forgotten_to: int = NEVER
+    is_captured: bool = True
+
+    def emptied(self, forgotten_to: int) -> VoterDisk:
+        """The disk after a wipe: no record, no vote, the same id and directory id."""
+        return replace(self, end=EMPTY_END, held_to=0, state=None, forgotten_to=forgotten_to)
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """An election that loses the committed record at `offset`: `candidate` wins with the votes of `voters`."""
+
+    candidate: int
+    voters: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SecondLeader:
+    """`candidate` may lead `epoch`, in which `first` led or stood, with the votes of `voters`."""
+
+    candidate: int
+    first: int
+    voters: tuple[int, ...]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class StartSafety:
+    """The disks of one quorum, and what of their log is committed: below `low` surely, below `high` perhaps.
+
+    `high` is None without an upper bound. `stood`: by epoch, the nodes that led it or got a vote in it.
+    """
+
+    disks: tuple[VoterDisk, ...]
+    chain: LogChain
+    low: int
+    high: int | None
+    stood: Mapping[int, frozenset[int]]
+
+    @property
+    def newest_epoch(self) -> int:
+        """The largest epoch that any disk names."""
+        states = (disk.state.epoch for disk in self.disks if disk.state is not None)
+        return max([*states, *self.stood, *(disk.end[0] for disk in self.disks)], default=NEVER)
+
+    def voters_in_effect(self) -> VoterSet | None:
+        """The voter set at the end of the canonical log, uncommitted changes included."""
+        return in_effect(self.chain.voter_sets, self.chain.end[1])
+
+    def with_disks(self, disks: Iterable[VoterDisk]) -> StartSafety:
+        return replace(self, disks=tuple(disks))
+
+    def playable(self, running: Collection[VoterDisk]) -> Election | None:
+        """An election that can be won at once, with disks that were read, and loses what is surely committed."""
+        read = [disk for disk in running if disk.is_captured]
+        return next(self._elections(read, self.low, is_playable=True), None)
+
+    def losing(self, running: Collection[VoterDisk]) -> Election | None:
+        """An election, perhaps after others, without a record that may be committed; None where none can be.
+
+        A voter that lacks the record may grant any candidate its vote: what makes its log longer may be truncated.
+        """
+        return next(self._elections(running, self.high, is_playable=False), None)
+
+    def _elections(self, running: Collection[VoterDisk], limit: int | None, *, is_playable: bool) -> Iterator[Election]:
+        for offset in self._records(limit):
+            for candidate in running:
+                if offset is not None and candidate.held_to > offset:
+                    continue
+                for voter_set in candidate.voter_sets:
+                    votes = self._votes(candidate, voter_set, running, offset, is_playable=is_playable)
+                    if votes is not None:
+                        yield Election(candidate.node_id, votes, self.chain.end[1] if offset is None else offset)
+
+    def _records(self, limit: int | None) -> Iterator[int | None]:
+        """The offsets that matter: who lacks a record changes only where a disk's log ends.
+
+        None stands for a record that no captured disk holds: there may be one where nothing bounds what is committed.
+        """
+        ends = {0, self.chain.runs[0].from_offset, *(disk.held_to for disk in self.disks)} if self.chain.runs else {0}
+        yield from sorted(end for end in ends if limit is None or end < limit)
+        if limit is None:
+            yield None
+
+    def _votes(
+        self,
+        candidate: VoterDisk,
+        voter_set: VoterSet,
+        running: Collection[VoterDisk],
+        offset: int | None,
+        *,
+        is_playable: bool,
+    ) -> tuple[int, ...] | None:
+        """The voters that elect the candidate; None where they are no majority of its set."""
+        granting = []
+        for voter in voter_set.voters:
+            disks = [disk for disk in running if _is_disk_of(voter_set, voter, disk)]
+            if candidate in disks or any(
+                candidate.end >= disk.end if is_playable else self._may_grant(disk, candidate, offset) for disk in disks
+            ):
+                granting.append((voter, disks))
+        if not any(candidate in disks for _, disks in granting):
+            return None
+        is_elected = len(granting) >= majority(len(voter_set.voters))
+        return tuple(voter.voter_id for voter, _ in granting) if is_elected else None
+
+    def _may_grant(self, disk: VoterDisk, candidate: VoterDisk, offset: int | None) -> bool:
+        if offset is None or disk.held_to <= offset:
+            return True
+        epoch = self.chain.epoch_at(offset)
+        return candidate.end >= (0 if epoch is None else epoch, offset + 1)
+
+    def second_leader(self, running: Collection[VoterDisk]) -> SecondLeader | None:
+        """An epoch that a second node may lead, as a voter forgot its vote in it; None where there is none."""
+        forgotten_to = max((disk.forgotten_to for disk in running), default=NEVER)
+        for epoch in sorted((epoch for epoch in self.stood if epoch <= forgotten_to), reverse=True):
+            for candidate in running:
+                first = next((node for node in sorted(self.stood[epoch]) if node != candidate.node_id), None)
+                if first is None and candidate.forgotten_to >= epoch:
+                    first = candidate.node_id
+                if first is None or not _can_stand(candidate, epoch):
+                    continue
+                for voter_set in candidate.voter_sets:
+                    votes = _votes_in_epoch(candidate, voter_set, running, epoch)
+                    if votes is not None:
+                        return SecondLeader(candidate.node_id, first, votes, epoch)
+        return None
+
+
+def _is_disk_of(voter_set: VoterSet, voter: Voter, disk: VoterDisk) -> bool:
+    return voter.voter_id == disk.node_id and voter_set.is_disk_of(voter, disk.directory_id)
+
+
+def _can_stand(disk: VoterDisk, epoch: int) -> bool:
+    """A candidate raises its epoch to the one in which it stands."""
+    if disk.forgotten_to >= epoch or disk.state is None or disk.state.epoch < epoch:
+        return True
+    return disk.state.epoch == epoch and disk.state.voted_id == disk.node_id
+
+
+def _votes_in_epoch(
+    candidate: VoterDisk, voter_set: VoterSet, running: Collection[VoterDisk], epoch: int
+) -> tuple[int, ...] | None:
+    """The voters that may elect the candidate in this epoch, one that forgot its vote among them."""
+    granting = []
+    has_forgotten = is_voter = False
+    for voter in voter_set.voters:
+        disks = [disk for disk in running if _is_disk_of(voter_set, voter, disk)]
+        able = [disk for disk in disks if disk == candidate or _may_vote(disk, candidate.node_id, epoch)]
+        is_voter = is_voter or candidate in disks
+        if able:
+            granting.append(voter.voter_id)
+            has_forgotten = has_forgotten or any(disk.forgotten_to >= epoch for disk in able)
+    is_elected = is_voter and has_forgotten and len(granting) >= majority(len(voter_set.voters))
+    return tuple(granting) if is_elected else None
+
+
+def _may_vote(disk: VoterDisk, candidate: int, epoch: int) -> bool:
+    state = disk.state
+    if state is None or disk.forgotten_to >= epoch or state.epoch < epoch:
+        return True
+    return state.epoch == epoch and {state.voted_id, state.leader_id} <= {-1, candidate}
+
+
+def start_safety(
+    evidence: QuorumEvidence,
+    interval: CommittedInterval,
+    sets_of: Mapping[int, VoterSet | None],
+    *,
+    earlier_epochs: Mapping[tuple[int, str | None], int] | None = None,
+) -> StartSafety | None:
+    """What these disks can do to each other; None without a canonical log.
+
+    `sets_of`: by place among the evidence's replicas, the voter set that the disk's own log, snapshot or configuration
+    names. `earlier_epochs`: the largest epoch that an earlier capture of a disk had persisted.
+    """
+    chain = interval.canonical
+    if chain is None:
+        return None
+    stood = _stood(evidence)
+    newest = max([*stood, *(r.persisted.epoch for r in evidence.replicas if r.persisted is not None)], default=NEVER)
+    disks = []
+    for place, replica in enumerate(evidence.replicas):
+        voter_set = sets_of.get(place)
+        earlier = (earlier_epochs or {}).get((replica.node_id, replica.directory_id), NEVER)
+        disks.append(
+            VoterDisk(
+                replica.node_id,
+                replica.directory_id,
+                replica.end,
+                _held_to(evidence, replica, chain),
+                () if voter_set is None else (voter_set,),
+                replica.persisted,
+                _forgotten_to(evidence, replica, newest, earlier),
+            )
+        )
+    high = interval.high
+    remembering = [r for r, disk in zip(evidence.replicas, disks, strict=True) if disk.forgotten_to == NEVER]
+    if len(remembering) < len(disks):
+        # What a wiped disk lacks now says nothing of what it once acknowledged.
+        high = committed_interval(evidence.of_these(remembering)).high
+    disks += _uncaptured(evidence, disks, newest)
+    return StartSafety(tuple(disks), chain, interval.low, None if high is None else max(high, interval.low), stood)
+
+
+def _held_to(evidence: QuorumEvidence, replica: CapturedReplica, chain: LogChain) -> int:
+    """The offset below which it holds the chain, and what snapshots say stood below the chain's start.
+
+    A snapshot names the epoch of its last record. Who holds a record of that epoch holds the same one there.
+    """
+    held = replica.holds_to(chain)
+    for offset, epoch in {snapshot for own in evidence.replicas for snapshot in own.snapshots}:
+        for run in replica.runs:
+            if run.epoch == epoch and run.from_offset < offset:
+                held = max(held, min(run.to_offset, offset))
+    return held
+
+
+def _stood(evidence: QuorumEvidence) -> dict[int, frozenset[int]]:
+    """By epoch, who led it or got a vote in it, as any disk or LeaderChange says."""
+    seen = [(start.epoch, start.leader_id) for chain in evidence.chains for start in chain.leaders.values()]
+    for replica in evidence.replicas:
+        if (state := replica.persisted) is not None:
+            seen += [(state.epoch, node) for node in (state.leader_id, state.voted_id) if node >= 0]
+    return {epoch: frozenset(node for own, node in seen if own == epoch) for epoch, _ in seen}
+
+
+def _forgotten_to(evidence: QuorumEvidence, replica: CapturedReplica, newest: int, earlier: int) -> int:
+    """The newest epoch in which this disk may have voted without knowing it; NEVER where it knows.
+
+    A vote is persisted before it is given, and the epoch of a disk never goes back (QuorumState, Kafka 4.3).
+    """
+    state = replica.persisted
+    if state is None:
+        return newest
+    took_part = max((start.epoch for start in _elections_of(evidence, replica)), default=NEVER)
+    if max(took_part, earlier) > state.epoch:
+        return max(took_part, earlier)
+    is_blank = state.leader_id < 0 and state.voted_id < 0
+    return took_part if is_blank and took_part == state.epoch else NEVER
+
+
+def _elections_of(evidence: QuorumEvidence, replica: CapturedReplica) -> Iterator[LeaderStart]:
+    """The LeaderChanges that name this disk as leader or among those who elected it."""
+    for chain in evidence.chains:
+        for start in chain.leaders.values():
+            if replica.node_id not in (start.leader_id, *start.granting):
+                continue
+            elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
+            if elected_in is None or elected_in.holds(replica.node_id, replica.directory_id):
+                yield start
+
+
+def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: int) -> list[VoterDisk]:
+    """Voters of any set whose disk was not read: taken as empty and forgetful, with any set that names them.
+
+    A disk that was replaced is not one of them: its node runs with the disk that was read.
+    """
+    read = {disk.node_id for disk in disks}
+    sets = dict.fromkeys(voter_set for chain in evidence.chains for voter_set in chain.voter_sets)
+    sets |= dict.fromkeys(voter_set for disk in disks for voter_set in disk.voter_sets)
+    missing: dict[tuple[int, str | None], list[VoterSet]] = {}
+    for voter_set in sets:
+        for voter in voter_set.voters:
+            if voter.voter_id not in read:
+                missing.setdefault(voter.key, []).append(voter_set)
+    return [
+        VoterDisk(*key, voter_sets=tuple(found), forgotten_to=newest, is_captured=False)
+        for key, found in missing.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What no election can lose. Offsets are exclusive ends.
+
+    Nothing below `safe_to` can be lost while no disk changes. `emptied` is the smallest set of nodes whose disks,
+    emptied, let an election lose something below `low`; None where no set does. `gone_count` voters gone leave no
+    majority.
+    """
+
+    safe_to: int
+    emptied: tuple[int, ...] | None
+    gone_count: int
+
+    @property
+    def text(self) -> str:
+        """The same in a sentence."""
+        through = f"Offsets through {self.safe_to - 1} cannot" if self.safe_to else "Nothing that was read cannot"
+        parts = [f"{through} be lost by any election among all disks"]
+        if self.emptied:
+            parts.append(f"emptying {listed(self.emptied)} could lose committed records")
+        if self.gone_count:
+            voters = "1 voter gone leaves" if self.gone_count == 1 else f"{self.gone_count} voters gone leave"
+            parts.append(f"{voters} no majority")
+        return f"{'; '.join(parts)}."
+
+
+def durability(safety: StartSafety) -> Durability:
+    """What no election can lose, all disks running."""
+    unbounded = replace(safety, high=safety.chain.end[1])
+    losing = unbounded.losing(safety.disks)
+    voters = safety.voters_in_effect()
+    count = 0 if voters is None else len(voters.voters)
+    return Durability(
+        safety.chain.end[1] if losing is None else losing.offset,
+        _smallest_emptied(safety, set() if voters is None else set(voters.ids)),
+        count - majority(count) + 1 if count else 0,
+    )
+
+
+def _smallest_emptied(safety: StartSafety, voters: Collection[int]) -> tuple[int, ...] | None:
+    nodes = sorted(voters)[:VOTERS_SEARCHED_MAX]
+    proven = replace(safety, high=safety.low)
+    for size in range(len(nodes) + 1):
+        for chosen in combinations(nodes, size):
+            disks = [disk.emptied(NEVER) if disk.node_id in chosen else disk for disk in safety.disks]
+            if proven.with_disks(disks).losing(disks) is not None:
+                return chosen
+    return None

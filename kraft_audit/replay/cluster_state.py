@@ -1,0 +1,226 @@
+"""The state of a cluster at a place in its log: the newest usable snapshot at or below it, then the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.capture.records import RecordWindow, between
+from kraft_audit.quorum.quorum_tables import voter_set_rows
+from kraft_audit.quorum.rounds import ProvenRound, branch_voters, epoch_runs, static_voters
+from kraft_audit.quorum.voter_history import in_effect
+from kraft_audit.replay.cluster_replay import ClusterReplay, drain
+from kraft_audit.replay.driver import BranchLog, UndecodedRecords, branch_start
+
+COMMITTED: Final = "committed"
+_OFFSET: Final = re.compile(r"-?[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a log: after the record at an offset, at a time, at the committed offset; none of them: at the end."""
+
+    offset: int | None = None
+    time_ms: int | None = None
+    is_committed: bool = False
+
+    @classmethod
+    def parse(cls, text: str | None) -> Place:
+        """An offset, a time (ISO 8601, UTC where it names no zone), `committed`, or None for the end.
+
+        Raises ValueError, which says what was expected.
+        """
+        if text is None:
+            return cls()
+        if text == COMMITTED:
+            return cls(is_committed=True)
+        if _OFFSET.fullmatch(text):
+            if int(text) < 0:
+                raise ValueError(f"{text}: expected an offset of 0 or more")
+            return cls(offset=int(text))
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            expected = f"an offset, a time such as 2026-11-21T03:00:00Z, or {COMMITTED}"
+            raise ValueError(f"{text!r}: expected {expected}") from None
+        return cls.at(moment)
+
+    @classmethod
+    def at(cls, moment: datetime) -> Place:
+        """A time, UTC where it names no zone."""
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return cls(time_ms=int(moment.timestamp() * 1000))
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """The state of everything after the record at `offset` (-1: before the first record).
+
+    `tables`: rows of each `*_changes` table. `voter_set`: the row of `voter_sets` in effect. `has_beginning` is False
+    where the log begins after offset 0 and no snapshot was usable. `gaps`: the offsets [from, to) on the replayed path
+    that no replica holds.
+    """
+
+    cluster_id: str
+    offset: int
+    has_beginning: bool
+    tables: dict[str, pa.Table]
+    voter_set: dict[str, Any] | None
+    problems: tuple[str, ...] = ()
+    undecoded: UndecodedRecords = field(default_factory=UndecodedRecords)
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record up to the offset is part of the state."""
+        return self.has_beginning and not self.undecoded and not self.gaps
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of one table as plain values."""
+        found = self.tables.get(table)
+        return [] if found is None else list(found.to_pylist())
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A cluster as of a capture. `end_offset` is the end of its canonical log; below `low` it is proven committed.
+
+    `why_not_canonical`: what is shown instead, where there is no canonical log.
+    """
+
+    log: BranchLog
+    capture: str
+    other_captures: tuple[str, ...]
+    end_offset: int
+    low: int
+    low_epoch: int
+    why_not_canonical: str | None = None
+
+    @property
+    def cluster_id(self) -> str:
+        return self.log.plan.cluster_id
+
+    def proof_text(self, offset: int) -> str:
+        """How far the state as after `offset` is proven, in one line."""
+        proven = f"committed through offset {self.low - 1}" if self.low else "nothing is proven committed"
+        if self.why_not_canonical is not None:
+            return f"{self.why_not_canonical}; {proven}"
+        text = f"{proven}, log end offset {self.end_offset}"
+        return text if offset < self.low else f"{text}: records {self.low} to {offset} are not proven committed"
+
+    def state(self, place: Place) -> ClusterState:
+        """The state there; after the end of the capture's log, the state at its end."""
+        last = self.end_offset - 1
+        if place.is_committed:
+            return state_at(self.log, offset=min(self.low - 1, last))
+        if place.time_ms is None:
+            return state_at(self.log, offset=last if place.offset is None else min(place.offset, last))
+        found = state_at(self.log, time_ms=place.time_ms)
+        return found if found.offset <= last else state_at(self.log, offset=last)
+
+    def last_ms(self) -> int | None:
+        """When the last batch of the canonical log was appended; None where no replica has that batch any more."""
+        survey = self.log.survey
+        epochs = self.log.epochs
+        end = (epochs[-1].epoch, self.end_offset) if epochs else None
+        logs = [replica.log for replica in survey.replicas if replica.log is not None]
+        return next((log.last_timestamp_ms for log in logs if (log.last_epoch, log.end_offset) == end), None)
+
+
+def round_of_capture(rounds: Sequence[ProvenRound], capture: str | None) -> ProvenRound | None:
+    """The newest round of that capture, or of any where it is None; None where there is none."""
+    return next((captured for captured in reversed(rounds) if capture in (None, captured.capture)), None)
+
+
+def state_at(log: BranchLog, *, offset: int | None = None, time_ms: int | None = None) -> ClusterState:
+    """The state as after the record at `offset`, or after the last record appended at or before `time_ms`.
+
+    Without either: at the end of the branch. A transaction that is open there had no effect yet.
+    """
+    epochs, end = log.epochs, log.end_offset
+    start = epochs[0].from_offset if epochs else end
+    to_offset = end if offset is None else min(offset + 1, end)
+    replay = log.new_replay(emit_from_offset=to_offset)
+    undecoded = UndecodedRecords()
+    reached = from_offset = start
+    usable = log.usable_snapshots(to_offset, time_ms)
+    if usable:
+        snapshot = usable[-1]
+        reached = from_offset = snapshot.end_offset
+        records = log.snapshot_records(snapshot, undecoded)
+        drain(replay.load_snapshot(records, end_offset=from_offset, epoch=snapshot.epoch, timestamp_ms=0))
+    for window in _windows_to(log.windows(from_offset, to_offset), to_offset, time_ms):
+        undecoded.add(window.undecoded)
+        drain(replay.replay(window.records, window.to_offset))
+        reached = window.to_offset
+    drain(replay.finish())
+    at = (to_offset if time_ms is None and log.beyond is None else reached) - 1
+    return ClusterState(
+        cluster_id=log.plan.cluster_id,
+        offset=at,
+        has_beginning=start == 0 or bool(usable),
+        tables=_state_tables(replay, at),
+        voter_set=_voter_set(log, at),
+        problems=tuple(f"{problem.problem} at {problem.offset}" for problem in replay.problems),
+        undecoded=undecoded,
+        gaps=tuple(log.gaps(from_offset, at + 1)),
+    )
+
+
+def _windows_to(windows: Iterable[RecordWindow], to_offset: int, time_ms: int | None) -> Iterator[RecordWindow]:
+    """The windows with only what lies below an offset and was appended up to a time.
+
+    A batch may cross a window's end: it belongs to that window as a whole.
+    """
+    for window in windows:
+        cut = to_offset
+        for batch in window.records.values() if time_ms is not None else ():
+            late = batch.column("offset").filter(pc.greater(batch.column("timestamp_ms"), time_ms))
+            cut = cut if len(late) == 0 else min(cut, pc.min(late).as_py())
+        is_last = cut < to_offset or cut <= window.to_offset
+        end = cut if is_last else window.to_offset
+        undecoded = window.undecoded[window.undecoded < end]
+        yield RecordWindow(window.from_offset, end, between(window.records, None, cut), undecoded)
+        if is_last:
+            return
+
+
+def _state_tables(replay: ClusterReplay, offset: int) -> dict[str, pa.Table]:
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for name, batch in replay.state(offset, -1, 0):
+        found.setdefault(name, []).append(batch)
+    return {name: pa.Table.from_batches(batches) for name, batches in found.items()}
+
+
+def _voter_set(log: BranchLog, offset: int) -> dict[str, Any] | None:
+    survey, plan = log.survey, log.plan
+    is_beyond = log.beyond is not None and offset >= log.beyond.end_offset - 1
+    controls, epochs = (survey.controls_to(log.branch), epoch_runs(log.epochs)) if not is_beyond else ([], ())
+    history = branch_voters(survey, plan, controls, epochs, static_voters(survey, plan))
+    current = in_effect(history, offset)
+    return None if current is None else voter_set_rows(history)[history.index(current)]
+
+
+def branch_gaps(log: BranchLog, to_offset: int) -> list[tuple[int, int]]:
+    """The offsets below `to_offset` that a replay of the branch passes and no replica holds, as [from, to)."""
+    return log.gaps(branch_start(log).from_offset, to_offset)
+
+
+def missing_text(gaps: Sequence[tuple[int, int]]) -> str:
+    """A sentence about the records missing in at least one gap [from, to), and what that means."""
+    return f"{missing_records(gaps)}: what follows may be wrong"
+
+
+def missing_records(gaps: Sequence[tuple[int, int]]) -> str:
+    """How many records are missing in at least one gap [from, to) of a log, and where."""
+    count = sum(end - start for start, end in gaps)
+    records, are = ("record", "is") if count == 1 else ("records", "are")
+    if len(gaps) == 1:
+        return f"{count} {records} from offset {gaps[0][0]} on {are} missing"
+    return f"{count} {records} are missing in {len(gaps)} places, the first at offset {gaps[0][0]}"

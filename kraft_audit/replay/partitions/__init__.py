@@ -1,0 +1,1 @@
+"""Partitions replayed: events in, one row for every state out."""

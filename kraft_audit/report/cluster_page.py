@@ -1,0 +1,284 @@
+"""What the page of one cluster shows, as plain values: no HTML, and no text that does not come from the cluster.
+
+Plots are numbers, the place of each mark from 0 to 1000: the template draws them, so that all text is escaped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kraft_audit.findings.finding_formats import Advice, distinct_advice
+from kraft_audit.lake.progress import SEVERITIES
+from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
+from kraft_audit.report.report_source import ClusterInput, state_of
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
+from kraft_audit.rules.columns.captures import newest_watermark
+from kraft_audit.rules.registry import control_of, rules
+from kraft_audit.rules.rule_model import CONTROLS, ControlName, Severity
+from kraft_audit.text.readable import natural
+from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
+
+RANK: Final = {severity.value: severity.rank for severity in Severity}
+SUBJECTS_SHOWN: Final = 60
+"""Findings of one rule that a page lists; findings.csv has all of them."""
+ADVICE_ON_PAGE: Final = 8
+EPOCHS_SHOWN: Final = 100
+SETS_SHOWN: Final = 60
+HUES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class RuleGroup:
+    """Findings of one rule, severity, state and reason (`why`), the oldest first; `count` may exceed those listed.
+
+    `advice` is what to do, most frequent first; `advised_otherwise` counts findings that need other advice.
+    """
+
+    rule: str
+    name: str
+    severity: str
+    why: str
+    count: int
+    since_ms: int | None
+    findings: tuple[TableRow, ...]
+    advice: tuple[Advice, ...]
+    advised_otherwise: int
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that were judged.
+
+    `since_ms` is when the oldest open cause began; the rules `resolved_by` broke it before, until `resolved_ms`.
+    """
+
+    name: str
+    claim: str
+    status: str
+    since_ms: int | None
+    broken_by: tuple[str, ...]
+    waived_by: tuple[str, ...]
+    undecided_by: tuple[str, ...]
+    resolved_by: tuple[str, ...]
+    resolved_ms: int | None
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterView:
+    """Everything on a cluster's page. `is_read` is False if nothing of its log was read.
+
+    `replicas` are rows of `captures` with the columns `node` and `role`.
+    """
+
+    cluster_id: str
+    name: str | None
+    is_read: bool
+    metadata_version: str | None
+    exposure: Exposure
+    watermark: TableRow | None
+    rounds: int
+    replicas: tuple[TableRow, ...]
+    voter_sets: tuple[TableRow, ...]
+    voter_sets_left_out: int
+    leader_epochs: tuple[TableRow, ...]
+    leader_epochs_left_out: int
+    controls: tuple[Control, ...]
+    open_counts: dict[str, int]
+    open_groups: tuple[RuleGroup, ...]
+    waived: tuple[TableRow, ...]
+    undecided: tuple[RuleGroup, ...]
+    closed_groups: tuple[RuleGroup, ...]
+    clear_rules: tuple[str, ...]
+    ledgers: tuple[PartitionLedger, ...]
+    partitions_at_risk: int
+    partition_count: int | None
+
+    @property
+    def worst(self) -> str | None:
+        return next((severity for severity in SEVERITIES if self.open_counts.get(severity)), None)
+
+    @property
+    def undecided_total(self) -> int:
+        return sum(group.count for group in self.undecided)
+
+
+def cluster_view(given: ClusterInput) -> ClusterView:
+    """The view of one cluster. Costs no more than reading its tables; partitions stay in columns."""
+    history = given.history
+    by_state: dict[str, list[TableRow]] = defaultdict(list)
+    for finding in given.findings:
+        if finding["status"] != "clear":
+            by_state[state_of(finding)].append(finding)
+    sets = sorted(history.rows("voter_sets"), key=lambda row: (row["from_offset"], row["from_epoch"]))
+    epochs = sorted(history.rows("leader_epochs"), key=lambda row: (row["epoch"], row["from_offset"] or -1))
+    ledgers, at_risk, count = partitions_at_risk(history)
+    level = feature_level(history, METADATA_VERSION_FEATURE)
+    judged = given.judged_rules if given.judged_rules is not None else frozenset(f["rule"] for f in given.findings)
+    raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
+    watermark = newest_watermark(history)
+    return ClusterView(
+        cluster_id=given.cluster_id,
+        name=given.name,
+        is_read=history.is_read,
+        metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),
+        exposure=cluster_exposure(given),
+        watermark=watermark,
+        rounds=len(history.rows("watermarks")),
+        replicas=_replicas(history, watermark),
+        voter_sets=tuple(sets[-SETS_SHOWN:]),
+        voter_sets_left_out=max(0, len(sets) - SETS_SHOWN),
+        leader_epochs=tuple(epochs[-EPOCHS_SHOWN:]),
+        leader_epochs_left_out=max(0, len(epochs) - EPOCHS_SHOWN),
+        controls=tuple(_control(name, given.findings, judged) for name in CONTROLS),
+        open_counts={
+            severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES
+        },
+        open_groups=_groups(by_state["open"]),
+        waived=tuple(sorted(by_state["waived"], key=lambda f: (f["waiver"]["until"], f["rule"]))),
+        undecided=_groups(by_state["undecided"]),
+        closed_groups=_groups(by_state["closed"]),
+        clear_rules=tuple(sorted(judged - raised)),
+        ledgers=ledgers,
+        partitions_at_risk=at_risk,
+        partition_count=count,
+    )
+
+
+def _groups(findings: Sequence[TableRow]) -> tuple[RuleGroup, ...]:
+    grouped: dict[tuple[str, str, str], list[TableRow]] = defaultdict(list)
+    for finding in findings:
+        grouped[finding["severity"], finding["rule"], finding["why"]].append(finding)
+    return tuple(
+        _group(severity, rule, group)
+        for (severity, rule, _), group in sorted(grouped.items(), key=lambda item: (-RANK[item[0][0]], item[0][1]))
+    )
+
+
+def _group(severity: str, rule: str, group: list[TableRow]) -> RuleGroup:
+    ordered = sorted(group, key=lambda f: (f["from_ms"] is None, f["from_ms"] or 0, natural(f["subject"])))
+    first = ordered[0]
+    advice = distinct_advice((finding["subject"], finding["what_to_do"]) for finding in ordered)
+    return RuleGroup(
+        rule,
+        first["name"],
+        severity,
+        first["why"],
+        len(ordered),
+        first["from_ms"],
+        tuple(ordered[:SUBJECTS_SHOWN]),
+        tuple(advice[:ADVICE_ON_PAGE]),
+        sum(len(left_out.subjects) for left_out in advice[ADVICE_ON_PAGE:]),
+    )
+
+
+def _control(name: ControlName, findings: Sequence[TableRow], judged: Collection[str]) -> Control:
+    mine = [finding for finding in findings if control_of(finding["rule"]) == name]
+    weighs = [f for f in mine if RANK[f["severity"]] >= Severity.MEDIUM.rank]
+    broken = [f for f in weighs if state_of(f) == "open" and f["status"] == "raised"]
+    waived = {f["rule"] for f in weighs if state_of(f) == "waived"}
+    undecided = {f["rule"] for f in mine if state_of(f) == "undecided"}
+    began = [f["from_ms"] for f in broken if f["from_ms"] is not None]
+    resolved = [f for f in weighs if state_of(f) == "closed" and f["status"] == "raised"]
+    ended = [f["to_ms"] for f in resolved if f["to_ms"] is not None]
+    checked = tuple(rule.id for rule in rules().values() if rule.control == name and rule.id in judged)
+    status = "broken" if broken else "undecided" if undecided else "held" if checked else "not judged"
+    return Control(
+        name.replace("_", " "),
+        CONTROLS[name],
+        status,
+        min(began, default=None),
+        tuple(sorted({f["rule"] for f in broken})),
+        tuple(sorted(waived)),
+        tuple(sorted(undecided)),
+        tuple(sorted({f["rule"] for f in resolved})),
+        max(ended, default=None),
+        checked,
+    )
+
+
+def _replicas(history: ClusterHistory, watermark: TableRow | None) -> tuple[TableRow, ...]:
+    """The newest capture of every replica."""
+    newest: dict[tuple[Any, Any, str], TableRow] = {}
+    for row in sorted(
+        history.rows("captures"), key=lambda row: (row["plan"], row["capture_number"], row["read_to_ms"])
+    ):
+        where = "" if row["node_id"] is not None else row["path"]
+        newest[row["node_id"], row["directory_id"], where] = row
+    voters = [] if watermark is None else watermark["voters"]
+    ordered = sorted(newest.values(), key=lambda row: (row["node_id"] is None, row["node_id"] or 0, row["path"]))
+    return tuple(
+        {
+            **row,
+            "node": "unknown" if row["node_id"] is None else str(row["node_id"]),
+            "role": "not known" if watermark is None else _role(row, voters),
+        }
+        for row in ordered
+    )
+
+
+def _role(row: TableRow, voters: Sequence[TableRow]) -> str:
+    if not row["accepted"]:
+        return "foreign"
+    same_id = [voter for voter in voters if voter["voter_id"] == row["node_id"]]
+    for voter in same_id:
+        if voter["directory_id"] is None or row["directory_id"] in (None, voter["directory_id"]):
+            return "voter"
+    return "other directory of a voter" if same_id else "observer"
+
+
+def interval_plot(view: ClusterView) -> dict[str, Any] | None:
+    """Each replica's log as a bar along the offsets, and `low` and `high` across them; None without any log."""
+    replicas = [row for row in view.replicas if row["log_end_offset"] is not None]
+    if not replicas:
+        return None
+    low, high = (None, None) if view.watermark is None else (view.watermark["low"], view.watermark["high"])
+    starts = [row["log_start_offset"] or 0 for row in replicas]
+    start = min(starts)
+    end = max(offset for offset in (low, high, *(row["log_end_offset"] for row in replicas)) if offset is not None)
+    scale = 1000.0 / max(1, end - start)
+    bars = [
+        {
+            "label": f"node {row['node']}, {row['role']}",
+            "x": (own_start - start) * scale,
+            "width": max(2.0, (row["log_end_offset"] - own_start) * scale),
+            "end": row["log_end_offset"],
+        }
+        for row, own_start in zip(replicas, starts, strict=True)
+    ]
+    low_x, high_x = (None if bound is None else (bound - start) * scale for bound in (low, high))
+    return {"start": start, "end": end, "bars": bars, "low": low_x, "high": high_x, "height": 26 * len(bars)}
+
+
+def voter_plot(sets: Sequence[TableRow]) -> dict[str, Any]:
+    """Voters as rows and voter sets as columns: which voter was in which set."""
+    members = [{(voter["voter_id"], voter["directory_id"]) for voter in row["voters"]} for row in sets]
+    removed = ((voter["voter_id"], voter["directory_id"]) for row in sets for voter in row["removed"])
+    names = sorted({*removed, *(key for keys in members for key in keys)}, key=lambda key: (key[0], key[1] or ""))
+    kinds = ["member" if row["canonical"] else "reverted" for row in sets]
+    cells = [[kind if key in keys else "absent" for kind, keys in zip(kinds, members, strict=True)] for key in names]
+    return {"names": names, "cells": cells, "sets": sets}
+
+
+def epoch_plot(epochs: Sequence[TableRow]) -> dict[str, Any] | None:
+    """Canonical leader epochs along the offsets, a hue for each leader."""
+    known = [row for row in epochs if row["canonical"] and row["from_offset"] is not None]
+    if not known:
+        return None
+    ends = [row["from_offset"] if row["to_offset"] is None else row["to_offset"] for row in known]
+    start, end = min(row["from_offset"] for row in known), max(ends)
+    scale = 1000.0 / max(1, end - start)
+    leaders = sorted({row["leader_id"] for row in known if row["leader_id"] is not None})
+    hues = {leader: f"hue{place % HUES}" for place, leader in enumerate(leaders)}
+    marks = [
+        {
+            "x": (row["from_offset"] - start) * scale,
+            "width": max(1.5, (to - row["from_offset"]) * scale),
+            "kind": hues.get(row["leader_id"], "unknown"),
+        }
+        for row, to in zip(known, ends, strict=True)
+    ]
+    return {"start": start, "end": end, "marks": marks, "legend": list(hues.items())}

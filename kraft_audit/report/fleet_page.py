@@ -1,0 +1,234 @@
+"""What the fleet's page and the rules' pages show: sums over clusters, collected while their pages are written."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kraft_audit.lake.progress import SEVERITIES
+from kraft_audit.report.cluster_page import RANK, ClusterView
+from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
+from kraft_audit.report.report_source import ClusterInput, state_of
+from kraft_audit.rules.cluster_history import TableRow
+from kraft_audit.rules.registry import rules
+from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
+
+BUCKETS_MAX: Final = 35
+"""The columns of the heat map: five weeks, or as many hours if all logs of the fleet are younger than that."""
+LEVELS: Final = 4
+TREND_WIDTH: Final = 900
+TREND_HEIGHT: Final = 150
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterLine:
+    """One cluster on the fleet's page."""
+
+    cluster_id: str
+    name: str | None
+    is_read: bool
+    worst: str | None
+    open_counts: Mapping[str, int]
+    undecided: int
+    broken_controls: tuple[str, ...]
+    undecided_controls: tuple[str, ...]
+    open_rules: tuple[str, ...]
+    partitions_at_risk: int
+    partition_count: int | None
+    captured_voters: int | None
+    voters: int | None
+    read_to_ms: int | None
+    exposure: Exposure
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Sums that grow as clusters are added. A finding is held as two times and a severity, a cluster as one line."""
+
+    lines: list[ClusterLine] = field(default_factory=list)
+    rule_counts: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    rule_clusters: dict[str, list[tuple[ClusterLine, int]]] = field(default_factory=lambda: defaultdict(list))
+    waivers: list[tuple[ClusterLine, TableRow]] = field(default_factory=list)
+    expired: list[tuple[ClusterLine, TableRow]] = field(default_factory=list)
+    times: dict[str, tuple[list[int], list[int]]] = field(default_factory=lambda: defaultdict(lambda: ([], [])))
+    timeless: int = 0
+
+    def add(self, given: ClusterInput, view: ClusterView) -> None:
+        """Add one cluster."""
+        watermark = view.watermark
+        line = ClusterLine(
+            cluster_id=view.cluster_id,
+            name=view.name,
+            is_read=view.is_read,
+            worst=view.worst,
+            open_counts=view.open_counts,
+            undecided=view.undecided_total,
+            broken_controls=tuple(control.name for control in view.controls if control.status == "broken"),
+            undecided_controls=tuple(control.name for control in view.controls if control.status == "undecided"),
+            open_rules=tuple(dict.fromkeys(group.rule for group in view.open_groups)),
+            partitions_at_risk=view.partitions_at_risk,
+            partition_count=view.partition_count,
+            captured_voters=None if watermark is None else len(watermark["captured_voters"]),
+            voters=None if watermark is None else len(watermark["voters"]),
+            read_to_ms=given.history.seen_ms,
+            exposure=view.exposure,
+        )
+        self.lines.append(line)
+        open_counts: dict[str, int] = defaultdict(int)
+        for finding in given.findings:
+            if finding["status"] != "clear":
+                self._count(line, finding, open_counts)
+        for rule, count in open_counts.items():
+            self.rule_clusters[rule].append((line, count))
+
+    def _count(self, line: ClusterLine, finding: TableRow, open_counts: dict[str, int]) -> None:
+        state = state_of(finding)
+        self.rule_counts[finding["rule"]][state] += 1
+        if state == "open":
+            open_counts[finding["rule"]] += 1
+            if finding.get("expired_waiver"):
+                self.expired.append((line, finding))
+        if state == "waived":
+            self.waivers.append((line, finding))
+        if state in ("undecided", "waived"):
+            return
+        begun = finding["from_ms"]
+        if begun is None or not is_time(begun):
+            self.timeless += 1
+            return
+        ended = finding["to_ms"] if finding["to_ms"] is not None else finding.get("closed_ms")
+        if ended is None:
+            # A finding that lasts reaches the end of any axis. Of a resolved one without an end, only the start shows.
+            ended = begun if state == "closed" else max(begun, (line.exposure.to_ms or begun) + 2 * 366 * DAY_MS)
+        starts, ends = self.times[finding["severity"]]
+        starts.append(begun)
+        ends.append(ended)
+
+
+def fleet_view(fleet: Fleet) -> dict[str, Any]:
+    """The fleet's page as values for its template."""
+    lines = fleet.lines
+    edges, step = _axis(lines)
+    unit = "hour" if step == HOUR_MS else "day"
+    moments = [edge - 1 for edge in edges[1:]]
+    trend = {severity: spans(*fleet.times.get(severity, ([], []))).open_at(moments) for severity in SEVERITIES}
+    exposures = [(line, line.exposure.within(edges) if edges else []) for line in lines]
+    largest = max((value for _, values in exposures for value in values if value is not None), default=0.0)
+    plot = trend_plot(trend)
+    return {
+        "lines": [
+            {"line": line, "strip": strip(values, largest), **_exposure_in_words(values, edges, unit)}
+            for line, values in sorted(exposures, key=lambda row: _order(row[0]))
+        ],
+        "edges": edges,
+        "step": unit,
+        "largest": largest,
+        "trend": plot,
+        "labels": _labels(edges, unit, plot["pitch"]),
+        "trend_rows": list(zip(edges, zip(*trend.values(), strict=True), strict=False)),
+        "severities": SEVERITIES,
+        "shaken": sum(line.worst in ("critical", "high") for line in lines),
+        "open_by_severity": {severity: sum(line.open_counts[severity] for line in lines) for severity in SEVERITIES},
+        "quiet": sum(line.worst is None and line.is_read for line in lines),
+        "logless": sum(not line.is_read for line in lines),
+        "rules": sorted(
+            ((rule, counts, len(fleet.rule_clusters.get(rule, ()))) for rule, counts in fleet.rule_counts.items()),
+            key=lambda row: (-row[2], row[0]),
+        ),
+        "names": rules(),
+        "waivers": sorted(fleet.waivers, key=lambda waived: waived[1]["waiver"]["until"]),
+        "expired": fleet.expired,
+        "timeless": fleet.timeless,
+        "uncertain": sum(bool(line.undecided) for line in lines),
+    }
+
+
+def _axis(lines: Sequence[ClusterLine]) -> tuple[list[int], int]:
+    """The edges of the time axis and the length of its buckets in ms: days, or hours where all logs are young."""
+    begun = [line.exposure.from_ms for line in lines if line.exposure.from_ms is not None]
+    ended = [_credible_end(line) for line in lines if line.exposure.to_ms is not None]
+    if not begun or not ended:
+        return [], DAY_MS
+    last, first = max(ended), min(begun)
+    by_day = any(line.exposure.by_day is not None for line in lines)
+    step = DAY_MS if by_day or last - first > BUCKETS_MAX * HOUR_MS else HOUR_MS
+    end = (last // step + 1) * step
+    start = max((first // step) * step, end - BUCKETS_MAX * step)
+    return list(range(start, end + step, step)), step
+
+
+def _credible_end(line: ClusterLine) -> int:
+    """The log's end, at most a day after its capture: a clock that ran ahead must not move other logs off the axis."""
+    end = line.exposure.to_ms or 0
+    return end if line.read_to_ms is None else min(end, line.read_to_ms + DAY_MS)
+
+
+def _order(line: ClusterLine) -> tuple[Any, ...]:
+    worst = -1 if line.worst is None else RANK[line.worst]
+    counts = tuple(-line.open_counts[severity] for severity in SEVERITIES)
+    return (-worst, *counts, line.name or line.cluster_id)
+
+
+def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], unit: str) -> dict[str, Any]:
+    """The strip in `words`, for people who cannot see it, and its `sum`; None where nothing is known."""
+    known = [(value, edge) for value, edge in zip(values, edges, strict=False) if value is not None]
+    if not known:
+        return {"words": "not covered by the log", "sum": None}
+    exposed = [(value, start) for value, start in known if value > 0]
+    covered = plural(len(known), unit)
+    if not exposed:
+        return {"words": f"no exposure in {covered}", "sum": 0.0}
+    worst, at_ms = max(exposed)
+    at = f"{datetime.fromtimestamp(at_ms / 1000, UTC):{'%Y-%m-%d' if unit == 'day' else '%Y-%m-%d %H:00'}}"
+    words = f"exposed in {len(exposed)} of {covered}, most {partition_minutes(worst)} on {at}"
+    return {"words": words, "sum": sum(value for value, _ in exposed)}
+
+
+def _labels(edges: Sequence[int], unit: str, pitch: float) -> list[tuple[float, str]]:
+    """Labels under the axis, as (x of the bucket, text), far enough apart."""
+    form = "%d %b" if unit == "day" else "%H:00"
+    return [
+        (round(place * pitch, 2), f"{datetime.fromtimestamp(edges[place] / 1000, UTC):{form}}")
+        for place in range(0, len(edges) - 1, max(1, math.ceil(60 / pitch)))
+    ]
+
+
+def strip(values: Sequence[float | None], largest: float) -> list[tuple[str, str]]:
+    """A strip of cells as one path for each level: hundreds of clusters stay small on the page."""
+    paths: dict[str, str] = {}
+    for place, value in enumerate(values):
+        kind = _level(value, largest)
+        paths[kind] = f"{paths.get(kind, '')}M{place * 10} 0h9v12h-9z"
+    return sorted(paths.items())
+
+
+def _level(value: float | None, largest: float) -> str:
+    """`level0` for no exposure, `level1` to LEVELS by powers of ten below the largest; `none` where it is not known."""
+    if value is None:
+        return "none"
+    if value <= 0 or largest <= 0:
+        return "level0"
+    share = math.log10(max(value, largest / 1000) / largest) / 3 + 1
+    return f"level{min(LEVELS, 1 + int(share * (LEVELS - 0.001)))}"
+
+
+def trend_plot(counts: dict[str, list[int]]) -> dict[str, Any]:
+    """Columns of open findings, the worst severity on top, scaled to the tallest; `pitch` is from column to column."""
+    totals = [sum(column) for column in zip(*counts.values(), strict=True)]
+    tallest = max(totals, default=0)
+    pitch = min(64.0, TREND_WIDTH / max(1, len(totals)))
+    columns = []
+    for place in range(len(totals)):
+        top, parts = float(TREND_HEIGHT), []
+        for severity in reversed(counts):
+            if count := counts[severity][place]:
+                height = TREND_HEIGHT * count / tallest
+                top -= height
+                parts.append({"kind": severity, "y": round(top, 2), "height": round(height, 2)})
+        columns.append({"x": round(place * pitch, 2), "parts": parts})
+    width = round(len(totals) * pitch, 2)
+    return {"columns": columns, "tallest": tallest, "height": TREND_HEIGHT, "width": width, "pitch": pitch}

@@ -1,0 +1,131 @@
+"""What a report is made from: one cluster at a time, from log dirs or from a lake, in the same form.
+
+Nothing is guessed: what a source does not hold is None or absent, and the pages say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Protocol
+
+import pyarrow as pa
+
+from kraft_audit.findings.finding_formats import finding_rows
+from kraft_audit.findings.rule_pages import rule_rows
+from kraft_audit.rules import registry
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.rule_model import RuleSettings, Waiver
+from kraft_audit.rules.rule_settings import apply_waivers
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A Delta table as it was read: its version and when that was committed."""
+
+    table: str
+    version: int
+    committed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotRead:
+    """A cluster of the fleet that could not be read, or only in part, when last tried, and why."""
+
+    name: str
+    why: str
+    tried_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """The source of everything on the pages, and its time. `plan` is the newest closed plan of a lake.
+
+    `not_read` are clusters that a lake's plans could not read: what the pages show of them, if anything, is older.
+    """
+
+    source: str
+    kind: str
+    made_at_ms: int
+    tool_version: str
+    rules_version: str
+    plan: int | None = None
+    versions: tuple[TableVersion, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterInput:
+    """One cluster: its history, its findings as rows of the table `findings`, and what people call it.
+
+    `exposed_minutes` is the exposure by day (ms of its midnight, UTC) if the source has it; else `exposed_spans`
+    (`from_ms`, `to_ms`; null while it lasts) if the source has those; without either, exposure is computed from
+    `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
+    row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
+    that found nothing has a row of status clear.
+    """
+
+    history: ClusterHistory
+    findings: Sequence[TableRow]
+    name: str | None = None
+    exposed_minutes: Mapping[int, float] | None = None
+    exposed_spans: pa.Table | None = None
+    first_change_ms: int | None = None
+    judged_rules: frozenset[str] | None = None
+
+    @property
+    def cluster_id(self) -> str:
+        return self.history.cluster_id
+
+
+class ReportSource(Protocol):
+    """Where clusters come from. Each is held in memory only while its page is written."""
+
+    def as_of(self) -> AsOf: ...
+
+    def clusters(self) -> Iterator[ClusterInput]: ...
+
+
+def state_of(finding: TableRow) -> str:
+    """open, waived, closed or undecided, of a finding from either source."""
+    if finding["status"] == "undecided":
+        return "closed" if finding.get("state") == "closed" else "undecided"
+    if finding["is_over"] or finding.get("state") == "closed":
+        return "closed"
+    return "waived" if finding["waiver"] is not None else "open"
+
+
+def rules_version() -> str:
+    """A short name of the rules' version: it changes with any id, severity, text or threshold."""
+    text = json.dumps(rule_rows(), sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+@dataclass(slots=True)
+class PathSource:
+    """A report straight from log dirs: the histories that `check` reads, judged by the same rules. No Spark, no lake.
+
+    `histories` is read once, from first to last.
+    """
+
+    path: str
+    histories: Iterator[ClusterHistory]
+    settings: Mapping[str, RuleSettings] = field(default_factory=dict)
+    waivers: Sequence[Waiver] = ()
+    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    def as_of(self) -> AsOf:
+        return AsOf(self.path, "log dirs", self.now_ms, version("kraft-audit"), rules_version())
+
+    def clusters(self) -> Iterator[ClusterInput]:
+        for history in self.histories:
+            judged, _ = apply_waivers(list(registry.check(history, self.settings)), self.waivers, self.now_ms)
+            rows = finding_rows(judged, seen_ms=history.seen_ms)
+            for row, finding in zip(rows, judged, strict=True):
+                expired = finding.expired_waiver
+                row["expired_waiver"] = None if expired is None else {"who": expired.who, "until": expired.until}
+            yield ClusterInput(history, rows)

@@ -1,0 +1,241 @@
+"""One cluster's whole history as the rules read it: Arrow tables, and the few values that are no table."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf
+from kraft_audit.replay.cluster_state import missing_records
+from kraft_audit.rules.columns.partition_parts import PartitionParts
+from kraft_audit.tables.bronze import BRONZE
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
+from kraft_audit.text.readable import LAST_TIME_MS
+from kraft_codec.schemas import Dialect
+from kraft_codec.schemas.releases import ELR_FEATURE
+
+CONTRACTS: Final[Mapping[str, Table]] = {**BRONZE, **SILVER}
+INPUTS: Final = (
+    "captures",
+    "batches",
+    "decode_errors",
+    "records",
+    *(name for name in SILVER if name != EXPOSURE_CHANGES.name),
+)
+"""The tables that rules read; of `records` only the rows of RECORD_TYPES are needed. Exposures they find in
+`partition_changes`, among whatever else happened."""
+RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+BEGUN_BY: Final = (
+    *("leader_epochs", "voter_sets", "feature_changes", "broker_changes", "config_changes"),
+    PARTITION_CHANGES.name,
+)
+"""The tables whose first time is the log's; a report from a lake reads them too, but no batches."""
+
+PARTITION_STATES: Final = "partition states"
+
+TableRow = dict[str, Any]
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWord:
+    """What whoever runs the cluster says that no disk shows: `is_running` that its nodes run, `gone` which are lost."""
+
+    is_running: bool = False
+    gone: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A record that contradicts the log before it: what the replay could not apply."""
+
+    offset: int
+    problem: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCheck:
+    """A snapshot compared with the replayed state at its offset; `differences` is empty where they are equal."""
+
+    end_offset: int
+    epoch: int
+    differences: tuple[str, ...] = ()
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterHistory:
+    """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
+
+    * `is_complete` is False where the log begins after offset 0 without a snapshot: subjects may be unknown for no
+      fault of the log.
+    * `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: captures from before a
+      gap are not judged.
+    * `undecoded_from` is the first offset whose record could not be decoded: states after it may be wrong.
+    * `altered` are batches of which disks hold several versions; None where disks were not compared.
+    * `snapshot_times_ms` are the times of the last records that snapshots contain, by end offset, where they say so.
+    * `written_ms` is when something on a disk was last surely written, by root and path of the newest captures.
+    * `gaps` are the offsets [from, to) that the replay passed and no replica holds.
+    * `is_read` is False where no batch of the log and no snapshot past offset 0 could be read, `is_replayed` where
+      there was no canonical log or snapshot to replay: then a rule without a case proves nothing.
+    * `defaults` are the static broker configs that the log cannot know.
+    * `history_id` names the history among those of its cluster id in ids of findings; empty: as the cluster id.
+    * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it.
+    """
+
+    cluster_id: str
+    tables: Mapping[str, pa.Table]
+    dialect: Dialect = Dialect.KIP853
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    contradictions: tuple[Contradiction, ...] | None = None
+    snapshot_checks: tuple[SnapshotCheck, ...] | None = None
+    is_complete: bool = True
+    states_from: int = 0
+    undecoded_from: int | None = None
+    is_read: bool = True
+    is_replayed: bool = True
+    parts: PartitionParts | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+    altered: tuple[AlteredBatches, ...] | None = None
+    operator: OperatorWord = OperatorWord()
+    written_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    history_of: HistoryOf = ONLY_HISTORY
+    snapshot_times_ms: Mapping[int, int] = field(default_factory=dict)
+    history_id: str = ""
+    _shared: dict[str, Any] = field(default_factory=dict, repr=False)
+    _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def title(self) -> str:
+        """What headers call it: the cluster id, and which of several histories it is."""
+        return self.history_of.title(self.cluster_id)
+
+    def has(self, name: str) -> bool:
+        """Whether the table (or `contradictions`, `snapshot_checks`) was made."""
+        if name in ("contradictions", "snapshot_checks", "altered"):
+            return getattr(self, name) is not None
+        return name in self.tables or (name == PARTITION_CHANGES.name and self.parts is not None)
+
+    def histories_by_part(self) -> Iterator[ClusterHistory]:
+        """This history by parts, each with the partitions of a share of the topics."""
+        for table in () if self.parts is None else self.parts.tables():
+            yield self.with_partitions(table)
+
+    def with_partitions(self, table: pa.Table) -> ClusterHistory:
+        """This history with these partitions; what is derived from all other tables is shared."""
+        return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None)
+
+    def chunked_table(self, name: str) -> pa.Table:
+        """A table in the chunks in which it came; empty where it was not made."""
+        return self.tables[name] if name in self.tables else CONTRACTS[name].schema.empty_table()
+
+    def table(self, name: str) -> pa.Table:
+        """A table; empty where it was not made. List columns stand in one chunk."""
+        return self.known(f"table {name}", lambda: self.chunked_table(name).combine_chunks())
+
+    def rows(self, name: str) -> list[TableRow]:
+        """The rows of a small table as values."""
+        return self.known(f"rows {name}", lambda: self.table(name).to_pylist())
+
+    def rows_by_offset(self, name: str) -> list[TableRow]:
+        """The rows of a small table of changes, ascending by offset."""
+        return self.known(f"rows by offset {name}", lambda: sorted(self.rows(name), key=itemgetter("from_offset")))
+
+    def newest_rows(self, name: str, *key: str) -> dict[Any, TableRow]:
+        """The newest row of each key of a small table of changes."""
+        key_of = itemgetter(*key)
+        return {key_of(row): row for row in self.rows_by_offset(name)}
+
+    def known(self, key: str, make: Callable[[], _Value]) -> _Value:
+        """A value that is derived once and shared by the rules."""
+        is_of_partitions = key == PARTITION_STATES or key.endswith(f" {PARTITION_CHANGES.name}")
+        values = self._of_partitions if is_of_partitions else self._shared
+        if key not in values:
+            values[key] = make()
+        value: _Value = values[key]
+        return value
+
+    @property
+    def unknown_from(self) -> int | None:
+        """The first offset whose record is not known: a state that is replayed past it may be wrong."""
+        gap_from = self.gaps[0][0] if self.gaps else None
+        return min((offset for offset in (gap_from, self.undecoded_from) if offset is not None), default=None)
+
+    def unknown_before(self, offset: int) -> str | None:
+        """Why the state as after the record at `offset` may be wrong; None where nothing before it is unknown."""
+        if self.unknown_from is None or offset < self.unknown_from:
+            return None
+        if self.unknown_from == self.undecoded_from:
+            return f"the record at offset {self.undecoded_from} could not be decoded"
+        count = bisect_right(self.gaps, offset, key=lambda gap: gap[0])
+        return self.known(f"first {count} gaps", lambda: missing_records(self.gaps[:count]))
+
+    @property
+    def begin_ms(self) -> int | None:
+        """The first time in what was replayed, what disks were formatted with included; in any batch where nothing was
+        replayed. None where no time is known.
+        """
+        return self.known("begin_ms", self._begin_ms)
+
+    def _begin_ms(self) -> int | None:
+        replayed = np.concatenate([self._times(name, "timestamp_ms") for name in BEGUN_BY])
+        times = replayed if len(replayed) else self._times("batches", "base_timestamp_ms")
+        return int(times.min()) if len(times) else None
+
+    def _times(self, name: str, column: str) -> npt.NDArray[np.int64]:
+        """The times of a table; 0 stands for none, and what lies outside any calendar is none."""
+        times: npt.NDArray[np.int64] = self.chunked_table(name)[column].drop_null().to_numpy()
+        return times[(times > 0) & (times < LAST_TIME_MS)]
+
+    @property
+    def end_ms(self) -> int | None:
+        """The append time of the last batch that any capture held: how long what lasts has lasted."""
+        return self.known("end_ms", lambda: newest_append_ms(self.rows("captures")))
+
+    @property
+    def seen_ms(self) -> int | None:
+        """When the newest capture had been read."""
+        return max((row["read_to_ms"] for row in self.rows("captures")), default=None)
+
+
+def newest_append_ms(captures: Iterable[TableRow]) -> int | None:
+    """The newest append time in captures: copies are made later than what they show."""
+    return max((row["last_timestamp_ms"] for row in captures if row["last_timestamp_ms"] is not None), default=None)
+
+
+def feature_row(history: ClusterHistory, name: str) -> TableRow | None:
+    """The newest row of one feature."""
+    return history.newest_rows("feature_changes", "name").get(name)
+
+
+def feature_level(history: ClusterHistory, name: str) -> int | None:
+    """The finalized level; None where the log never set it."""
+    row = feature_row(history, name)
+    return None if row is None else int(row["feature_level"]) if row["exists"] else 0
+
+
+def elr_level(history: ClusterHistory) -> int:
+    """0 where the ELR is off or was never set."""
+    return feature_level(history, ELR_FEATURE) or 0
+
+
+def unclean_election_enabled(history: ClusterHistory, topic: str) -> bool:
+    """unclean.leader.election.enable in effect: of the topic, else of all brokers, else the static default."""
+    keys = ("resource_type", "resource_name", "name")
+    newest = history.known("newest configs", lambda: history.newest_rows("config_changes", *keys))
+    rows = (newest.get((*resource, UNCLEAN_ELECTION)) for resource in (("TOPIC", topic), ("BROKER", "")))
+    value = next((row["value"] for row in rows if row is not None and row["exists"] and row["value"]), None)
+    value = value or history.defaults.get(UNCLEAN_ELECTION, "false")
+    return bool(value.strip().lower() == "true")

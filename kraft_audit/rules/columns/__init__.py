@@ -1,0 +1,1 @@
+"""What rules compute with: states, intervals and lists in columns."""

@@ -1,0 +1,173 @@
+"""Brokers as rules ask about them: who could lead or be in sync at which offset, when one was away, and why.
+
+A broker is active while it is registered, not fenced and not in controlled shutdown (BrokerRegistration of Kafka 4.3).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.frame import Mask, Rows
+
+RESTART_WITHIN_MS: Final = 5_000
+"""Absences that begin so soon after all were back belong to the same incident: brokers restarted in turn."""
+SESSION_TIMEOUT_MS: Final = 9_000
+"""broker.session.timeout.ms as shipped (KRaftConfigs of Kafka 4.3)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BrokerStates:
+    """One broker's states: `is_active[n]` holds from `offsets[n]` on (registered, not fenced, not shutting down)."""
+
+    rows: tuple[dict[str, Any], ...]
+    offsets: Rows
+    is_active: Mask
+
+    def at(self, offset: int) -> dict[str, Any] | None:
+        """The registration after the record at `offset`; None before the first that is known."""
+        place = int(np.searchsorted(self.offsets, offset, side="right")) - 1
+        return self.rows[place] if place >= 0 else None
+
+    def inactive_spans(self) -> tuple[Rows, Rows]:
+        """From which offsets on it was not active, and until which ones; the largest int64 where it still is not."""
+        before = np.append(True, self.is_active[:-1])
+        began, ended = self.offsets[before & ~self.is_active], self.offsets[~before & self.is_active]
+        return began, ended if len(ended) == len(began) else np.append(ended, np.iinfo(np.int64).max)
+
+    @property
+    def newest(self) -> dict[str, Any]:
+        return self.rows[-1]
+
+
+def is_active(row: dict[str, Any] | None) -> bool:
+    """Whether a broker may lead or be in an ISR (BrokerRegistration, LeaderAcceptor)."""
+    return row is not None and row["exists"] and not row["fenced"] and not row["in_controlled_shutdown"]
+
+
+def broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
+    """The states of every broker that the log ever registered."""
+    return history.known("broker states", lambda: _broker_states(history))
+
+
+def is_up(history: ClusterHistory, broker: int) -> bool:
+    """Whether a broker may lead at the end of the log; one that is not registered may not (LeaderAcceptor)."""
+    states = broker_states(history).get(broker)
+    return states is not None and is_active(states.newest)
+
+
+def _broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
+    by_broker: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in history.rows_by_offset("broker_changes"):
+        by_broker[row["broker_id"]].append(row)
+    return {
+        broker: BrokerStates(
+            tuple(rows),
+            np.array([row["from_offset"] for row in rows], np.int64),
+            np.array([is_active(row) for row in rows], bool),
+        )
+        for broker, rows in sorted(by_broker.items())
+    }
+
+
+def status_text(history: ClusterHistory, broker: int, offset: int | None = None) -> str:
+    """A broker as people ask for it: "broker 12 fenced since offset 846"."""
+    states = broker_states(history).get(broker)
+    row = None if states is None else states.newest if offset is None else states.at(offset)
+    if row is None:
+        return f"broker {broker} unknown"
+    if not row["exists"]:
+        return f"broker {broker} unregistered"
+    if row["fenced"]:
+        return f"broker {broker} fenced"
+    return f"broker {broker} shutting down" if row["in_controlled_shutdown"] else f"broker {broker} up"
+
+
+def racks(history: ClusterHistory) -> dict[int, str]:
+    """The rack of each registered broker that has one."""
+    newest = ((broker, states.newest) for broker, states in broker_states(history).items())
+    return {broker: row["rack"] for broker, row in newest if row["exists"] and row["rack"]}
+
+
+class Departure(enum.StrEnum):
+    """How a broker left."""
+
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    FENCED = "fenced"
+    RESTARTED = "restarted without a controlled shutdown"
+    UNREGISTERED = "unregistered"
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """One time away: [from_offset, to_offset), which is None while it lasts; times are log append times."""
+
+    broker_id: int
+    departure: Departure
+    from_offset: int
+    from_ms: int
+    to_offset: int | None
+    to_ms: int | None
+
+    @property
+    def is_clean(self) -> bool:
+        return self.departure in (Departure.CONTROLLED_SHUTDOWN, Departure.UNREGISTERED)
+
+    @property
+    def is_quick_restart(self) -> bool:
+        """Whether it registered again before its session ended: the controller moved its replicas only then."""
+        if self.departure is not Departure.RESTARTED or self.to_ms is None:
+            return False
+        return self.to_ms - self.from_ms <= SESSION_TIMEOUT_MS
+
+
+def absences(history: ClusterHistory) -> list[Absence]:
+    """Every absence of every broker, in the order in which they began."""
+    return history.known("absences", lambda: sorted(_absences(history), key=attrgetter("from_offset", "broker_id")))
+
+
+def _absences(history: ClusterHistory) -> Iterator[Absence]:
+    for broker_id, states in broker_states(history).items():
+        yield from _absences_of(broker_id, states)
+
+
+def _absences_of(broker_id: int, states: BrokerStates) -> Iterator[Absence]:
+    active = states.is_active.tolist()
+    for number in range(1, len(active)):
+        if active[number] or not active[number - 1]:
+            continue
+        before, row = states.rows[number - 1], states.rows[number]
+        back = next((states.rows[later] for later in range(number, len(active)) if active[later]), None)
+        to_offset, to_ms = (None, None) if back is None else (back["from_offset"], back["timestamp_ms"])
+        departure = _departure(before, row)
+        yield Absence(broker_id, departure, row["from_offset"], row["timestamp_ms"], to_offset, to_ms)
+
+
+def _departure(before: dict[str, Any], row: dict[str, Any]) -> Departure:
+    if not row["exists"]:
+        return Departure.UNREGISTERED
+    if row["incarnation_id"] != before["incarnation_id"]:
+        return Departure.RESTARTED
+    return Departure.CONTROLLED_SHUTDOWN if row["in_controlled_shutdown"] else Departure.FENCED
+
+
+def in_groups(in_order: Sequence[Absence]) -> Iterator[list[Absence]]:
+    """Absences that overlap, or follow one another within RESTART_WITHIN_MS: one cause, one story."""
+    group: list[Absence] = []
+    group_end_ms = 0
+    for absence in in_order:
+        if group and absence.from_ms > group_end_ms + RESTART_WITHIN_MS:
+            yield group
+            group = []
+        end_ms = absence.to_ms if absence.to_ms is not None else 1 << 62
+        group_end_ms = max(group_end_ms, end_ms) if group else end_ms
+        group.append(absence)
+    if group:
+        yield group

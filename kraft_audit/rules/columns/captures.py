@@ -1,0 +1,411 @@
+"""What was captured: replicas by round, committed intervals, every batch in columns, and the canonical log of them.
+
+`batches` holds every batch of every replica. The canonical log is what a replica holds that ends where the newest
+watermark says that the canonical log ends: equal keys are equal bytes, and an equal batch means an equal log before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.frame import Mask, Rows, numbered
+from kraft_audit.rules.rule_model import Evidence
+
+ReplicaIdentity = tuple[int | None, str]
+"""A replica over time: node id and directory id; the path of its folder where meta.properties lacks them."""
+KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
+FOR_EVER: Final = np.iinfo(np.int64).max
+MAX_RECORDS_PER_BATCH: Final = 10_000
+"""QuorumController 4.3.0 splits an operation that need not be atomic into batches of this size."""
+
+
+class CaptureRound(NamedTuple):
+    """Captures that were taken together, and the newest capture of each node as of then."""
+
+    taken: list[TableRow]
+    newest: list[TableRow]
+
+
+def captures_in_order(history: ClusterHistory) -> list[TableRow]:
+    """The captures of this cluster, oldest first; refused ones (of another cluster) left out."""
+    rows = [row for row in history.rows("captures") if row["accepted"]]
+    return sorted(rows, key=capture_time)
+
+
+def capture_time(row: TableRow) -> tuple[int, int, str]:
+    """What orders captures: the plan's time, then the number of the capture within the plan."""
+    return row["captured_at_ms"], row["capture_number"], row["capture"]
+
+
+def rounds_in_order(history: ClusterHistory) -> list[CaptureRound]:
+    """The rounds of captures, oldest first."""
+    return history.known("rounds", lambda: list(_capture_rounds(history)))
+
+
+def _capture_rounds(history: ClusterHistory) -> Iterator[CaptureRound]:
+    newest: dict[tuple[int | None, str], TableRow] = {}
+    for _, captures in groupby(captures_in_order(history), capture_time):
+        taken = list(captures)
+        for row in taken:
+            newest[(row["node_id"], "") if row["node_id"] is not None else (None, row["path"])] = row
+        yield CaptureRound(taken, list(newest.values()))
+
+
+def newest_round(history: ClusterHistory) -> list[TableRow]:
+    """The captures that were taken together last."""
+    rounds = rounds_in_order(history)
+    return rounds[-1].taken if rounds else []
+
+
+def newest_captures(history: ClusterHistory) -> list[TableRow]:
+    """The newest capture of each node."""
+    rounds = rounds_in_order(history)
+    return rounds[-1].newest if rounds else []
+
+
+def replica_end(row: TableRow) -> int:
+    """Up to where a replica knows the log: its log's end, or its snapshot's where that is further."""
+    return max(row["log_end_offset"] or 0, row["snapshot_end_offset"] or 0)
+
+
+def replica_name(row: TableRow) -> str:
+    """A replica as people call it."""
+    if row["node_id"] is None:
+        return f"replica at {row['path'] or row['root']}"
+    return f"node {row['node_id']}"
+
+
+def capture_evidence(row: TableRow, text: str, **more: Any) -> Evidence:
+    """A fact that a capture shows, with the folder where it was read."""
+    return Evidence(
+        text, node_id=row["node_id"], path=row["path"] or row["root"], timestamp_ms=row["read_to_ms"], **more
+    )
+
+
+def watermarks_in_order(history: ClusterHistory) -> list[TableRow]:
+    """The committed intervals, that of the oldest captures first."""
+    return sorted(
+        history.rows("watermarks"), key=lambda row: (int(row["capture_number"]), row["read_to_ms"], row["low"])
+    )
+
+
+def newest_watermark(history: ClusterHistory) -> TableRow | None:
+    """The committed interval of the last captures."""
+    rows = watermarks_in_order(history)
+    return rows[-1] if rows else None
+
+
+def identity_of(row: Mapping[str, Any]) -> ReplicaIdentity:
+    """Which replica a row of `captures` or `batches` is about."""
+    if row["node_id"] is None:
+        return None, f"{row['root']}\0{row['path']}"
+    return row["node_id"], row["directory_id"] or ""
+
+
+def moment_number(row: Mapping[str, Any]) -> int:
+    """When a capture was taken, as a number that orders captures: time, then number within the plan."""
+    return (int(row["captured_at_ms"]) << 20) + int(row["capture_number"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchColumns:
+    """Valid batches of a log as columns; `row` is a batch's row in the table `batches`."""
+
+    row: Rows
+    base_offset: Rows
+    last_offset: Rows
+    leader_epoch: Rows
+    crc: Rows
+    timestamp_ms: Rows
+    is_control: Mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogBatches(BatchColumns):
+    """The batches of all replicas; `replica` numbers the replicas in `identities`.
+
+    A replica held a batch from the capture `since` on until the capture `until`, as `moment_number` gives them;
+    FOR_EVER where no later capture lacks it.
+    """
+
+    identities: tuple[ReplicaIdentity, ...]
+    replica: Rows
+    since: Rows
+    until: Rows
+    is_canonical: Mask
+
+    def held_by(self, capture: Mapping[str, Any]) -> Mask:
+        """The batches that a captured replica held when it was captured; what retention deleted since included."""
+        identity = identity_of(capture)
+        if identity not in self.identities:
+            return np.zeros(len(self.replica), bool)
+        moment = moment_number(capture)
+        mine: Mask = self.replica == self.identities.index(identity)
+        return mine & (self.since <= moment) & (moment < self.until)
+
+    def covering(self, first: int, last: int, epoch: int) -> Mask:
+        """The batches of an epoch that hold both offsets: other branches may have other epochs there."""
+        mask: Mask = (self.base_offset <= first) & (self.last_offset >= last) & (self.leader_epoch == epoch)
+        return mask
+
+    def is_held(self, capture: Mapping[str, Any], offset: int, epoch: int) -> bool:
+        """Whether a replica, as captured, held the record at `offset` as written in `epoch`."""
+        return bool((self.covering(offset, offset, epoch) & self.held_by(capture)).any())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CanonicalBatches(BatchColumns):
+    """The distinct batches of the canonical log, ascending."""
+
+    size_bytes: Rows
+    record_count: Rows
+
+    @property
+    def start_offset(self) -> int:
+        return int(self.base_offset[0]) if len(self.base_offset) else 0
+
+    @property
+    def end_offset(self) -> int:
+        return int(self.last_offset[-1]) + 1 if len(self.base_offset) else 0
+
+    def row_of(self, offset: int) -> int | None:
+        """The batch that holds an offset; None where it was not read."""
+        row = int(np.searchsorted(self.base_offset, offset, side="right")) - 1
+        return row if row >= 0 and offset <= self.last_offset[row] else None
+
+    def epoch_at(self, offset: int) -> int | None:
+        row = self.row_of(offset)
+        return None if row is None else int(self.leader_epoch[row])
+
+    def time_at(self, offset: int) -> int | None:
+        row = self.row_of(offset)
+        return None if row is None else int(self.timestamp_ms[row])
+
+
+def log_batches(history: ClusterHistory) -> LogBatches:
+    """The valid batches that each captured log ever held."""
+    return history.known("log_batches", lambda: _log_batches(history))
+
+
+def canonical_log(history: ClusterHistory) -> CanonicalBatches:
+    """The canonical log; empty where there is none or its end was not captured."""
+    return history.known("canonical_log", lambda: _canonical_log(history))
+
+
+def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
+    """The end (exclusive) of the operation that each offset belongs to.
+
+    An operation is one batch, or several where all but the last are full. An offset whose batch was not read, as a
+    snapshot's, is an operation of its own.
+    """
+    log = canonical_log(history)
+    if not len(log.base_offset):
+        return offsets + 1
+    is_full = (log.record_count >= MAX_RECORDS_PER_BATCH) & ~log.is_control
+    ends = log.last_offset + 1
+    for number in np.flatnonzero(is_full[:-1])[::-1].tolist():
+        ends[number] = ends[number + 1]
+    batch = np.searchsorted(log.base_offset, offsets, side="right") - 1
+    inside = (batch >= 0) & (offsets <= log.last_offset[np.maximum(batch, 0)])
+    return np.where(inside, ends[np.maximum(batch, 0)], offsets + 1)
+
+
+def _log_batches(history: ClusterHistory) -> LogBatches:
+    table = history.chunked_table("batches")
+    in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"]).to_numpy()
+    is_present = pc.equal(table["status"], "present").to_numpy()
+    # What one capture held and a later one lacks comes after what is present.
+    rows = np.flatnonzero(in_log & is_present)
+    everything = np.concatenate([rows, np.flatnonzero(in_log & ~is_present)])
+    columns = {name: _int_column(table, name, everything) for name in (*KEY, "captured_at_ms", "capture_number")}
+    replica, identities = _replica_numbers(table, everything)
+    moment = (columns["captured_at_ms"] << 20) + columns["capture_number"]
+    until = _until(replica, columns, moment, len(rows))
+    replica = replica[: len(rows)]
+    present = {name: columns[name][: len(rows)] for name in KEY}
+    return LogBatches(
+        row=rows,
+        **present,
+        timestamp_ms=_int_column(table, "max_timestamp_ms", rows),
+        is_control=table["is_control"].to_numpy()[rows].astype(bool),
+        identities=identities,
+        replica=replica,
+        since=moment[: len(rows)],
+        until=until,
+        is_canonical=_is_canonical(history, replica, identities, present, until),
+    )
+
+
+def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
+    values: Rows = table[name].to_numpy()[rows].astype(np.int64)
+    return values
+
+
+def _replica_numbers(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[ReplicaIdentity, ...]]:
+    """Numbers the replicas of the rows in order of appearance."""
+    names = ("node_id", "directory_id", "root", "path")
+    columns = table.select(names)
+    node, directory, root, path = (_codes(columns[name])[rows] for name in names)
+    # A replica is known by its ids; without them, by where it was read.
+    is_unknown = node < 0
+    key = np.zeros(len(rows), np.int64)
+    for codes, counts in ((node, ~is_unknown), (directory, ~is_unknown), (root, is_unknown), (path, is_unknown)):
+        key = key * (int(codes.max(initial=0)) + 2) + np.where(counts, codes, -1) + 1
+    encoded = pa.array(key).dictionary_encode()
+    numbers = encoded.indices.to_numpy().astype(np.int64)
+    if not len(numbers):
+        return numbers, ()
+    first = np.unique(numbers, return_index=True)[1]
+    firsts = columns.take(pa.array(rows[first])).to_pylist()
+    return numbers, tuple(identity_of(row) for row in firsts)
+
+
+def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+    """The values of a column as numbers; -1 for null, and for the empty text."""
+    array = column.combine_chunks()
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    number = np.array([*(-1 if text == "" else place for place, text in enumerate(texts)), -1], np.int32)
+    codes: npt.NDArray[np.int32] = number[pc.fill_null(encoded.indices, -1).to_numpy()]
+    return codes
+
+
+def _until(replica: Rows, columns: Mapping[str, Rows], moment: Rows, count: int) -> Rows:
+    """When each of the first `count` rows, which say present, was contradicted by a row that says truncated."""
+    until = np.full(count, FOR_EVER, np.int64)
+    if len(replica) == count:
+        return until
+    number = numbered(replica, *(columns[name] for name in KEY))
+    present_of: dict[int, list[int]] = {}
+    for row in np.flatnonzero(np.isin(number[:count], number[count:])).tolist():
+        present_of.setdefault(int(number[row]), []).append(row)
+    for row in range(count, len(replica)):
+        earlier = [place for place in present_of.get(int(number[row]), ()) if moment[place] < moment[row]]
+        for place in earlier:
+            until[place] = min(int(until[place]), int(moment[row]))
+    return until
+
+
+def _is_altered(
+    history: ClusterHistory, replica: Rows, identities: Sequence[ReplicaIdentity], columns: Mapping[str, Rows]
+) -> Mask:
+    """Which batches are another version of what most disks hold at the same offsets: they are not the log."""
+    is_altered = np.zeros(len(replica), bool)
+    for run in history.altered or ():
+        if run.is_tied:
+            continue
+        holders = {
+            identity_of({name: getattr(plan, name) for name in ("node_id", "directory_id", "root", "path")})
+            for held in run.versions[1:]
+            for plan in held
+        }
+        numbers = [number for number, identity in enumerate(identities) if identity in holders]
+        within = (columns["base_offset"] >= run.from_offset) & (columns["last_offset"] < run.to_offset)
+        is_altered |= within & (columns["leader_epoch"] == run.epoch) & np.isin(replica, numbers)
+    return is_altered
+
+
+def _is_canonical(
+    history: ClusterHistory,
+    replica: Rows,
+    identities: Sequence[ReplicaIdentity],
+    columns: Mapping[str, Rows],
+    until: Rows,
+) -> Mask:
+    newest = newest_watermark(history)
+    if newest is None or newest["canonical_end_offset"] is None or not len(replica):
+        return np.zeros(len(replica), bool)
+    is_end = (columns["last_offset"] + 1 == newest["canonical_end_offset"]) & (
+        columns["leader_epoch"] == newest["canonical_epoch"]
+    )
+    is_true = ~_is_altered(history, replica, identities, columns)
+    is_end &= is_true
+    crcs = np.unique(columns["crc"][is_end])
+    if len(crcs) != 1:
+        return np.zeros(len(replica), bool)
+    number = numbered(*(columns[name] for name in KEY))
+    lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"]) & is_true
+    from_holders = lasts & np.isin(replica, np.unique(replica[is_end]))
+    count = 0
+    while count < (chosen := np.unique(number[from_holders])).size:
+        count = chosen.size
+        from_holders |= lasts & _is_below_common(
+            replica, columns["last_offset"], from_holders | np.isin(number, chosen)
+        )
+    rows = np.flatnonzero(from_holders)[np.unique(number[from_holders], return_index=True)[1]]
+    rows = rows[_is_of_its_epoch(history, columns["base_offset"][rows], columns["leader_epoch"][rows])]
+    return np.isin(number, number[_written_last(rows, columns)])
+
+
+def _is_below_common(replica: Rows, last_offset: Rows, is_common: Mask) -> Mask:
+    """The batches of each replica up to its newest one that the canonical log holds: equal there, equal below."""
+    reach = np.full(int(replica.max()) + 1, -1, np.int64)
+    np.maximum.at(reach, replica[is_common], last_offset[is_common])
+    below: Mask = last_offset <= reach[replica]
+    return below
+
+
+def _is_of_its_epoch(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> Mask:
+    """Whether `leader_epochs` has no other epoch that wrote the canonical log there.
+
+    A disk that began again at a snapshot may have held others below it, which no row says were cut off.
+    """
+    runs = []
+    for row in history.rows("leader_epochs"):
+        end = FOR_EVER if row["to_offset"] is None else row["to_offset"]
+        if row["canonical"] and row["from_offset"] is not None and row["from_offset"] < end:
+            runs.append((row["from_offset"], end, row["epoch"]))
+    if not runs:
+        return np.ones(len(base_offset), bool)
+    starts, ends, epochs = np.array(sorted(runs), np.int64).T
+    place = np.searchsorted(starts, base_offset, side="right") - 1
+    is_covered = (place >= 0) & (base_offset < ends[place])
+    is_another: Mask = is_covered & (leader_epoch != epochs[place])
+    return ~is_another
+
+
+def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Distinct batches without those that were overwritten in a later epoch, where no epoch is known."""
+    base, last = columns["base_offset"], columns["last_offset"]
+    ordered = rows[np.argsort(base[rows], kind="stable")]
+    reach = np.maximum.accumulate(last[ordered])
+    begins = np.append(True, base[ordered][1:] > reach[:-1])[: len(ordered)]
+    if begins.all():
+        return ordered
+    groups = np.split(ordered, np.flatnonzero(begins)[1:])
+    return np.concatenate([_of_latest_epochs(group, columns) if len(group) > 1 else group for group in groups])
+
+
+def _of_latest_epochs(overlapping: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Of batches that overlap, the latest epochs' and those that do not overlap with them."""
+    starts: list[int] = []
+    ends: list[int] = []
+    standing: list[int] = []
+    base, last, epoch = (columns[name][overlapping] for name in ("base_offset", "last_offset", "leader_epoch"))
+    for place in np.lexsort((base, -epoch)).tolist():
+        start, end = int(base[place]), int(last[place])
+        at = bisect_left(starts, start)
+        if (at == 0 or ends[at - 1] < start) and (at == len(starts) or end < starts[at]):
+            starts.insert(at, start)
+            ends.insert(at, end)
+            standing.append(place)
+    return overlapping[standing]
+
+
+def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
+    batches, table = log_batches(history), history.chunked_table("batches")
+    chosen = np.flatnonzero(batches.is_canonical)
+    places = chosen[np.unique(batches.base_offset[chosen], return_index=True)[1]]
+    columns: dict[str, Any] = {field.name: getattr(batches, field.name)[places] for field in fields(BatchColumns)}
+    more: dict[str, Any] = {name: _int_column(table, name, columns["row"]) for name in ("size_bytes", "record_count")}
+    return CanonicalBatches(**columns, **more)

@@ -1,0 +1,260 @@
+"""Voters whose disk lacks committed records that it held before: it was wiped, replaced, or put back to an older state.
+
+A disk that ends early is only behind, as a slow voter is, unless something shows that it held more: it led an epoch, it
+voted in one that it forgot, it was admitted as a voter with all that came before, or files beside its log name epochs
+that the log lacks. And a copy made before that shows nothing: evidence counts where the disk was read after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import (
+    canonical_log,
+    capture_evidence,
+    log_batches,
+    newest_captures,
+    newest_watermark,
+    replica_end,
+    replica_name,
+)
+from kraft_audit.rules.columns.voter_sets import canonical_changes, current_set, keys_of, set_at
+from kraft_audit.rules.rule_model import Evidence
+from kraft_audit.text.readable import listed, when
+
+UNSYNCED_MS: Final = 10_000
+"""A power cut may take what a leader had not synced yet; so long no leader goes on without a sync."""
+CLOCK_SLACK_MS: Final = 60_000
+"""Clocks of nodes, and times that copying wrote, may differ by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostRecords:
+    """What one voter's disk lacks although it held it: `proof` says why it did, `fact` where that stands.
+
+    `needed` is what would decide it where the copy may be older than the proof; None where it was read after it.
+    """
+
+    row: TableRow
+    proof: str
+    fact: Evidence
+    needed: str | None
+
+    @property
+    def node_id(self) -> int:
+        return int(self.row["node_id"])
+
+    @property
+    def end_offset(self) -> int:
+        return replica_end(self.row)
+
+    @property
+    def sentence(self) -> str:
+        """What happened to the disk, as one would say it."""
+        name = replica_name(self.row)
+        if self.needed is None:
+            what = "was replaced or wiped" if self.end_offset == 0 else "went back to an earlier state"
+            return f"{name}'s disk {what}: it {self.proof} and now ends at offset {self.end_offset}"
+        return f"{name} {self.proof}, and its copy ends at offset {self.end_offset}: {self.needed}"
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        state = "no persisted epoch" if self.row["leader_epoch"] is None else f"epoch {self.row['leader_epoch']}"
+        return (self.fact, capture_evidence(self.row, f"ends at {self.end_offset}, {state}", offset=self.end_offset))
+
+
+@dataclass(frozen=True, slots=True)
+class LostVoters:
+    """The voters that lack committed records below `low`: `lost` held them before, `behind` are not known to have."""
+
+    low: int
+    voters: tuple[TableRow, ...]
+    lost: tuple[LostRecords, ...]
+    lacking: tuple[TableRow, ...]
+
+    @property
+    def proven(self) -> tuple[LostRecords, ...]:
+        return tuple(each for each in self.lost if each.needed is None)
+
+    @property
+    def is_majority_lost(self) -> bool:
+        """Whether the other voters are no majority: then no majority holds what was committed."""
+        return len(self.voters) - len(self.lacking) < majority(len(self.voters))
+
+    @property
+    def from_offset(self) -> int:
+        """From where on only voters that lack nothing have the log."""
+        return max((replica_end(row) for row in self.lacking if replica_end(row) < self.low), default=0)
+
+    @property
+    def sentence(self) -> str:
+        """Who could lead without which committed records."""
+        names = [replica_name(row) for row in self.lacking]
+        span = f"offsets {self.from_offset}–{self.low - 1}"
+        if len(names) >= majority(len(self.voters)):
+            together = " together" if len(names) > 1 else ""
+            return f"{listed(names)}{together} could elect a leader without {span}"
+        rest = len(self.voters) - len(names)
+        return f"only {rest} of {len(self.voters)} voters still hold {span}, which were committed"
+
+
+def lost_voters(history: ClusterHistory) -> LostVoters:
+    """What the newest captures of the voters in effect show."""
+    return history.known("lost voters", lambda: _lost_voters(history))
+
+
+def undecided_majority(history: ClusterHistory) -> str | None:
+    """Why it is open whether a majority of the voters has lost committed records; None where it is not."""
+    found = lost_voters(history)
+    if found.is_majority_lost and found.lost and not found.proven:
+        return f"{'; '.join(each.sentence for each in found.lost)}; {found.sentence}, if they are as copied"
+    return None
+
+
+def _lost_voters(history: ClusterHistory) -> LostVoters:
+    watermark, voter_set = newest_watermark(history), current_set(history)
+    if watermark is None or voter_set is None or not watermark["low"]:
+        return LostVoters(0, (), (), ())
+    low, voters = int(watermark["low"]), tuple(voter_set["voters"])
+    lacking = [
+        row
+        for row in newest_captures(history)
+        if _is_voter(row, voter_set) and _lacks(history, row, low - 1, watermark["low_epoch"])
+    ]
+    lost = []
+    for row in lacking:
+        if row["bytes_quarantined"] or row["bytes_unread"]:
+            continue  # unreadable is not absent
+        proofs = sorted(_proofs(history, row, low), key=lambda each: each.needed is not None)
+        lost += proofs[:1]
+    return LostVoters(low, voters, tuple(lost), tuple(sorted(lacking, key=lambda row: int(row["node_id"]))))
+
+
+def _is_voter(row: TableRow, voter_set: TableRow | None) -> bool:
+    """Whether a disk is one of a set's: at kraft.version 0 a static voter formatted again still votes."""
+    voters = () if voter_set is None else keys_of(voter_set["voters"])
+    return any(
+        id_ == row["node_id"] and (None in (directory, row["directory_id"]) or directory == row["directory_id"])
+        for id_, directory in voters
+    )
+
+
+def _set_of(history: ClusterHistory, change: int) -> TableRow | None:
+    """The set in effect at a LeaderChange; the first one of a log stands two records after it, in its batch."""
+    return set_at(history, change) or set_at(history, change + 2)
+
+
+def _lacks(history: ClusterHistory, row: TableRow, offset: int, epoch: int) -> bool:
+    """Whether a disk lacks a record: its log ends before it, or holds another epoch there. Unreadable is not absent."""
+    if replica_end(row) <= offset:
+        return True
+    if (row["snapshot_end_offset"] or 0) > offset or (row["log_start_offset"] or 0) > offset:
+        return False
+    batches = log_batches(history)
+    there = batches.held_by(row) & (batches.base_offset <= offset) & (batches.last_offset >= offset)
+    return bool(there.any() and not (batches.leader_epoch[there] == epoch).any())
+
+
+def _proofs(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
+    yield from _led(history, row, low)
+    yield from _voted(history, row)
+    yield from _admitted(history, row, low)
+    yield from _named_by_checkpoint(history, row, low)
+
+
+def _led(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
+    """A leader holds every record before its epoch, and wrote every record of it."""
+    log = canonical_log(history)
+    for led in history.rows("leader_epochs"):
+        change, epoch = led["leader_change_offset"], led["epoch"]
+        if not led["canonical"] or led["leader_id"] != row["node_id"] or change is None or led["from_offset"] >= low:
+            continue
+        last = min(led["to_offset"] or low, low) - 1
+        if not _is_voter(row, _set_of(history, change)) or not _lacks(history, row, last, epoch):
+            continue
+        first = replica_end(row) if replica_end(row) <= last else led["from_offset"]
+        wrote_ms, kept_ms = log.time_at(first), log.time_at(last)
+        if wrote_ms is None or kept_ms is None or kept_ms - wrote_ms < UNSYNCED_MS:
+            continue  # a power cut may have taken what was not synced yet
+        fact = Evidence(
+            f"LeaderChange of epoch {epoch}: leader {row['node_id']}",
+            offset=change,
+            epoch=epoch,
+            timestamp_ms=led["timestamp_ms"],
+        )
+        # Before it leads, a candidate persists the epoch and a vote for itself: one that knows of neither forgot them.
+        forgot = row["leader_epoch"] == epoch and row["node_id"] not in (row["leader_id"], row["voted_id"])
+        needed = None if forgot else _needed(history, row, epoch, wrote_ms)
+        yield LostRecords(row, f"led epoch {epoch}", fact, needed)
+
+
+def _voted(history: ClusterHistory, row: TableRow) -> Iterator[LostRecords]:
+    """A vote is persisted before it is given: a disk of an older epoch forgot it."""
+    state = -1 if row["leader_epoch"] is None else row["leader_epoch"]
+    for led in history.rows("leader_epochs"):
+        change, epoch = led["leader_change_offset"], led["epoch"]
+        if change is None or row["node_id"] not in (led["granting_voters"] or ()) or state >= epoch:
+            continue
+        if not _is_voter(row, _set_of(history, change)):
+            continue
+        text = f"LeaderChange of epoch {epoch}: granting voters {led['granting_voters']}"
+        fact = Evidence(text, offset=change, epoch=epoch, timestamp_ms=led["timestamp_ms"])
+        yield LostRecords(row, f"voted in epoch {epoch}", fact, _needed(history, row, epoch, led["timestamp_ms"]))
+
+
+def _admitted(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
+    """A leader admits a voter once it has fetched the log (AddVoterHandler, Kafka 4.3.0; KIP-853)."""
+    began = {led["epoch"]: led for led in history.rows("leader_epochs") if led["canonical"]}
+    for change in canonical_changes(history):
+        epoch = change.row["from_epoch"]
+        if (row["node_id"], row["directory_id"]) not in change.added or epoch not in began:
+            continue
+        before = began[epoch]["from_offset"]
+        if not before or before > low or replica_end(row) >= before:
+            continue
+        text = f"voter set at offset {change.offset} admits voter {row['node_id']}"
+        fact = Evidence(text, offset=change.offset, epoch=epoch, timestamp_ms=change.row["timestamp_ms"])
+        proof = f"was admitted as a voter at offset {change.offset}"
+        yield LostRecords(row, proof, fact, _needed(history, row, epoch, change.row["timestamp_ms"]))
+
+
+def _named_by_checkpoint(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
+    """leader-epoch-checkpoint gets an entry with an epoch's first record, of an epoch that it leads before that.
+
+    One epoch may begin between the copies of the log and of this file; so two have to.
+    """
+    log, end = canonical_log(history), replica_end(row)
+    led_by = {led["epoch"]: led["leader_id"] for led in history.rows("leader_epochs") if led["canonical"]}
+    entries = [
+        entry
+        for entry in row["leader_epoch_checkpoint"] or ()
+        if end < entry["start_offset"] < low
+        and log.epoch_at(entry["start_offset"]) == entry["epoch"]
+        and led_by.get(entry["epoch"], row["node_id"]) != row["node_id"]
+    ]
+    if row["log_end_offset"] is None or len(entries) < 2:
+        return
+    last = entries[-1]
+    wrote_ms, kept_ms = log.time_at(end), log.time_at(last["start_offset"])
+    if wrote_ms is not None and kept_ms is not None and kept_ms - wrote_ms >= UNSYNCED_MS:
+        text = f"its leader-epoch-checkpoint has epoch {last['epoch']} from offset {last['start_offset']}"
+        fact = capture_evidence(row, text, offset=last["start_offset"], epoch=last["epoch"])
+        yield LostRecords(row, f"held epoch {last['epoch']} from offset {last['start_offset']}", fact, None)
+
+
+def _needed(history: ClusterHistory, row: TableRow, epoch: int, time_ms: int | None) -> str | None:
+    """What would show that a disk was read after something of an epoch; None where it was."""
+    if row["log_end_offset"] is None and row["leader_epoch_checkpoint"]:
+        return "its copy has no segment; copy it again with its *.log files"
+    if row["leader_epoch"] is None and replica_end(row):
+        return "its copy has no quorum-state; copy it again with that file"
+    reached = max(-1 if row[name] is None else row[name] for name in ("last_epoch", "leader_epoch"))
+    written_ms = history.written_ms.get((row["root"], row["path"]))
+    if reached > epoch or (written_ms is not None and time_ms is not None and written_ms >= time_ms + CLOCK_SLACK_MS):
+        return None
+    since = "that" if time_ms is None else when(time_ms)
+    return f"its disk was replaced, or the copy is older than {since}; copy {replica_name(row)} again"

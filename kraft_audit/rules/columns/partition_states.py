@@ -1,0 +1,411 @@
+"""Every state of every partition in columns, sorted by partition and offset; episodes of a condition, and their cases.
+
+Two million partitions must take seconds: conditions are computed for all rows at once, and only the rows where an
+episode begins or ends become values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.replay.kernels.codes import is_last_replica, is_offline, is_under_min_isr
+from kraft_audit.rules.cluster_history import PARTITION_STATES, ClusterHistory
+from kraft_audit.rules.columns.frame import SPREAD, Columns, Mask, NodeLists, Numbers, Rows, coded, union_sizes
+from kraft_audit.rules.rule_model import Case, DeferredEvidence, Evidence, undecided
+
+LIST_COLUMNS: Final = (
+    *("replicas", "isr", "elr", "last_known_elr", "adding_replicas", "removing_replicas", "expected_elr"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionChanges(Columns):
+    """Rows of `partition_changes` in the order of the log, as the columns that conditions are made of.
+
+    Most conditions look at one row alone, and most hold nowhere: they are asked here, before anything is sorted.
+    """
+
+    table: pa.Table
+    lists: Mapping[str, NodeLists]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def exists(self) -> Mask:
+        return self.column("exists")
+
+    @property
+    def leader(self) -> Numbers:
+        return self.column("leader")
+
+    @property
+    def effective_min_isr(self) -> Numbers:
+        return self.column("effective_min_isr")
+
+    @property
+    def recovering(self) -> Mask:
+        return self._is_text("leader_recovery_state", ("RECOVERING",))
+
+    @property
+    def has_expected(self) -> Mask:
+        """Whether the shipped rules give an ELR."""
+        return self.once("has expected", lambda: pc.is_valid(self.table["expected_elr"]).to_numpy())
+
+    @property
+    def topics(self) -> tuple[Rows, list[str]]:
+        """A number for each row's topic, and the names that the numbers stand for."""
+        return self.once("topics", lambda: coded(self.table["topic"]))
+
+    def size(self, name: str) -> Numbers:
+        return self.lists[name].lengths
+
+    def is_cause(self, *causes: str) -> Mask:
+        return self._is_text("cause", causes)
+
+    def is_election(self, *kinds: str) -> Mask:
+        return self._is_text("election", kinds)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of numbers or flags."""
+        return self.once(name, lambda: self.table[name].to_numpy())
+
+    def _is_text(self, name: str, wanted: tuple[str, ...]) -> Mask:
+        """Rows whose text is one of those wanted: to compare each is cheaper than to number them all."""
+        mask = np.zeros(len(self), bool)
+        for text in wanted:
+            mask |= self.once(f"{name} {text}", partial(_equals_text, self.table[name], text))
+        return mask
+
+
+def _equals_text(column: pa.ChunkedArray, text: str) -> Mask:
+    flags: Mask = pc.fill_null(pc.equal(column, text), False).to_numpy()
+    return flags
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A condition that held for one partition from one row to another; `end` is None while it lasts."""
+
+    start: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionStates(Columns):
+    """Rows of `partition_changes` sorted by partition and offset; all arrays but those in `changes` are in that order.
+
+    `changes` are the rows in the order of the log, `order` the row there of each row here. A column is sorted when a
+    rule asks for it, and texts never are, as that would cost more than the rules do.
+    """
+
+    changes: PartitionChanges
+    order: Rows
+    is_first: Mask
+    is_last: Mask
+    last_rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def from_offset(self) -> Rows:
+        return self._sorted("from_offset")
+
+    @property
+    def timestamp_ms(self) -> Rows:
+        return self._sorted("timestamp_ms")
+
+    @property
+    def partition(self) -> Rows:
+        return self._sorted("partition")
+
+    @property
+    def leader(self) -> Rows:
+        return self._sorted("leader")
+
+    @property
+    def leader_epoch(self) -> Rows:
+        return self._sorted("leader_epoch")
+
+    @property
+    def effective_min_isr(self) -> Rows:
+        return self._sorted("effective_min_isr")
+
+    @property
+    def exists(self) -> Mask:
+        return self.once("exists", lambda: self.changes.exists[self.order])
+
+    @property
+    def recovering(self) -> Mask:
+        return self.once("recovering", lambda: self.in_order(self.changes.recovering))
+
+    @property
+    def topic_codes(self) -> Rows:
+        """The place of each row's topic in `topic_names`."""
+        return self.once("topic codes", lambda: self.changes.topics[0][self.order])
+
+    @property
+    def topic_names(self) -> list[str]:
+        return self.changes.topics[1]
+
+    @property
+    def next_offset(self) -> Rows:
+        """From where on a row no longer holds; the largest int64 for the newest."""
+        following = np.append(self.from_offset[1:], 0) if len(self) else self.from_offset
+        return np.where(self.is_last, np.iinfo(np.int64).max, following)
+
+    def in_order(self, condition: Mask) -> Mask:
+        """A condition on `changes`, in this order."""
+        mask: Mask = condition[self.order] if condition.any() else np.zeros(len(self), bool)
+        return mask
+
+    def rows_of(self, condition: Mask) -> Rows:
+        """The rows for which a condition on `changes` holds, ascending."""
+        return np.flatnonzero(self.in_order(condition))
+
+    def row_of_change(self) -> Rows:
+        """The row here of each row of `changes`."""
+        rows = np.empty(len(self), np.int64)
+        rows[self.order] = np.arange(len(self))
+        return rows
+
+    def newest_row(self, row: int) -> int:
+        """The newest row of the partition of `row`."""
+        return int(self.last_rows[np.searchsorted(self.last_rows, row)])
+
+    def newest_rows(self, rows: Rows) -> Rows:
+        """The newest row of the partition of each row."""
+        newest: Rows = self.last_rows[np.searchsorted(self.last_rows, rows)]
+        return newest
+
+    def size(self, name: str) -> Numbers:
+        return self.once(f"size {name}", lambda: self.changes.size(name)[self.order])
+
+    def size_of(self, name: str, row: int) -> int:
+        return int(self.changes.size(name)[self.order[row]])
+
+    def nodes(self, name: str, row: int) -> list[int]:
+        """The list of a row."""
+        return self.changes.lists[name].of(int(self.order[row]))
+
+    def previous(self, row: int) -> int | None:
+        return None if self.is_first[row] else row - 1
+
+    def value(self, name: str, row: int) -> Any:
+        return self.changes.table[name][int(self.order[row])].as_py()
+
+    def name(self, row: int) -> str:
+        return f"{self.topic(row)}-{int(self.partition[row])}"
+
+    def topic(self, row: int) -> str:
+        return str(self.value("topic", row))
+
+    def topics(self, rows: Rows) -> list[str]:
+        """The names of the rows' topics."""
+        if not len(rows):
+            return []
+        encoded = self.changes.table["topic"].take(pa.array(self.order[rows])).combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        return [names[code] for code in encoded.indices.to_pylist()]
+
+    def names(self, rows: Rows) -> list[str]:
+        """The names of the rows' partitions."""
+        partitions = self.partition[rows].tolist()
+        return [f"{topic}-{partition}" for topic, partition in zip(self.topics(rows), partitions, strict=True)]
+
+    def cause(self, row: int) -> str:
+        return str(self.value("cause", row))
+
+    def describe(self, row: int) -> str:
+        """A state as people read it."""
+        isr, elr, last_known, replicas = (
+            self.nodes(name, row) for name in ("isr", "elr", "last_known_elr", "replicas")
+        )
+        shown = [f"ISR {_ids_text(tuple(isr))}", f"ELR {_ids_text(tuple(elr))}"]
+        if last_known:
+            shown.append(f"last known {_ids_text(tuple(last_known))}")
+        leader = int(self.changes.leader[self.order[row]])
+        return f"{'  '.join(shown)}  of replicas {_ids_text(tuple(replicas))}, leader {leader}"
+
+    def episodes(self, condition: Mask) -> list[Episode]:
+        """Runs of neighbouring rows of one partition in which the condition holds."""
+        if not len(self):
+            return []
+        before = np.append(False, condition[:-1]) & ~self.is_first
+        starts = np.flatnonzero(condition & ~before)
+        after = np.append(condition[1:], False) & ~self.is_last
+        ends = np.flatnonzero(condition & ~after)
+        open_ended = self.is_last[ends]
+        return [
+            Episode(start, None if is_open else end + 1)
+            for start, end, is_open in zip(starts.tolist(), ends.tolist(), open_ended.tolist(), strict=True)
+        ]
+
+    def _sorted(self, name: str) -> npt.NDArray[Any]:
+        return self.once(name, lambda: self.changes.column(name)[self.order])
+
+
+@lru_cache(maxsize=4096)
+def _ids_text(nodes: tuple[int, ...]) -> str:
+    """The same few sets of nodes come again and again."""
+    return "[" + " ".join(map(str, nodes)) + "]"
+
+
+def partition_states(history: ClusterHistory) -> PartitionStates:
+    """The states of this cluster's partitions; made once."""
+    return history.known(PARTITION_STATES, lambda: _partition_states(history))
+
+
+def _partition_states(history: ClusterHistory) -> PartitionStates:
+    table = history.chunked_table("partition_changes")
+    topic, _ = coded(table["topic_id"])
+    partition = table["partition"].to_numpy().astype(np.int64)
+    group = topic * SPREAD + partition
+    order = _sorted_rows(topic, partition, table["from_offset"].to_numpy())
+    group = group[order]
+    is_first = np.ones(len(group), bool)
+    is_first[1:] = group[1:] != group[:-1]
+    is_last = np.append(is_first[1:], True) if len(group) else is_first
+    return PartitionStates(
+        PartitionChanges(table, {name: NodeLists(table[name]) for name in LIST_COLUMNS}),
+        order,
+        is_first,
+        is_last,
+        np.flatnonzero(is_last),
+    )
+
+
+def _sorted_rows(topic: Rows, partition: Rows, offset: Rows) -> Rows:
+    """The rows by topic, partition and offset; rows of one offset stay as they came.
+
+    Rows come in the order of their offsets, so that a row's number stands for its offset: key and number together are
+    one number, and distinct numbers sort many times as fast as rows do.
+    """
+    count = len(offset)
+    numbers = np.arange(count)
+    if count and (offset[1:] >= offset[:-1]).all():
+        first, last = int(partition.min()), int(partition.max())
+        if (int(topic.max()) + 1) * (last - first + 1) < SPREAD >> 1 and count < SPREAD:
+            key = topic * (last - first + 1) + (partition - first)
+            return np.sort(key * SPREAD + numbers) & (SPREAD - 1)
+    order: Rows = np.lexsort((numbers, offset, partition, topic))
+    return order
+
+
+def alone(states: PartitionStates) -> Mask:
+    """One replica alone in ISR and ELR together though more are assigned: KP001."""
+    changes = states.changes
+    has_one_holder = union_sizes(changes.lists["isr"], changes.lists["elr"]) == 1
+    return states.in_order(is_last_replica(changes.exists, changes.size("replicas"), has_one_holder))
+
+
+def offline(states: PartitionStates) -> Mask:
+    """No leader: KP002."""
+    return states.in_order(is_offline(states.changes.exists, states.changes.leader))
+
+
+def under_min_isr(states: PartitionStates) -> Mask:
+    """ISR below the effective min ISR: KP005."""
+    changes = states.changes
+    return states.in_order(is_under_min_isr(changes.exists, changes.size("isr"), changes.effective_min_isr))
+
+
+def exposed(states: PartitionStates) -> Mask:
+    """Any of the three."""
+    return alone(states) | offline(states) | under_min_isr(states)
+
+
+def partition_case(states: PartitionStates, episode: Episode, summary: str, *facts: Evidence) -> Case:
+    """A case about one partition: what it was, what it became, and how it ended."""
+    (case,) = partition_cases(states, [episode], [(summary, None)], facts)
+    return case
+
+
+def partition_cases(
+    states: PartitionStates,
+    episodes: Sequence[Episode],
+    texts: Iterable[tuple[str, str | None]],
+    facts: tuple[Evidence, ...] = (),
+) -> Iterator[Case]:
+    """Cases about partitions, each with its summary and what to do.
+
+    There may be ten thousands of them, so columns are looked up for all at once.
+    """
+    starts = np.array([episode.start for episode in episodes], np.int64)
+    # While an episode lasts the row of its end stands for nothing.
+    ends = np.array([0 if episode.end is None else episode.end for episode in episodes], np.int64)
+    offsets, times_ms = states.from_offset, states.timestamp_ms
+    froms = zip(offsets[starts].tolist(), times_ms[starts].tolist(), states.leader_epoch[starts].tolist(), strict=True)
+    tos = zip(offsets[ends].tolist(), times_ms[ends].tolist(), strict=True)
+    for episode, (summary, do), name, (from_offset, from_ms, epoch), end in zip(
+        episodes, texts, states.names(starts), froms, tos, strict=True
+    ):
+        to_offset, to_ms = (None, None) if episode.end is None else end
+        evidence = DeferredEvidence(_partition_evidence, states, episode.start, episode.end, facts)
+        yield Case(name, summary, from_offset, to_offset, from_ms, to_ms, epoch, evidence, what_to_do=do)
+
+
+def _partition_evidence(
+    states: PartitionStates, start: int, end: int | None, facts: tuple[Evidence, ...]
+) -> tuple[Evidence, ...]:
+    before, state = states.previous(start), states.describe(start)
+    evidence = [
+        Evidence(
+            state,
+            offset=int(states.from_offset[start]),
+            epoch=int(states.leader_epoch[start]),
+            timestamp_ms=int(states.timestamp_ms[start]),
+            before=None if before is None else states.describe(before),
+            after=f"{state} ({states.cause(start)})",
+        ),
+        *facts,
+    ]
+    if end is not None:
+        state = states.describe(end) if states.exists[end] else "the topic was removed"
+        offset, time_ms = int(states.from_offset[end]), int(states.timestamp_ms[end])
+        evidence.append(Evidence(f"resolved: {state} ({states.cause(end)})", offset=offset, timestamp_ms=time_ms))
+    return tuple(evidence)
+
+
+def cases_where_known(
+    history: ClusterHistory,
+    states: PartitionStates,
+    condition: Mask,
+    judged_at: Rows,
+    describe: Callable[[Episode], str],
+) -> Iterator[Case]:
+    """Cases of a condition that compares replayed states, that of each row as after the record at `judged_at`.
+
+    What was judged after missing records is undecided.
+    """
+    known: list[Episode] = []
+    for episode in states.episodes(condition):
+        reason = history.unknown_before(int(judged_at[episode.start]))
+        if reason is None:
+            known.append(episode)
+            continue
+        case = undecided(states.name(episode.start), reason, from_offset=int(states.from_offset[episode.start]))
+        yield case._replace(summary=f"{describe(episode)}: {reason}")
+    yield from partition_cases(states, known, ((describe(episode), None) for episode in known))
+
+
+def last_row(states: PartitionStates, episode: Episode) -> int:
+    """The newest row of an episode."""
+    return states.newest_row(episode.start) if episode.end is None else episode.end - 1
+
+
+def until_enough_in_sync(states: PartitionStates, row: int) -> Episode:
+    """From a row to the one from which on enough replicas are in sync again, or the topic is gone."""
+    for end in range(row + 1, states.newest_row(row) + 1):
+        if not states.exists[end] or states.size_of("isr", end) >= states.effective_min_isr[end]:
+            return Episode(row, end)
+    return Episode(row, None)

@@ -1,0 +1,73 @@
+"""What to do about voters whose disk lost committed records: the steps, with this cluster's ids and endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import newest_captures, replica_end
+from kraft_audit.rules.columns.lost_records import LostVoters
+from kraft_audit.rules.columns.voter_sets import current_set
+from kraft_audit.text.readable import any_of, listed
+
+CONFIG = "controller.properties"
+
+
+def what_to_do(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> str:
+    """All steps as one text."""
+    return " ".join(steps(history, found, went_back))
+
+
+def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> Iterator[str]:
+    """The steps in their order, commands where this kraft.version has them.
+
+    A voter whose disk lost records may come back once a majority of the others runs and holds everything: then it
+    cannot elect a leader without it. At kraft.version 1 it comes back as a new voter, which cannot have voted before.
+    `went_back` are nodes of which earlier captures show that they lost records.
+    """
+    lacking = {int(row["node_id"]) for row in found.lacking}
+    lost = sorted({each.node_id for each in found.proven}.union(went_back) or lacking)
+    if len(lacking.difference(lost)) >= majority(len(found.voters)):
+        lost = sorted(lacking)  # those that are only behind could elect a leader without the records, too
+    nodes = f"node{'s' * (len(lost) > 1)} {any_of(lost)}"
+    others = sorted(voter["voter_id"] for voter in found.voters if voter["voter_id"] not in lost)
+    holders = [voter for voter in found.voters if voter["voter_id"] not in lacking]
+    if len(others) < majority(len(found.voters)) or not holders:
+        held = f": {listed(others)} may be all that holds the log" if others else ""
+        yield f"Do not start {nodes}: the others are no majority. Copy every disk before anything else{held}."
+        return
+    best = max(holders, key=lambda voter: _end(history, voter))
+    tool = f"kafka-metadata-quorum {_endpoint(history, best)}"
+    run = f"Run controllers {listed(others)}: {best['voter_id']} holds everything, and the others fetch it"
+    voter_set = current_set(history)
+    if voter_set is None or voter_set["kraft_version"] == 0:
+        ready = f"Start it once they show one LogEndOffset:   {tool} describe --replication"
+        yield f"Do not start {nodes} yet. {run}. {ready}"
+        return
+    yield f"Do not start {nodes}. {run}. Then:"
+    for voter in (voter for voter in found.voters if voter["voter_id"] in lost):
+        number, directory = voter["voter_id"], voter["directory_id"]
+        yield f"{tool} remove-controller --controller-id {number} --controller-directory-id {directory}"
+        yield (
+            f"On node {number}, its disk emptied: kafka-storage format --cluster-id {history.cluster_id} "
+            f"--no-initial-controllers --config {CONFIG}; start it; once it has fetched the log: "
+            f"{tool} --command-config {CONFIG} add-controller"
+        )
+
+
+def _end(history: ClusterHistory, voter: TableRow) -> int:
+    return max(
+        (replica_end(row) for row in newest_captures(history) if row["node_id"] == voter["voter_id"]), default=-1
+    )
+
+
+def _endpoint(history: ClusterHistory, voter: TableRow) -> str:
+    """How to reach a controller: by its voter record, else its registration, else through any broker."""
+    registered = history.newest_rows("controller_changes", "controller_id").get(voter["voter_id"])
+    points: Sequence[TableRow] = voter["endpoints"] or (registered["end_points"] if registered else ())
+    if points:
+        return f"--bootstrap-controller {points[0]['host']}:{points[0]['port']}"
+    brokers = history.newest_rows("broker_changes", "broker_id").values()
+    named = [row["end_points"][0] for row in brokers if row["exists"] and row["end_points"]]
+    return f"--bootstrap-server {named[0]['host']}:{named[0]['port']}" if named else "--bootstrap-server HOST:PORT"

@@ -1,0 +1,247 @@
+"""Voter sets as the voter rules compare them: changes, what of them was committed, and whether majorities meet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Set
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TypeVar
+
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import (
+    canonical_log,
+    captures_in_order,
+    newest_watermark,
+    replica_end,
+    watermarks_in_order,
+)
+from kraft_audit.rules.rule_model import Evidence, evidence_at
+
+Key = tuple[int, str | None]
+"""A voter: node id and directory id."""
+_Member = TypeVar("_Member", bound=tuple[object, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of the voter set: the keys before and after, as `voter_sets` has it."""
+
+    row: TableRow
+    before: frozenset[Key]
+    after: frozenset[Key]
+    added: frozenset[Key]
+    removed: frozenset[Key]
+
+    @property
+    def offset(self) -> int:
+        return int(self.row["from_offset"])
+
+    @property
+    def subject(self) -> str:
+        return f"voter set at offset {self.offset}"
+
+    @property
+    def is_membership(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+def keys_of(voters: list[TableRow]) -> frozenset[Key]:
+    return frozenset((voter["voter_id"], voter["directory_id"]) for voter in voters)
+
+
+def comparable(before: frozenset[Key], after: frozenset[Key]) -> tuple[frozenset[Key], frozenset[Key]]:
+    """Both sets by (id, directory), or by id alone where either side lacks a directory id."""
+    if any(directory is None for _, directory in before | after):
+        return frozenset((id_, None) for id_, _ in before), frozenset((id_, None) for id_, _ in after)
+    return before, after
+
+
+def sets_in_order(history: ClusterHistory) -> list[TableRow]:
+    """All voter sets, the canonical branch first, each ascending by offset."""
+    rows = history.rows("voter_sets")
+    return sorted(rows, key=lambda row: (not row["canonical"], row["from_offset"], row["from_epoch"]))
+
+
+def canonical_sets(history: ClusterHistory) -> list[TableRow]:
+    return [row for row in sets_in_order(history) if row["canonical"]]
+
+
+def changes(history: ClusterHistory) -> list[Change]:
+    """Every change of the set on any branch; the first set of a branch is none."""
+    return history.known("voter changes", lambda: _voter_changes(history))
+
+
+def _voter_changes(history: ClusterHistory) -> list[Change]:
+    """A set's own row says what it replaced: the voters that stayed, and those that were removed."""
+    voter_changes = []
+    before_canonical: TableRow | None = None
+    rows = sets_in_order(history)
+    first_sets = [keys_of(row["voters"]) for row in rows if row["source"] == "bootstrap" and not row["canonical"]]
+    for row in rows:
+        after = keys_of(row["voters"])
+        if not row["canonical"] and after in first_sets:
+            continue  # another quorum's first set, which replaced nothing
+        added, removed = keys_of(row["added"]), keys_of(row["removed"])
+        if row["canonical"]:
+            previous, before_canonical = before_canonical, row
+            if previous is None:
+                continue
+            before = keys_of(previous["voters"])
+        else:
+            before = (after - added) | removed
+        if row["source"] == "log":
+            voter_changes.append(Change(row, *comparable(before, after), added, removed))
+    return voter_changes
+
+
+def canonical_changes(history: ClusterHistory) -> list[Change]:
+    """The changes on the canonical log, ascending."""
+    return [change for change in changes(history) if change.row["canonical"]]
+
+
+def current_set(history: ClusterHistory) -> TableRow | None:
+    """The voter set at the end of the canonical log."""
+    return max(canonical_sets(history), key=itemgetter("from_offset"), default=None)
+
+
+def set_at(history: ClusterHistory, offset: int) -> TableRow | None:
+    """The canonical set in effect once the record at `offset` was appended."""
+    rows = (row for row in canonical_sets(history) if row["from_offset"] <= offset)
+    return max(rows, key=itemgetter("from_offset"), default=None)
+
+
+def named(keys: Collection[Key], among: Collection[Key] = ()) -> str:
+    """Voters as people read them: {1 2 3}; with the directory where an id stands for two voters here or in `among`."""
+    ids = [id_ for id_, _ in {*keys, *among}]
+    parts = [
+        f"{id_}@{directory}" if ids.count(id_) > 1 else str(id_)
+        for id_, directory in sorted(keys, key=lambda key: (key[0], key[1] or ""))
+    ]
+    return "{" + " ".join(parts) + "}"
+
+
+def ids_of(keys: frozenset[Key]) -> frozenset[int]:
+    return frozenset(id_ for id_, _ in keys)
+
+
+def change_evidence(change: Change) -> Evidence:
+    """The change itself: offset, epoch, before → after."""
+    row = change.row
+    branch = "" if row["canonical"] else " (not on the canonical log)"
+    return evidence_at(
+        row,
+        f"{change.subject}, epoch {row['from_epoch']}{branch}",
+        epoch=row["from_epoch"],
+        before=named(change.before, change.after),
+        after=named(change.after, change.before),
+    )
+
+
+def set_evidence(row: TableRow) -> Evidence:
+    """A voter set itself: its voters, where it stands, when it was written."""
+    text = f"voter set {named(keys_of(row['voters']))} from {row['source']}, offset {row['from_offset']}"
+    return evidence_at(row, text, epoch=row["from_epoch"])
+
+
+def was_uncommitted(
+    history: ClusterHistory, offset: int, when_offset: int, epoch: int, *, by_one_round: bool = True
+) -> bool | None:
+    """Whether the record at `offset` was not committed yet when the one at `when_offset` was, in `epoch`.
+
+    True where captures show it: a log held both, and everything from `offset` on was excluded when the reading of a
+    later round began, or of the same one, unless its disks are of different moments: that round proves more committed
+    than it leaves open, or its leader's disk ends before another's. False where captures prove `offset` committed
+    before `when_offset` was there. None where no capture decides.
+
+    Disks copied one after the other, the leader's last, can look like one moment: `by_one_round` says whether a single
+    round is taken at its word.
+    """
+    had_both = False
+    for row in watermarks_in_order(history):
+        end = row["canonical_end_offset"]
+        has_both = end is not None and end > when_offset and row["canonical_epoch"] >= epoch
+        is_excluded = row["high"] is not None and row["high"] <= offset
+        if is_excluded and (had_both or (by_one_round and has_both and _may_be_one_moment(history, row))):
+            return True
+        if end is not None and row["low"] > offset and end <= when_offset:
+            return False
+        had_both = had_both or has_both
+    return None
+
+
+def was_pending(history: ClusterHistory, first: Change, second: Change) -> bool | str | None:
+    """Whether the first change was not committed when the second was appended.
+
+    A text where a single round alone says so, which does not decide it; None where no capture decides.
+    """
+    where = (first.offset, second.offset, second.row["from_epoch"])
+    if was_uncommitted(history, *where, by_one_round=False):
+        return True
+    if not (by_one_round := was_uncommitted(history, *where)):
+        return by_one_round
+    return (
+        f"its capture shows it beside the change at offset {first.offset}, not committed there: so it was, "
+        "if the disks are of one moment; another capture decides"
+    )
+
+
+def _may_be_one_moment(history: ClusterHistory, watermark: TableRow) -> bool:
+    """Whether nothing shows that a round with an upper bound has disks of different moments."""
+    return watermark["low"] <= watermark["high"] and not _was_leader_read_earlier(history, watermark)
+
+
+def _was_leader_read_earlier(history: ClusterHistory, watermark: TableRow) -> bool:
+    """Whether a round holds more of an epoch than the disk of its leader, which holds all of it at any one moment."""
+    epoch, end = watermark["canonical_epoch"], watermark["canonical_end_offset"]
+    leaders = {row["leader_id"] for row in history.rows("leader_epochs") if row["epoch"] == epoch}
+    return end is not None and any(
+        row["node_id"] in leaders and row["node_id"] is not None and replica_end(row) < end
+        for row in captures_in_order(history)
+        if row["capture_number"] == watermark["capture_number"]
+    )
+
+
+def uncommitted_at_end(history: ClusterHistory, offset: int) -> bool | None:
+    """Whether the record at `offset` is uncommitted by the newest captures; None where they do not decide."""
+    newest = newest_watermark(history)
+    if newest is None or newest["low"] > offset:
+        return None if newest is None else False
+    return True if newest["high"] is not None and newest["high"] <= offset else None
+
+
+def metadata_between(history: ClusterHistory, epoch: int, from_offset: int, to_offset: int) -> bool:
+    """Whether a metadata record of `epoch` stands in (from_offset, to_offset) on any log: the controller writes none
+    before its epoch is committed (KafkaRaftClient and QuorumController 4.3.0)."""
+    log = canonical_log(history)
+    mask = (
+        (log.leader_epoch == epoch) & ~log.is_control & (log.base_offset > from_offset) & (log.last_offset < to_offset)
+    )
+    return bool(mask.any())
+
+
+def disjoint_majorities(
+    before: Set[_Member], after: Set[_Member]
+) -> tuple[frozenset[_Member], frozenset[_Member]] | None:
+    """A majority of each set such that they share no voter, or None where every two majorities meet.
+
+    A majority takes as many voters as it can from outside the other set and needs the rest from the common ones: two
+    disjoint ones exist exactly when those needs together fit in the common voters. An empty set has no majority.
+    """
+    if not before or not after:
+        return None
+    common = sorted(before & after, key=repr)
+    only_before, only_after = sorted(before - after, key=repr), sorted(after - before, key=repr)
+    size_before, size_after = majority(len(before)), majority(len(after))
+    need_before = max(0, size_before - len(only_before))
+    need_after = max(0, size_after - len(only_after))
+    if need_before + need_after > len(common):
+        return None
+    first = {*only_before[:size_before], *common[:need_before]}
+    second = {*only_after[:size_after], *common[need_before : need_before + need_after]}
+    return frozenset(first), frozenset(second)
+
+
+def kafka_overlap_verdict(before: Set[_Member], after: Set[_Member]) -> bool:
+    """What Kafka's own test says: VoterSet.hasOverlappingMajority (3.9 to 4.4); weaker than its name."""
+    return len(before - after) <= 1 and len(after - before) <= 1

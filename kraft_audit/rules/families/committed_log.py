@@ -1,0 +1,168 @@
+"""Rules about what a majority holds: divergence, lost commits, logs that went back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import (
+    CanonicalBatches,
+    canonical_log,
+    capture_evidence,
+    captures_in_order,
+    log_batches,
+    newest_captures,
+    newest_watermark,
+    replica_end,
+    replica_name,
+    watermarks_in_order,
+)
+from kraft_audit.rules.columns.missing_logs import ends_before_its_snapshot, missing_before
+from kraft_audit.rules.columns.voter_sets import Key, canonical_sets, keys_of, set_at
+from kraft_audit.rules.registry import rule
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
+from kraft_audit.text.readable import offset_span
+
+
+@rule("KQ002", control="log_integrity", needs=("captures", "batches", "watermarks", "voter_sets"))
+def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    newest, log = newest_watermark(history), canonical_log(history)
+    if newest is None:
+        return
+    if newest["canonical_end_offset"] is None and len(log_batches(history).row):
+        if (reason := ends_before_its_snapshot(history, newest["low"])) is not None:
+            yield undecided("log", reason, from_offset=newest["low"])
+            return
+        yield Case(
+            "log",
+            "there is no canonical log: two branches share a last epoch, or all end below what was committed",
+            from_offset=newest["low"],
+            evidence=tuple(Evidence(text) for text in newest["low_evidence"]),
+        )
+        return
+    yield from _contradicted(history, log)
+    yield from _too_few_hold(history, newest)
+
+
+def _contradicted(history: ClusterHistory, log: CanonicalBatches) -> Iterator[Case]:
+    """What was proven committed once, and is not what the canonical log says now.
+
+    A log that merely ends before a snapshot contradicts nothing: it needs a second branch, or an earlier round that
+    proved more.
+    """
+    proofs, only_snapshots = _proofs(history)
+    for (end, epoch), proof in sorted(proofs.items()):
+        epoch_there = log.epoch_at(end - 1)
+        in_a_gap = epoch_there is None and end <= log.end_offset
+        if end <= log.start_offset or epoch_there == epoch or in_a_gap:
+            continue
+        if epoch_there is not None and not _is_held_now(history, end - 1, epoch_there):
+            continue  # the end of a log that lags, where only snapshots show what came after
+        if epoch_there is None and (end, epoch) in only_snapshots:
+            reason = f"{missing_before(history, log.end_offset, end)}; copy the log again to decide"
+            yield undecided("log", reason, from_offset=end - 1)
+            continue
+        now = "ends before it" if epoch_there is None else f"has epoch {epoch_there} there"
+        summary = f"offset {end - 1} was committed in epoch {epoch}; the canonical log {now}"
+        yield Case("log", summary, end - 1, epoch=epoch, evidence=(proof,))
+
+
+def _proofs(history: ClusterHistory) -> tuple[dict[tuple[int, int], Evidence], set[tuple[int, int]]]:
+    """(end, epoch) of what was ever proven committed, with the evidence; and those that only snapshots prove."""
+    proofs: dict[tuple[int, int], Evidence] = {}
+    watermarks, newest = history.rows("watermarks"), newest_watermark(history)
+    for row in watermarks:
+        if row["low"] > 0:
+            text = f"earlier captures prove offsets before {row['low']} committed, in epoch {row['low_epoch']}"
+            fact = Evidence(text, offset=row["low"] - 1, timestamp_ms=row["read_to_ms"])
+            proofs.setdefault((row["low"], row["low_epoch"]), fact)
+    by_rounds = set(proofs)
+    snapshots = [row for row in captures_in_order(history) if row["snapshot_end_offset"]]
+    for row in snapshots:
+        end, epoch = row["snapshot_end_offset"], row["snapshot_epoch"]
+        text = f"a snapshot of {replica_name(row)} ends at {end} in epoch {epoch}"
+        proofs.setdefault((end, epoch), capture_evidence(row, text, offset=end - 1))
+    if newest is not None and any(row["snapshot_end_offset"] == newest["low"] for row in history.rows("captures")):
+        by_rounds = {(row["low"], row["low_epoch"]) for row in watermarks if row != newest}
+    return proofs, proofs.keys() - by_rounds
+
+
+def _is_held_now(history: ClusterHistory, offset: int, epoch: int) -> bool:
+    """Whether a log that was captured last holds a record of that epoch at an offset, and goes on after it."""
+    is_end = canonical_log(history).end_offset == offset + 1
+    going_on = [row for row in newest_captures(history) if is_end or (row["log_end_offset"] or 0) > offset + 1]
+    return any(log_batches(history).is_held(row, offset, epoch) for row in going_on)
+
+
+def _too_few_hold(history: ClusterHistory, newest: TableRow) -> Iterator[Case]:
+    """Whether no set that may have committed a proven record still has a majority that holds it."""
+    # What this round itself proves may be newer than the copies that were read first.
+    earlier = [row for row in watermarks_in_order(history) if row != newest and is_after(newest, row)]
+    proven = max(earlier, key=lambda row: int(row["low"]), default=None)
+    if proven is None or proven["low"] == 0:
+        return
+    at_low = set_at(history, proven["low"] - 1)
+    later = [row for row in canonical_sets(history) if row["from_offset"] >= proven["low"]]
+    holders: list[TableRow] = []
+    lacking: list[TableRow] = []
+    for voter_set in [at_low, *later] if at_low is not None else []:
+        voters = keys_of(voter_set["voters"])
+        holders, lacking = _holders_of(history, voters, proven["low"])
+        if len(holders) + len(lacking) != len(voters) or len(holders) >= majority(len(voters)):
+            return
+    if lacking:
+        offset = proven["low"] - 1
+        span = offset_span(min(replica_end(row) for row in lacking), proven["low"])
+        held = f"only {len(holders)} of {len(holders) + len(lacking)} voters still hold{'s' * (len(holders) == 1)}"
+        yield Case(
+            "log",
+            f"CONTRADICTION: offset {offset} was committed, but {held} {span}",
+            from_offset=offset,
+            epoch=proven["low_epoch"],
+            evidence=tuple(capture_evidence(row, f"{replica_name(row)} ends at {replica_end(row)}") for row in lacking),
+        )
+
+
+def _holders_of(history: ClusterHistory, voters: frozenset[Key], end: int) -> tuple[list[TableRow], list[TableRow]]:
+    """The newest captures of voters that hold everything below an offset, and of those that do not."""
+    captured = [row for row in newest_captures(history) if _is_voter(row, voters)]
+    return [row for row in captured if replica_end(row) >= end], [row for row in captured if replica_end(row) < end]
+
+
+def _is_voter(row: TableRow, voters: Collection[Key]) -> bool:
+    """Whether a captured replica is one of the voters: by id alone where either side lacks a directory id."""
+    return any(
+        row["node_id"] == id_ and (None in (directory, row["directory_id"]) or row["directory_id"] == directory)
+        for id_, directory in voters
+    )
+
+
+@rule("KQ015", control="log_integrity", needs=("watermarks",))
+def kq015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    best: TableRow | None = None
+    for row in watermarks_in_order(history):
+        if best is not None and is_after(row, best) and row["high"] is not None and row["high"] < best["low"]:
+            high, low = row["high"], best["low"]
+            yield Case(
+                "log",
+                f"offset {low - 1} was committed; later only offsets before {high} can be",
+                from_offset=high,
+                from_ms=row["read_from_ms"],
+                evidence=(
+                    *(Evidence(text, timestamp_ms=best["read_to_ms"]) for text in best["low_evidence"]),
+                    *(Evidence(text, timestamp_ms=row["read_from_ms"]) for text in row["high_evidence"]),
+                ),
+            )
+        if best is None or row["low"] > best["low"]:
+            best = row
+
+
+def is_after(later: TableRow, earlier: TableRow) -> bool:
+    """Whether a row is about a later time than all that another is about.
+
+    Copies are ordered by their number, not by when they are read.
+    """
+    if later["capture_number"] != earlier["capture_number"]:
+        return int(later["capture_number"]) > int(earlier["capture_number"])
+    return bool(later["read_from_ms"] >= earlier["read_to_ms"])

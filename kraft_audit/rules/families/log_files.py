@@ -1,0 +1,335 @@
+"""Rules about the files of a log dir: damage, gaps, foreign disks, unknown records, snapshots and their age."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.path_plans import leaves_unread
+from kraft_audit.capture.plan import ReplicaPlan
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import (
+    LogBatches,
+    canonical_log,
+    capture_evidence,
+    captures_in_order,
+    log_batches,
+    newest_watermark,
+    replica_name,
+)
+from kraft_audit.rules.columns.voter_sets import keys_of, set_at
+from kraft_audit.rules.registry import rule, words_for
+from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, undecided
+from kraft_audit.text.readable import listed
+from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
+from kraft_codec.file_names import printable
+from kraft_codec.schemas.releases import (
+    LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES,
+    LINE_OF_LEVEL,
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSIONS,
+)
+
+HOLDS_OTHER_BYTES: Final = "holds other bytes"
+"""How KQ022 begins where a majority says which disk was altered."""
+TAILS: Final = {Reason.TORN_TAIL, Reason.ZERO_TAIL}
+UNKNOWN: Final = {
+    Reason.UNKNOWN_FRAME_VERSION,
+    Reason.UNKNOWN_RECORD_TYPE,
+    Reason.UNKNOWN_RECORD_VERSION,
+    Reason.UNKNOWN_CONTROL_TYPE,
+}
+CORRUPT: Final = {
+    Reason.BAD_LENGTH,
+    Reason.BAD_MAGIC,
+    Reason.BAD_CRC,
+    Reason.BAD_VARINT,
+    Reason.BAD_RECORD,
+    Reason.BAD_STRING,
+    Reason.BAD_COMPRESSION,
+    Reason.DECOMP_LIMIT,
+}
+OF_A_RECORD: Final = {Reason.BAD_VARINT, Reason.BAD_RECORD, Reason.BAD_STRING}
+"""What is wrong inside a batch whose CRC is right."""
+SNAPSHOT_DAMAGE: Final = {Reason.SNAPSHOT_INCOMPLETE, *CORRUPT, *TAILS}
+_KEPT_BY_KAFKA: Final = {
+    f"Kafka {READS_AS_VERSION_2}": "read_by_kafka",
+    f"Kafka {DECOMPRESSES_ALL}": "read_by_kafka",
+    f"Kafka {STOPS_AT_REPLAY}": "stops_kafka",
+}
+"""Kafka's verdicts on a batch at which it does not cut the log, with the words for each."""
+
+
+def damage_evidence(row: TableRow) -> Evidence:
+    return Evidence(
+        f"{row['reason']}: {row['detail']}; {row['kafka_verdict']}",
+        offset=row["base_offset"],
+        node_id=row["node_id"],
+        path=row["path"] or row["root"],
+        file_name=row["file_name"],
+        position=row["position"],
+    )
+
+
+def damage_case(row: TableRow, summary: str, *, alike: Sequence[TableRow] = (), **more: Any) -> Case:
+    """A case about one row of `decode_errors`, and the rows `alike`: the same damage in other replicas."""
+    facts = tuple(map(damage_evidence, (row, *alike)))
+    name = f"node {row['node_id']}" if row["node_id"] is not None else row["path"] or row["root"]
+    place = f"{name} {row['file_name'] or ''}".strip()
+    return Case(f"{place} at byte {row['position']}", summary, from_offset=row["base_offset"], evidence=facts, **more)
+
+
+def is_snapshot_file(row: TableRow) -> bool:
+    return (row["file_name"] or "").endswith(".checkpoint")
+
+
+def damage_rows(history: ClusterHistory, reasons: set[Reason]) -> Iterator[TableRow]:
+    return (row for row in history.rows("decode_errors") if row["reason"] in reasons)
+
+
+@rule("KQ008", control="log_integrity", needs=("captures", "batches", "decode_errors"))
+def kq008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in history.rows("decode_errors"):
+        if row["file_name"] is None and leaves_unread(row["reason"], row["detail"]):
+            reason = f"{row['detail']}: what was not read there may be damaged, and whole replicas may be missing"
+            yield damage_case(row, reason, undecided=reason)
+    captures = {(row["root"], row["path"]): row for row in history.rows("captures")}
+    for row in damage_rows(history, CORRUPT):
+        if is_snapshot_file(row):
+            continue
+        summary = f"{row['reason']} in {row['length_bytes']} bytes"
+        if row["reason"] in OF_A_RECORD and _is_of_unreleased_build(history, row["base_offset"]):
+            yield damage_case(
+                row, f"{summary}; may be written by an unreleased build", **words_for("KQ008", "unreleased")
+            )
+        elif (words := _KEPT_BY_KAFKA.get(row["kafka_verdict"])) is not None:
+            yield damage_case(row, summary, **words_for("KQ008", words))
+        else:
+            yield damage_case(row, summary + _cut_by_kafka(captures.get((row["root"], row["path"]))))
+
+
+def _is_of_unreleased_build(history: ClusterHistory, offset: int | None) -> bool:
+    """Whether metadata.version, where the record stands, was one between two releases."""
+    levels = [
+        row["feature_level"]
+        for row in history.rows_by_offset("feature_changes")
+        if row["name"] == METADATA_VERSION_FEATURE and (offset is None or row["from_offset"] <= offset)
+    ]
+    return bool(levels) and levels[-1] not in LINE_OF_LEVEL and levels[-1] in METADATA_VERSIONS
+
+
+def _cut_by_kafka(capture: TableRow | None) -> str:
+    """Where Kafka would cut a log when it starts, and how many records it would lose."""
+    if capture is None or capture["reachable_end_offset"] is None or capture["log_end_offset"] is None:
+        return ""
+    end = capture["reachable_end_offset"]
+    count = capture["log_end_offset"] - end
+    return f"; Kafka would cut the log at {end}, and lose {count} records after it" if count > 0 else ""
+
+
+@rule("KQ009", control="log_integrity", needs=("decode_errors",))
+def kq009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in damage_rows(history, TAILS):
+        if not is_snapshot_file(row):
+            yield damage_case(row, f"{row['length_bytes']} bytes after the last whole batch: {row['detail']}")
+
+
+@rule("KQ010", control="log_integrity", needs=("captures", "decode_errors"))
+def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    cases: dict[str, Case] = {}
+    for row in history.rows("captures"):
+        its_cluster = row["meta_cluster_id"]
+        is_other_cluster = its_cluster is not None and history.cluster_id and its_cluster != history.cluster_id
+        if is_other_cluster or not row["accepted"]:
+            where = row["path"] or row["root"]
+            ids = {"before": history.cluster_id, "after": its_cluster}
+            fact = capture_evidence(row, "meta.properties", file_name="meta.properties", **ids)
+            summary = f"{replica_name(row)} belongs to cluster {its_cluster}"
+            cases.setdefault(where, Case(f"replica at {where}", summary, evidence=(fact,)))
+    for row in damage_rows(history, {Reason.CLUSTER_MISMATCH}):
+        where = row["path"] or row["root"]
+        case = cases.get(where, Case(f"replica at {where}", row["detail"]))
+        cases[where] = case._replace(evidence=(*case.evidence, damage_evidence(row)))
+    yield from cases.values()
+
+
+@rule("KQ013", control="log_integrity", needs=("captures", "batches"))
+def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    batches = log_batches(history)
+    for row in captures_in_order(history):
+        if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
+            continue
+        start, end = _checkpointed_from(row), row["log_end_offset"]
+        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, row, start, end).items()}
+        listed = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
+        inside = {epoch: offset for epoch, offset in listed.items() if start <= offset < end}
+        wrong = {epoch: offset for epoch, offset in inside.items() if held.get(epoch) != offset}
+        missing = {epoch: offset for epoch, offset in held.items() if epoch not in listed}
+        if wrong or missing:
+            in_log, in_file = (
+                " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(epochs.items())) for epochs in (held, listed)
+            )
+            change = {"file_name": "leader-epoch-checkpoint", "before": in_log, "after": in_file}
+            yield Case(
+                replica_name(row),
+                f"leader-epoch-checkpoint says {in_file}, the log {in_log}",
+                from_offset=min([*wrong.values(), *missing.values()]),
+                evidence=(capture_evidence(row, "log → checkpoint", **change),),
+            )
+
+
+def _checkpointed_from(row: TableRow) -> int:
+    """The log start as the checkpoint knows it: cleaning moves the first entry up to a snapshot's end, which may lie
+    inside the oldest segment that is left (UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache 4.3.0)."""
+    start = int(row["log_start_offset"] or 0)
+    snapshot_end = row["snapshot_end_offset"] or 0
+    # Without an entry the log is empty after its newest snapshot, or began again there.
+    first = min((entry["start_offset"] for entry in row["leader_epoch_checkpoint"]), default=snapshot_end)
+    return first if start < first <= snapshot_end else start
+
+
+def _epochs_of(batches: LogBatches, capture: TableRow, start: int, end: int) -> dict[int, int]:
+    """The first offset of each epoch in one captured log [start, end)."""
+    rows = np.flatnonzero(batches.held_by(capture) & (batches.last_offset < end) & (batches.last_offset >= start))
+    # Epochs ascend along a log: what is older than the log's first batch was there before the log began again.
+    at_start = rows[batches.base_offset[rows] <= start]
+    if len(at_start):
+        rows = rows[batches.leader_epoch[rows] >= batches.leader_epoch[at_start].max()]
+    order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
+    epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
+    offsets = batches.base_offset[rows][order][first]
+    return dict(zip(epochs.tolist(), offsets.tolist(), strict=True))
+
+
+@rule("KQ017", control="log_integrity", needs=("records", "watermarks"))
+def kq017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    newest = newest_watermark(history)
+    end = newest["low"] if newest is not None and newest["low"] else canonical_log(history).end_offset
+    marks = (row for row in history.rows("records") if row["source"] == "log" and row["offset"] < end)
+    marks = (row for row in marks if row["record_type"].endswith("TRANSACTION_RECORD"))
+    last = max(marks, key=lambda row: (row["offset"], row["leader_epoch"]), default=None)
+    if last is not None and last["record_type"].startswith("BEGIN"):
+        name = json.loads(last["record"] or "{}").get("name")
+        offset, time_ms = last["offset"], last["timestamp_ms"]
+        yield Case(
+            "metadata transaction",
+            f"begun at offset {offset} ({name}), neither ended nor aborted by {end}",
+            from_offset=offset,
+            from_ms=time_ms,
+            epoch=last["leader_epoch"],
+            evidence=(Evidence("BeginTransactionRecord", offset=offset, timestamp_ms=time_ms),),
+        )
+
+
+@rule("KQ018", control="log_integrity", needs=("decode_errors",))
+def kq018(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    by_record: dict[tuple[str, int | None], list[TableRow]] = {}
+    for row in damage_rows(history, UNKNOWN):
+        by_record.setdefault((row["detail"], row["base_offset"]), []).append(row)
+    for first, *alike in by_record.values():
+        yield damage_case(first, first["detail"], alike=alike)
+
+
+@rule("KQ011", control="log_integrity", needs=("captures", "batches", "decode_errors"))
+def kq011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for row in history.rows("decode_errors"):
+        if row["reason"] in SNAPSHOT_DAMAGE and (is_snapshot_file(row) or row["reason"] == Reason.SNAPSHOT_INCOMPLETE):
+            yield damage_case(row, f"{row['reason']}: {row['detail']}")
+    for check in history.snapshot_checks or ():
+        unknown = history.unknown_before(check.end_offset - 1)
+        subject = f"snapshot {check.end_offset}-{check.epoch}"
+        if check.differences and unknown is not None:
+            reason = f"its state differs from the replayed one, but {unknown}"
+            yield undecided(subject, reason, from_offset=check.end_offset)
+        elif check.differences:
+            summary = f"its state is not the replayed state at offset {check.end_offset}: {check.differences[0]}"
+            evidence = tuple(Evidence(text, path=check.path) for text in check.differences[:20])
+            yield Case(subject, summary, check.end_offset, epoch=check.epoch, evidence=evidence)
+    yield from _off_boundary(history)
+
+
+def _off_boundary(history: ClusterHistory) -> Iterator[Case]:
+    log = canonical_log(history)
+    snapshots = {row["snapshot_end_offset"]: row for row in reversed(captures_in_order(history))}
+    for end, row in reversed(snapshots.items()):
+        batch = log.row_of(end) if end and log.start_offset < end < log.end_offset else None
+        if batch is None or int(log.base_offset[batch]) == end:
+            continue
+        text = f"offset {end} lies inside the batch [{int(log.base_offset[batch])}, {int(log.last_offset[batch]) + 1})"
+        yield Case(
+            f"snapshot {end}-{row['snapshot_epoch']}",
+            f"does not end at a batch boundary: {text}",
+            from_offset=end,
+            epoch=row["snapshot_epoch"],
+            severity=Severity.LOW if _may_end_inside_batch(history) else Severity.HIGH,
+            evidence=(capture_evidence(row, text, offset=end),),
+        )
+
+
+def _may_end_inside_batch(history: ClusterHistory) -> bool:
+    """Whether the controllers may end a snapshot inside a batch, by the newest level they support (KAFKA-17713)."""
+    supported = [
+        feature["max_supported_version"]
+        for row in history.rows("controller_changes")
+        for feature in row["features"]
+        if feature["name"] == METADATA_VERSION_FEATURE
+    ]
+    changes = history.rows("feature_changes")
+    levels = supported or [row["feature_level"] for row in changes if row["name"] == METADATA_VERSION_FEATURE]
+    return bool(levels) and int(max(levels)) <= LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES
+
+
+@rule("KQ022", control="log_integrity", needs=("altered", "voter_sets"))
+def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    for run in history.altered or ():
+        taken, *rest = run.versions
+        last = run.to_offset - 1
+        where = f"offset {last}" if run.from_offset == last else f"offsets {run.from_offset} to {last}"
+        agreement = "before and after they agree" if run.rejoins else "before it they agree"
+        at: dict[str, Any] = {"from_offset": run.from_offset, "epoch": run.epoch, "evidence": tuple(_versions(run))}
+        voters = set_at(history, run.from_offset)
+        if voters is not None and _is_held_by_majority(taken, voters):
+            for replica in (replica for held in rest for replica in held):
+                text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {_named_replicas(taken)}"
+                yield Case(_named_replica(replica), f"{text}; {agreement}", **at)
+            continue
+        sides = " and ".join(map(_named_replicas, run.versions))
+        count = "unknown voters" if voters is None else f"the {len(voters['voters'])} voters"
+        yield Case(
+            _named_replica(rest[0][0]),
+            f"{sides} hold different bytes at {where} (epoch {run.epoch}, valid CRCs), {agreement}; "
+            f"no version is held by a majority of {count}, so that disks alone do not say which is the log",
+            **at,
+            **words_for("KQ022", "undecided"),
+        )
+
+
+def _versions(run: AlteredBatches) -> Iterator[Evidence]:
+    for number, held in enumerate(run.versions):
+        text = "the version that most disks hold" if number == 0 and not run.is_tied else "another version"
+        for replica in held:
+            path = printable(replica.path)
+            yield Evidence(text, offset=run.from_offset, epoch=run.epoch, node_id=replica.node_id, path=path)
+
+
+def _is_held_by_majority(held: Sequence[ReplicaPlan], voters: TableRow) -> bool:
+    """Whether a majority of all voters holds a version."""
+    disks = {(replica.node_id, replica.directory_id) for replica in held}
+    ids = {node_id for node_id, _ in disks}
+    keys = keys_of(voters["voters"])
+    holding = [key for key in keys if (key in disks if key[1] is not None else key[0] in ids)]
+    return len(holding) >= majority(len(keys))
+
+
+def _named_replica(replica: ReplicaPlan) -> str:
+    return f"node {replica.node_id}" if replica.node_id is not None else f"replica at {printable(replica.path)}"
+
+
+def _named_replicas(replicas: Sequence[ReplicaPlan]) -> str:
+    ids = sorted({replica.node_id for replica in replicas if replica.node_id is not None})
+    return f"node{'s' * (len(ids) > 1)} {listed(ids)}" if ids else ", ".join(printable(each.path) for each in replicas)

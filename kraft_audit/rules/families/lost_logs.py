@@ -1,0 +1,219 @@
+"""Rules about voters that lost what they held: a log that went back, an empty log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
+from kraft_audit.rules.columns.captures import (
+    capture_evidence,
+    log_batches,
+    newest_captures,
+    replica_end,
+    replica_name,
+    rounds_in_order,
+    watermarks_in_order,
+)
+from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters
+from kraft_audit.rules.columns.replacing_voters import what_to_do
+from kraft_audit.rules.columns.voter_sets import current_set
+from kraft_audit.rules.families.committed_log import is_after
+from kraft_audit.rules.registry import rule, words_for
+from kraft_audit.rules.rule_model import Case, Thresholds, undecided
+from kraft_audit.text.readable import listed
+
+VOTER_TABLES = ("captures", "batches", "watermarks", "voter_sets", "leader_epochs")
+EMPTY_FOR_MS = 30_000
+"""A voter that runs and reaches the leader has fetched its first records long before."""
+
+
+@rule("KQ020", control="log_integrity", needs=VOTER_TABLES)
+def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    found = lost_voters(history)
+    went_back = list(_went_back(history, found))
+    yield from went_back
+    known = {case.subject for case in went_back}
+    open_proofs = [each for each in found.lost if each.needed is not None]
+    if found.is_majority_lost and (found.proven or known & {replica_name(row) for row in found.lacking}):
+        yield _set_case(history, found, [row["node_id"] for row in found.lacking if replica_name(row) in known])
+    elif found.is_majority_lost and open_proofs:
+        subject = _set_subject(found)
+        yield undecided(subject, "; ".join(each.sentence for each in open_proofs), from_offset=found.from_offset)
+        return
+    else:
+        for lost in found.proven:
+            if replica_name(lost.row) not in known:
+                yield _voter_case(history, found, lost)
+    for lost in open_proofs:
+        yield undecided(replica_name(lost.row), lost.sentence, from_offset=lost.end_offset)
+    rows = history.rows("captures")
+    if rows and not any(row["directory_id"] is not None for row in rows) and not _is_static(history):
+        yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
+
+
+def _set_subject(found: LostVoters) -> str:
+    return f"voters {listed([row['node_id'] for row in found.lacking])}"
+
+
+def _set_case(history: ClusterHistory, found: LostVoters, went_back: list[int]) -> Case:
+    sentences = [each.sentence for each in found.proven]
+    lost = {each.node_id for each in found.lost}
+    behind = [row for row in found.lacking if row["node_id"] not in lost]
+    facts = [fact for each in found.proven for fact in each.evidence]
+    facts += [capture_evidence(row, f"ends at {replica_end(row)}: behind, as far as is known") for row in behind]
+    return Case(
+        _set_subject(found),
+        ". ".join(text[:1].upper() + text[1:] for text in (*sentences, found.sentence)),
+        from_offset=found.from_offset,
+        evidence=tuple(facts),
+        what_to_do=what_to_do(history, found, went_back),
+    )
+
+
+def _voter_case(history: ClusterHistory, found: LostVoters, lost: LostRecords) -> Case:
+    return Case(
+        replica_name(lost.row),
+        f"{lost.sentence}; offset {found.low - 1} is committed",
+        from_offset=lost.end_offset,
+        evidence=lost.evidence,
+        what_to_do=what_to_do(history, found),
+    )
+
+
+@rule("KQ021", control="log_integrity", needs=VOTER_TABLES)
+def kq021(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    found = lost_voters(history)
+    proofs = {each.node_id: each for each in found.lost}
+    stayed_empty = _stayed_empty(history)
+    for row in found.lacking:
+        if replica_end(row):
+            continue
+        name, lost = replica_name(row), proofs.get(row["node_id"])
+        if lost is not None and lost.needed is None:
+            summary, evidence = lost.sentence, lost.evidence
+        elif row["node_id"] in stayed_empty:
+            summary = f"{name} runs, and its log stays empty while offset {found.low - 1} is committed"
+            evidence = (capture_evidence(row, "ends at 0 in two captures"),)
+        else:
+            copy = f"copy {name} again half a minute later, while it runs" if lost is None else lost.needed
+            why = "it is new or behind, as far as is known" if lost is None else f"it {lost.proof}"
+            yield undecided(name, f"{name}'s log is empty; {why}: {copy}", from_offset=0)
+            continue
+        yield Case(name, summary, from_offset=0, evidence=evidence, what_to_do=what_to_do(history, found))
+    if (case := _all_empty(history)) is not None:
+        yield case
+
+
+def _stayed_empty(history: ClusterHistory) -> set[int]:
+    """Nodes whose logs were empty in two rounds half a minute of log time apart, and run, as the operator says."""
+    if not history.operator.is_running:
+        return set()
+    rounds = [(newest_append_ms(taken) or 0, taken) for taken, _ in rounds_in_order(history)]
+    return {
+        row["node_id"]
+        for (before_ms, before), (now_ms, now) in pairwise(rounds)
+        if before_ms and now_ms - before_ms >= EMPTY_FOR_MS
+        for row in now
+        if not replica_end(row) and any(e["node_id"] == row["node_id"] and not replica_end(e) for e in before)
+    }
+
+
+def _all_empty(history: ClusterHistory) -> Case | None:
+    """All voters' logs are empty, and their own files name epochs that they held records of."""
+    voter_set, rows = current_set(history), newest_captures(history)
+    ids = {voter["voter_id"] for voter in voter_set["voters"]} if voter_set else set()
+    voters = [row for row in rows if row["node_id"] in ids and row["log_end_offset"] is not None]
+    if {row["node_id"] for row in voters} != ids or any(replica_end(row) for row in voters):
+        return None
+    # A first start may have begun its first epoch between the copies of the log and of this file.
+    named = [row for row in voters if len(row["leader_epoch_checkpoint"] or ()) > 1]
+    if not named:
+        return None
+    facts = [
+        capture_evidence(row, f"its leader-epoch-checkpoint names {len(row['leader_epoch_checkpoint'])} epochs")
+        for row in named
+    ]
+    return Case(
+        "voters",
+        "every voter's log is empty, and files beside them show that they held records",
+        0,
+        evidence=tuple(facts),
+    )
+
+
+def _is_static(history: ClusterHistory) -> bool:
+    voter_set = current_set(history)
+    return voter_set is not None and voter_set["kraft_version"] == 0
+
+
+def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
+    """Replicas that held more in an earlier capture: by id alone where a static voter votes with any directory."""
+    reached: dict[tuple[int, str | None], tuple[int, TableRow]] = {}
+    lows, voter_set = watermarks_in_order(history), current_set(history)
+    is_static = _is_static(history)
+    is_alone = voter_set is not None and len(voter_set["voters"]) == 1
+    alone = words_for("KQ020", "only_voter") if is_alone else {}
+    lacking = {row["node_id"] for row in found.lacking}
+    for taken, _newest in rounds_in_order(history):
+        for row in taken:
+            if row["node_id"] is None or (row["directory_id"] is None and not is_static):
+                continue
+            key = (row["node_id"], None if is_static else row["directory_id"])
+            end = replica_end(row)
+            proven, earlier = reached.get(key, (0, row))
+            lost = _lacked_from(history, earlier, row, proven)
+            if lost is not None:
+                number = row["node_id"]
+                words = alone or ({"what_to_do": what_to_do(history, found, [number])} if number in lacking else {})
+                yield Case(
+                    replica_name(row),
+                    f"{replica_name(row)} lacks what was committed from {lost} on, and held it up to {proven} before",
+                    from_offset=lost,
+                    evidence=(
+                        capture_evidence(earlier, f"ended at {replica_end(earlier)}"),
+                        capture_evidence(row, f"ends at {end}"),
+                    ),
+                    **words,
+                )
+                reached.pop(key)
+                continue
+            counted = max((w["low"] for w in lows if _proves_for(w, row) and _is_counted(history, w, row)), default=0)
+            reached[key] = (max(counted, proven), row)
+
+
+def _proves_for(watermark: TableRow, capture: TableRow) -> bool:
+    """Whether what a watermark proves held when a capture was taken: it is of the same set of captures, or older."""
+    if watermark["capture"] and watermark["capture"] == capture["capture"]:
+        return True
+    return not is_after(watermark, capture)
+
+
+def _lacked_from(history: ClusterHistory, earlier: TableRow, row: TableRow, proven: int) -> int | None:
+    """From where on a replica lacks batches below `proven` that it held in an earlier capture; None where it has them.
+
+    What its log start or a snapshot has passed is no loss, unless another batch stands there now.
+    """
+    if replica_end(row) < proven:
+        return replica_end(row)
+    batches = log_batches(history)
+    known_to = max(row["log_start_offset"] or 0, row["snapshot_end_offset"] or 0)
+    held = batches.held_by(row)
+    lost = batches.held_by(earlier) & ~held & (batches.last_offset < proven)
+    lost &= (batches.base_offset >= known_to) | np.isin(batches.base_offset, batches.base_offset[held])
+    return int(batches.base_offset[lost].min()) if lost.any() else None
+
+
+def _is_counted(history: ClusterHistory, watermark: TableRow, row: TableRow) -> bool:
+    """Whether a replica is a voter that holds the last record that a watermark proves, and so everything below it."""
+    is_voter = any(
+        voter["voter_id"] == row["node_id"] and voter["directory_id"] in (None, row["directory_id"])
+        for voter in watermark["voters"]
+    )
+    last = watermark["low"] - 1
+    if not is_voter or last < 0:
+        return False
+    is_in_snapshot = (row["snapshot_end_offset"] or 0) > last
+    return is_in_snapshot or log_batches(history).is_held(row, last, watermark["low_epoch"])

@@ -1,0 +1,255 @@
+"""Rules about the voter set as it stands: how many failures it tolerates, and whether its voters are what they seem."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
+from kraft_audit.rules.columns.captures import (
+    canonical_log,
+    capture_evidence,
+    newest_captures,
+    newest_watermark,
+    replica_end,
+    replica_name,
+    rounds_in_order,
+)
+from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
+from kraft_audit.rules.columns.registrations import registered_nodes
+from kraft_audit.rules.columns.voter_sets import (
+    Key,
+    canonical_sets,
+    current_set,
+    keys_of,
+    named,
+    set_at,
+    set_evidence,
+)
+from kraft_audit.rules.registry import rule, words_for
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
+from kraft_codec.schemas.releases import FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION
+
+
+@rule("KV007", control="quorum_safety", needs=("voter_sets",))
+def kv007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    rows = canonical_sets(history)
+    if not rows:
+        return
+    counts = [len(row["voters"]) for row in rows]
+    count = counts[-1]
+    if count > 2 and count % 2:
+        return
+    first = len(rows) - 1
+    while first and counts[first - 1] == count:
+        first -= 1
+    failures = count - majority(count)
+    summary = f"{count} voters tolerate {failures} failure{'s' * (failures != 1)}, no more than {count - 1} do"
+    if count <= 2:
+        summary = ("1 voter: any disk loss is data loss", "2 voters: losing either one stops the quorum")[count - 1]
+    words = words_for("KV007", "one_or_two" if count <= 2 else "even")
+    if _is_static(history, rows[-1]):
+        words["what_to_do"] = _dynamic_first(history)
+    yield case_at(rows[first], "voters", summary, evidence=(set_evidence(rows[-1]),), **words)
+
+
+def _is_static(history: ClusterHistory, voter_set: TableRow) -> bool:
+    return bool(voter_set["kraft_version"] == 0 and history.dialect == "kip853")
+
+
+def _dynamic_first(history: ClusterHistory) -> str:
+    """What lets voters be changed at kraft.version 0: the software decides whether the feature can be raised."""
+    supported = [node.level for node in registered_nodes(history) if not node.is_ghost]
+    command = "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature kraft.version=1"
+    then = "Then change voters one by one with kafka-metadata-quorum.sh."
+    if supported and min(supported) >= FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION:
+        return f"First {command}: at kraft.version 0 no change of voters is safe. {then}"
+    return (
+        "Leave the voters as they are: at kraft.version 0 no change of them is safe. "
+        f"Upgrade all nodes to 4.1 or later, then {command}. {then}"
+    )
+
+
+@rule("KV008", control="quorum_safety", needs=("captures", "voter_sets"))
+def kv008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    open_cases: dict[Key, Case] = {}
+    for taken, newest in rounds_in_order(history):
+        end = max((replica_end(row) for row in taken), default=0)
+        voter_set = set_at(history, end - 1)
+        phantoms = {} if voter_set is None else _phantoms(voter_set, newest)
+        for key in open_cases.keys() - phantoms.keys():
+            yield open_cases.pop(key)._replace(to_ms=newest_append_ms(taken), is_over=True)
+        for key, case in phantoms.items():
+            open_cases.setdefault(key, case)
+    yield from open_cases.values()
+    current, rounds = current_set(history), rounds_in_order(history)
+    if current is not None and rounds:
+        yield from _unseen(current, rounds[-1].newest)
+
+
+def _unseen(voter_set: TableRow, captures: list[TableRow]) -> Iterator[Case]:
+    """Voters of a dynamic set of whose node no meta.properties was captured: what directory is there is open."""
+    seen = {row["node_id"] for row in captures if row["directory_id"] is not None}
+    for voter_id, directory_id in sorted(keys_of(voter_set["voters"]), key=str):
+        if directory_id is not None and voter_id not in seen:
+            reason = f"no disk of node {voter_id} was captured: its meta.properties says whether it is {directory_id}"
+            where = {"from_offset": voter_set["from_offset"], "from_ms": voter_set["timestamp_ms"]}
+            yield undecided(f"voter {voter_id}", reason, **where)
+
+
+def _phantoms(voter_set: TableRow, captures: list[TableRow]) -> dict[Key, Case]:
+    """Cases about voters whose node was captured, and has another directory."""
+    cases: dict[Key, Case] = {}
+    for voter_id, directory_id in sorted(keys_of(voter_set["voters"]), key=str):
+        mine = [row for row in captures if row["node_id"] == voter_id and row["directory_id"] is not None]
+        if directory_id is None or not mine or any(row["directory_id"] == directory_id for row in mine):
+            continue
+        its_directory = mine[0]["directory_id"]
+        text = f"meta.properties of node {voter_id} names another directory"
+        change = {"file_name": "meta.properties", "before": directory_id, "after": its_directory}
+        cases[voter_id, directory_id] = case_at(
+            voter_set,
+            f"voter {voter_id}",
+            f"voter {voter_id} is {directory_id}, but node {voter_id}'s disk is {its_directory}",
+            evidence=(set_evidence(voter_set), capture_evidence(mine[0], text, **change)),
+        )
+    return cases
+
+
+@rule("KV009", control="quorum_safety", needs=("voter_sets", "controller_changes"))
+def kv009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    voter_set = current_set(history)
+    if voter_set is None:
+        return
+    registered = {
+        controller: {point["name"]: f"{point['host']}:{point['port']}" for point in row["end_points"] if row["exists"]}
+        for controller, row in history.newest_rows("controller_changes", "controller_id").items()
+    }
+    hosts = {endpoint["host"] for voter in voter_set["voters"] for endpoint in voter["endpoints"]}
+    for voter in voter_set["voters"]:
+        subject = f"voter {voter['voter_id']}"
+        for endpoint in voter["endpoints"]:
+            mine = f"{endpoint['host']}:{endpoint['port']}"
+            theirs = registered.get(voter["voter_id"], {}).get(endpoint["name"], mine)
+            if theirs != mine:
+                text = f"listener {endpoint['name']}"
+                fact = Evidence(text, offset=voter_set["from_offset"], before=theirs, after=mine)
+                summary = f"the voter set says {mine}, the registration {theirs}"
+                yield case_at(voter_set, subject, summary, evidence=(fact,), key=f"{subject} {endpoint['name']}")
+            elif len(hosts) > 1 and _is_local(endpoint["host"]):
+                summary = f"{endpoint['host']} cannot be reached from the other voters' hosts"
+                fact = set_evidence(voter_set)
+                yield case_at(voter_set, subject, summary, evidence=(fact,), key=f"{subject} {endpoint['name']}")
+
+
+def _is_local(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+@rule("KV011", control="quorum_safety", needs=("voter_sets",))
+def kv011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    voter_set = current_set(history)
+    if voter_set is not None and _is_static(history, voter_set):
+        summary = "kraft.version 0: voters come from each node's own file, and no change of them is safe"
+        fact, advice = set_evidence(voter_set), _dynamic_first(history)
+        yield Case("voters", summary, voter_set["from_offset"], evidence=(fact,), what_to_do=advice)
+
+
+@dataclass(frozen=True, slots=True)
+class VoterLagLimits(Thresholds):
+    max_lag_records: int = threshold(1_000, "how far a voter's log may end behind what is committed")
+    max_lag_seconds: float = threshold(5, "the same in time of the log")
+
+
+@rule(
+    "KV013",
+    control="quorum_safety",
+    needs=("captures", "voter_sets", "watermarks", "batches"),
+    thresholds=VoterLagLimits,
+)
+def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
+    newest, voter_set = newest_watermark(history), current_set(history)
+    if newest is None or voter_set is None:
+        return
+    by_key = _captured_voters(history, voter_set)
+    for voter_id, directory_id in sorted(keys_of(voter_set["voters"]), key=str):
+        row = by_key.get((voter_id, directory_id))
+        subject = f"voter {voter_id}"
+        if row is None:
+            yield undecided(subject, f"voter {voter_id} was not captured")
+            continue
+        records, seconds = _lag(history, row, newest["low"])
+        if records > limits.max_lag_records or seconds > limits.max_lag_seconds:
+            end = replica_end(row)
+            fact = capture_evidence(row, f"log end {row['log_end_offset']}", offset=row["log_end_offset"])
+            behind = f"{records} records and {seconds:.1f} s behind what is committed ({newest['low']})"
+            yield Case(subject, f"ends at {end}, {behind}", end, from_ms=row["last_timestamp_ms"], evidence=(fact,))
+
+
+def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
+    """How many records below `low` a replica lacks, and how many seconds of the log they span.
+
+    One that ends where the captured log begins, or before, lacks all of it.
+    """
+    log, end = canonical_log(history), replica_end(row)
+    if end >= low or not len(log.base_offset):
+        return max(low - end, 0), 0.0
+    written_ms = log.time_at(low - 1)
+    reached_ms = int(log.timestamp_ms[0]) if end <= log.base_offset[0] else log.time_at(end - 1)
+    if written_ms is None or reached_ms is None:
+        return low - end, 0.0
+    return low - end, (written_ms - reached_ms) / 1000
+
+
+def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
+    """The newest capture of each voter of a set: by id and directory, by id alone where either is unknown."""
+    return {
+        (voter_id, directory_id): row
+        for row in newest_captures(history)
+        for voter_id, directory_id in keys_of(voter_set["voters"])
+        if row["node_id"] == voter_id and (directory_id is None or row["directory_id"] in (None, directory_id))
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class NearVoterLimits(Thresholds):
+    max_lag_records: int = threshold(1_000, "a voter within this many records of the committed end counts")
+    max_lag_seconds: float = threshold(5, "and within this time of the log")
+
+
+@rule("KV014", control="quorum_safety", needs=QUORUM_TABLES, thresholds=NearVoterLimits)
+def kv014(history: ClusterHistory, limits: NearVoterLimits) -> Iterator[Case]:
+    newest, voter_set = newest_watermark(history), current_set(history)
+    if newest is None or voter_set is None or len(voter_set["voters"]) < 3:
+        return
+    if quorum_standing(history).standing in BROKEN:
+        return  # it has stopped already: KQ023 to KQ025 say so
+    by_key = _captured_voters(history, voter_set)
+    missing = sorted(id_ for id_, _ in keys_of(voter_set["voters"]) - by_key.keys())
+    if missing:
+        yield undecided("voters", f"voters {missing} were not captured")
+        return
+    lags = {key: _lag(history, row, newest["low"]) for key, row in by_key.items()}
+    close = {
+        key
+        for key, (records, seconds) in lags.items()
+        if records <= limits.max_lag_records and seconds <= limits.max_lag_seconds
+    }
+    if len(close) == majority(len(by_key)):
+        ends = {key: replica_end(row) for key, row in by_key.items()}
+        yield Case(
+            "voters",
+            f"only {named(close)} of {named(set(by_key))} are near the committed end {newest['low']}: "
+            "one more failure stops the quorum",
+            from_offset=min(end for key, end in ends.items() if key not in close),
+            evidence=tuple(
+                capture_evidence(row, f"{replica_name(row)} ends at {ends[key]}", offset=ends[key])
+                for key, row in by_key.items()
+            ),
+        )

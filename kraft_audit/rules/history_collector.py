@@ -1,0 +1,385 @@
+"""From a planned cluster to the history that rules judge: what `check` reads, in one go, without a ledger.
+
+The log is surveyed (branches, epochs, voters, the committed interval) and replayed along the canonical branch. Every
+snapshot on the way is compared with the replayed state at its offset; one kind of replay makes both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.disk_times import written_times_ms
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.records import RecordColumns, RecordWindow, between, end_of
+from kraft_audit.capture.survey import Survey, SurveyedSnapshot
+from kraft_audit.quorum.quorum_tables import voter_set_rows
+from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history
+from kraft_audit.reading import ClusterReading
+from kraft_audit.replay.cluster_replay import ClusterReplay, drain
+from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
+from kraft_audit.rules.cluster_history import (
+    CONTRACTS,
+    INPUTS,
+    ClusterHistory,
+    Contradiction,
+    OperatorWord,
+    SnapshotCheck,
+)
+from kraft_audit.rules.columns.partition_parts import PartitionParts
+from kraft_audit.rules.columns.voter_sets import keys_of
+from kraft_audit.tables.bronze import BATCHES, RECORDS
+from kraft_audit.tables.contract import silver_batch
+from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
+from kraft_codec.schemas import Dialect
+from kraft_codec.schemas.releases import ELR_FEATURE
+
+JUDGED_TABLES: Final = frozenset({"captures", "batches", "decode_errors"})
+JUDGED_COLUMNS: Final = (
+    *("node_id", "directory_id", "root", "path", "captured_at_ms", "capture_number", "source", "file_name", "position"),
+    *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),
+    *("size_bytes", "valid", "status"),
+)
+TRANSACTION_RECORDS: Final = {
+    "BeginTransactionRecord": "BEGIN_TRANSACTION_RECORD",
+    "EndTransactionRecord": "END_TRANSACTION_RECORD",
+    "AbortTransactionRecord": "ABORT_TRANSACTION_RECORD",
+}
+MARK_SCHEMA: Final = pa.schema(
+    list(map(RECORDS.schema.field, ("source", "offset", "leader_epoch", "timestamp_ms", "record_type", "record")))
+)
+
+SUBJECTS: Final = {
+    "partition_changes": ("topic_id", "partition"),
+    "broker_changes": ("broker_id",),
+    "controller_changes": ("controller_id",),
+    "topic_changes": ("topic_id",),
+    "config_changes": ("resource_type", "resource_name", "name"),
+    "feature_changes": ("name",),
+    "security_changes": ("kind", "subject"),
+}
+NOT_STATE: Final = {
+    *("cluster_id", "plan", "from_offset", "from_epoch", "timestamp_ms", "cause", "cause_broker_id", "election"),
+}
+NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_can_advance"}
+"""Columns that no snapshot holds: the replay computes them from settings that may differ with the active controller."""
+ELR_COLUMNS: Final = {"elr", "last_known_elr"}
+COMPARED_COLUMNS: Final = {
+    name: [column.name for column in CONTRACTS[name].columns if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS]
+    for name in SUBJECTS
+}
+DIFFERENCES_MAX: Final = 50
+
+
+class HistoryCollector:
+    """Gathers what a reading of one cluster gives into the history that rules judge."""
+
+    def __init__(
+        self, reading: ClusterReading, *, history_bytes_max: int | None = None, partition_bytes_max: int | None = None
+    ) -> None:
+        self._plan = reading.plan
+        self._reading = reading
+        self._history_bytes_max = history_bytes_max
+        self._partition_bytes_max = partition_bytes_max
+        self._partition_bytes = 0
+        self._parts: PartitionParts | None = None
+        self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._comparison: StateComparison | None = StateComparison(reading.plan)
+        self._later: list[SurveyedSnapshot] = []
+        self._held_bytes = 0
+        self._dropped: set[str] = set()
+        self._contradictions: tuple[Contradiction, ...] = ()
+        self._is_complete = True
+        self._states_from = 0
+        self._undecoded = UndecodedRecords()
+        self._gaps: tuple[tuple[int, int], ...] = ()
+        self._altered: tuple[AlteredBatches, ...] = ()
+        self._snapshot_times_ms: dict[int, int] = {}
+        self._written_ms: dict[tuple[str, str], int] = {}
+        self._is_read = self._is_unstarted = False
+        self._is_replayed = False
+
+    def take_rows(self, table: str, batch: pa.RecordBatch) -> None:
+        """Rows of a table, the bronze ones of JUDGED_TABLES among them.
+
+        Beyond `partition_bytes_max` the partitions' history goes to disk. Beyond `history_bytes_max` the largest of
+        what is held is let go: rules that need it say that they could not decide.
+        """
+        if table in self._dropped or table not in INPUTS:
+            return
+        if table == PARTITION_CHANGES.name and self._is_on_disk(batch):
+            return
+        if table == BATCHES.name and self._history_bytes_max is not None:
+            batch = _as_judged(batch)
+        self._tables[table].append(batch)
+        self._held_bytes += batch.nbytes
+        if self._history_bytes_max is not None and self._held_bytes > self._history_bytes_max:
+            sizes = {name: sum(part.nbytes for part in parts) for name, parts in self._tables.items()}
+            largest = max(sizes, key=lambda name: sizes[name])
+            self._held_bytes -= sizes[largest]
+            self._dropped.add(largest)
+            self._comparison = None
+            del self._tables[largest]
+
+    def _is_on_disk(self, batch: pa.RecordBatch) -> bool:
+        """Puts a batch of the partitions' history to disk, if that is where it goes by now."""
+        name = PARTITION_CHANGES.name
+        self._partition_bytes += batch.nbytes
+        if self._partition_bytes_max is None or self._partition_bytes <= self._partition_bytes_max:
+            return False
+        try:
+            if self._parts is None:
+                self._parts = PartitionParts()
+            for earlier in self._tables.pop(name, []):
+                self._held_bytes -= earlier.nbytes
+                self._parts.add(earlier)
+            self._parts.add(batch)
+        except OSError:
+            self._parts = None
+            self._dropped.add(name)
+        return True
+
+    def surveyed(self, survey: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+        """The survey, and the rows of the small silver tables."""
+        self._is_unstarted = survey.is_unstarted
+        self._is_read = survey.holds_anything or survey.is_unstarted
+        plans = [replica.plan for replica in survey.replicas]
+        self._written_ms = written_times_ms(survey.replicas)
+        self._altered = tuple(AlteredBatches.of(run, plans) for run in survey.altered)
+        self._snapshot_times_ms = {
+            snapshot.end_offset: time_ms for snapshot in survey.snapshots if (time_ms := snapshot.timestamp_ms)
+        }
+        others = _other_first_sets(survey, rows["voter_sets"], Dialect(self._plan.dialect))
+        for name, small in {**rows, "voter_sets": rows["voter_sets"] + others}.items():
+            self.take_rows(name, silver_batch(SILVER[name], self._plan.cluster_id, self._plan.number, small))
+
+    def begins(self, log: BranchLog, start: ReplayStart, windows: Sequence[RecordColumns]) -> None:
+        self._is_complete, self._states_from = start.is_complete, start.from_offset
+        self._gaps = tuple(log.gaps(start.from_offset, start.end_offset))
+        self._is_replayed = log.branch is not None or start.snapshot is not None
+        if start.snapshot is not None and self._comparison is not None:
+            self._comparison.start(windows, start.snapshot)
+        self._later = [s for s in log.survey.snapshots if start.from_offset < s.end_offset <= start.end_offset]
+
+    def replayed(self, window: RecordWindow) -> None:
+        self._undecoded.add(window.undecoded)
+        self.take_rows("records", _transaction_marks(window.records))
+        if self._comparison is not None and self._later:
+            self._later = self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
+
+    def ended(self, replay: ClusterReplay) -> None:
+        self._contradictions = tuple(Contradiction(problem.offset, problem.problem) for problem in replay.problems)
+
+    def history(self) -> ClusterHistory:
+        """The cluster's history, when everything has been taken."""
+        on_disk = set() if self._parts is None else {PARTITION_CHANGES.name}
+        return ClusterHistory(
+            self._plan.cluster_id,
+            {name: _history_table(name, self._tables[name]) for name in INPUTS if name not in self._dropped | on_disk},
+            Dialect(self._plan.dialect),
+            dict(self._plan.defaults),
+            self._contradictions,
+            None if self._comparison is None else tuple(self._comparison.checks),
+            self._is_complete,
+            self._states_from,
+            self._undecoded.first_offset,
+            self._is_read,
+            self._is_replayed or self._is_unstarted,  # without a record there is nothing to replay
+            self._parts,
+            self._gaps,
+            self._altered,
+            snapshot_times_ms=self._snapshot_times_ms,
+            written_ms=self._written_ms,
+            history_of=self._plan.history_of,
+            history_id=self._plan.key,
+            operator=OperatorWord(self._plan.is_running, frozenset(self._plan.gone)),
+        )
+
+    def _snapshot(self, source: str) -> Iterator[RecordColumns]:
+        return (window.records for window in self._reading.snapshot(source))
+
+
+def read_history(readings: Iterable[ClusterReading]) -> ClusterHistory:
+    """The history of a whole plan from the last of some readings of it, none of which has begun: an `OrderedReading`.
+
+    Raises InputError where a storage cannot be opened.
+    """
+    for reading in readings:
+        collector = HistoryCollector(reading)
+        for name, batch in reading.bronze(JUDGED_TABLES):
+            collector.take_rows(name, batch)
+    replay_canonical(reading, collector)
+    return collector.history()
+
+
+def _history_table(name: str, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches, batches[0].schema if batches else CONTRACTS[name].schema)
+
+
+def _as_judged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of `batches` in a third of the room: the columns that rules ask for, each text once.
+
+    A quiet cluster writes two batches a second, and five voters hold each.
+    """
+    columns = [batch.column(name) for name in JUDGED_COLUMNS]
+    columns = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in columns]
+    return pa.RecordBatch.from_arrays(columns, JUDGED_COLUMNS)
+
+
+def _other_first_sets(survey: Survey, known: Sequence[dict[str, Any]], dialect: Dialect) -> list[dict[str, Any]]:
+    """First voter sets of other quorums under this cluster id: two nodes that were formatted standalone."""
+    sets: list[VoterSet] = []
+    for snapshot in survey.snapshots:
+        if snapshot.end_offset == 0:
+            recorded = checkpoint_voters(snapshot.controls, 0, snapshot.epoch, dialect=dialect)
+            sets += [recorded] if recorded is not None else []
+    for branch in survey.branches:
+        if branch.parent is None and branch.from_offset == 0 and dialect is Dialect.KIP853:
+            logged = voter_history(survey.controls_to(branch.number), dialect=dialect)
+            sets += [replace(first, from_offset=BOOTSTRAP_OFFSET, source="bootstrap") for first in logged[:1]]
+    first = next((row for row in known if row["source"] == "bootstrap"), None) or next(
+        (row for row in known if row["source"] == "log" and not row["added"] and not row["removed"]), None
+    )
+    rows = {} if first is None else {keys_of(first["voters"]): first}
+    for voter_set in sets:
+        (row,) = voter_set_rows([voter_set], canonical_to=BOOTSTRAP_OFFSET)
+        rows.setdefault(keys_of(row["voters"]), row)
+    if survey.is_unstarted:
+        return list(rows.values())
+    # Without a first set of its own the cluster has no other.
+    return list(rows.values())[1:] if first is not None else []
+
+
+def _transaction_marks(records: RecordColumns) -> pa.RecordBatch:
+    """Begin, End and Abort as rows of `records`, in the columns of MARK_SCHEMA."""
+    rows = [
+        {**row, "source": "log", "record_type": record_type}
+        for message, record_type in TRANSACTION_RECORDS.items()
+        for row in (records[message].to_pylist() if message in records else ())
+    ]
+    rows.sort(key=lambda row: row["offset"])
+    return pa.RecordBatch.from_pylist(
+        [{name: row.get(name) for name in MARK_SCHEMA.names} for row in rows], MARK_SCHEMA
+    )
+
+
+class StateComparison:
+    """A second replay beside the first, stopped at every snapshot's end."""
+
+    def __init__(self, plan: ClusterPlan) -> None:
+        self._plan = plan
+        self._replay = self._new()
+        self._done: set[str] = set()
+        self._fed_to = 0
+        self.checks: list[SnapshotCheck] = []
+
+    def _new(self) -> ClusterReplay:
+        return ClusterReplay(
+            cluster_id=self._plan.cluster_id,
+            tables=frozenset(SUBJECTS),
+            defaults=dict(self._plan.defaults),
+            emit_from_offset=(1 << 62) - 1,  # emits no row: only the state is asked for
+        )
+
+    def start(self, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
+        """Begins at a snapshot's state instead of an empty one."""
+        self._fed_to = snapshot.end_offset
+        _load(self._replay, windows, snapshot)
+
+    def feed(
+        self,
+        records: RecordColumns,
+        window_end: int,
+        snapshots: Sequence[SurveyedSnapshot],
+        windows: Callable[[str], Iterator[RecordColumns]],
+    ) -> list[SurveyedSnapshot]:
+        """Applies a window and compares at each snapshot's end in it; returns the snapshots that are yet to come.
+
+        After the last of them nothing needs to be fed, and the state is let go. A window ends where its last batch
+        begins, so its records may reach beyond `window_end`.
+        """
+        end = end_of(records, window_end)
+        position = self._fed_to
+        for snapshot in sorted(snapshots, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch)):
+            if snapshot.source in self._done or not position <= snapshot.end_offset <= end:
+                continue
+            self._done.add(snapshot.source)
+            drain(self._replay.replay(between(records, position, snapshot.end_offset), snapshot.end_offset))
+            drain(self._replay.finish())
+            position = snapshot.end_offset
+            from_snapshot = self._new()
+            _load(from_snapshot, windows(snapshot.source), snapshot)
+            differences = tuple(islice(_differences(self._replay, from_snapshot), DIFFERENCES_MAX))
+            self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
+        later = [snapshot for snapshot in snapshots if snapshot.end_offset > end]
+        if later:
+            drain(self._replay.replay(between(records, position, end), end))
+        else:
+            self._replay = self._new()
+        self._fed_to = end
+        return later
+
+
+def _load(replay: ClusterReplay, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
+    drain(replay.load_snapshot(windows, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0))
+
+
+def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str]:
+    """What differs, one line a subject; the ELR only while its feature is on, as snapshots leave it out otherwise."""
+    left, right = _state(replayed), _state(loaded)
+    has_elr = any(
+        row["name"] == ELR_FEATURE and row["feature_level"] > 0 for row in left["feature_changes"].to_pylist()
+    )
+    for name, subject in SUBJECTS.items():
+        columns = [column for column in COMPARED_COLUMNS[name] if has_elr or column not in ELR_COLUMNS]
+        mine, theirs = left[name].select(columns), right[name].select(columns)
+        if mine.equals(theirs):
+            continue
+        rows = [_comparable(row) for row in mine.to_pylist()], [_comparable(row) for row in theirs.to_pylist()]
+        yield from _rows_that_differ(name, subject, *rows)
+
+
+def _state(replay: ClusterReplay) -> dict[str, pa.Table]:
+    """What is compared of everything that exists, each table in the order of its subjects."""
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in SUBJECTS}
+    for name, batch in replay.state(0, 0, 0):
+        batches[name].append(batch.select(COMPARED_COLUMNS[name]))  # the other columns' memory is let go
+    return {name: _sorted(name, batches.pop(name)) for name in SUBJECTS}
+
+
+def _sorted(name: str, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    schema = pa.schema([CONTRACTS[name].schema.field(column) for column in COMPARED_COLUMNS[name]])
+    table = pa.Table.from_batches(batches, schema)
+    return table.sort_by([(column, "ascending") for column in SUBJECTS[name]]).combine_chunks()
+
+
+def _comparable(row: dict[str, Any]) -> dict[str, Any]:
+    """A snapshot keeps no more of producer ids than the next one (ProducerIdsImage.write)."""
+    if row.get("kind") != "PRODUCER_IDS" or row["state"] is None:
+        return row
+    return {**row, "state": json.loads(row["state"]).get("next_producer_id")}
+
+
+def _rows_that_differ(
+    name: str, subject: Sequence[str], mine: list[dict[str, Any]], theirs: list[dict[str, Any]]
+) -> Iterator[str]:
+    left = {tuple(row[column] for column in subject): row for row in mine}
+    right = {tuple(row[column] for column in subject): row for row in theirs}
+    for key in sorted(left.keys() | right.keys()):
+        before, after = left.get(key), right.get(key)
+        if before == after:
+            continue
+        what = f"{name.removesuffix('_changes')} {' '.join(map(str, key))}"
+        if before is None or after is None:
+            yield f"{what}: {'only in the snapshot' if before is None else 'not in the snapshot'}"
+            continue
+        changed = [column for column in before if before[column] != after[column]]
+        shown = ", ".join(f"{column} {before[column]} → {after[column]}" for column in changed[:4])
+        yield f"{what}: replayed → snapshot: {shown}"

@@ -1,0 +1,270 @@
+"""The Delta table `findings`: the findings of each plan, merged plan by plan.
+
+A finding keeps its row: it is updated when a plan finds it again, closed when a plan no longer finds it, reopened when
+it comes back. The merge of a plan carries the plan's number as its application transaction, so that a plan is merged
+once, whichever run comes first and whatever died meanwhile. Waivers are applied at every run, as they begin and expire
+without any plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraft_audit.capture.plan import cluster_id_of
+from kraft_audit.lake.ledger import contract_schema
+from kraft_audit.lake.progress import SEVERITIES, FindingCounts, failpoint
+from kraft_audit.lake.views import TableReference, sql_file
+from kraft_audit.rules.rule_model import Waiver
+from kraft_audit.rules.rule_settings import is_expired, matches
+from kraft_audit.spark.gold_merge import GoldLake, Merge, MergeAction, MergeClause
+from kraft_audit.spark.incident_tables import INCIDENT_MERGES
+from kraft_audit.tables import FINDINGS_STAGED
+from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, JUDGED_FINDINGS, WAIVER
+
+STAGED_FINDINGS: Final = FINDINGS_STAGED.name
+_WAIVED: Final = pa.schema(
+    [
+        pa.field("finding_id", pa.string()),
+        pa.field("state", pa.string()),
+        pa.field("waiver", WAIVER),
+        pa.field("expired_waiver", WAIVER),
+    ]
+)
+
+# The new values of a row, by column: the same expressions for both engines that merge. `{no_waiver}` is NULL of a
+# waiver's type.
+CLOSED_VALUES: Final = {
+    "state": "'closed'",
+    "closed_ms": "found.judged_ms",
+    "closed_by": "found.gone_by",
+    "is_over": "true",
+    "waiver": "{no_waiver}",
+    "expired_waiver": "{no_waiver}",
+    "changed_ms": "found.judged_ms",
+    # A history that is merged is not read any more.
+    "plan": "CASE WHEN found.gone_by = 'merged' THEN known.plan ELSE {plan} END",
+}
+SEEN_VALUES: Final = {
+    "state": "CASE WHEN found.is_over THEN 'closed' WHEN known.state = 'waived' THEN 'waived' ELSE 'open' END",
+    "waiver": "CASE WHEN found.is_over THEN {no_waiver} ELSE known.waiver END",
+    "last_seen_ms": "greatest(known.last_seen_ms, found.judged_ms)",
+    "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, known.closed_ms, found.judged_ms) END",
+    "closed_by": "CASE WHEN found.is_over THEN 'ended' END",
+    "reopened_count": (
+        "known.reopened_count + CASE WHEN known.state = 'closed' AND NOT found.is_over "
+        "THEN CAST(1 AS INT) ELSE CAST(0 AS INT) END"
+    ),
+    "changed_ms": (
+        "CASE WHEN (known.state = 'closed') <> found.is_over OR known.status <> found.status "
+        "THEN found.judged_ms ELSE known.changed_ms END"
+    ),
+}
+NEW_VALUES: Final = {
+    "waiver": "{no_waiver}",
+    "state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END",
+    "first_seen_ms": "found.judged_ms",
+    "last_seen_ms": "found.judged_ms",
+    "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, found.judged_ms) END",
+    "closed_by": "CASE WHEN found.is_over THEN 'ended' END",
+    "reopened_count": "CAST(0 AS INT)",
+    "first_plan": "CAST({plan} AS BIGINT)",
+    "changed_ms": "found.judged_ms",
+    "expired_waiver": "{no_waiver}",
+}
+WAIVER_VALUES: Final = {
+    "state": "found.state",
+    "waiver": "found.waiver",
+    "expired_waiver": "found.expired_waiver",
+    "changed_ms": "CAST({now_ms} AS BIGINT)",
+}
+_READ: Final = (PLANS.name, STAGED_FINDINGS, HISTORIES.name)
+_SCHEMA: Final = contract_schema(FINDINGS)
+_KEY: Final = "known.finding_id = found.finding_id"
+SAME_EPISODE: Final = (
+    "({0}.from_offset IS NOT DISTINCT FROM {1}.from_offset) "
+    "AND (({0}.from_offset IS NOT NULL) OR ({0}.from_ms IS NOT DISTINCT FROM {1}.from_ms))"
+)
+"""An episode begins at an offset, at a time only where no offset is known."""
+
+
+class FindingsTable:
+    """The table `findings` of one lake."""
+
+    def __init__(self, gold: GoldLake, waivers: Sequence[Waiver] = ()) -> None:
+        self.gold = gold
+        self.waivers = tuple(waivers)
+
+    def update(self, now_ms: int | None = None) -> list[int]:
+        """Merge every closed plan that is not merged yet, then the waivers as of now; returns the plans merged."""
+        closed = self.gold.ledger.status().closed
+        if not self.gold.lake.exists(STAGED_FINDINGS):
+            return []
+        done = self.gold.merged_plan(FINDINGS.name)
+        if done < closed:
+            self.gold.create(FINDINGS)
+        merged = [plan for plan in range(done + 1, closed + 1) if self._merge(plan)]
+        self._update_parts(done, closed)
+        if closed:
+            self._update_waivers(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        return merged
+
+    def counts(self) -> FindingCounts:
+        """How many findings of each kind are not closed."""
+        if not self.gold.lake.exists(FINDINGS.name):
+            return FindingCounts()
+        rows = self.gold.lake.query(
+            "SELECT status, state, severity, expired_waiver IS NOT NULL AS is_expired, count(*) AS n FROM findings "
+            "WHERE state <> 'closed' GROUP BY status, state, severity, expired_waiver IS NOT NULL",
+            FINDINGS.name,
+        ).to_pylist()
+        raised = [row for row in rows if row["status"] == "raised"]
+        open_: Counter[str] = Counter()
+        for row in raised:
+            open_[row["severity"]] += row["n"] if row["state"] == "open" else 0
+        return FindingCounts(
+            {severity: open_[severity] for severity in SEVERITIES},
+            sum(row["n"] for row in raised if row["state"] == "waived"),
+            sum(row["n"] for row in raised if row["is_expired"]),
+            sum(row["n"] for row in rows if row["status"] == "undecided"),
+        )
+
+    def older_ids(self) -> int:
+        """How many findings that are not closed have no episode: those of a release whose ids held a time."""
+        found = self.gold.lake.query(
+            "SELECT count(*) AS n FROM findings WHERE state <> 'closed' AND NOT EXISTS (SELECT 1 FROM finding_episodes "
+            "WHERE finding_episodes.finding_id = findings.finding_id)",
+            *(FINDINGS.name, FINDING_EPISODES.name),
+        )
+        return int(found["n"][0].as_py())
+
+    def _update_parts(self, done: int, closed: int) -> None:
+        """Merge the same plans into the tables beside findings. In an older lake they begin with what is merged now."""
+        parts = ((FINDING_EPISODES, self.episodes_of), *INCIDENT_MERGES)
+        for table, merge_of in parts:
+            if not self.gold.lake.exists(table.name):
+                self.gold.create(table, done)
+            for plan in range(self.gold.merged_plan(table.name) + 1, closed + 1):
+                self.gold.merge(table.name, merge_of(plan), plan)
+                failpoint(f"after-{table.name}:{plan}")
+
+    def _merge(self, plan: int) -> bool:
+        merged = self.gold.merge(FINDINGS.name, self.merge_of(plan), plan)
+        failpoint(f"after-findings:{plan}")
+        return merged
+
+    def merge_of(self, plan: int) -> Merge:
+        """The merge of one plan's findings into the table."""
+        names = JUDGED_FINDINGS.column_names
+        # Rules do not decide about waivers: those have a merge of their own.
+        judged = {name: f"found.{name}" for name in names if name not in ("finding_id", "waiver")}
+
+        def changes(reference: TableReference) -> str:
+            words = {"same": "finding_id", "is_same": "true", "columns": ", ".join(names)}
+            return _changes(reference, FINDINGS, plan, words)
+
+        clauses = (
+            MergeClause(MergeAction.UPDATE, _with(CLOSED_VALUES, plan=plan), "found.is_gone"),
+            MergeClause(MergeAction.UPDATE, _with({**judged, **SEEN_VALUES}, plan=plan), "NOT found.is_gone"),
+            MergeClause(
+                MergeAction.INSERT, _with({"finding_id": "found.finding_id", **judged, **NEW_VALUES}, plan=plan)
+            ),
+        )
+        tables = (*_READ, FINDINGS.name)
+        return Merge(_KEY, clauses, changes, tables, self._row_count(plan), null_type=_SCHEMA.field("waiver").type)
+
+    def episodes_of(self, plan: int) -> Merge:
+        """The merge of one plan's episodes into `finding_episodes`."""
+        own = set(FINDING_EPISODES.column_names)
+        names = [name for name in JUDGED_FINDINGS.column_names if name in own]
+        judged = {name: f"found.{name}" for name in names if name not in ("finding_id", "from_offset")}
+
+        def changes(reference: TableReference) -> str:
+            scope = "(SELECT max(scope) FROM reported WHERE reported.finding_id = known.finding_id)"
+            words = {"same": "finding_id, coalesce(from_offset, from_ms)", "scope": scope}
+            is_same = SAME_EPISODE.format("reported", "known")
+            return _changes(
+                reference, FINDING_EPISODES, plan, {**words, "is_same": is_same, "columns": ", ".join(names)}
+            )
+
+        def of_episode(values: Mapping[str, str]) -> dict[str, str]:
+            return {name: text for name, text in _with(values, plan=plan).items() if name in own}
+
+        first = {name: f"found.{name}" for name in ("finding_id", "from_offset")}
+        state = {"state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END"}
+        clauses = (
+            MergeClause(MergeAction.UPDATE, of_episode(CLOSED_VALUES), "found.is_gone"),
+            MergeClause(MergeAction.UPDATE, {**judged, **of_episode(SEEN_VALUES), **state}, "NOT found.is_gone"),
+            MergeClause(MergeAction.INSERT, {**first, **judged, **of_episode(NEW_VALUES)}),
+        )
+        key = f"{_KEY} AND {SAME_EPISODE.format('known', 'found')}"
+        return Merge(key, clauses, changes, (*_READ, FINDING_EPISODES.name), self._row_count(plan))
+
+    def _row_count(self, plan: int) -> int:
+        """How many rows a merge may have to hold: the plan's findings, and those that are not closed."""
+        lake = self.gold.lake
+        staged = lake.query(f"SELECT count(*) AS n FROM {STAGED_FINDINGS} WHERE plan = {plan}", STAGED_FINDINGS)  # noqa: S608
+        known = lake.query("SELECT count(*) AS n FROM findings WHERE state <> 'closed'", FINDINGS.name)
+        return int(staged.column("n")[0].as_py()) + int(known.column("n")[0].as_py())
+
+    def _update_waivers(self, now_ms: int) -> None:
+        changed = list(waived_rows(self._waivable(), self.waivers, now_ms))
+        if not changed:
+            return
+        rows = pa.Table.from_pylist(changed, schema=_WAIVED)
+        clause = MergeClause(MergeAction.UPDATE, _with(WAIVER_VALUES, now_ms=now_ms), "known.state <> 'closed'")
+        self.gold.merge(FINDINGS.name, Merge(_KEY, (clause,), rows=rows))
+
+    def _waivable(self) -> list[dict[str, Any]]:
+        """The findings that a waiver applies to, has applied to, or may apply to."""
+        rules = ", ".join(sorted({f"'{waiver.rule}'" for waiver in self.waivers})) or "''"
+        rows: list[dict[str, Any]] = self.gold.lake.query(
+            "SELECT finding_id, cluster_id, rule, subject, state, waiver, expired_waiver FROM findings "  # noqa: S608
+            "WHERE status = 'raised' AND state <> 'closed' "
+            f"AND (rule IN ({rules}) OR waiver IS NOT NULL OR expired_waiver IS NOT NULL)",
+            FINDINGS.name,
+        ).to_pylist()
+        return rows
+
+
+def _changes(reference: TableReference, table: Table, plan: int, words: Mapping[str, str]) -> str:
+    tables = {"plans": PLANS, "staged": FINDINGS_STAGED, "histories": HISTORIES, "known": table}
+    places = {name: reference(each.name) for name, each in tables.items()}
+    return sql_file("findings_of_plan", **places, plan=plan, **words)
+
+
+def _with(expressions: Mapping[str, str], **values: int) -> dict[str, str]:
+    """The expressions with their numbers filled in; `{no_waiver}` is left for the engine to fill in."""
+    return {name: text.format(no_waiver="{no_waiver}", **values) for name, text in expressions.items()}
+
+
+def waived_rows(rows: Iterable[Mapping[str, Any]], waivers: Sequence[Waiver], now_ms: int) -> Iterable[dict[str, Any]]:
+    """The changes after which exactly the findings that the waivers cover at `now_ms` are waived."""
+    for row in rows:
+        ids = {row["cluster_id"], cluster_id_of(row["cluster_id"])}
+        matching = [
+            waiver
+            for waiver in waivers
+            # A waiver of a cluster id is about all its histories, as on a laptop.
+            if any(matches(waiver, rule=row["rule"], cluster_id=each, subject=row["subject"]) for each in ids)
+        ]
+        valid = next((waiver for waiver in matching if not is_expired(waiver, now_ms)), None)
+        expired = matching[0] if matching and valid is None else None
+        wanted = {
+            "finding_id": row["finding_id"],
+            "state": "open" if valid is None else "waived",
+            "waiver": _who(valid),
+            "expired_waiver": _who(expired),
+        }
+        if any(row[name] != value for name, value in wanted.items()):
+            yield wanted
+
+
+def _who(waiver: Waiver | None) -> dict[str, str] | None:
+    return None if waiver is None else {"who": waiver.who, "why": waiver.why, "until": waiver.until}

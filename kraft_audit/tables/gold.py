@@ -1,0 +1,275 @@
+"""The gold tables as contracts: findings, and what Spark computes from them across clusters and time.
+
+They stay plain Delta (no deletion vectors, no column mapping), so that any reader opens them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from kraft_audit.tables.contract import (
+    BOOL,
+    INT32,
+    INT64,
+    TEXT,
+    TIMESTAMP,
+    Table,
+    choice,
+    list_of,
+    nullable,
+    required,
+    struct_of,
+    tables_by_name,
+)
+
+EVIDENCE: Final = list_of(
+    pa.struct(
+        [
+            pa.field("text", TEXT, nullable=False),
+            pa.field("offset", INT64),
+            pa.field("epoch", INT32),
+            pa.field("timestamp_ms", INT64),
+            pa.field("node_id", INT32),
+            pa.field("path", TEXT),
+            pa.field("file_name", TEXT),
+            pa.field("position", INT64),
+            pa.field("before", TEXT),
+            pa.field("after", TEXT),
+        ]
+    )
+)
+WAIVER: Final = struct_of(who=TEXT, why=TEXT, until=TEXT)
+SEVERITIES: Final = ("critical", "high", "medium", "low")
+MINUTES: Final = pa.float64()
+CONTROL_NAMES: Final = ("durability", "change_management", "quorum_safety", "log_integrity", "access")
+
+JUDGED_FINDINGS: Final = Table(
+    "findings",
+    "gold",
+    "one episode of one subject that one rule raised, or could not decide",
+    ("finding_id", "from_offset", "from_ms"),
+    "for ever",
+    "What was unsafe. A re-run finds the same finding_id again.",
+    (
+        required("finding_id", TEXT, "hash of (history, rule, kind of subject, key of the subject): no time is in it"),
+        required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
+        required("rule", TEXT, "id of the rule, which never changes"),
+        required("name", TEXT, "name of the rule"),
+        choice("severity", SEVERITIES),
+        choice("scope", ("voters", "log", "partition", "broker", "cluster"), "what the subject is"),
+        choice("status", ("raised", "undecided", "clear"), "clear rows have no subject"),
+        required("subject", TEXT, "the partition, voter, replica, broker or setting"),
+        required("summary", TEXT, "what was found, one line"),
+        nullable("reason", TEXT, "why it is undecided"),
+        nullable("from_offset", INT64, "offset at which the episode began"),
+        nullable("to_offset", INT64, "offset at which it ended (exclusive); null while it lasts"),
+        nullable("from_ms", INT64, "append time of its beginning"),
+        nullable("to_ms", INT64, "append time of its end"),
+        nullable("from_time", TIMESTAMP, "from_ms for people; null where that is no time"),
+        nullable("to_time", TIMESTAMP, "to_ms for people; null where that is no time"),
+        nullable("epoch", INT32, "leader epoch it is about: of the partition for partitions, of the log otherwise"),
+        required("is_over", BOOL, "it is history: its cause is gone"),
+        required("evidence", EVIDENCE, "the facts that show it"),
+        required("why", TEXT, "why it matters"),
+        required("what_to_do", TEXT, "what to do"),
+        nullable("waiver", WAIVER, "who accepts it, why, and until which day"),
+        nullable("seen_ms", INT64, "when the captures that show it had been read"),
+        required("plan", INT64, "the plan that wrote this row; 0 where there is no ledger"),
+    ),
+)
+"""A finding as the rules of one plan judged it: what `check` prints. The lake merges these rows into `FINDINGS` and
+`FINDING_EPISODES`."""
+
+HISTORIES: Final = Table(
+    "histories",
+    "gold",
+    "what one plan learned about a history: one life of a metadata log",
+    ("cluster_id", "history_id", "plan"),
+    "for ever",
+    "Which logs have a cluster id. The newest row of a history_id counts; the views show that one alone.",
+    (
+        required("history_id", TEXT, "given once: what `cluster_id` holds in every other table of the lake"),
+        required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
+        required("name", TEXT, "name of the cluster in fleet.yaml"),
+        required("aliases", list_of(TEXT), "what else it is known by: its batch at offset 0, else its first snapshot"),
+        required("first_plan", INT64, "the plan that read it first"),
+        nullable("merged_into", TEXT, "the history that it proved to be; its findings are closed as merged"),
+        required("plan", INT64, "the plan that wrote this row"),
+    ),
+)
+RULE_IDS: Final = list_of(TEXT)
+FINDINGS: Final = Table(
+    "findings",
+    "gold",
+    "one subject that one rule raised, or could not decide, as in the episode that lasts, else in the newest",
+    ("finding_id",),
+    "for ever",
+    "What was and is unsafe. Each plan merges the findings of the clusters that it read; no finding has two rows.",
+    (
+        *JUDGED_FINDINGS.columns,
+        choice("state", ("open", "waived", "closed"), "waived: accepted today; closed: its cause is gone"),
+        required("first_seen_ms", INT64, "when the captures that first showed it had been read"),
+        required("last_seen_ms", INT64, "when the newest captures that showed it had been read"),
+        nullable("closed_ms", INT64, "when it ended, as far as is known; null while it is not closed"),
+        choice(
+            "closed_by",
+            ("ended", "not_found", "merged"),
+            "the log shows its end, a later plan does not find it, or its history proved to be another one",
+            is_nullable=True,
+        ),
+        required("reopened_count", INT32, "how often it came back after it had been closed"),
+        required("first_plan", INT64, "the plan that found it first; `plan` is the newest that changed it"),
+        required("changed_ms", INT64, "when its state or its waiver last changed"),
+        nullable("expired_waiver", WAIVER, "the waiver that has expired; the finding counts again"),
+    ),
+)
+FINDING_EPISODES: Final = Table(
+    "finding_episodes",
+    "gold",
+    "one time span during which a finding's condition held",
+    ("cluster_id", "finding_id", "from_offset", "from_ms"),
+    "for ever",
+    "When each finding began and ended, and what showed it. A finding is open while one of its episodes is.",
+    (
+        *(
+            column
+            for column in JUDGED_FINDINGS.columns
+            if column.name
+            in (
+                *(
+                    "finding_id",
+                    "cluster_id",
+                    "rule",
+                    "scope",
+                    "severity",
+                    "status",
+                    "summary",
+                    "reason",
+                    "from_offset",
+                ),
+                *("to_offset", "from_ms", "to_ms", "epoch", "is_over", "evidence"),
+            )
+        ),
+        choice("state", ("open", "closed"), "closed: its end is known, or it is no longer found"),
+        *(
+            column
+            for column in FINDINGS.columns
+            if column.name in ("first_seen_ms", "last_seen_ms", "closed_ms", "closed_by", "first_plan", "changed_ms")
+        ),
+        required("plan", INT64, "the plan that wrote this row"),
+    ),
+)
+_INCIDENT: Final = (
+    required("incident_id", TEXT, "hash of (history, family of the cause, beginning)"),
+    required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
+    choice("kind", ("quorum", "cluster_stop", "broker_loss", "broker_stop", "broker_restart", "no_leader")),
+    choice("severity", SEVERITIES, "the worst of its open findings"),
+    required("subject", TEXT, "the brokers, the epochs or the quorum"),
+    required("headline", TEXT, "what happened, one line"),
+    nullable("from_offset", INT64, "offset at which it began"),
+    nullable("to_offset", INT64, "offset at which it ended (exclusive); null while it lasts"),
+    nullable("from_ms", INT64, "append time of its beginning"),
+    nullable("to_ms", INT64, "append time of its end"),
+    required("is_open", BOOL, "it lasts"),
+    required("is_clean", BOOL, "every step of it was a controlled shutdown"),
+    required("effects", list_of(TEXT), "what it did to partitions, in words"),
+    required(
+        "events",
+        list_of(pa.struct([pa.field("timestamp_ms", INT64), pa.field("text", TEXT, nullable=False)])),
+        "its story, line by line",
+    ),
+    required("rules", RULE_IDS, "the rules of its findings, each once"),
+)
+JUDGED_INCIDENTS: Final = Table(
+    "incidents",
+    "gold",
+    "findings with one cause: an operation in the log",
+    ("incident_id",),
+    "for ever",
+    "What happened: stops, losses, restarts, epochs without a leader, a broken quorum; what `incidents PATH` lists.",
+    (
+        *_INCIDENT,
+        required("finding_ids", RULE_IDS, "the findings that it explains"),
+        required("plan", INT64, "the plan that wrote this row; 0 where there is no ledger"),
+    ),
+)
+INCIDENTS: Final = Table(
+    "incidents",
+    "gold",
+    JUDGED_INCIDENTS.grain,
+    JUDGED_INCIDENTS.key,
+    "for ever",
+    "What happened, each once. An incident that a later plan no longer finds is not open.",
+    (
+        *_INCIDENT,
+        choice("closed_by", ("ended", "not_found", "merged"), "as for findings; null while it lasts", is_nullable=True),
+        required("first_plan", INT64, "the plan that found it first"),
+        required("plan", INT64, "the newest plan that wrote this row"),
+    ),
+)
+INCIDENT_FINDINGS: Final = Table(
+    "incident_findings",
+    "gold",
+    "one finding that one incident explains",
+    ("cluster_id", "incident_id", "finding_id"),
+    "for ever",
+    "Which findings have one cause.",
+    (
+        required("incident_id", TEXT, "as in incidents"),
+        required("finding_id", TEXT, "as in findings"),
+        required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
+        required("plan", INT64, "the plan that wrote this row"),
+    ),
+)
+PARTITION_RISK: Final = Table(
+    "partition_risk",
+    "gold",
+    "one topic of one cluster on one day (UTC), by the rack of the replica that it depends on",
+    ("cluster_id", "day", "topic", "rack"),
+    "for ever",
+    "Exposure, in minutes summed over partitions. A day without a row had none; what lasts counts to the log's end.",
+    (
+        required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
+        required("day", pa.date32(), "day, UTC"),
+        required("topic", TEXT, "topic name"),
+        required("rack", TEXT, "newest registered rack of the leader, else of the first in ISR or ELR; empty: none"),
+        required("partitions", INT64, "partitions that were exposed in any of the three ways"),
+        required("last_replica_minutes", MINUTES, "one replica in ISR and ELR though more are assigned (KP001)"),
+        required("offline_minutes", MINUTES, "without a leader (KP002)"),
+        required("under_min_isr_minutes", MINUTES, "ISR below the effective min ISR (KP005)"),
+        required("exposure_minutes", MINUTES, "any of the three, each minute of a partition once"),
+        required("plan", INT64, "the plan that wrote this row"),
+    ),
+)
+CLUSTER_COMPLIANCE: Final = Table(
+    "cluster_compliance",
+    "gold",
+    "one control of one cluster on one day (UTC), from the first day of its log",
+    ("cluster_id", "day", "control"),
+    "for ever",
+    "Which controls held: broken by findings of severity medium and up that lasted into that day and were not waived.",
+    (
+        required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
+        required("day", pa.date32(), "day, UTC"),
+        choice("control", CONTROL_NAMES),
+        choice("status", ("held", "broken", "undecided"), "undecided: not broken, but a rule could not be decided"),
+        required("broken_by", RULE_IDS, "ids of the rules that broke it, in order"),
+        required("waived_by", RULE_IDS, "ids of rules whose findings are waived on that day: counted apart"),
+        required("undecided_by", RULE_IDS, "ids of rules that could not be decided"),
+        required("open_findings", INT64, "open findings of the rules in broken_by"),
+        required("waived_findings", INT64, "waived findings of the rules in waived_by"),
+        required("low_findings", INT64, "findings of severity low: hygiene, which breaks no control"),
+        choice("worst_severity", SEVERITIES, "of the open findings; null where there are none", is_nullable=True),
+        choice("trend", ("first", "same", "better", "worse"), "open findings compared with the day before"),
+        required("broken_days", INT64, "days in a row that it has been broken, this one included"),
+        required("as_of_ms", INT64, "the newest changed_ms of the cluster's findings that this row counts"),
+        required("plan", INT64, "the plan that wrote this row"),
+    ),
+)
+GOLD: Final = tables_by_name(
+    *(FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, PARTITION_RISK, CLUSTER_COMPLIANCE)
+)
+CHANGE_FEED: Final = frozenset({FINDINGS.name})
+"""Tables whose changes other systems may follow."""

@@ -1,0 +1,1 @@
+"""Text that people read: output, table layout, times, names."""

@@ -1,0 +1,382 @@
+"""The one place where a command's results become text: a table for people, JSON and CSV for programs.
+
+Names, values and error texts come from bytes that anyone may have written. They are made harmless here and only here:
+control characters, terminal escapes and bidirectional marks are shown as escapes, spreadsheet formulas are quoted.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import json
+import os
+import re
+import shutil
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OutputRow = Mapping[str, Any]
+SAMPLED_ROWS: Final = 200
+"""A table's widths follow its first rows, so that it starts to print before the last row is known."""
+CELL_CHARACTERS_MAX: Final = 60
+"""A longer cell takes the room that it needs, and does not widen the cells above and below."""
+ROOM_MIN: Final = 60
+"""A narrower terminal breaks lines by itself."""
+SLICED_ROWS: Final = 1000
+"""At most so many rows of a batch are Python objects at the same time."""
+GAP: Final = "  "
+INDENT: Final = " " * 4
+"""Before each further line of a row."""
+FOLDED_CHARACTERS_MIN: Final = 30
+"""Text is folded only where at least so much room is left; else it begins its own line."""
+_json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_INVISIBLE: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a]"
+)
+
+
+class Format(enum.StrEnum):
+    """What `--output` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Text that is JSON already: it stands in JSON output as the value it is, elsewhere as text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """A column of a table for people: `title` is its heading; a wide one has the room of its longest cell."""
+
+    name: str
+    title: str
+    is_wide: bool = False
+
+
+def table_columns(
+    names: str, titles: Mapping[str, str] = MappingProxyType({}), *, wide: str = ""
+) -> tuple[ShownColumn, ...]:
+    """The columns of these names, in their order; each is its own title where `titles` has no other."""
+    return tuple(ShownColumn(name, titles.get(name, name), name in wide.split()) for name in names.split())
+
+
+def neutral(text: str) -> str:
+    r"""Text on one line in which nothing acts: an escape character becomes `\x1b`, a bidirectional mark `\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character == " " or not _acts(character):
+        return character
+    return ascii(character)[1:-1]
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON; what is invisible or acts on a terminal is written as an escape."""
+    if isinstance(value, Json):
+        return _escaped(value.text)
+    if isinstance(value, Mapping):
+        inner = (f"{to_json(str(name))}:{to_json(part)}" for name, part in value.items())
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(to_json(part) for part in value) + "]"
+    return _escaped(json.dumps(value, ensure_ascii=False, default=_to_plain))
+
+
+def _to_plain(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _escaped(text: str) -> str:
+    return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
+def json_objects(batch: pa.RecordBatch, json_columns: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Each row of an Arrow batch as `to_json` gives it; built by columns, which is ten times as fast."""
+    names = batch.schema.names
+    if not names:
+        return
+    texts = [_json_texts(batch.column(place).to_pylist(), name in json_columns) for place, name in enumerate(names)]
+    heads = [f"{'{' if place == 0 else ','}{json.dumps(name)}:" for place, name in enumerate(names)]
+    for values in zip(*texts, strict=True):
+        yield _escaped("".join([part for pair in zip(heads, values, strict=True) for part in pair]) + "}")
+
+
+def _json_texts(values: list[Any], is_json: bool) -> list[str]:
+    if is_json:
+        return ["null" if value is None else value for value in values]
+    return [
+        str(value) if type(value) is int else _json_string(value) if type(value) is str else to_json(value)
+        for value in values
+    ]
+
+
+def to_cell(value: Any) -> str:
+    """A value for people or a spreadsheet."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Json):
+        return neutral(value.text)
+    if isinstance(value, list | tuple | Mapping):
+        return to_json(value)
+    return neutral(value) if isinstance(value, str) else neutral(_to_plain(value))
+
+
+def to_csv_cell(value: Any) -> str:
+    """A value for a spreadsheet, which must not take a name for a formula."""
+    text = to_cell(value)
+    is_text = isinstance(value, str | Json | list | tuple | Mapping)
+    return f"'{text}" if is_text and text.startswith(_FORMULA_STARTS) else text
+
+
+class Output:
+    """Where a command hands its results; it never prints itself."""
+
+    def __init__(self, format_: Format | None = None, stream: IO[str] | None = None) -> None:
+        self.stream = stream if stream is not None else sys.stdout
+        self.is_terminal = self.stream.isatty()
+        self.format = format_ or Format.TABLE
+        self.has_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    @property
+    def room(self) -> int | None:
+        """The characters of a terminal's line; None where the output is not a terminal."""
+        return max(shutil.get_terminal_size().columns, ROOM_MIN) if self.is_terminal else None
+
+    def rows(self, rows: Iterable[OutputRow], columns: Sequence[ShownColumn], keys: Iterable[str] = ()) -> int:
+        """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table.
+
+        `keys` are the columns of CSV, whether there are rows or not; by default those of `columns`.
+        """
+        count = 0
+
+        def counted() -> Iterator[OutputRow]:
+            nonlocal count
+            for row in rows:
+                count += 1
+                yield row
+
+        if self.format is Format.TABLE:
+            self._table(counted(), columns)
+        elif self.format is Format.CSV:
+            self._csv(counted(), list(keys) or [column.name for column in columns])
+        else:
+            (self._json if self.format is Format.JSON else self._json_lines)(counted())
+        return count
+
+    def batches(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        columns: Sequence[ShownColumn],
+        keys: Iterable[str],
+        json_columns: frozenset[str] = frozenset(),
+    ) -> int:
+        """Prints Arrow batches as they come, as `rows` does; `json_columns` hold JSON text."""
+        count = 0
+        slices = (
+            batch.slice(start, SLICED_ROWS) for batch in batches for start in range(0, batch.num_rows, SLICED_ROWS)
+        )
+        if self.format is Format.JSONL:
+            for part in slices:
+                count += part.num_rows
+                self.stream.writelines(f"{text}\n" for text in json_objects(part, json_columns))
+        elif self.format is Format.JSON:
+            separator = "[\n"
+            for part in slices:
+                count += part.num_rows
+                for text in json_objects(part, json_columns):
+                    self.stream.write(separator + text)
+                    separator = ",\n"
+            self.stream.write("[]\n" if separator == "[\n" else "\n]\n")
+        else:
+            count = self.rows((row for part in slices for row in part.to_pylist()), columns, keys)
+        return count
+
+    def document(self, document: Any) -> None:
+        """Prints one JSON document; pretty on a terminal, one line elsewhere."""
+        text = to_json(document)
+        self.line(json.dumps(json.loads(text), indent=2) if self.is_terminal else text)
+
+    def line(self, text: str) -> None:
+        """Prints one line as it is: for text that is known to be harmless."""
+        self.stream.write(text + "\n")
+
+    def text(self, text: str, hanging: int | None = None) -> None:
+        """Prints one line of text that came from data; with `hanging`, on a terminal, as many lines as it has room
+        for, all but the first set in so far.
+        """
+        room = self.room
+        if hanging is None or room is None:
+            self.line(neutral(text))
+            return
+        parts = textwrap.wrap(
+            neutral(text), room, subsequent_indent=" " * hanging, break_long_words=False, break_on_hyphens=False
+        )
+        for part in parts or [""]:
+            self.line(part)
+
+    def colored(self, text: str, sgr: str, rest: str = "") -> None:
+        """Prints a line that begins with a coloured word; `sgr` are the codes of ECMA-48."""
+        shown = f"\x1b[{sgr}m{neutral(text)}\x1b[0m" if self.has_color else neutral(text)
+        self.line(shown + neutral(rest))
+
+    def title(self, text: str) -> None:
+        """Prints a heading."""
+        self.line(f"\x1b[1m{neutral(text)}\x1b[0m" if self.has_color else neutral(text))
+
+    def _json(self, rows: Iterator[OutputRow]) -> None:
+        separator = "["
+        for row in rows:
+            self.stream.write(f"{separator}\n{to_json(row)}")
+            separator = ","
+        self.stream.write("[]\n" if separator == "[" else "\n]\n")
+
+    def _json_lines(self, rows: Iterator[OutputRow]) -> None:
+        for row in rows:
+            self.stream.write(to_json(row) + "\n")
+
+    def _csv(self, rows: Iterator[OutputRow], header: Sequence[str]) -> None:
+        writer = csv.writer(self.stream, lineterminator="\n")
+        writer.writerow(header)
+        for row in rows:
+            writer.writerow([to_csv_cell(row[name]) for name in header])
+
+    def _table(self, rows: Iterator[OutputRow], columns: Sequence[ShownColumn]) -> None:
+        sample = list(islice(rows, SAMPLED_ROWS))
+        if not sample:
+            return
+        cells_of_sample = [_cells(row, columns) for row in sample]
+        widths = [
+            max(len(column.title), *(min(len(cells[place]), _limit(column)) for cells in cells_of_sample))
+            for place, column in enumerate(columns)
+        ]
+        numbers = [_is_number([row.get(column.name) for row in sample]) for column in columns]
+        laid_out = layout(widths, numbers, shutil.get_terminal_size().columns if self.is_terminal else None)
+        for line in laid_out.lines([column.title for column in columns]):
+            self.title(line)
+        for cells in cells_of_sample:
+            self._lines(laid_out.lines(cells))
+        for row in rows:
+            self._lines(laid_out.lines(_cells(row, columns)))
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.line(line)
+
+
+def _limit(column: ShownColumn) -> int:
+    return sys.maxsize if column.is_wide else CELL_CHARACTERS_MAX
+
+
+def _cells(row: OutputRow, columns: Sequence[ShownColumn]) -> list[str]:
+    return [to_cell(row.get(column.name)) for column in columns]
+
+
+def _is_number(values: Sequence[Any]) -> bool:
+    """Whether a column holds whole numbers, which stand at the right."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(type(value) is int for value in present)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a column's cells go, and whether what is longer than `width` is folded."""
+
+    place: int
+    width: int
+    is_number: bool
+    is_folded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of each line of a row: one line where there is room, else as many as it needs.
+
+    Nothing is left out and no number is split: a reader must not take a piece of an offset for the whole.
+    """
+
+    bands: tuple[tuple[Slot, ...], ...]
+
+    def lines(self, cells: Sequence[str]) -> Iterator[str]:
+        """The lines of a row."""
+        for number, band in enumerate(self.bands):
+            pieces = [
+                _folded(cells[slot.place], slot.width) if slot.is_folded else [cells[slot.place]] for slot in band
+            ]
+            if number and not any(cells[slot.place] for slot in band):
+                continue
+            for line in zip_longest(*pieces, fillvalue=""):
+                parts = [
+                    text.rjust(slot.width) if slot.is_number else text.ljust(slot.width)
+                    for text, slot in zip(line, band, strict=True)
+                ]
+                yield ((INDENT if number else "") + GAP.join(parts)).rstrip()
+
+
+def layout(widths: Sequence[int], numbers: Sequence[bool], room: int | None) -> Layout:
+    """Columns of these widths in lines of `room` characters; None is a line of any length."""
+    columns = list(zip(widths, numbers, strict=True))
+    if room is None:
+        return Layout((tuple(Slot(place, width, number, False) for place, (width, number) in enumerate(columns)),))
+    bands: list[list[Slot]] = [[]]
+    used = 0
+    for place, (width, is_number) in enumerate(columns):
+        left = room - used
+        may_fold = not is_number and width > FOLDED_CHARACTERS_MIN <= left
+        if width > left and not may_fold and bands[-1]:
+            bands.append([])
+            used = len(INDENT)
+            left = room - used
+        given = width if is_number else max(min(width, left), 1)
+        bands[-1].append(Slot(place, given, is_number, not is_number))
+        used += given + len(GAP)
+    return Layout(tuple(map(tuple, bands)))
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Text in pieces of at most `width` characters, split at spaces and commas; between digits as a last resort."""
+    pieces = []
+    start = 0
+    while len(text) - start > width:
+        end = start + width
+        place = 1 + max(text.rfind(" ", start, end + 1), text.rfind(",", start, end))
+        if not place:
+            place = end
+            while place > start + 1 and text[place - 1].isdigit() and text[place].isdigit():
+                place -= 1
+            place = place if place > start + 1 else end
+        pieces.append(text[start:place].rstrip(" "))
+        start = place
+        while text.startswith(" ", start):
+            start += 1
+    return [*pieces, text[start:]] if start < len(text) or not pieces else pieces

@@ -1,0 +1,91 @@
+"""What Kafka's releases support: names of features, metadata.version levels, and the levels at which behaviour changed.
+
+The only place for these facts. A Kafka release adds its levels here (MetadataVersion.java, `Features` of that release).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+Release = tuple[int, ...]
+"""A release or a release line by its numbers: (3, 9, 1) is 3.9.1, (3, 9) all of 3.9."""
+
+METADATA_VERSION_FEATURE: Final = "metadata.version"
+ELR_FEATURE: Final = "eligible.leader.replicas.version"
+KRAFT_VERSION_FEATURE: Final = "kraft.version"
+
+METADATA_VERSIONS: Final[Mapping[int, str]] = {
+    1: "3.0-IV1",
+    2: "3.1-IV0",
+    3: "3.2-IV0",
+    4: "3.3-IV0",
+    5: "3.3-IV1",
+    6: "3.3-IV2",
+    7: "3.3-IV3",
+    8: "3.4-IV0",
+    9: "3.5-IV0",
+    10: "3.5-IV1",
+    11: "3.5-IV2",
+    12: "3.6-IV0",
+    13: "3.6-IV1",
+    14: "3.6-IV2",
+    15: "3.7-IV0",
+    16: "3.7-IV1",
+    17: "3.7-IV2",
+    18: "3.7-IV3",
+    19: "3.7-IV4",
+    20: "3.8-IV0",
+    21: "3.9-IV0",
+    22: "4.0-IV0",
+    23: "4.0-IV1",
+    24: "4.0-IV2",
+    25: "4.0-IV3",
+    26: "4.1-IV0",
+    27: "4.1-IV1",
+    28: "4.2-IV0",
+    29: "4.2-IV1",
+    30: "4.3-IV0",
+    31: "4.4-IV0",
+    32: "4.4-IV1",
+    33: "4.4-IV2",
+    34: "4.5-IV0",
+}
+"""metadata.version levels by the names that kafka-features and kafka-storage use."""
+
+LINE_OF_LEVEL: Final[Mapping[int, Release]] = {
+    1: (3, 0), 2: (3, 1), 3: (3, 2), 7: (3, 3), 8: (3, 4), 11: (3, 5), 14: (3, 6), 19: (3, 7), 20: (3, 8), 21: (3, 9),
+    25: (4, 0), 27: (4, 1), 29: (4, 2), 30: (4, 3), 33: (4, 4),
+}  # fmt: skip
+"""The release line by the newest production metadata.version that its nodes support."""
+
+FIRST_LEVEL_WITH_ELR: Final = 23
+"""From metadata.version 4.0-IV1 on the feature eligible.leader.replicas.version can be on (KIP-966)."""
+
+FIRST_LEVEL_WITHOUT_ELR_WIPE: Final = 30
+"""Controllers that support 4.3-IV0 no longer wipe the ELR with a directory assignment (KAFKA-19840, PR 20716)."""
+
+FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION: Final = 26
+"""Software of 4.1 and later raises kraft.version from 0 to 1 (KAFKA-16538)."""
+
+FIRST_LEVEL_WITH_ACL_RANGES: Final = 32
+"""From metadata.version 4.4-IV1 on the host of an ACL may be a range of addresses."""
+
+FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS: Final = 33
+"""UnregisterControllerRecord needs metadata.version 4.4-IV2 (KIP-1312)."""
+
+FIRST_LEVEL_WITH_TIMED_SNAPSHOTS: Final = 8
+"""Software of 3.4 and later writes a snapshot every hour (metadata.log.max.snapshot.interval.ms, KIP-876)."""
+
+LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES: Final = 21
+"""Controllers up to 3.9 may end a snapshot inside a batch (KAFKA-17713)."""
+
+
+def release_text(release: Release) -> str:
+    """A release as people write it: 3.9.1."""
+    return ".".join(map(str, release))
+
+
+def parse_release(text: str) -> Release:
+    """The numbers of a release. Raises ValueError where it is none."""
+    return tuple(int(part) for part in text.split("."))

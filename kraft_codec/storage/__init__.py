@@ -1,0 +1,1 @@
+"""Where bytes come from: a local directory, an object store, an archive."""

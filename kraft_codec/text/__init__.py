@@ -1,0 +1,1 @@
+"""Text as Kafka's own tools print it."""

@@ -1,0 +1,1 @@
+"""Kafka on top of Raft: the controller, its image, brokers and their replicas."""

@@ -1,0 +1,70 @@
+"""What several tests ask of Kafka's classes, and what the engine says of the same."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from kraft_codec.text.java_text import uuid_text
+from kraft_engine.brokers.image import METADATA_VERSION, Image
+from kraft_engine.world.processes import Process
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def read_by_kafka(classpath: str, folders: list[Path]) -> list[list[str]]:
+    program = Path(__file__).parent / "java" / "ReadLogDirs.java"
+    command = ["java", "-Xmx400m", "-XX:+UseSerialGC", "-cp", classpath, str(program)]
+    run = subprocess.run(
+        command, input="\n".join(map(str, folders)), capture_output=True, text=True, timeout=280, check=True
+    )
+    return [line.split("\t") for line in run.stdout.splitlines()]
+
+
+def image_rows(process: Process) -> list[list[str]]:
+    """What the engine says of the state at the end of this node's log, as the Java program prints Kafka's image."""
+    image = replayed(process)
+    rows = [["feature", name, str(level)] for name, level in sorted(image.features.items())]
+    # metadata.version first.
+    rows.sort(key=lambda row: row[1] != METADATA_VERSION)
+    for broker_id, broker in sorted(image.brokers.items()):
+        rows.append([
+            "broker", str(broker_id), str(broker["brokerEpoch"]), uuid_text(broker["incarnationId"]),
+            java(broker["fenced"]), java(broker["inControlledShutdown"]), java_uuids(broker["logDirs"]),
+            broker["rack"] or "",
+        ])  # fmt: skip
+    keyed = {f"{kind}\t{resource}\t{name}": value for (kind, resource, name), value in image.configs.items()}
+    rows += [["config", *key.split("\t"), keyed[key]] for key in sorted(keyed)]
+    for name in sorted(image.topic_ids):
+        for number, found in sorted(image.partitions[image.topic_ids[name]].items()):
+            rows.append([
+                "partition", name, str(number), str(found.replicas), str(found.isr), str(found.elr),
+                str(found.last_known_elr), str(found.leader), str(found.leader_epoch), str(found.partition_epoch),
+                str(found.recovering), java_uuids(found.directories),
+            ])  # fmt: skip
+    return rows
+
+
+def replayed(process: Process) -> Image:
+    log = process.disk.log
+    image, start = Image(), 0
+    snapshot = log.latest_snapshot
+    if snapshot is not None and isinstance(snapshot.image, Image):
+        image, start = snapshot.image.copy(), snapshot.id[0]
+    for batch in log.batches:
+        if batch.base_offset >= start:
+            image.replay_batch(batch)
+    return image.before_transaction or image
+
+
+def java(value: bool) -> str:
+    return str(value).lower()
+
+
+def java_uuids(uuids: list[bytes]) -> str:
+    return "[" + ", ".join(map(uuid_text, uuids)) + "]"

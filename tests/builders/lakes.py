@@ -1,0 +1,180 @@
+"""One Spark session for all tests of this folder; fleets of small clusters; lakes as comparable rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.settings import FleetSettings, load_fleet
+from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.bronze import PLANS
+from kraft_codec.records.batch import Batch, read_batches
+from tests.builders import without_spark as without_spark_module
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
+"""A small fleet of captures of the small corpus: a whole cluster, two branches of one log, a log that is cut."""
+# When and by which plan a row came: the same content read in other steps differs in these alone.
+WHEN = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
+# A second more than a file system's coarsest clock, so that no file counts as changed while it was planned.
+AGE_S = 60
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from kraft_audit.spark.session import spark_session
+
+    session = spark_session("kraft-audit tests", settings={"spark.master": "local[2]"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def script() -> Path:
+    """The program that runs a fleet without Spark, for tests that kill it."""
+    return Path(without_spark_module.__file__ or "")
+
+
+@pytest.fixture(scope="session")
+def without_spark() -> ModuleType:
+    return without_spark_module
+
+
+@pytest.fixture
+def make_plan() -> Callable[..., ClusterPlan]:
+    """A plan of one cluster with one replica whose log has `size_bytes`."""
+
+    def make(name: str, number: int = 1, size_bytes: int = 1000) -> ClusterPlan:
+        log = FilePlan("__cluster_metadata-0/00000000000000000000.log", "log", 0, None, size_bytes, 0)
+        replica = ReplicaPlan("/nowhere", "node-1", "", 0, 0, name, 1, None, (log,))
+        return ClusterPlan(number, name, name, "kip853", (replica,))
+
+    return make
+
+
+@pytest.fixture
+def make_fleet(tmp_path: Path) -> Callable[..., FleetSettings]:
+    """A fleet file in `tmp_path`: cluster name → paths; the lake beside it unless named; `defaults` of all clusters."""
+
+    return partial(write_fleet, tmp_path)
+
+
+def copied_lake(lake: Path, folder: Path) -> DeltaLake:
+    """A copy of a lake in another folder, with the redaction key that lies beside it."""
+    shutil.copy(f"{lake}.redaction-key", folder)
+    return DeltaLake(str(shutil.copytree(lake, folder / lake.name)))
+
+
+def write_fleet(
+    folder: Path,
+    clusters: dict[str, list[Path | str]],
+    lake: str = "lake",
+    file: str = "fleet.yaml",
+    defaults: dict[str, str] | None = None,
+) -> FleetSettings:
+    """A fleet file in a folder, as `make_fleet` writes it."""
+    entries = [
+        {"name": name, "paths": [str(path) for path in paths], "defaults": defaults or {}}
+        for name, paths in clusters.items()
+    ]
+    (folder / file).write_text(yaml.safe_dump({"lake": lake, "clusters": entries}))
+    return load_fleet(folder / file, environment={})
+
+
+@pytest.fixture(scope="session")
+def copy_aged() -> Callable[[Path, Path], None]:
+    """Copies a tree with its holes, over what is there, its files a minute old."""
+
+    def copy(source: Path, target: Path) -> None:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        for file in target.rglob("*"):
+            if file.is_file():
+                then = file.stat().st_mtime - AGE_S
+                os.utime(file, (then, then))
+
+    return copy
+
+
+def _rows(lake: DeltaLake, table: str, closed: int, but: frozenset[str]) -> list[str]:
+    found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+    remaining = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]
+    rows = found.select(remaining).to_pylist()
+    for fact in (fact for row in rows for fact in row.get("evidence") or ()):
+        if fact["path"] and fact["file_name"] is None:
+            fact["timestamp_ms"] = None  # of what a disk holds: when it was read
+    return sorted(json.dumps(row, default=str) for row in rows)
+
+
+@pytest.fixture
+def rows_of() -> Callable[..., list[str]]:
+    """A table's rows of closed plans as sorted JSON lines, without the columns that say when, and those in `but`."""
+
+    def rows(lake_uri: str, table: str, but: frozenset[str] = frozenset()) -> list[str]:
+        lake = DeltaLake(lake_uri)
+        return _rows(lake, table, Ledger(lake).status().closed, but)
+
+    return rows
+
+
+@pytest.fixture
+def lake_hash() -> Callable[..., dict[str, str]]:
+    """One hash a table over its sorted rows: equal hashes are equal tables."""
+
+    def hashes(lake_uri: str, but: frozenset[str] = frozenset()) -> dict[str, str]:
+        lake = DeltaLake(lake_uri)
+        closed = Ledger(lake).status().closed
+        return {
+            table: hashlib.sha256("\n".join(_rows(lake, table, closed, but)).encode()).hexdigest()
+            for table in LAKE_TABLES
+            if table != PLANS.name
+        }
+
+    return hashes
+
+
+@pytest.fixture
+def archived() -> Callable[[str], list[str]]:
+    """The batches in a lake's archive, each as source, cluster and hash of its bytes: runs may be cut anywhere."""
+
+    def batches(lake_uri: str) -> list[str]:
+        rows = DeltaLake(lake_uri).query("SELECT cluster_id, source, content FROM archive", "archive").to_pylist()
+        return sorted(
+            f"{row['cluster_id']} {row['source']} {hashlib.sha256(row['content'][start:end]).hexdigest()}"
+            for row in rows
+            for found in read_batches(row["content"])
+            if isinstance(found, Batch)
+            for start, end in [(found.header.position, found.header.position + found.header.size_bytes)]
+        )
+
+    return batches
+
+
+@pytest.fixture
+def table_versions() -> Callable[[str], dict[str, Any]]:
+    """How many transactions each table has seen: nothing was committed where it stays."""
+
+    def versions(lake_uri: str) -> dict[str, Any]:
+        return {table: DeltaLake(lake_uri).open(table).version() for table in LAKE_TABLES}
+
+    return versions
+
+
+def plan_rows(lake: str, table: str, plan: int) -> list[str]:
+    """A table's rows of one plan as sorted JSON lines, without the plan's number."""
+    found = DeltaLake(lake).query(f"SELECT * FROM {table} WHERE plan = {plan}", table).to_pylist()  # noqa: S608
+    return sorted(json.dumps({name: row[name] for name in row if name != "plan"}, default=str) for row in found)

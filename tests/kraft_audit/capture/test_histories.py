@@ -1,0 +1,159 @@
+"""Which node dirs are copies of one log: joined and split cases, each as small as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import kraft_audit
+from kraft_audit.rules.rule_model import Finding, Status
+from kraft_codec.files.state_files import QuorumState
+from tests.builders.logs import CLUSTER_ID, Log, write_node
+
+DIRECTORIES = [f"{letter * 21}A" for letter in "ABCDEF"]
+
+
+def led(leader_id: int, voters: Sequence[int], epoch: int = 1, *, start_ms: int = 1_700_000_000_000) -> Log:
+    """A log that begins with the LeaderChange of a static quorum."""
+    log = Log(timestamp_ms=start_ms)
+    fields = {
+        "version": 0,
+        "leaderId": leader_id,
+        "voters": [{"voterId": voter} for voter in voters],
+        "grantingVoters": [],
+    }
+    log.control("LEADER_CHANGE", fields, epoch=epoch)
+    return log
+
+
+def with_topics(log: Log, count: int = 3) -> Log:
+    for number in range(count):
+        log.topic(f"topic-{number}")
+    return log
+
+
+def histories(path: Path) -> list[tuple[int, ...]]:
+    """The node ids of each history, the newest first."""
+    with kraft_audit.open(str(path)) as clusters:
+        return [tuple(sorted(replica.node_id or 0 for replica in plan.replicas)) for plan in clusters.plans]
+
+
+def raised(path: Path, rule: str) -> list[Finding]:
+    with kraft_audit.open(str(path)) as clusters:
+        return [
+            finding for cluster in clusters for finding in cluster.check(only=[rule]) if finding.status is Status.RAISED
+        ]
+
+
+def test_copies_of_one_log_are_one_history(tmp_path: Path) -> None:
+    log = with_topics(led(1, [1, 2, 3]))
+    for node_id in (1, 2, 3):
+        write_node(tmp_path, node_id, log.content)
+    assert histories(tmp_path) == [(1, 2, 3)]
+    assert not raised(tmp_path, "KB009")
+
+
+def test_a_log_whose_first_segments_were_deleted_is_the_same_history(tmp_path: Path) -> None:
+    log = with_topics(led(1, [1, 2]), 8)
+    write_node(tmp_path, 1, log.content)
+    write_node(tmp_path, 2, {5: b"".join(log.batches[5:])})
+    assert histories(tmp_path) == [(1, 2)]
+
+
+def test_damage_at_the_beginning_does_not_split_a_history(tmp_path: Path) -> None:
+    log = with_topics(led(1, [1, 2]))
+    write_node(tmp_path, 1, log.content)
+    damaged = bytearray(log.content)
+    damaged[20] ^= 0xFF  # the CRC of the first batch
+    write_node(tmp_path, 2, bytes(damaged))
+    assert histories(tmp_path) == [(1, 2)]
+
+
+def test_a_disk_formatted_again_is_a_history_of_its_own(tmp_path: Path) -> None:
+    old, new = with_topics(led(1, [1]), 9), with_topics(led(1, [1], start_ms=1_700_000_900_000))
+    write_node(tmp_path / "monday", 1, old.content, directory_id=DIRECTORIES[0])
+    write_node(tmp_path / "tuesday", 1, new.content, directory_id=DIRECTORIES[1])
+    with kraft_audit.open(str(tmp_path)) as clusters:
+        newest, older = list(clusters)
+    assert newest.plan.replicas[0].directory_id == DIRECTORIES[1], "the shorter log is the newer one"
+    assert older.plan.history_of.mine.end_offset == 10
+    assert "history 1 of 2" in newest.title
+    (finding,) = raised(tmp_path, "KB009")
+    assert "formatted again" in finding.summary
+    assert not raised(tmp_path, "KQ002")
+    assert not raised(tmp_path, "KQ003")
+
+
+def test_ids_of_findings_differ_between_histories(tmp_path: Path) -> None:
+    for number, folder in enumerate(("monday", "tuesday")):
+        log = with_topics(led(1, [1], start_ms=1_700_000_000_000 + 900_000 * number))
+        write_node(tmp_path / folder, 1, log.content, directory_id=DIRECTORIES[number])
+    findings = raised(tmp_path, "KV007")
+    assert len(findings) == 2
+    assert len({finding.finding_id for finding in findings}) == 2
+
+
+def test_a_leader_that_wrote_alone_is_in_the_quorum_of_the_others(tmp_path: Path) -> None:
+    write_node(tmp_path, 1, led(1, [1, 2, 3]).content)
+    others = with_topics(led(2, [1, 2, 3], epoch=2))
+    for node_id in (2, 3):
+        write_node(tmp_path, node_id, others.content)
+    assert histories(tmp_path) == [(1, 2, 3)]
+
+
+def test_wiped_voters_that_began_again_are_judged_with_the_true_disks(tmp_path: Path) -> None:
+    true, again = with_topics(led(4, [1, 2, 3, 4, 5]), 6), with_topics(led(1, [1, 2, 3, 4, 5], epoch=1))
+    for node_id in (1, 2, 3):
+        write_node(tmp_path, node_id, again.content)
+    for node_id in (4, 5):
+        write_node(tmp_path, node_id, true.content)
+    assert histories(tmp_path) == [(1, 2, 3, 4, 5)]
+
+
+def test_a_disk_wiped_with_the_same_directory_id_is_judged_with_its_past(tmp_path: Path) -> None:
+    write_node(tmp_path / "monday", 1, with_topics(led(1, [1])).content, directory_id=DIRECTORIES[0])
+    write_node(tmp_path / "tuesday", 1, led(1, [1], epoch=3).content, directory_id=DIRECTORIES[0])
+    assert histories(tmp_path) == [(1, 1)]
+
+
+def test_nodes_formatted_alone_side_by_side_are_a_split_quorum(tmp_path: Path) -> None:
+    for node_id in (1, 2):
+        log = with_topics(led(node_id, [node_id], start_ms=1_700_000_000_000 + node_id))
+        state = QuorumState(1, node_id, 1, -1)
+        write_node(tmp_path, node_id, log.content, directory_id=DIRECTORIES[node_id], state=state)
+    assert sorted(histories(tmp_path)) == [(1,), (2,)]
+    (finding,) = raised(tmp_path, "KV012")
+    assert {item.node_id for item in finding.evidence} == {1, 2}
+    assert not raised(tmp_path, "KQ003")
+
+
+def test_a_left_over_dir_with_a_voters_id_is_a_history_of_its_own(tmp_path: Path) -> None:
+    quorum = with_topics(led(1, [1, 2, 3], start_ms=1_700_000_900_000), 5)
+    for node_id in (1, 2, 3):
+        write_node(tmp_path, node_id, quorum.content)
+    left_over = write_node(tmp_path / "other", 1, with_topics(led(1, [1]), 9).content, directory_id=DIRECTORIES[3])
+    left_over.rename(tmp_path / "left-over")
+    assert histories(tmp_path) == [(1, 2, 3), (1,)]
+    (finding,) = raised(tmp_path, "KB009")
+    assert "left-over" in finding.summary
+    assert not raised(tmp_path, "KV012"), "node 1 is in both: they were never meant to be one"
+
+
+def test_a_node_dir_without_batches_stays_beside_its_neighbours(tmp_path: Path) -> None:
+    for number, folder in enumerate(("monday", "tuesday")):
+        log = with_topics(led(1, [1, 2], start_ms=1_700_000_000_000 + 900_000 * number))
+        write_node(tmp_path / folder, 1, log.content, directory_id=DIRECTORIES[number])
+    write_node(tmp_path / "monday", 2, b"")
+    assert histories(tmp_path) == [(1,), (1, 2)]
+
+
+@pytest.mark.parametrize("cluster_id", ["5L6g3nShT-eMCtK--X86sw", "MkU3OEVBNTcwNTJENDM2Qk"])
+def test_an_id_that_many_copy_is_named(tmp_path: Path, cluster_id: str) -> None:
+    assert cluster_id != CLUSTER_ID
+    for number, folder in enumerate(("a", "b")):
+        log = with_topics(led(1, [1], start_ms=1_700_000_000_000 + 900_000 * number))
+        write_node(tmp_path / folder, 1, log.content, directory_id=DIRECTORIES[number], cluster_id=cluster_id)
+    (finding,) = raised(tmp_path, "KB009")
+    assert "other clusters have it too" in finding.summary

@@ -1,0 +1,117 @@
+"""`may-i`: its verdicts on real disks, its exit codes, and that what it prints can be pasted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.builders.captures import SMALL_CORPUS
+
+ELR = "samples/elr-06-kill-13-last-replica.tgz"
+AFTER_ELECTION = f"{SMALL_CORPUS}/divergence/12-after-truncation"
+
+
+def three_controllers(out: Path) -> Path:
+    for node in (1, 2, 3):
+        shutil.copytree(f"{AFTER_ELECTION}/node-{node}", out / f"node-{node}")
+    return out
+
+
+def emptied(node_dir: Path) -> None:
+    """As after a wipe that kept the node's ids: no log, no vote, no snapshot."""
+    for log in node_dir.rglob("__cluster_metadata-0"):
+        shutil.rmtree(log)
+
+
+def test_a_healthy_quorum_may_be_started_and_restarted(kraft_audit, tmp_path: Path) -> None:
+    folder = three_controllers(tmp_path / "three")
+    for action in ("start", "restart"):
+        ended = kraft_audit("may-i", action, 2, folder, "-o", "json")
+        answer = json.loads(ended.out)
+        assert (ended.code, answer["verdict"], answer["running"]) == (0, "yes", [1, 2, 3])
+        assert answer["cannot_be_lost"] == {"safe_to": 58, "emptied": [1, 2], "gone_count": 2}
+
+
+def test_a_restart_that_leaves_no_majority_is_an_outage(kraft_audit, tmp_path: Path) -> None:
+    ended = kraft_audit("may-i", "restart", 2, three_controllers(tmp_path / "three"), "--stopped", "1")
+    assert ended.code == 1
+    assert "Outage" in ended.out
+
+
+def test_two_emptied_voters_may_not_be_started_together(kraft_audit, tmp_path: Path) -> None:
+    """A majority without a record elects a leader without it; the disk that holds all comes first."""
+    folder = three_controllers(tmp_path / "three")
+    for node in (2, 3):
+        emptied(folder / f"node-{node}")
+    ended = kraft_audit("may-i", "start", 2, folder)
+    assert ended.code in (1, 4)
+    assert ended.out.splitlines()[1].split()[0] in ("NO", "UNDECIDED")
+    alone = kraft_audit("may-i", "start", 1, folder, "--stopped", "2,3")
+    assert alone.code == 0
+
+
+def test_without_a_disk_it_is_undecided_and_names_it(kraft_audit, tmp_path: Path) -> None:
+    folder = three_controllers(tmp_path / "three")
+    shutil.rmtree(folder / "node-3")
+    shutil.rmtree(folder / "node-1")
+    ended = kraft_audit("may-i", "start", 2, folder, "-o", "json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["verdict"]) == (4, "undecided")
+    assert "1 and 3" in answer["reason"]
+    assert "--stopped 1,3" in answer["next_steps"][0]
+    assert kraft_audit("may-i", "start", 2, folder, "--stopped", "1,3").code == 0
+
+
+def test_a_volume_is_kept_while_the_majority_needs_it(kraft_audit, tmp_path: Path) -> None:
+    folder = three_controllers(tmp_path / "three")
+    assert kraft_audit("may-i", "delete-volume", 3, folder).code == 0
+    assert kraft_audit("may-i", "delete-volume", 3, folder, "--gone", "1").code == 1
+
+
+@pytest.mark.parametrize("action", ["wipe", "delete-volume", "remove"])
+def test_the_last_broker_with_what_was_acknowledged_stays(kraft_audit, action: str) -> None:
+    ended = kraft_audit("may-i", action, 13, ELR)
+    assert ended.code == 1
+    assert "elr-m1-0" in ended.out
+    pasted = next(line for line in ended.out.splitlines() if "kraft-audit" in line)
+    assert kraft_audit(*shlex.split(pasted.partition("kraft-audit ")[2])).code == 0
+
+
+@pytest.mark.parametrize(("sample", "code"), [("samples/jbod.tgz", 1), ("samples/dynamic-quorum.tgz", 0)])
+def test_a_broker_whose_isr_is_too_small_without_it_is_an_outage(kraft_audit, sample: str, code: int) -> None:
+    newest = {}
+    for line in kraft_audit("partitions", sample, "-o", "jsonl").out.splitlines():
+        row = json.loads(line)
+        newest[row["topic_id"], row["partition"]] = row
+    alive = [row for row in newest.values() if row["exists"]]
+    verdicts = set()
+    for broker in sorted({node for row in alive for node in row["replicas"]}):
+        short = [row for row in alive if broker in row["isr"] and len(row["isr"]) - 1 < row["effective_min_isr"]]
+        ended = kraft_audit("may-i", "restart", broker, sample)
+        assert (ended.code == 1) == bool(short), broker
+        assert all(f"{row['topic']}-{row['partition']}" in ended.out for row in short[:1]) or len(short) > 3
+        verdicts.add(ended.code)
+    assert code in verdicts
+
+
+def test_the_command_that_check_prints_answers_yes(kraft_audit, tmp_path: Path) -> None:
+    """One of three controllers would make a majority: check names may-i for it."""
+    folder = three_controllers(tmp_path / "three")
+    for node in (1, 2, 3):
+        state = next((folder / f"node-{node}").rglob("quorum-state"))
+        fields = json.loads(state.read_text())
+        fields |= {"leaderId": -1, "votedId": -1, "leaderEpoch": fields["leaderEpoch"] + (node == 1)}
+        state.write_text(json.dumps(fields))
+    out = kraft_audit("check", folder).out
+    advice = next(line for line in out.splitlines() if "kraft-audit may-i start" in line)
+    assert kraft_audit(*shlex.split(advice.partition("kraft-audit ")[2])).code == 0
+
+
+def test_an_unknown_node_is_a_wrong_argument(kraft_audit) -> None:
+    ended = kraft_audit("may-i", "start", 99, ELR)
+    assert (ended.code, ended.out) == (2, "")
+    assert "99" in ended.err

@@ -1,0 +1,19 @@
+"""The fixtures that tests of the audit share."""
+
+from tests.builders.commands import kraft_audit, program
+from tests.builders.histories import build
+from tests.builders.kafka_oracles import oracles, sample_lines, to_columns
+from tests.builders.lakes import (
+    archived,
+    copy_aged,
+    lake_hash,
+    make_fleet,
+    make_plan,
+    rows_of,
+    script,
+    spark,
+    table_versions,
+    without_spark,
+)
+from tests.builders.logs import empty, headers, log, node, reading, usual_log
+from tests.builders.report_sources import harmed_clusters, last_replica, reverted_change

@@ -1,0 +1,98 @@
+"""Findings in the stream of `analyze`: what a task may hold of a history is bounded, and what it drops is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.capture.path_plans import plan_cluster
+from kraft_audit.findings import analysis as module
+from kraft_audit.findings.finding_formats import finding_rows
+from kraft_audit.rules.columns import partition_parts
+from kraft_audit.rules.registry import check, rules
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
+from tests.builders.readings import history_of, table_rows
+
+
+def findings(small_corpus: Path, name: str) -> list[dict[str, Any]]:
+    """All findings of one sample, in a fixed order."""
+    plan = plan_cluster([str(small_corpus / name)], open_storage=open_storage, captured_at_ms=0, name=name)
+    rows = table_rows(plan, frozenset({"findings"}), open_storage=open_storage, redactor=Redactor(bytes(32)))
+    found = [row for _, batch in rows for row in batch.to_pylist()]
+    return sorted(found, key=lambda row: (row["rule"], row["subject"], row["finding_id"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["elr", "jbod", "torn-write"])
+def test_partitions_judged_from_disk_by_parts_are_judged_alike(
+    name: str, small_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No verdict is lost or reported twice if the history of partitions is too large to be held."""
+    held = findings(small_corpus, name)
+    assert any(row["status"] == "raised" and "partition_changes" in rules()[row["rule"]].needs for row in held)
+    monkeypatch.setattr(module, "PARTITION_BYTES_MAX", 0)
+    monkeypatch.setattr(partition_parts, "PENDING_BYTES_MAX", 10_000)
+    by_part = findings(small_corpus, name)
+    assert {row["finding_id"]: without_times(row) for row in by_part} == {
+        row["finding_id"]: without_times(row) for row in held
+    }
+    assert len(by_part) == len(held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["divergence", "torn-write"])
+def test_a_task_that_holds_the_columns_of_batches_that_rules_read_judges_as_check_does(
+    name: str, small_corpus: Path
+) -> None:
+    """No rule reads a column of `batches` that a task lets go, and texts kept once are read alike."""
+    plan = plan_cluster([str(small_corpus / name)], open_storage=open_storage, captured_at_ms=0, name=name)
+    history = history_of(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
+    reported = finding_rows(check(history))
+    assert {(row["finding_id"], row["summary"], facts(row)) for row in findings(small_corpus, name)} == {
+        (row["finding_id"], row["summary"], facts(row)) for row in reported
+    }
+
+
+def without_times(row: dict[str, Any]) -> dict[str, Any]:
+    """A finding but for when the captures were read."""
+    return {name: value for name, value in row.items() if "seen" not in name} | {"evidence": facts(row)}
+
+
+def facts(row: dict[str, Any]) -> str:
+    """The evidence but for the times of what a disk holds: those are when it was read."""
+    return str(
+        [
+            {**fact, "timestamp_ms": None if fact["path"] and fact["file_name"] is None else fact["timestamp_ms"]}
+            for fact in row["evidence"]
+        ]
+    )
+
+
+@pytest.mark.slow
+def test_a_temporary_folder_that_is_full_leaves_rules_undecided(
+    small_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be kept is not judged, and no rule calls it clear."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "PARTITION_BYTES_MAX", 0)
+    monkeypatch.setattr(partition_parts.PartitionParts, "add", full)
+    found = {
+        row["status"] for row in findings(small_corpus, "elr") if "partition_changes" in rules()[row["rule"]].needs
+    }
+    assert found == {"undecided"}
+
+
+@pytest.mark.slow
+def test_a_history_that_is_too_large_is_undecided_where_it_counts(
+    small_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest tables are let go; rules that need them say so, and do not call it clear."""
+    monkeypatch.setattr(module, "HISTORY_BYTES_MAX", 1_000)
+    undecided = [row for row in findings(small_corpus, "torn-write") if row["status"] == "undecided"]
+    assert any((row["reason"] or "").startswith("not captured: ") for row in undecided)

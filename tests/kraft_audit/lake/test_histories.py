@@ -1,0 +1,127 @@
+"""Several logs under one cluster id in a lake: each a history of its own, as `check` judges them, and found again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kraft_audit
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.rules.rule_model import Status
+from kraft_codec.files.state_files import QuorumState
+from tests.builders.logs import CLUSTER_ID, Log, write_node
+from tests.kraft_audit.capture.test_histories import DIRECTORIES, led, with_topics
+
+MakeFleet = Callable[..., FleetSettings]
+
+
+def write(path: Path, log: Log, node_id: int = 1, directory: int = 0, first: int = 0) -> None:
+    """A node dir of one voter whose log begins with the batch of this number."""
+    content = {first: b"".join(log.batches[first:])} if first else log.content
+    write_node(path, node_id, content, directory_id=DIRECTORIES[directory], state=QuorumState(1, node_id, 1, -1))
+    for file in path.rglob("*"):
+        # As old as a copy: no file may count as changed while it was planned.
+        os.utime(file, (1_700_001_000, 1_700_001_000))
+
+
+def rows(fleet: FleetSettings, table: str) -> list[dict[str, object]]:
+    return DeltaLake(fleet.lake).query(f"SELECT * FROM {table}", table).to_pylist()  # noqa: S608
+
+
+def judged_by_lake(fleet: FleetSettings) -> set[tuple[object, ...]]:
+    plans: dict[object, object] = {}
+    for row in rows(fleet, "findings_staged"):
+        plans[row["cluster_id"]] = max(row["plan"], plans.get(row["cluster_id"], 0))  # type: ignore[call-overload]
+    return {
+        tuple(row[name] for name in ("finding_id", "rule", "status", "subject", "from_offset", "to_offset"))
+        for row in rows(fleet, "findings_staged")
+        if row["status"] != "clear" and row["plan"] == plans[row["cluster_id"]]
+    }
+
+
+def judged_by_check(path: Path) -> set[tuple[object, ...]]:
+    with kraft_audit.open(str(path)) as clusters:
+        return {
+            (each.finding_id, each.rule, each.status, each.subject, each.from_offset, each.to_offset)
+            for cluster in clusters
+            for each in cluster.check()
+            if each.status is not Status.CLEAR
+        }
+
+
+def histories(fleet: FleetSettings) -> dict[object, dict[str, object]]:
+    """The newest row of each history."""
+    return {row["history_id"]: row for row in sorted(rows(fleet, "histories"), key=lambda row: row["plan"])}  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.slow
+def test_each_log_of_a_cluster_id_is_judged_as_check_judges_it(
+    tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    for number, folder in enumerate(("monday", "tuesday")):
+        write(
+            tmp_path / "logs" / folder,
+            with_topics(led(1, [1], start_ms=1_700_000_000_000 + 900_000 * number)),
+            1,
+            number,
+        )
+    fleet = make_fleet({"twice": [tmp_path / "logs"]})
+    assert without_spark.run(fleet).failed == {}
+    found = judged_by_lake(fleet)
+    assert found == judged_by_check(tmp_path / "logs")
+    assert "KB009" in {rule for _, rule, *_ in found}
+    ids = {row["cluster_id"] for row in rows(fleet, "leader_epochs")}
+    assert len(ids) == 2
+    assert CLUSTER_ID in ids
+    assert set(histories(fleet)) == ids
+    assert {row["cluster_id"] for row in histories(fleet).values()} == {CLUSTER_ID}
+    of_cluster = "SELECT history_id FROM histories WHERE cluster_id = '{}'"
+    lake = DeltaLake(fleet.lake)
+    query = f"SELECT * FROM findings_staged WHERE cluster_id IN ({of_cluster.format(CLUSTER_ID)})"  # noqa: S608
+    assert lake.query(query, "findings_staged", "histories").num_rows == len(rows(fleet, "findings_staged"))
+
+
+@pytest.mark.slow
+def test_a_disk_formatted_again_begins_another_history_and_the_first_keeps_its_id(
+    tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    old, new = with_topics(led(1, [1])), with_topics(led(1, [1], start_ms=1_700_000_900_000))
+    write(tmp_path / "logs" / "monday", old)
+    fleet = make_fleet({"again": [tmp_path / "logs"]})
+    without_spark.run(fleet)
+    write(tmp_path / "logs" / "tuesday", new, 1, 1)
+    assert without_spark.run(fleet).plans == [2]
+    known = histories(fleet)
+    assert known[CLUSTER_ID]["first_plan"] == 1
+    (second,) = known.keys() - {CLUSTER_ID}
+    assert known[second]["first_plan"] == 2
+    assert {
+        row["cluster_id"]
+        for row in rows(fleet, "findings_staged")
+        if row["rule"] == "KB009" and row["status"] == "raised"
+    } == {second}
+    with_topics(new, 2)
+    write(tmp_path / "logs" / "tuesday", new, 1, 1)
+    assert without_spark.run(fleet).plans == [3]
+    assert set(histories(fleet)) == {CLUSTER_ID, second}, "an id is given once"
+    assert max(row["last_offset"] for row in rows(fleet, "batches") if row["cluster_id"] == second) == 5  # type: ignore[type-var]
+    assert without_spark.run(fleet).plans == []
+
+
+@pytest.mark.slow
+def test_copies_that_begin_later_join_the_history_that_holds_their_batches(
+    tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+) -> None:
+    log = with_topics(led(1, [1]), 8)
+    write(tmp_path / "one", log)
+    fleet = make_fleet({"kept": [tmp_path / "*"]})
+    without_spark.run(fleet)
+    (tmp_path / "one").rename(tmp_path / "lake.gone")
+    write(tmp_path / "two", log, 2, 1, first=5)
+    without_spark.run(fleet)
+    assert set(histories(fleet)) == {CLUSTER_ID}

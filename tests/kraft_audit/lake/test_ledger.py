@@ -1,0 +1,159 @@
+"""The ledger: events are recorded once, and what the next plan must know comes back as it was put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kraft_audit.capture.plan import BatchKey, ClusterPlan, plan_from_json
+from kraft_audit.lake.data_files import DataFile
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger, PlanStatus
+from kraft_audit.lake.ledger_state import Archive, ClusterOutcome, LedgerState, Manifest, PlannedCluster, StateChange
+from kraft_audit.tables.bronze import FILES
+from kraft_audit.tables.contract import build_rows
+
+MakePlan = Callable[..., ClusterPlan]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")))
+    ledger.create()
+    return ledger
+
+
+def manifest(name: str, change: StateChange, failure: str | None = None) -> Manifest:
+    outcome = ClusterOutcome(0, name, name, failure, change, {"rows": {"records": 3}})
+    return Manifest((outcome,), (DataFile("records", "x.parquet", 10, 3, '{"numRecords":3}'),))
+
+
+def close(
+    ledger: Ledger, make_plan: MakePlan, number: int, name: str, change: StateChange, failure: str | None = None
+) -> None:
+    assert ledger.open_plan([PlannedCluster(make_plan(name, number), change.archives, change.damages)], "key")
+    assert ledger.record_staged(number, manifest(name, change, failure))
+    assert ledger.close_plan(number, {"clusters": 1})
+
+
+def test_each_event_is_recorded_once(ledger: Ledger, make_plan: MakePlan) -> None:
+    assert ledger.status() == PlanStatus(0, 0, 0)
+    plan = make_plan("it's", 1)
+    assert ledger.open_plan([PlannedCluster(plan)], "key")
+    assert not ledger.open_plan([PlannedCluster(make_plan("another run's", 1))], "key")
+    assert ledger.status() == PlanStatus(1, 0, 0)
+    assert ledger.status().open_number == 1
+    assert [(number, plan_from_json(text)) for number, text in ledger.planned(1)] == [(0, plan)]
+    first = manifest("it's", StateChange(5, ("0-0",), "{}"))
+    assert ledger.record_staged(1, first)
+    assert not ledger.record_staged(1, manifest("it's", StateChange(6)))
+    assert ledger.manifest(1) == first
+    assert ledger.close_plan(1, {})
+    assert not ledger.close_plan(1, {})
+    assert ledger.status().open_number is None
+
+
+ARCHIVE = Archive("x.tgz", 5, 6)
+CHANGES = (
+    (1, "a", StateChange(12, ("10-2", "bootstrap-ab"), '{"a":["b"]}', (ARCHIVE,), ("damage",)), None),
+    (2, "b", StateChange(3), None),
+    (3, "a", StateChange(), "CHANGED_DURING_READ"),
+    (4, "a", StateChange(9, ("20-3",)), None),
+    (5, "b", StateChange(4, redaction_state="{}"), None),
+)
+AFTER = {
+    "a": LedgerState(12, ("10-2", "20-3", "bootstrap-ab"), '{"a":["b"]}', (ARCHIVE,), ("damage",)),
+    "b": LedgerState(4, (), "{}"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint_plans", [1, 2, 3, 100])
+def test_states_add_up(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Path) -> None:
+    """A failed cluster keeps its earlier state, and an open plan passes nothing to the next one, checkpoints or not."""
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), checkpoint_plans)
+    ledger.create()
+    for number, name, change, failure in CHANGES:
+        close(ledger, make_plan, number, name, change, failure)
+    assert ledger.states() == AFTER
+    ledger.open_plan([PlannedCluster(make_plan("a", 6))], "key")
+    ledger.record_staged(6, manifest("a", StateChange(99)))
+    assert ledger.states() == AFTER
+
+
+def file_row(plan: int, name: str, size_bytes: int, *, present: bool = True) -> dict[str, object]:
+    row = dict.fromkeys(FILES.column_names)
+    row |= {
+        "cluster_id": "a", "captured_at_ms": plan, "captured_at": 0, "capture": "", "capture_number": 0, "root": "/r",
+        "path": "node-1",
+        "file_name": name, "kind": "log", "present": present, "size_bytes": size_bytes, "mtime_ms": 5,
+        "scanned_to": size_bytes, "last_position": 0, "last_base_offset": 0, "last_offset": 9, "last_leader_epoch": 1,
+        "last_crc": 2**32 - 1, "batch_count": 1, "record_count": 10, "damage_count": 0, "bytes_seen": size_bytes,
+        "bytes_decoded": size_bytes, "bytes_quarantined": 0, "bytes_unread": 0, "plan": plan,
+    }  # fmt: skip
+    return row
+
+
+def add(ledger: Ledger, plan: int, *rows: dict[str, object]) -> None:
+    table = pa.Table.from_batches([build_rows(FILES, list(rows))])
+    ledger.lake.append_rows("files", table, ledger.application("files"), plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint_plans", [1, 2, 100])
+def test_the_newest_row_of_a_file_counts(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Path) -> None:
+    """Gone files do not count, nor rows of open plans; what a plan did not read stays as it was."""
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), checkpoint_plans)
+    ledger.create()
+    plans = {
+        1: [file_row(1, "old.log", 10), file_row(1, "gone.log", 10), file_row(1, "still.log", 10)],
+        2: [file_row(2, "old.log", 20), file_row(2, "gone.log", 10, present=False)],
+        3: [file_row(3, "old.log", 25)],
+    }
+    for number, rows in plans.items():
+        ledger.open_plan([PlannedCluster(make_plan("a", number))], "key")
+        ledger.record_staged(number, manifest("a", StateChange()))
+        add(ledger, number, *rows)
+        ledger.close_plan(number, {})
+    add(ledger, 4, file_row(4, "old.log", 30))
+    found = ledger.files()
+    assert sorted(found) == [("/r", "node-1", "old.log"), ("/r", "node-1", "still.log")]
+    assert found["/r", "node-1", "still.log"].scan.size_bytes == 10
+    assert found["/r", "node-1", "still.log"].captured_at_ms == 1, "when it was read, not when it was repeated"
+    file = found["/r", "node-1", "old.log"]
+    assert (file.scan.size_bytes, file.scan.scanned_to) == (25, 25)
+    assert file.scan.last_batch == BatchKey(0, 0, 9, 1, 2**32 - 1)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_bounds_what_is_read_back(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Rows before the newest checkpoint can be lost, and nothing is missed: they are not looked at."""
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), 3)
+    ledger.create()
+    for number in range(1, 5):
+        ledger.open_plan([PlannedCluster(make_plan("a", number))], "key")
+        ledger.record_staged(number, manifest("a", StateChange(number, (f"{number}-0",))))
+        add(ledger, number, file_row(number, f"{number}.log", 10))
+        ledger.close_plan(number, {})
+    states, files = ledger.states(), ledger.files()
+    assert states["a"].known_sources == ("1-0", "2-0", "3-0", "4-0")
+    assert len(files) == 4
+    for table in ("plans", "files"):
+        DeltaLake(ledger.lake.uri).open(table).delete("plan < 3")
+    assert (ledger.states(), ledger.files()) == (states, files)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_was_cut_short_is_made_again(make_plan: MakePlan, tmp_path: Path) -> None:
+    ledger = Ledger(DeltaLake(str(tmp_path / "lake")), 2)
+    ledger.create()
+    close(ledger, make_plan, 1, "a", StateChange(1))
+    ledger.open_plan([PlannedCluster(make_plan("b", 2))], "key")
+    ledger.record_staged(2, manifest("b", StateChange(2)))
+    ledger._checkpoint(2)
+    assert ledger.states() == {"a": LedgerState(1)}, "a checkpoint of an open plan is not used"
+    assert ledger.close_plan(2, {})
+    assert ledger.states() == {"a": LedgerState(1), "b": LedgerState(2)}

@@ -1,0 +1,65 @@
+"""OpenLineage events: sent where the usual variables ask, never a reason for a run to fail."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kraft_audit.lake.lineage import Lineage, traced
+from kraft_audit.lake.settings import FleetSettings
+
+
+def test_a_run_reports_what_it_read_and_wrote(
+    small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("OPENLINEAGE_URL", f"file://{tmp_path}/events.jsonl")
+    fleet = make_fleet({"divergence": [small_corpus / "divergence"]})
+    run = without_spark.Run(fleet, without_spark.DeltaLake(fleet.lake), without_spark.stager(fleet), lambda line: None)
+    with traced(run, lambda line: None):
+        run.all_steps()
+    start, complete = (json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines())
+    assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
+    assert start["run"] == complete["run"]
+    assert complete["inputs"] == [{"namespace": "kraft", "name": "divergence/__cluster_metadata"}]
+    assert {"namespace": "file", "name": f"{fleet.lake}/records"} in complete["outputs"]
+
+
+def test_a_server_is_sent_one_event_with_its_key() -> None:
+    seen: list[tuple[str, str | None, dict[str, object]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.append((self.path, self.headers["Authorization"], body))
+            self.send_response(201)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        Lineage(pytest.fail, {"OPENLINEAGE_URL": url, "OPENLINEAGE_API_KEY": "k"}).send(
+            "START", "s3://bucket/lake", ["a"]
+        )
+    assert [(path, key) for path, key, _ in seen] == [("/api/v1/lineage", "Bearer k")]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "ftp://nowhere", "file:///no/such/folder/events"])
+def test_a_server_that_does_not_answer_is_one_line(url: str) -> None:
+    lines: list[str] = []
+    Lineage(lines.append, {"OPENLINEAGE_URL": url}).send("FAIL", "/lake")
+    assert len(lines) == 1
+    assert url in lines[0]
+
+
+def test_nothing_is_sent_unless_asked() -> None:
+    Lineage(pytest.fail, {}).send("START", "/lake")

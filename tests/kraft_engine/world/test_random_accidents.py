@@ -1,0 +1,51 @@
+"""Accidents of disks in random runs: all of them happen, and what the truth says is lost no disk holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kraft_engine.runs.schedule import RandomRun
+from kraft_engine.world.random_accidents import ACCIDENTS
+
+SEEDS = [seed for seed in range(200) if seed % 7 in (0, 6)]
+
+
+def bases_held(run: RandomRun) -> set[int]:
+    """The committed batches, by base offset, in a log or below a snapshot that ends with a committed one."""
+    held = set()
+    committed = run.invariants.ledger.batches
+    for process in run.cluster.processes:
+        log = process.disk.log
+        snapshots = {made.id for made in log.snapshots}
+        covered = [batch.end_offset for batch in committed if (batch.end_offset, batch.epoch) in snapshots]
+        covers = max(covered, default=0) if log.is_connected else 0
+        in_log = {id(batch) for batch in log.batches}
+        held |= {batch.base_offset for batch in committed if id(batch) in in_log or batch.end_offset <= covers}
+    return held
+
+
+def test_every_accident_happens_and_losses_are_those_that_the_disks_show() -> None:
+    seen: Counter[str] = Counter()
+    lost_runs = 0
+    for seed in SEEDS:
+        run = RandomRun(seed, beyond_model=True)
+        run.run(5_000)
+        assert run.accidents is not None
+        run.accidents.note_losses()
+        seen += run.invariants.seen
+        lines = [fields for _, kind, fields in run.invariants.events if kind == "committed_lost"]
+        missing = {batch.base_offset for batch in run.invariants.ledger.batches} - bases_held(run)
+        reported = {base for line in lines for base in missing if line["from_offset"] <= base < line["to_offset"]}
+        assert missing == reported, seed
+        assert not lines or run.invariants.beyond_model, seed
+        lost_runs += bool(missing)
+    assert [kind for kind in ACCIDENTS if not seen[f"damage: {kind}"]] == []
+    assert 0 < lost_runs < len(SEEDS) // 2
+
+
+def test_the_same_seed_has_the_same_accidents() -> None:
+    first, second = (RandomRun(6, beyond_model=True) for _ in range(2))
+    for run in (first, second):
+        run.run(5_000)
+    assert first.invariants.events == second.invariants.events
+    assert any(kind == "damage" for _, kind, _ in first.invariants.events)
