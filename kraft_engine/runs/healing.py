@@ -38,8 +38,9 @@ class Healing:
 
     def run(self) -> bool:
         """Ends with a violation where progress is missing; false where no rule could elect a leader any more."""
-        self.faults.stop_all()
-        self._start_all()
+        self.end_faults()
+        # A leader that was removed leads on until the others have its removal: one of them can be elected then.
+        self._demand("LeaderIsElected", ELECTION_TIMEOUTS, self._can_elect_or_has_no_leader, self._roles)
         if not could_elect(self.cluster):
             self.invariants.seen["healing: no node can be elected"] += 1
             return False
@@ -51,7 +52,9 @@ class Healing:
         self.invariants.seen["healed"] += 1
         return True
 
-    def _start_all(self) -> None:
+    def end_faults(self) -> None:
+        """No fault from here on, and every process runs that its disk lets start."""
+        self.faults.stop_all()
         brokers = self.machine.brokers if self.machine is not None else {}
         for process in self.cluster.processes:
             self.cluster.resume(process.slot)
@@ -67,6 +70,9 @@ class Healing:
             self.invariants.fail(name, f"not within {timeouts} election timeouts without faults: {detail()}")
 
     # The quorum
+
+    def _can_elect_or_has_no_leader(self) -> bool:
+        return could_elect(self.cluster) or self.cluster.leader() is None
 
     def _has_leader(self) -> bool:
         return self.cluster.ready_leader() is not None
