@@ -8,14 +8,14 @@ batches, their common branch ends and each continuation is a branch of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun, Disk, Rejoin, most_held, parted_runs, rejoined_runs
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.reconcile import DistinctBatches, Window
 from kraft_audit.capture.records import ControlRecord, DecodedBatches, Records, controls_of
 from kraft_audit.capture.replica import Replica
@@ -24,6 +24,7 @@ from kraft_codec.file_names import FileKind
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect
 
+LEADER_CHANGE: Final = "LEADER_CHANGE"
 NO_PARENT: Final = -1
 BRANCHES_MAX: Final = 10_000
 """A hostile pair of logs could part at every batch. Beyond this all batches join the last branch: `is_overflowing`."""
@@ -183,7 +184,7 @@ class SurveyBuilder:
     def add_window(self, window: Window) -> Rows:
         """Takes the headers of a window; returns the branch of each of its distinct batches."""
         holdings = {part.replica.number: part.numbers for part in window.slices}
-        labels = self._tree.grow(window.batches, holdings, window.header("is_control"))
+        labels = self._tree.grow(window.batches, holdings)
         _add_epochs(self.survey.epochs, window, labels)
         return labels
 
@@ -222,7 +223,12 @@ class SurveyBuilder:
         A log whose end only fewer disks hold ends where that version begins: what it holds there is not the log.
         """
         self.survey.ends = self._tree.ends()
-        self.survey.altered = self._tree.altered_runs()
+        leaders = {
+            (branch, control.offset if control.batch_offset is None else control.batch_offset)
+            for branch, control in self.survey.controls
+            if control.name == LEADER_CHANGE
+        }
+        self.survey.altered = self._tree.altered_runs(leaders)
         for run in self.survey.altered:
             if run.rejoins or run.is_tied:
                 continue
@@ -273,13 +279,12 @@ class BranchTree:
         self.is_overflowing = False
         self._disks = disks
         self._rejoins: list[Rejoin] = []
-        self._begun_by_leaders: set[int] = set()
         self._has_children: set[int] = set()
         self._branch_of: list[int | None] = [None] * len(disks)
         self._end_of: list[tuple[int, int]] = [(0, -1)] * len(disks)
         self._position_of: list[int | None] = [None] * len(disks)
 
-    def grow(self, batches: DistinctBatches, holdings: dict[int, Rows], is_control: Masks) -> Rows:
+    def grow(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
         """Adds a window of at least one batch; returns the branch number of each batch.
 
         `holdings`: of each replica with batches in the window, the row numbers of these batches, ascending.
@@ -290,24 +295,26 @@ class BranchTree:
             self._branch_of[replica] = int(label[last])
             self._end_of[replica] = (int(batches.last_offset[last]) + 1, int(batches.leader_epoch[last]))
             self._position_of[replica] = int(batches.last_offset[last]) + 1
-        self._extend(batches, label, is_control)
+        self._extend(batches, label)
         return label
 
     def ends(self) -> list[LogEnd]:
         """Where each replica's log ends, by replica number."""
         return [LogEnd(replica, branch, *self._end_of[replica]) for replica, branch in enumerate(self._branch_of)]
 
-    def altered_runs(self) -> list[AlteredRun]:
+    def altered_runs(self, led_from: Collection[tuple[int, int]]) -> list[AlteredRun]:
         """The offsets of which there are several versions, when all logs have been read.
 
-        Branches that begin with a control record are not among them: two leaders wrote in one epoch there.
+        `led_from`: (branch, base offset) of the batches with a LeaderChange. Branches that begin with one are not among
+        them: two leaders wrote in one epoch there. A batch that only claims to be a control batch proves no leader.
         """
         spans = [(each.from_offset, each.to_offset, each.last_epoch) for each in self.branches]
         paths = [frozenset(self._path(branch)) for branch in self._branch_of]
         siblings: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         rejoined = {branch for rejoin in self._rejoins for branch in rejoin.replicas_of}
         for branch in self.branches:
-            if branch.parent is None or branch.number in rejoined | self._begun_by_leaders or self.is_overflowing:
+            is_led = (branch.number, branch.from_offset) in led_from
+            if branch.parent is None or branch.number in rejoined or is_led or self.is_overflowing:
                 continue
             epoch = branch.epochs[0][0] if branch.epochs else self.branches[branch.parent].last_epoch
             if epoch == self.branches[branch.parent].last_epoch:
@@ -441,12 +448,10 @@ class BranchTree:
                 replicas_of[_outer_parent(branch)].append(replica)
         return replicas_of
 
-    def _extend(self, batches: DistinctBatches, label: Rows, is_control: Masks) -> None:
+    def _extend(self, batches: DistinctBatches, label: Rows) -> None:
         for number in np.unique(label).tolist():
             rows = np.flatnonzero(label == number)
             branch = self.branches[number]
-            if branch.last_epoch == -1 and is_control[rows[0]]:
-                self._begun_by_leaders.add(number)
             epoch, last = batches.leader_epoch[rows], int(rows[-1])
             steps = np.flatnonzero(np.concatenate(([epoch[0] != branch.last_epoch], epoch[1:] != epoch[:-1])))
             branch.epochs += [(int(epoch[step]), int(batches.base_offset[rows[step]])) for step in steps.tolist()]

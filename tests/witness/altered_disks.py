@@ -111,9 +111,13 @@ def judged(folder: Path, done: Alteration) -> list[str]:
         names = {f"topic-{number:02d}" for number in range(TOPICS)}
         if topics != {(name, uuid_text(name.encode().ljust(16, b"."))) for name in names}:
             wrong.append(f"state shows {sorted(topics)}")
-    elif not any("majority" in finding.summary or finding.rule == "KQ008" for finding in naming):
-        # Bytes that make no sense accuse themselves: one version is left.
-        wrong.append("nothing says that no majority decides")
+    else:
+        if not any("majority" in finding.summary or finding.rule == "KQ008" for finding in naming):
+            # Bytes that make no sense accuse themselves: one version is left.
+            wrong.append("nothing says that no majority decides")
+        accusing = [f"{finding.rule} {finding.subject}" for finding in findings if finding.rule in ACCUSES]
+        if accusing:
+            wrong.append(f"what no quorum did is raised: {accusing}")
     return [f"{done.voters} voters, node {done.node_id}, batch {done.batch}: {text}" for text in wrong]
 
 

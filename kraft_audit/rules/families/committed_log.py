@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.altered_runs import open_version
 from kraft_audit.rules.columns.captures import (
     CanonicalBatches,
     canonical_log,
@@ -32,6 +33,9 @@ def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         return
     if newest["canonical_end_offset"] is None and len(log_batches(history).row):
         if (reason := ends_before_its_snapshot(history, newest["low"])) is not None:
+            yield undecided("log", reason, from_offset=newest["low"])
+            return
+        if (reason := open_version(history)) is not None:
             yield undecided("log", reason, from_offset=newest["low"])
             return
         yield Case(

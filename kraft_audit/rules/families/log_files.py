@@ -10,9 +10,8 @@ import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.path_plans import leaves_unread
-from kraft_audit.capture.plan import ReplicaPlan
-from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.altered_runs import is_held_by_majority, named_replica, named_replicas, offsets_of
 from kraft_audit.rules.columns.captures import (
     LogBatches,
     canonical_log,
@@ -22,10 +21,9 @@ from kraft_audit.rules.columns.captures import (
     newest_watermark,
     replica_name,
 )
-from kraft_audit.rules.columns.voter_sets import keys_of, set_at
+from kraft_audit.rules.columns.voter_sets import set_at
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, undecided
-from kraft_audit.text.readable import listed
 from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.schemas.releases import (
@@ -288,20 +286,19 @@ def _may_end_inside_batch(history: ClusterHistory) -> bool:
 def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for run in history.altered or ():
         taken, *rest = run.versions
-        last = run.to_offset - 1
-        where = f"offset {last}" if run.from_offset == last else f"offsets {run.from_offset} to {last}"
+        where = offsets_of(run)
         agreement = "before and after they agree" if run.rejoins else "before it they agree"
         at: dict[str, Any] = {"from_offset": run.from_offset, "epoch": run.epoch, "evidence": tuple(_versions(run))}
         voters = set_at(history, run.from_offset)
-        if voters is not None and _is_held_by_majority(taken, voters):
+        if voters is not None and is_held_by_majority(taken, voters):
             for replica in (replica for held in rest for replica in held):
-                text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {_named_replicas(taken)}"
-                yield Case(_named_replica(replica), f"{text}; {agreement}", **at)
+                text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {named_replicas(taken)}"
+                yield Case(named_replica(replica), f"{text}; {agreement}", **at)
             continue
-        sides = " and ".join(map(_named_replicas, run.versions))
+        sides = " and ".join(map(named_replicas, run.versions))
         count = "unknown voters" if voters is None else f"the {len(voters['voters'])} voters"
         yield Case(
-            _named_replica(rest[0][0]),
+            named_replica(rest[0][0]),
             f"{sides} hold different bytes at {where} (epoch {run.epoch}, valid CRCs), {agreement}; "
             f"no version is held by a majority of {count}, so that disks alone do not say which is the log",
             **at,
@@ -315,21 +312,3 @@ def _versions(run: AlteredBatches) -> Iterator[Evidence]:
         for replica in held:
             path = printable(replica.path)
             yield Evidence(text, offset=run.from_offset, epoch=run.epoch, node_id=replica.node_id, path=path)
-
-
-def _is_held_by_majority(held: Sequence[ReplicaPlan], voters: TableRow) -> bool:
-    """Whether a majority of all voters holds a version."""
-    disks = {(replica.node_id, replica.directory_id) for replica in held}
-    ids = {node_id for node_id, _ in disks}
-    keys = keys_of(voters["voters"])
-    holding = [key for key in keys if (key in disks if key[1] is not None else key[0] in ids)]
-    return len(holding) >= majority(len(keys))
-
-
-def _named_replica(replica: ReplicaPlan) -> str:
-    return f"node {replica.node_id}" if replica.node_id is not None else f"replica at {printable(replica.path)}"
-
-
-def _named_replicas(replicas: Sequence[ReplicaPlan]) -> str:
-    ids = sorted({replica.node_id for replica in replicas if replica.node_id is not None})
-    return f"node{'s' * (len(ids) > 1)} {listed(ids)}" if ids else ", ".join(printable(each.path) for each in replicas)

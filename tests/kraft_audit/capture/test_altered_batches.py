@@ -72,6 +72,13 @@ def test_one_altered_disk_is_named_wherever_it_was_altered(tmp_path: Path) -> No
     assert min(below_low[voters] for voters in VOTERS) >= 16
 
 
+@pytest.mark.parametrize("place", [1426])
+def test_places_that_a_soak_found(tmp_path: Path, place: int) -> None:
+    """1426: the last batch claims to be a control batch, as if a second leader began there, and cannot be decoded."""
+    done = write_altered(tmp_path, VOTERS[place % len(VOTERS)], place)
+    assert not judged(tmp_path, done)
+
+
 @pytest.mark.parametrize("voters", VOTERS)
 def test_check_ends_with_1_for_one_altered_disk(tmp_path: Path, voters: int, kraft_audit: Command) -> None:
     done = write_altered(tmp_path, voters, seed=1)
@@ -167,6 +174,22 @@ def test_without_a_majority_no_disk_is_accused(tmp_path: Path, kraft_audit: Comm
     (finding,) = raised(tmp_path, "KQ022")
     assert "no version is held by a majority" in finding.summary
     assert "DISKS" not in kraft_audit("check", tmp_path).out
+
+
+def test_two_versions_of_the_last_batch_without_a_majority_lose_nothing(tmp_path: Path) -> None:
+    """KQ022 names both disks; KQ002 says what would decide it, and not that metadata was lost."""
+    log = quorum_log(3)
+    for voter in (1, 2):
+        batches = list(log.batches)
+        if voter == 2:
+            batches[-1] = altered(batches[-1])
+        write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
+    with package.open(str(tmp_path)) as clusters:
+        (cluster,) = clusters
+        found = {finding.rule: finding for finding in cluster.check(only=("KQ002", "KQ022"))}
+    assert found["KQ022"].status is Status.RAISED
+    assert found["KQ002"].status is Status.UNDECIDED
+    assert "copy voter 3" in (found["KQ002"].reason or "")
 
 
 def test_a_disk_that_was_captured_twice_counts_once(tmp_path: Path) -> None:

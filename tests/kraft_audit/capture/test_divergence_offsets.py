@@ -74,7 +74,7 @@ def test_the_first_offset_at_which_logs_part(seeds: range) -> None:
         tree = BranchTree(range(len(logs)))
         for window in windows(replicas, lambda *_: None, lambda _: None):
             holdings = {part.replica.number: part.numbers for part in window.slices}
-            tree.grow(window.batches, holdings, np.zeros(len(window.batches), bool))
+            tree.grow(window.batches, holdings)
         paths = [path_of(tree, end.branch) for end in tree.ends()]
         ends = [(log[-1][1] + 1, log[-1][2]) for log in logs]
         assert [(end.end_offset, end.last_epoch) for end in tree.ends()] == ends
