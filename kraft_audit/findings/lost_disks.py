@@ -8,7 +8,7 @@ from typing import Final
 from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures, replica_name
-from kraft_audit.rules.columns.lost_records import lost_voters, undecided_majority
+from kraft_audit.rules.columns.lost_records import lost_voters, start_is_safe, undecided_majority
 from kraft_audit.rules.columns.replacing_voters import steps
 from kraft_audit.rules.rule_model import Finding
 from kraft_audit.text.readable import any_of
@@ -40,7 +40,7 @@ def next_steps(history: ClusterHistory, lost: Sequence[Finding], quoted_path: st
     if lost and found.lacking:
         went_back = {row["node_id"] for row in found.lacking if replica_name(row) in {each.subject for each in lost}}
         yield from steps(history, found, went_back)
-        if found.is_majority_lost:
+        if found.is_majority_lost or start_is_safe(history, found):
             node_id = found.proven[0].node_id if found.proven else found.lacking[0]["node_id"]
             yield f"What starting it would do:   kraft-audit may-i start {node_id} {quoted_path}"
     elif lost:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
-from kraft_audit.quorum.quorum_evidence import QuorumEvidence
+from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
 from kraft_audit.quorum.rounds import committed_intervals, round_evidence, static_voters
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters, in_effect
-from kraft_audit.recovery.start_safety import StartSafety, start_safety
+from kraft_audit.recovery.start_safety import EMPTY_END, StartSafety, start_safety
+from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.schemas import Dialect
 
 
@@ -18,21 +21,51 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
         return None, "no replica of this cluster was read"
     newest = rounds[-1]
     epochs: dict[tuple[int, str | None], int] = {}
+    ends: dict[tuple[int, str | None], tuple[int, int]] = {}
     for captured in rounds[:-1]:
         if captured.number in newest.follows:
             for replica in captured.evidence.replicas:
+                key = (replica.node_id, replica.directory_id)
+                ends[key] = max(ends.get(key, EMPTY_END), replica.end)
                 if replica.persisted is not None:
-                    key = (replica.node_id, replica.directory_id)
                     epochs[key] = max(epochs.get(key, -1), replica.persisted.epoch)
     alone = {number: round_evidence(survey, plan, [number]) for number in newest.replicas}
-    sets = {}
+    sets, shortened = {}, set()
     for place, replica in enumerate(newest.evidence.replicas):
         number = next(number for number, own in alone.items() if own.replicas[0] == replica)
         sets[place] = _own_voters(survey, plan, number, alone[number])
-    safety = start_safety(newest.evidence, newest.interval, sets, earlier_epochs=epochs)
+        held = ends.get((replica.node_id, replica.directory_id), EMPTY_END)
+        if replica.end < held or held_more(replica, survey.replicas[number].leader_epochs or (), newest.evidence):
+            shortened.add(place)
+    safety = start_safety(newest.evidence, newest.interval, sets, earlier_epochs=epochs, shortened=shortened)
     if safety is None:
         return None, newest.interval.undecided or "its logs contradict each other"
     return safety, newest.interval.undecided
+
+
+def held_more(replica: CapturedReplica, listed: Sequence[EpochEntry], evidence: QuorumEvidence) -> bool:
+    """Whether a disk's own files, or a LeaderChange that it wrote, show that its log once went on.
+
+    leader-epoch-checkpoint gets an epoch with its first record; only who leads it may list it before that
+    (KafkaRaftClient.onBecomeLeader, Kafka 4.3.0). `listed` are the file's entries.
+    """
+    end, state = replica.end[1], replica.persisted
+    began = None if state is None or replica.node_id not in (state.leader_id, state.voted_id) else (state.epoch, end)
+    # A log that is empty after its snapshot may list the epoch that goes on there.
+    first = end if replica.runs or end == 0 else end + 1
+    if any(entry.start_offset >= first and (entry.epoch, entry.start_offset) != began for entry in listed):
+        return True
+    return any(
+        start.offset >= end and _is_leader(chain, start, replica)
+        for chain in evidence.chains
+        for start in chain.leaders.values()
+    )
+
+
+def _is_leader(chain: LogChain, start: LeaderStart, replica: CapturedReplica) -> bool:
+    elected_in = in_effect(chain.voter_sets, start.offset)
+    is_disk = elected_in is None or elected_in.holds(replica.node_id, replica.directory_id)
+    return start.leader_id == replica.node_id and is_disk
 
 
 def _own_voters(survey: Survey, plan: ClusterPlan, number: int, evidence: QuorumEvidence) -> VoterSet | None:

@@ -217,11 +217,13 @@ def start_safety(
     sets_of: Mapping[int, VoterSet | None],
     *,
     earlier_epochs: Mapping[tuple[int, str | None], int] | None = None,
+    shortened: Collection[int] = (),
 ) -> StartSafety | None:
     """What these disks can do to each other; None without a canonical log.
 
     `sets_of`: by place among the evidence's replicas, the voter set that the disk's own log, snapshot or configuration
-    names. `earlier_epochs`: the largest epoch that an earlier capture of a disk had persisted.
+    names. `earlier_epochs`: the largest epoch that an earlier capture of a disk had persisted. `shortened`: the places
+    of disks that held more of the log than they do now.
     """
     chain = interval.canonical
     if chain is None:
@@ -244,9 +246,13 @@ def start_safety(
             )
         )
     high = interval.high
-    remembering = [r for r, disk in zip(evidence.replicas, disks, strict=True) if disk.forgotten_to == NEVER]
+    remembering = [
+        replica
+        for place, (replica, disk) in enumerate(zip(evidence.replicas, disks, strict=True))
+        if disk.forgotten_to == NEVER and place not in shortened
+    ]
     if len(remembering) < len(disks):
-        # What a wiped disk lacks now says nothing of what it once acknowledged.
+        # What a wiped or emptied disk lacks now says nothing of what it once acknowledged.
         high = committed_interval(evidence.of_these(remembering)).high
     disks += _uncaptured(evidence, disks, newest)
     return StartSafety(tuple(disks), chain, interval.low, None if high is None else max(high, interval.low), stood)

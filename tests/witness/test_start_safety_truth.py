@@ -49,6 +49,8 @@ class Incident:
                 self.stage.wipe_disk(node)
             elif drawn < 0.6:
                 self.stage.disk_accident("quorum-state lost", node, change=disk_accidents.lose_quorum_state)
+            elif drawn < 0.75:
+                self.stage.disk_accident("segments emptied", node, change=disk_accidents.empty_segments)
         self.stage.run_ms(self.chance.choice([0, 2_000]))
         self.down = sorted(down)
         self.asked = self.chance.choice(self.down)

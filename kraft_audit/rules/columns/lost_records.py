@@ -16,6 +16,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import (
     canonical_log,
     capture_evidence,
+    identity_of,
     log_batches,
     newest_captures,
     newest_watermark,
@@ -113,6 +114,49 @@ def undecided_majority(history: ClusterHistory) -> str | None:
     if found.is_majority_lost and found.lost and not found.proven:
         return f"{'; '.join(each.sentence for each in found.lost)}; {found.sentence}, if they are as copied"
     return None
+
+
+def start_is_safe(history: ClusterHistory, found: LostVoters) -> bool:
+    """Whether the voters that lack records may start with their disks: no election can lose anything then.
+
+    A majority of all voters holds the whole log, so nobody without it is elected (KafkaRaftClient.handleVoteRequest,
+    Kafka 4.3.0), and every voter's disk was read and knows its own votes, so no epoch gets a second leader.
+    """
+    voter_set, watermark, log = current_set(history), newest_watermark(history), canonical_log(history)
+    if watermark is None or watermark["canonical_end_offset"] != log.end_offset:
+        return False
+    rows = [row for row in newest_captures(history) if _is_voter(row, voter_set)]
+    whole = {
+        row["node_id"]
+        for row in rows
+        if not (row["bytes_quarantined"] or row["bytes_unread"])
+        and not _lacks(history, row, log.end_offset - 1, watermark["canonical_epoch"])
+    }
+    return (
+        {row["node_id"] for row in rows} == {voter["voter_id"] for voter in found.voters}
+        and len(whole) >= majority(len(found.voters))
+        and all(_knows_its_votes(history, row) for row in rows)
+    )
+
+
+def _knows_its_votes(history: ClusterHistory, row: TableRow) -> bool:
+    """Whether a disk's quorum-state is there and not older than what its node took part in."""
+    epoch = row["leader_epoch"]
+    if epoch is None:
+        return False
+    earlier = (
+        taken["leader_epoch"]
+        for taken in history.rows("captures")
+        if identity_of(taken) == identity_of(row) and taken["leader_epoch"] is not None
+    )
+    took_part = (
+        led["epoch"]
+        for led in history.rows("leader_epochs")
+        if row["node_id"] in (led["leader_id"], *(led["granting_voters"] or ()))
+    )
+    is_blank = row["leader_id"] == row["voted_id"] == -1
+    newest = max(took_part, default=-1)
+    return max(newest, *earlier, -1) <= epoch and not (is_blank and newest == epoch)
 
 
 def _lost_voters(history: ClusterHistory) -> LostVoters:

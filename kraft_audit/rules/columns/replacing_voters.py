@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_captures, replica_end
-from kraft_audit.rules.columns.lost_records import LostVoters
+from kraft_audit.rules.columns.lost_records import LostVoters, start_is_safe
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import any_of, listed
 
@@ -24,9 +24,13 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
 
     A voter whose disk lost records may come back once a majority of the others runs and holds everything: then it
     cannot elect a leader without it. At kraft.version 1 it comes back as a new voter, which cannot have voted before.
+    Where a majority holds everything already it just starts, as `may-i` says too.
     `went_back` are nodes of which earlier captures show that they lost records.
     """
     lacking = {int(row["node_id"]) for row in found.lacking}
+    if start_is_safe(history, found):
+        yield from _start_again(history, found, lacking)
+        return
     lost = sorted({each.node_id for each in found.proven}.union(went_back) or lacking)
     if len(lacking.difference(lost)) >= majority(len(found.voters)):
         lost = sorted(lacking)  # those that are only behind could elect a leader without the records, too
@@ -37,7 +41,7 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
         held = f": {listed(others)} may be all that holds the log" if others else ""
         yield f"Do not start {nodes}: the others are no majority. Copy every disk before anything else{held}."
         return
-    best = max(holders, key=lambda voter: _end(history, voter))
+    best = _best(history, holders)
     tool = f"kafka-metadata-quorum {_endpoint(history, best)}"
     run = f"Run controllers {listed(others)}: {best['voter_id']} holds everything, and the others fetch it"
     voter_set = current_set(history)
@@ -54,6 +58,22 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
             f"--no-initial-controllers --config {CONFIG}; start it; once it has fetched the log: "
             f"{tool} --command-config {CONFIG} add-controller"
         )
+
+
+def _start_again(history: ClusterHistory, found: LostVoters, lacking: Collection[int]) -> Iterator[str]:
+    """Where a majority holds everything: Kafka cuts what is left of the log, and the node fetches it again."""
+    holders = [voter for voter in found.voters if voter["voter_id"] not in lacking]
+    whole = listed(sorted(voter["voter_id"] for voter in holders))
+    nodes, it = f"node{'s' * (len(lacking) > 1)} {listed(sorted(lacking))}", "it" if len(lacking) == 1 else "them"
+    yield (
+        f"Copy the disk of {nodes}, then start {it}: voters {whole} hold the whole log and are a majority, so no "
+        f"election can lose it, and the log is fetched again. Leave every other disk alone until one LogEndOffset is "
+        f"shown:   kafka-metadata-quorum {_endpoint(history, _best(history, holders))} describe --replication"
+    )
+
+
+def _best(history: ClusterHistory, holders: Sequence[TableRow]) -> TableRow:
+    return max(holders, key=lambda voter: _end(history, voter))
 
 
 def _end(history: ClusterHistory, voter: TableRow) -> int:

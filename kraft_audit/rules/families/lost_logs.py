@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from kraft_audit.rules.columns.captures import (
     rounds_in_order,
     watermarks_in_order,
 )
-from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters
+from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters, start_is_safe
 from kraft_audit.rules.columns.replacing_voters import what_to_do
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.rules.families.committed_log import is_after
@@ -69,8 +70,14 @@ def _set_case(history: ClusterHistory, found: LostVoters, went_back: list[int]) 
         ". ".join(text[:1].upper() + text[1:] for text in (*sentences, found.sentence)),
         from_offset=found.from_offset,
         evidence=tuple(facts),
-        what_to_do=what_to_do(history, found, went_back),
+        **_words("KQ020", history, found, went_back),
     )
+
+
+def _words(rule_id: str, history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> dict[str, Any]:
+    """What to do, and why it matters where no election can lose anything."""
+    why = words_for(rule_id, "held_by_others") if start_is_safe(history, found) else {}
+    return {**why, "what_to_do": what_to_do(history, found, went_back)}
 
 
 def _voter_case(history: ClusterHistory, found: LostVoters, lost: LostRecords) -> Case:
@@ -79,7 +86,7 @@ def _voter_case(history: ClusterHistory, found: LostVoters, lost: LostRecords) -
         f"{lost.sentence}; offset {found.low - 1} is committed",
         from_offset=lost.end_offset,
         evidence=lost.evidence,
-        what_to_do=what_to_do(history, found),
+        **_words("KQ020", history, found),
     )
 
 
@@ -102,7 +109,7 @@ def kq021(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             why = "it is new or behind, as far as is known" if lost is None else f"it {lost.proof}"
             yield undecided(name, f"{name}'s log is empty; {why}: {copy}", from_offset=0)
             continue
-        yield Case(name, summary, from_offset=0, evidence=evidence, what_to_do=what_to_do(history, found))
+        yield Case(name, summary, from_offset=0, evidence=evidence, **_words("KQ021", history, found))
     if (case := _all_empty(history)) is not None:
         yield case
 
@@ -167,7 +174,7 @@ def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
             lost = _lacked_from(history, earlier, row, proven)
             if lost is not None:
                 number = row["node_id"]
-                words = alone or ({"what_to_do": what_to_do(history, found, [number])} if number in lacking else {})
+                words = alone or (_words("KQ020", history, found, [number]) if number in lacking else {})
                 yield Case(
                     replica_name(row),
                     f"{replica_name(row)} lacks what was committed from {lost} on, and held it up to {proven} before",
