@@ -8,6 +8,7 @@ from typing import Any
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     canonical_log,
     capture_evidence,
@@ -105,7 +106,7 @@ def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         before = newest.get(replica)
         is_later = before is not None and capture_time(before) < capture_time(row)
         if before is not None and is_later and row["leader_epoch"] < before["leader_epoch"]:
-            yield _epoch_went_back(before, row)
+            yield _epoch_went_back(history, before, row)
         newest[replica] = row
         if row["voted_id"] is not None and row["voted_id"] >= 0:
             vote = (row["voted_id"], row["voted_directory_id"])
@@ -121,8 +122,11 @@ def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             yield Case(f"node {node_id}", summary, from_ms=first_ms, epoch=epoch, evidence=evidence)
 
 
-def _epoch_went_back(before: TableRow, row: TableRow) -> Case:
+def _epoch_went_back(history: ClusterHistory, before: TableRow, row: TableRow) -> Case:
     earlier, later = before["leader_epoch"], row["leader_epoch"]
+    if (doubt := order_in_doubt(history, before, row)) is not None:
+        reason = f"one copy of its disk has epoch {earlier}, another {later}; {doubt}"
+        return undecided(replica_name(row), reason, epoch=later)
     return Case(
         replica_name(row),
         f"its persisted epoch went from {earlier} back to {later}",

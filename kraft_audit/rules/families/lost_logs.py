@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
+from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
     log_batches,
@@ -34,9 +35,10 @@ EMPTY_FOR_MS = 30_000
 @rule("KQ020", control="log_integrity", needs=VOTER_TABLES)
 def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     found = lost_voters(history)
-    went_back = list(_went_back(history, found))
+    proven = {replica_name(each.row) for each in found.proven}
+    went_back = [case for case in _went_back(history, found) if case.undecided is None or case.subject not in proven]
     yield from went_back
-    known = {case.subject for case in went_back}
+    known = {case.subject for case in went_back if case.undecided is None}
     open_proofs = [each for each in found.lost if each.needed is not None]
     if found.is_majority_lost and (found.proven or known & {replica_name(row) for row in found.lacking}):
         yield _set_case(history, found, [row["node_id"] for row in found.lacking if replica_name(row) in known])
@@ -48,7 +50,10 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         for lost in found.proven:
             if replica_name(lost.row) not in known:
                 yield _voter_case(history, found, lost)
+    said = {case.subject for case in went_back}
     for lost in open_proofs:
+        if replica_name(lost.row) in said:
+            continue
         yield undecided(replica_name(lost.row), lost.sentence, from_offset=lost.end_offset)
     rows = history.rows("captures")
     if rows and not any(row["directory_id"] is not None for row in rows) and not _is_static(history):
@@ -159,36 +164,46 @@ def _is_static(history: ClusterHistory) -> bool:
 def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
     """Replicas that held more in an earlier capture: by id alone where a static voter votes with any directory."""
     reached: dict[tuple[int, str | None], tuple[int, TableRow]] = {}
-    lows, voter_set = watermarks_in_order(history), current_set(history)
+    lows = watermarks_in_order(history)
     is_static = _is_static(history)
-    is_alone = voter_set is not None and len(voter_set["voters"]) == 1
-    alone = words_for("KQ020", "only_voter") if is_alone else {}
-    lacking = {row["node_id"] for row in found.lacking}
     for taken, _newest in rounds_in_order(history):
         for row in taken:
             if row["node_id"] is None or (row["directory_id"] is None and not is_static):
                 continue
             key = (row["node_id"], None if is_static else row["directory_id"])
-            end = replica_end(row)
             proven, earlier = reached.get(key, (0, row))
             lost = _lacked_from(history, earlier, row, proven)
             if lost is not None:
-                number = row["node_id"]
-                words = alone or (_words("KQ020", history, found, [number]) if number in lacking else {})
-                yield Case(
-                    replica_name(row),
-                    f"{replica_name(row)} lacks what was committed from {lost} on, and held it up to {proven} before",
-                    from_offset=lost,
-                    evidence=(
-                        capture_evidence(earlier, f"ended at {replica_end(earlier)}"),
-                        capture_evidence(row, f"ends at {end}"),
-                    ),
-                    **words,
-                )
+                yield _went_back_case(history, found, earlier, row, (lost, proven))
                 reached.pop(key)
                 continue
             counted = max((w["low"] for w in lows if _proves_for(w, row) and _is_counted(history, w, row)), default=0)
             reached[key] = (max(counted, proven), row)
+
+
+def _went_back_case(
+    history: ClusterHistory, found: LostVoters, earlier: TableRow, row: TableRow, lost: tuple[int, int]
+) -> Case:
+    """`lost`: the offsets that the earlier copy held and this one lacks."""
+    name, (from_offset, to_offset), number = replica_name(row), lost, row["node_id"]
+    if (doubt := order_in_doubt(history, earlier, row)) is not None:
+        reason = f"one copy of {name} holds offsets {from_offset}–{to_offset - 1}, another lacks them; {doubt}"
+        return undecided(name, reason, from_offset=from_offset)
+    voter_set, words = current_set(history), {}
+    if voter_set is not None and len(voter_set["voters"]) == 1:
+        words = words_for("KQ020", "only_voter")
+    elif number in {lacking["node_id"] for lacking in found.lacking}:
+        words = _words("KQ020", history, found, [number])
+    return Case(
+        name,
+        f"{name} lacks what was committed from {from_offset} on, and held it up to {to_offset} before",
+        from_offset=from_offset,
+        evidence=(
+            capture_evidence(earlier, f"ended at {replica_end(earlier)}"),
+            capture_evidence(row, f"ends at {replica_end(row)}"),
+        ),
+        **words,
+    )
 
 
 def _proves_for(watermark: TableRow, capture: TableRow) -> bool:

@@ -1,0 +1,67 @@
+"""Copies of one moment's unknown order: KQ014 and KQ020 are raised where a disk went back in either order, else open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft_audit.rules.rule_model import Finding, Status
+from tests.builders.histories import HistoryBuilder
+
+T_LATER_MS = 120_000
+SECOND: dict[str, Any] = {"capture": "b", "capture_number": 1}
+
+
+def copies(build: HistoryBuilder, second_end: int, *, others_end: int | None = None, **more: Any) -> None:
+    """Two folders read together: node 2 holds 40 records in the first; `others_end` is where nodes 1 and 3 end later."""
+    build.three_nodes(40)
+    build.capture(2, second_end, path="b/node-2", **SECOND, **more)
+    for node_id in (1, 3) if others_end is not None else ():
+        build.capture(node_id, others_end or 0, path=f"b/node-{node_id}", **SECOND)
+
+
+def finding(build: HistoryBuilder, rule: str, node_id: int = 2) -> Finding:
+    (found,) = (each for each in build.findings(rule) if each.subject == f"node {node_id}")
+    return found
+
+
+@pytest.mark.parametrize("others_end", [None, 40])
+def test_a_log_that_is_shorter_in_one_of_two_copies_is_undecided(build: HistoryBuilder, others_end: int | None) -> None:
+    copies(build, 10, others_end=others_end)
+    reason = finding(build, "KQ020").reason or ""
+    assert finding(build, "KQ020").status is Status.UNDECIDED
+    assert "node-2 or b/node-2" in reason
+    assert "times of files" in reason
+
+
+def test_where_all_other_disks_went_on_it_went_back(build: HistoryBuilder) -> None:
+    copies(build, 10, others_end=50)
+    assert finding(build, "KQ020").status is Status.RAISED
+
+
+def test_where_one_other_disk_went_back_too_it_is_undecided(build: HistoryBuilder) -> None:
+    copies(build, 10)
+    build.capture(1, 50, path="b/node-1", **SECOND).capture(3, 30, path="b/node-3", **SECOND)
+    assert finding(build, "KQ020").status is Status.UNDECIDED
+
+
+def test_a_copy_with_a_later_epoch_lost_records_in_either_order(build: HistoryBuilder) -> None:
+    copies(build, 10, epoch=2)
+    assert finding(build, "KQ020").status is Status.RAISED
+
+
+def test_a_copy_that_was_captured_later_is_later(build: HistoryBuilder) -> None:
+    build.three_nodes(40)
+    build.capture(2, 10, path="b/node-2", when=T_LATER_MS)
+    assert finding(build, "KQ020").status is Status.RAISED
+
+
+@pytest.mark.parametrize(
+    ("second_end", "status"), [(40, Status.UNDECIDED), (10, Status.UNDECIDED), (110, Status.RAISED)]
+)
+def test_an_epoch_that_is_lower_in_one_of_two_copies(build: HistoryBuilder, second_end: int, status: Status) -> None:
+    """A copy with an older epoch whose log goes on, by more than clocks differ, went back in any order."""
+    build.voters(1).leader_epoch(1, 1, 0).log(1, to=40).watermark(40, 40, end=40, ids=(1,)).capture(1, 40, epoch=3)
+    build.capture(1, second_end, epoch=2, last_epoch=1, path="b/node-1", **SECOND)
+    assert finding(build, "KQ014", 1).status is status
