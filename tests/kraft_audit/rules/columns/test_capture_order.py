@@ -1,4 +1,4 @@
-"""Copies of one moment's unknown order: KQ014 and KQ020 are raised where a disk went back in either order, else open."""
+"""Copies whose order is unknown: KQ014 and KQ020 are raised where a disk went back in any order, else undecided."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND: dict[str, Any] = {"capture": "b", "capture_number": 1}
 
 
 def copies(build: HistoryBuilder, second_end: int, *, others_end: int | None = None, **more: Any) -> None:
-    """Two folders read together: node 2 holds 40 records in the first; `others_end` is where nodes 1 and 3 end later."""
+    """Two folders: node 2 holds 40 records in the first; `others_end` is where nodes 1 and 3 end later."""
     build.three_nodes(40)
     build.capture(2, second_end, path="b/node-2", **SECOND, **more)
     for node_id in (1, 3) if others_end is not None else ():
