@@ -119,7 +119,7 @@ def undecided_majority(history: ClusterHistory) -> str | None:
 def start_is_safe(history: ClusterHistory, found: LostVoters) -> bool:
     """Whether the voters that lack records may start with their disks: no election can lose anything then.
 
-    A majority of all voters holds the whole log, so nobody without it is elected (KafkaRaftClient.handleVoteRequest,
+    A majority of all voters holds the whole log, so no node without it is elected (KafkaRaftClient.handleVoteRequest,
     Kafka 4.3.0), and every voter's disk was read and knows its own votes, so no epoch gets a second leader.
     """
     voter_set, watermark, log = current_set(history), newest_watermark(history), canonical_log(history)
