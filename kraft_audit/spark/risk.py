@@ -168,10 +168,13 @@ class RiskTables:
     def _inputs(self, closed: int, changed: pa.Table, *names: str) -> None:
         """Register what the queries read of closed plans: as rows if the tables are small, else as Delta tables."""
         sources = {name: (name, REPLAYS.name) if name in SILVER else (name,) for name in names}
-        if FINDINGS.name in sources:
+        # Where findings were merged last by a release before episodes, there is no table of them yet.
+        has_episodes = self.gold.lake.exists(FINDING_EPISODES.name)
+        if FINDINGS.name in sources and has_episodes:
             sources[FINDINGS.name] = (FINDINGS.name, FINDING_EPISODES.name)
+        of_findings = _lasting_findings if has_episodes else _older_findings
         for name, tables in sources.items():
-            query = partial(query_of, name, closed=closed) if name in LAKE_TABLES else _findings
+            query = partial(query_of, name, closed=closed) if name in LAKE_TABLES else of_findings
             if self._is_small(*tables):
                 sql = f"SELECT * FROM ({query(str)}) AS every WHERE {_of_clusters(changed)}"  # noqa: S608
                 self._rows(name, self.gold.lake.query(sql, *tables).select(INPUT_COLUMNS[name]))
@@ -265,22 +268,27 @@ def _no_rows(table: Table) -> pa.Table:
     return pa.schema([*table.schema, *more]).empty_table()
 
 
-def _findings(reference: TableReference) -> str:
-    """Every episode with its finding's waiver; a finding of a release before episodes stands for itself.
+OF_FINDING: Final = "found.cluster_id, found.rule, found.waiver['until'] AS waived_until"
+"""`waived_until` stands beside the waiver: a null struct of required columns does not cross into Spark."""
+OF_EPISODE: Final = ("from_ms", "to_ms", "is_over", "status", "severity", "first_seen_ms", "last_seen_ms", "closed_by")
 
-    `waived_until` stands beside the waiver: a null struct of required columns does not cross into Spark.
-    """
+
+def _lasting_findings(reference: TableReference) -> str:
+    """Every episode with its finding's waiver; a finding of a release before episodes stands for itself."""
     findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
-    of_episode = ("from_ms", "to_ms", "is_over", "status", "severity", "first_seen_ms", "last_seen_ms", "closed_by")
-    common = "found.cluster_id, found.rule, found.waiver['until'] AS waived_until"
     return f"""
-        SELECT {common}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
-            {", ".join(f"lasted.{name}" for name in of_episode)}
+        SELECT {OF_FINDING}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
+            {", ".join(f"lasted.{name}" for name in OF_EPISODE)}
         FROM {findings} AS found JOIN {episodes} AS lasted ON found.finding_id = lasted.finding_id
         UNION ALL
-        SELECT {common}, found.state, {", ".join(f"found.{name}" for name in of_episode)}
-        FROM {findings} AS found
+        {_older_findings(reference)}
         WHERE NOT EXISTS (SELECT 1 FROM {episodes} AS lasted WHERE lasted.finding_id = found.finding_id)"""  # noqa: S608
+
+
+def _older_findings(reference: TableReference) -> str:
+    """The findings alone, each for the time it lasted."""
+    columns = ", ".join(f"found.{name}" for name in OF_EPISODE)
+    return f"SELECT {OF_FINDING}, found.state, {columns} FROM {reference(FINDINGS.name)} AS found"  # noqa: S608
 
 
 def _of_clusters(changed: pa.Table) -> str:
