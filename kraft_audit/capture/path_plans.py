@@ -45,8 +45,8 @@ class _DiscoveredReplica:
     """A replica as it was discovered.
 
     `epoch` and `leader_id` are those of its quorum-state, `end_estimate` is (base offset, size in bytes) of its last
-    segment: they order captures in time. `first_batches` are the first batches of its segments by offset, epoch and
-    CRC: no two clusters share one.
+    segment, `begun_ms` the timestamp of the record at offset 0 (None where it is gone): they order captures in time.
+    `first_batches` are the first batches of its segments by offset, epoch and CRC: no two clusters share one.
     """
 
     plan: ReplicaPlan
@@ -54,6 +54,7 @@ class _DiscoveredReplica:
     leader_id: int
     end_estimate: tuple[int, int]
     first_batches: frozenset[_FirstBatch]
+    begun_ms: int | None
 
 
 def plan_path(
@@ -241,10 +242,11 @@ def _discovered_replica(
         missing_segments=missing_segments(replica),
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
-    headers = (header_at(storage, file.path) for file in segments)
-    first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers if first)
+    headers = [header for file in segments if (header := header_at(storage, file.path)) is not None]
+    first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers)
+    begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
-    return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches)
+    return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms)
 
 
 def _read_small(read: Callable[[], tuple[_Content | None, Sequence[Damage]]]) -> _Content | None:
@@ -311,10 +313,15 @@ def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_Dis
     """
     before = {replica.plan.identity: replica for replica in first}
     both = [(before[replica.plan.identity], replica) for replica in second if replica.plan.identity in before]
-    # A disk without quorum-state was never started, or lost it: it decides only where no other one does.
     known = [(early.epoch, late.epoch) for early, late in both if min(early.epoch, late.epoch) >= 0]
     steps = sum((early > late) - (early < late) for early, late in known)
-    steps = steps or sum(early.epoch - late.epoch for early, late in both)
+    # As many disks went back as on: a log that begins with another record has begun again since.
+    begun = [(early.begun_ms, late.begun_ms) for early, late in both]
+    steps = steps or sum((old > new) - (old < new) for old, new in begun if old is not None and new is not None)
+    if not steps and len(known) < len(both):
+        # A disk without quorum-state was never started, or lost it: one voice among those that logs have.
+        stands = [((early.epoch, early.end_estimate), (late.epoch, late.end_estimate)) for early, late in both]
+        steps = sum((earlier > later) - (earlier < later) for earlier, later in stands)
     if steps:
         return steps
     # Only now the other disks: one that lost contact with the quorum may have raised its epoch alone.

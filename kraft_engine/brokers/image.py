@@ -75,6 +75,16 @@ class Image:
             for name, _, fields in batch.records:
                 self.replay(name, fields)
 
+    def replay_what_fits(self, batch: Batch) -> bool:
+        """Applies every record that can be applied; false where one could not be (MetadataBatchLoader)."""
+        fits = True
+        for name, _, fields in () if batch.is_control else batch.records:
+            try:
+                self.replay(name, fields)
+            except ReplayError:
+                fits = False
+        return fits
+
     def replay(self, name: str, fields: dict[str, Any]) -> None:
         """Applies one metadata record."""
         try:

@@ -23,31 +23,33 @@ from kraft_engine.brokers.broker_messages import (
     refused,
 )
 from kraft_engine.brokers.controller import Controller
-from kraft_engine.brokers.image import Image
+from kraft_engine.brokers.image import Image, ReplayError
 from kraft_engine.brokers.partition import Partition
 from kraft_engine.brokers.replica_manager import ReplicaManager
 from kraft_engine.brokers.replicas import Replica, TopicPartition
 from kraft_engine.brokers.unclean_recovery import RecoveryManager, Strategy
-from kraft_engine.consensus.log_batches import Record
+from kraft_engine.consensus.log_batches import Batch, Record
 from kraft_engine.consensus.raft import RaftNode
 from kraft_engine.invariants.partition_invariants import PartitionInvariants
 from kraft_engine.world.bootstrap import Bootstrap
 from kraft_engine.world.processes import Cluster
 
 SESSION_CHECK_US = 250_000
+RESTART_AFTER_FAULT_US = 5_000_000
 BROKER_REQUESTS = (BrokerRegistrationRequest, BrokerHeartbeatRequest, AlterPartitionRequest)
 BROKER_RESPONSES = (BrokerRegistrationResponse, BrokerHeartbeatResponse, AlterPartitionResponse)
 
 
 class NodeImage:
-    """A node's image and the offset up to which it has been replayed."""
+    """A node's image and the offset up to which it has been replayed; `is_whole`: no record was passed over."""
 
-    __slots__ = ("image", "node", "offset")
+    __slots__ = ("image", "is_whole", "node", "offset")
 
     def __init__(self, node: RaftNode) -> None:
         self.node = node
         self.image = Image()
         self.offset = 0
+        self.is_whole = True
 
 
 class KafkaMachine:
@@ -90,7 +92,11 @@ class KafkaMachine:
     # Raft's state machine
 
     def epoch_committed(self, node: RaftNode) -> None:
-        image = self.image_at(node, node.log.end_offset).copy()
+        try:
+            image = self.image_at(node, node.log.end_offset).copy()
+        except ReplayError as error:
+            self._halt(node, error)
+            return
         controller = Controller(node, image, self.bootstrap, self.invariants)
         self.controllers[node.slot] = controller
         controller.activate()
@@ -118,11 +124,38 @@ class KafkaMachine:
 
     def snapshot_image(self, node: RaftNode, offset: int) -> Image | None:
         """None inside a metadata transaction: no snapshot is emitted there (MetadataBatchLoader)."""
-        image = self.image_at(node, offset)
+        try:
+            image = self.image_at(node, offset)
+        except ReplayError as error:
+            self._halt(node, error)
+            return None
         if image.before_transaction is not None and self.switches.snapshot_outside_transaction:
             return None
+        if not self.images[node.slot].is_whole:
+            return None  # "snapshots disabled: metadata loading fault" (SharedServer)
         self.invariants.snapshot(image, offset)
         return image.copy()
+
+    def _halt(self, node: RaftNode, error: ReplayError) -> None:
+        """A controller that cannot apply a committed record ends its process, and is started again after a while.
+
+        (QuorumController.handleCommit, fatalFaultHandler.) As shipped a standby does so as soon as it reads the record,
+        here once it is the leader or makes a snapshot. Within Raft's model no log has such a record: raises `error`.
+        """
+        raft = self.invariants.raft
+        if not raft.beyond_model:
+            raise error
+        raft.seen["controller: halted by a record"] += 1
+        raft.note(node, f"halts: {error}")
+        self.world.after(0, self._end_process, node)
+
+    def _end_process(self, node: RaftNode, _: Any) -> None:
+        if node.running:
+            self.cluster.crash(node.slot, power_cut=False)
+            self.world.after(RESTART_AFTER_FAULT_US, self._start_again, node.slot)
+
+    def _start_again(self, slot: int, _: Any) -> None:
+        self.cluster.restart(slot)
 
     def _entry(self, node: RaftNode, offset: int) -> NodeImage:
         entry = self.images.get(node.slot)
@@ -140,10 +173,17 @@ class KafkaMachine:
             if batch.end_offset > offset:
                 break
             if batch.base_offset >= entry.offset:
-                entry.image.replay_batch(batch)
+                self._apply(entry, batch)
                 entry.offset = batch.end_offset
                 if broker is not None and not batch.is_control:
                     self._notify_broker(broker, entry.image, batch.records)
+
+    def _apply(self, entry: NodeImage, batch: Batch) -> None:
+        """A broker logs what it cannot apply and goes on; where a controller runs it is fatal (SharedServer)."""
+        if self.invariants.raft.beyond_model and entry.node.slot in self.brokers:
+            entry.is_whole &= entry.image.replay_what_fits(batch)
+        else:
+            entry.image.replay_batch(batch)
 
     def _follow(self, node: RaftNode, broker: Broker) -> None:
         known = self.images.get(node.slot)
@@ -166,9 +206,9 @@ class KafkaMachine:
     def _notify_broker(self, broker: Broker, image: Image, records: tuple[Record, ...]) -> None:
         for name, _, fields in records:
             if name in ("PartitionRecord", "PartitionChangeRecord"):
-                parts = image.partitions.get(fields["topicId"])
-                if parts is not None:
-                    broker.metadata_changed(image, parts[fields["partitionId"]])
+                partition = image.partitions.get(fields["topicId"], {}).get(fields["partitionId"])
+                if partition is not None:
+                    broker.metadata_changed(image, partition)
             elif name == "ClearElrRecord":
                 for partition in image.all_partitions():
                     broker.metadata_changed(image, partition)

@@ -25,6 +25,7 @@ from kraft_engine.runs.surroundings import Habits, Surroundings
 from kraft_engine.world.bootstrap import Bootstrap
 from kraft_engine.world.faults import WITHIN_MODEL, Faults
 from kraft_engine.world.processes import Cluster
+from kraft_engine.world.random_accidents import RandomAccidents
 from kraft_engine.world.world import MS, World
 
 LEVELS = (7, 8, 11, 13, 14, 15, 17, 21, 23, 25, 27, 29, 30)
@@ -34,6 +35,7 @@ class KafkaRun:
     """One seed's cluster. Within the model at most min ISR - 1 brokers are in doubt after a power cut at once."""
 
     log_dir_counts: tuple[int, ...] = (1, 1, 2)
+    has_disk_accidents = True
 
     def __init__(
         self,
@@ -84,6 +86,9 @@ class KafkaRun:
             self.machine.add_broker(number + 1, log_dir_count=dirs, rack=f"rack-{number % 3}")
         self.surroundings = Surroundings(self.cluster, self.machine, habits) if habits is not None else None
         self.faults = Faults(self.cluster, self.invariants, slots=self._controller_slots, restart=self.cluster.restart)
+        # Beyond the model two of seven seeds have accidents of the controllers' disks too, as random-raft-beyond has.
+        has_accidents = beyond_model and self.has_disk_accidents and seed % 7 in (0, 6)
+        self.accidents = RandomAccidents(self.faults) if has_accidents else None
         self.value = 0
         self.doubtful: set[int] = set()
         for process in self.cluster.processes:
@@ -284,6 +289,8 @@ class KafkaRun:
         else:
             self.faults.strike(chance.choose(WITHIN_MODEL))
             self.faults.heal_later(6_000 * MS)
+        if self.accidents is not None and chance.happens(0.15):
+            self.accidents.strike()
         self.world.after(chance.between(500 * MS, 3_000 * MS), self._fault)
 
     def _hit_broker(self, broker: Broker) -> None:
@@ -362,4 +369,7 @@ class KafkaRun:
                 clean(node)
             elif self.surroundings is None:
                 make_snapshot(node)
+        if self.accidents is not None:
+            self.accidents.back_up()
+            self.accidents.note_losses()
         self.world.after(self.world.chance.between(500 * MS, 3_000 * MS), self._housekeeping)

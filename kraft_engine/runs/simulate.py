@@ -214,11 +214,11 @@ RANDOM_OPTIONS = {
 }
 RANDOM_SUMMARIES = {
     "random": "A whole cluster, whatever happens within Raft's model.",
-    "random-beyond": "A whole cluster whose disks lie.",
+    "random-beyond": "A whole cluster whose disks lie, or are wiped, copied, restored or altered.",
     "random-wide": "A whole cluster whose administrators use every operation there is.",
     "random-lifelike": "A whole cluster that writes what a real one does: incidents, or a storm of ISR changes.",
     "random-raft": "A quorum whose voters change.",
-    "random-raft-beyond": "A quorum whose disks lie.",
+    "random-raft-beyond": "A quorum whose disks lie, or are wiped, copied, restored or altered.",
     "random-storm": "A quorum of many elections.",
     "random-upgrade": "A quorum that becomes dynamic.",
     "random-kip856": "A quorum that changes its voters as KIP-856 describes.",

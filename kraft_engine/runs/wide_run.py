@@ -32,6 +32,7 @@ class WideRun(KafkaRun):
     """One seed's cluster, begun at any metadata.version from 3.3 to 4.4."""
 
     log_dir_counts = (2, 2, 1)
+    has_disk_accidents = False
 
     def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
         level = LEVELS[seed * 7 % len(LEVELS)] if seed % 3 else 30

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.capture.path_plans import plan_path
+from kraft_codec.files.state_files import QuorumState
 from kraft_codec.storage.opener import open_storage
+from tests.builders.logs import Log, write_node
 
 Disks = dict[int, tuple[int, int]]
 """By node: the epoch of its quorum-state, the size of its log."""
@@ -59,3 +61,32 @@ def test_a_leaders_growing_log_outweighs_observers_that_lost_their_tails(tmp_pat
     early = {1: (3, 300), 101: (3, 290), 102: (3, 280)}
     late = {1: (3, 500), 101: (3, 100), 102: (3, 90)}
     assert order_of(tmp_path, {"b": early, "a": late}, leader_id=1) == ["b", "a"]
+
+
+def order_of_nodes(root: Path) -> list[str]:
+    (plan,) = plan_path(str(root), open_storage=open_storage, captured_at_ms=0)
+    numbers = {replica.capture: replica.capture_number for replica in plan.replicas}
+    return sorted(numbers, key=lambda name: numbers[name])
+
+
+def log_from(timestamp_ms: int, batches: int) -> bytes:
+    log = Log(timestamp_ms=timestamp_ms)
+    for _ in range(batches):
+        log.noop()
+    return b"".join(log.batches)
+
+
+def test_a_log_that_has_begun_again_is_of_the_later_capture(tmp_path: Path) -> None:
+    """One disk was wiped and went back in epoch, another went on: the wiped one's first record is a newer one."""
+    for name, first, second, begun_ms, batches in (("b", 3, 1, 1_000, 9), ("a", 1, 3, 90_000, 2)):
+        write_node(tmp_path / name, 1, log_from(begun_ms, batches), state=QuorumState(1, -1, first, -1, "A" * 22))
+        write_node(tmp_path / name, 2, log_from(1_000, 9), state=QuorumState(1, -1, second, -1, "A" * 22))
+    assert order_of_nodes(tmp_path) == ["b", "a"]
+
+
+def test_a_lost_quorum_state_does_not_outweigh_logs_that_have_grown(tmp_path: Path) -> None:
+    for name, batches in (("b", 3), ("a", 7)):
+        for node_id in (1, 2, 3):
+            write_node(tmp_path / name, node_id, log_from(1_000, batches), state=QuorumState(1, -1, 1, -1, "A" * 22))
+    (tmp_path / "a" / "node-3" / "__cluster_metadata-0" / "quorum-state").unlink()
+    assert order_of_nodes(tmp_path) == ["b", "a"]

@@ -8,9 +8,21 @@ import pytest
 
 from kraft_engine.scenarios.scenario import load
 
+QUICK_SEEDS, SEEDS = 12, 200
 
-@pytest.mark.parametrize("seed", range(12))
+
+@pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_acknowledged_records_are_gone_from_every_replica(seed: int, tmp_path: Path) -> None:
+    loses_acknowledged_records(seed, tmp_path)
+
+
+@pytest.mark.ci
+def test_they_are_gone_for_two_hundred_seeds(tmp_path: Path) -> None:
+    for seed in range(QUICK_SEEDS, SEEDS):
+        loses_acknowledged_records(seed, tmp_path / str(seed))
+
+
+def loses_acknowledged_records(seed: int, tmp_path: Path) -> None:
     stage = load()["last-replica-standing"].play(seed, tmp_path / "run")
     acknowledged = {event[2]["value"] for event in stage.invariants.events if event[1] == "acknowledged"}
     held = {

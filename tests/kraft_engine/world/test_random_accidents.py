@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from kraft_engine.runs.kafka_run import KafkaRun
 from kraft_engine.runs.schedule import RandomRun
+from kraft_engine.runs.wide_run import WideBeyondRun
 from kraft_engine.world.random_accidents import ACCIDENTS
 
 SEEDS = [seed for seed in range(200) if seed % 7 in (0, 6)]
 
 
-def bases_held(run: RandomRun) -> set[int]:
+def bases_held(run: RandomRun | KafkaRun) -> set[int]:
     """The committed batches, by base offset, in a log or below a snapshot that ends with a committed one."""
     held = set()
     committed = run.invariants.ledger.batches
@@ -24,11 +28,15 @@ def bases_held(run: RandomRun) -> set[int]:
     return held
 
 
-def test_every_accident_happens_and_losses_are_those_that_the_disks_show() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [RandomRun, KafkaRun], ids=lambda kind: kind.__name__)
+def test_every_accident_happens_and_losses_are_those_that_the_disks_show(
+    kind: type[RandomRun] | type[KafkaRun],
+) -> None:
     seen: Counter[str] = Counter()
     lost_runs = 0
     for seed in SEEDS:
-        run = RandomRun(seed, beyond_model=True)
+        run = kind(seed, beyond_model=True)
         run.run(5_000)
         assert run.accidents is not None
         run.accidents.note_losses()
@@ -43,9 +51,31 @@ def test_every_accident_happens_and_losses_are_those_that_the_disks_show() -> No
     assert 0 < lost_runs < len(SEEDS) // 2
 
 
-def test_the_same_seed_has_the_same_accidents() -> None:
-    first, second = (RandomRun(6, beyond_model=True) for _ in range(2))
+@pytest.mark.parametrize("kind", [RandomRun, KafkaRun], ids=lambda kind: kind.__name__)
+def test_the_same_seed_has_the_same_accidents(kind: type[RandomRun] | type[KafkaRun]) -> None:
+    first, second = (kind(6, beyond_model=True) for _ in range(2))
     for run in (first, second):
         run.run(5_000)
     assert first.invariants.events == second.invariants.events
     assert any(kind == "damage" for _, kind, _ in first.invariants.events)
+
+
+def test_a_broker_goes_on_past_a_record_that_it_cannot_apply() -> None:
+    """The only voter's disk was wiped, and brokers kept what its new log does not explain (MetadataLoader)."""
+    run = KafkaRun(48, beyond_model=True)
+    run.run(10_000)
+    assert "wiped disk, same directory id" in run.invariants.beyond_model
+    assert any(not entry.is_whole for entry in run.machine.images.values())
+
+
+def test_a_controller_halts_at_a_record_that_it_cannot_apply() -> None:
+    """A batch was altered: the registration that later records are about is gone (QuorumController.handleCommit)."""
+    run = KafkaRun(91, beyond_model=True)
+    run.run(10_000)
+    assert "altered batch" in run.invariants.beyond_model
+    assert run.invariants.seen["controller: halted by a record"]
+
+
+def test_wide_runs_have_no_accidents() -> None:
+    """Their seeds keep what they mean."""
+    assert WideBeyondRun(6).accidents is None
