@@ -131,8 +131,8 @@ class ClusterReading:
                 # A window's end bounds where batches begin; the last one's records may lie behind it.
                 yield found.build(max(window.from_offset, from_offset), max(end, found.end_offset))
 
-    def snapshot(self, source: str) -> Iterator[RecordWindow]:
-        """The records of one snapshot, by windows of the offsets inside it.
+    def snapshot(self, source: str, version: int = 0) -> Iterator[RecordWindow]:
+        """The records of one snapshot, by windows of the offsets inside it: by its number in `versions`, which says it.
 
         Raises ValueError for a source that the plan does not have, ChangedError where no copy could be read whole.
         """
@@ -140,7 +140,7 @@ class ClusterReading:
         if snapshot is None:
             raise ValueError(f"no snapshot {source} in this plan")
         _require_readable(snapshot)
-        copy = snapshot.decoded or snapshot.copies[0]
+        copy = snapshot.versions[version] if version else snapshot.decoded or snapshot.copies[0]
         decoder = Decoder(self.dialect, self.settings.redactor)
         for chunk, stored in zip(copy.chunks, copy.stored, strict=True):
             found = _WindowBuilder(self.dialect)

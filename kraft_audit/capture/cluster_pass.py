@@ -191,11 +191,14 @@ class ClusterPass:
                 if not copy.is_known:
                     is_decoded = copy is snapshot.decoded
                     yield from self._copy(copy, is_decoded=is_decoded, is_archived=is_archived)
+                    if copy in snapshot.versions[1:]:
+                        self._version(copy)
             yield from self._emitter.damages()
         if self._keeps_records:
             self.snapshots[snapshot.source] = snapshot
-        elif snapshot.decoded is not None:
-            checker.forget(snapshot.decoded)
+        else:
+            for kept in snapshot.versions or [copy for copy in (snapshot.decoded,) if copy is not None]:
+                checker.forget(kept)
 
     def _copy(self, copy: SnapshotCopy, *, is_decoded: bool, is_archived: bool) -> Iterator[TableRows]:
         """The rows of one copy; the records of the one that is decoded."""
@@ -207,6 +210,18 @@ class ClusterPass:
                 yield from self._copy_records(copy, copy.stored[number], decoded, is_archived=is_archived)
             if BATCHES.name in self.tables and self._emitter.is_selected(copy.replica):
                 yield BATCHES.name, self._emitter.copy_batches(copy.replica, chunk, copy.source, decoded)
+
+    def _version(self, copy: SnapshotCopy) -> None:
+        """Says what of another version of a snapshot cannot be decoded; its records are no rows."""
+        decoder = Decoder(self._decoder.dialect, None)
+        for stored in copy.stored:
+            chunk = self._store.chunk(stored)
+            decoded = DecodedBatches.unknown(len(chunk))
+            for numbers, records in decoder.batches(chunk, np.arange(len(chunk)), chunk.rows):
+                judge(decoded, numbers, records)
+                self._emitter.undecodable(copy.replica, records)
+            for number in np.flatnonzero(decoded.status != OK).tolist():
+                self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
 
     def _copy_records(
         self, copy: SnapshotCopy, stored: StoredBatches, decoded: DecodedBatches, *, is_archived: bool

@@ -1,12 +1,14 @@
-"""Snapshots: each copy is checked, one copy of each is decoded.
+"""Snapshots: each copy is checked, and one copy of each content is decoded.
 
 A snapshot id (end offset, epoch) names one state of the cluster, whoever wrote it: nodes write their own, whose bytes
-differ in timestamps only, so the first complete copy is decoded. The bootstrap files (`bootstrap.checkpoint`, and the
+differ in timestamps only. Copies that say something else are versions, each decoded; what most disks hold comes first,
+and is taken for the snapshot. The bootstrap files (`bootstrap.checkpoint`, and the
 `0-0` checkpoint of a dynamic quorum) are what each node was formatted with: copies of different content are all kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,12 +27,15 @@ from kraft_codec.columns.batches import kernel_crc32c
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.file_names import FileKind
 from kraft_codec.kernels.codes import OK
+from kraft_codec.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, TIMES_POSITIONS
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 from kraft_codec.storage.random_access import join
 
 HEADER: Final = "SNAPSHOT_HEADER"
 FOOTER: Final = "SNAPSHOT_FOOTER"
 BOOTSTRAP: Final = "bootstrap"
+_WRITTEN_ANEW: Final = np.array([*range(CRC_POSITION, ATTRIBUTES_POSITION), *range(*TIMES_POSITIONS)])
+"""The bytes of a batch header that differ between two nodes that write the same snapshot."""
 _HASHED_BYTES: Final = 1 << 20
 """Content is distinguished by its first MiB and its length: bootstrap files have some hundred bytes."""
 
@@ -41,6 +46,7 @@ class SnapshotCopy:
 
     Of a copy that was read, `chunks` are its batches without their bytes. Of the one that is decoded, `stored` has the
     bytes of each chunk and `controls` are its control records. `unread` says why a copy could not be read to its end.
+    `digest` is that of its bytes without the times at which they were written.
     """
 
     replica: Replica
@@ -51,6 +57,7 @@ class SnapshotCopy:
     stored: list[StoredBatches] = field(default_factory=list)
     controls: list[ControlRecord] = field(default_factory=list)
     unread: ChangedError | None = None
+    digest: bytes = b""
 
     @property
     def is_known(self) -> bool:
@@ -63,12 +70,27 @@ class SnapshotCopy:
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """All copies of one snapshot, in the order of the replicas; `decoded` is the copy whose records are read."""
+    """All copies of one snapshot, in the order of the replicas; `decoded` is the copy whose records are read.
+
+    `versions` are complete copies, one of each content that was read: `decoded` is the first of them.
+    """
 
     source: str
     end_offset: int
     copies: list[SnapshotCopy]
     decoded: SnapshotCopy | None = None
+    versions: list[SnapshotCopy] = field(default_factory=list)
+
+    def holders(self, version: SnapshotCopy) -> tuple[int, ...]:
+        """The numbers of the replicas that hold what a version says."""
+        return tuple(copy.replica.number for copy in self.copies if copy.is_complete and copy.digest == version.digest)
+
+    def order_versions(self) -> None:
+        """Puts the version that most disks hold first; a disk that was captured often counts once."""
+        if len(self.versions) > 1:
+            disks = {copy.replica.number: copy.replica.plan.identity for copy in self.copies}
+            self.versions.sort(key=lambda version: -len({disks[number] for number in self.holders(version)}))
+            self.decoded = self.versions[0]
 
 
 def find_snapshots(replicas: Sequence[Replica]) -> list[Snapshot]:
@@ -95,7 +117,7 @@ class SnapshotChecker:
         self._store = store
 
     def check(self, snapshot: Snapshot) -> None:
-        """Reads the copies that no earlier plan knows; the first complete one is decoded, else the first."""
+        """Reads the copies that no earlier plan knows; a complete one of each content is decoded, else the first."""
         for copy in snapshot.copies:
             if copy.is_known:
                 copy.is_complete = copy.replica.tallies[copy.file.name].damage_count == 0
@@ -103,16 +125,22 @@ class SnapshotChecker:
                 self._read(copy, snapshot)
             if copy.is_complete and copy.file.kind == FileKind.SNAPSHOT:
                 copy.replica.snapshots.append((copy.end_offset, copy.file.epoch or 0))
+        snapshot.order_versions()
 
     def _read(self, copy: SnapshotCopy, snapshot: Snapshot) -> None:
-        before = snapshot.decoded
-        is_candidate = snapshot.source not in self._known_sources and (before is None or not before.is_complete)
+        is_candidate = snapshot.source not in self._known_sources
         self._scan(copy, is_candidate=is_candidate)
-        if is_candidate and (before is None or copy.is_complete):
-            snapshot.decoded = copy
-            if before is not None:
+        if not is_candidate:
+            return
+        before = snapshot.decoded
+        if copy.is_complete and not any(version.digest == copy.digest for version in snapshot.versions):
+            snapshot.versions.append(copy)
+            if before is not None and not before.is_complete:
                 self.forget(before)
-        elif is_candidate:
+            snapshot.decoded = snapshot.versions[0]
+        elif before is None:
+            snapshot.decoded = copy
+        else:
             self.forget(copy)
 
     def forget(self, copy: SnapshotCopy) -> None:
@@ -129,6 +157,7 @@ class SnapshotChecker:
         first: frozenset[str] | None = None
         last: frozenset[str] = frozenset()
         epochs: set[int] = set()
+        content = hashlib.sha256()
         for chunk in scanner.scan(join(replica.plan.path, copy.file.name), tally):
             if not len(chunk):
                 continue
@@ -137,10 +166,11 @@ class SnapshotChecker:
             last = _control_types(chunk, len(chunk) - 1, replica.dialect)
             if len(epochs) < 2:
                 epochs |= set(np.unique(chunk.leader_epoch)[:2].tolist())
+            content.update(_without_times(chunk))
             copy.chunks.append(replace(chunk, buffer=NO_BYTES))
             if is_candidate:
                 self._take(copy, chunk)
-        copy.unread = scanner.unread
+        copy.unread, copy.digest = scanner.unread, content.digest()
         missing = [name for name, found in ((HEADER, first or frozenset()), (FOOTER, last)) if name not in found]
         is_whole = tally.damage_count == 0
         if missing:
@@ -159,6 +189,15 @@ class SnapshotChecker:
             copy.controls += controls_of(index, copy.replica.dialect)
         if self._store is not None:
             copy.stored.append(self._store.add(copy.replica, chunk, chunk.rows)[0])
+
+
+def _without_times(chunk: Chunk) -> bytes:
+    """The bytes of a chunk's batches with their times, and the CRCs that cover these, overwritten."""
+    starts = chunk.index.position[chunk.rows]
+    end = int(starts[-1] + chunk.index.size_bytes[chunk.rows[-1]])
+    content = chunk.buffer[int(starts[0]) : end].copy()
+    content[(starts[:, None] - starts[0] + _WRITTEN_ANEW).ravel()] = 0
+    return content.tobytes()
 
 
 def _control_types(chunk: Chunk, place: int, dialect: Dialect) -> frozenset[str]:

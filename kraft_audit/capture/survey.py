@@ -78,13 +78,17 @@ class BranchEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedSnapshot:
-    """A snapshot by its source id: `replicas` hold a complete copy, `controls` are its control records."""
+    """A snapshot by its source id: `replicas` hold a complete copy, `controls` are its control records.
+
+    `versions` are the replicas by what their copies say: the one that is taken for the snapshot comes first.
+    """
 
     source: str
     end_offset: int
     epoch: int
     replicas: tuple[int, ...]
     controls: tuple[ControlRecord, ...]
+    versions: tuple[tuple[int, ...], ...] = ()
 
     @property
     def timestamp_ms(self) -> int | None:
@@ -214,7 +218,14 @@ class SurveyBuilder:
         holders = tuple(own.replica.number for own in snapshot.copies if own.is_complete)
         epoch = copy.file.epoch or 0
         self.survey.snapshots.append(
-            SurveyedSnapshot(snapshot.source, snapshot.end_offset, epoch, holders, tuple(copy.controls))
+            SurveyedSnapshot(
+                snapshot.source,
+                snapshot.end_offset,
+                epoch,
+                holders,
+                tuple(copy.controls),
+                tuple(map(snapshot.holders, snapshot.versions)),
+            )
         )
 
     def finish(self) -> None:

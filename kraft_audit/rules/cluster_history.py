@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
-from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf
+from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
 from kraft_audit.replay.cluster_state import missing_records
 from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.tables.bronze import BRONZE
@@ -67,12 +67,18 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCheck:
-    """A snapshot compared with the replayed state at its offset; `differences` is empty where they are equal."""
+    """What some copies of a snapshot say, compared; `differences` is empty where it is equal.
+
+    It is compared with the replayed state at its offset, or, where no replay reaches it (`is_replayed` is False), with
+    what most copies of that snapshot say. `holders` are the replicas that hold it, each disk once.
+    """
 
     end_offset: int
     epoch: int
     differences: tuple[str, ...] = ()
     path: str | None = None
+    holders: tuple[ReplicaPlan, ...] = ()
+    is_replayed: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

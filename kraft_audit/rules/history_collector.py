@@ -6,24 +6,21 @@ snapshot on the way is compared with the replayed state at its offset; one kind 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.disk_times import written_times_ms
-from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.records import RecordColumns, RecordWindow, between, end_of
+from kraft_audit.capture.records import RecordColumns, RecordWindow
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history
 from kraft_audit.reading import ClusterReading
-from kraft_audit.replay.cluster_replay import ClusterReplay, drain
+from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
@@ -31,15 +28,14 @@ from kraft_audit.rules.cluster_history import (
     ClusterHistory,
     Contradiction,
     OperatorWord,
-    SnapshotCheck,
 )
 from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.rules.columns.voter_sets import keys_of
+from kraft_audit.rules.state_comparison import StateComparison
 from kraft_audit.tables.bronze import BATCHES, RECORDS
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
 from kraft_codec.schemas import Dialect
-from kraft_codec.schemas.releases import ELR_FEATURE
 
 JUDGED_TABLES: Final = frozenset({"captures", "batches", "decode_errors"})
 JUDGED_COLUMNS: Final = (
@@ -55,27 +51,6 @@ TRANSACTION_RECORDS: Final = {
 MARK_SCHEMA: Final = pa.schema(
     list(map(RECORDS.schema.field, ("source", "offset", "leader_epoch", "timestamp_ms", "record_type", "record")))
 )
-
-SUBJECTS: Final = {
-    "partition_changes": ("topic_id", "partition"),
-    "broker_changes": ("broker_id",),
-    "controller_changes": ("controller_id",),
-    "topic_changes": ("topic_id",),
-    "config_changes": ("resource_type", "resource_name", "name"),
-    "feature_changes": ("name",),
-    "security_changes": ("kind", "subject"),
-}
-NOT_STATE: Final = {
-    *("cluster_id", "plan", "from_offset", "from_epoch", "timestamp_ms", "cause", "cause_broker_id", "election"),
-}
-NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_can_advance"}
-"""Columns that no snapshot holds: the replay computes them from settings that may differ with the active controller."""
-ELR_COLUMNS: Final = {"elr", "last_known_elr"}
-COMPARED_COLUMNS: Final = {
-    name: [column.name for column in CONTRACTS[name].columns if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS]
-    for name in SUBJECTS
-}
-DIFFERENCES_MAX: Final = 50
 
 
 class HistoryCollector:
@@ -93,6 +68,7 @@ class HistoryCollector:
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._comparison: StateComparison | None = StateComparison(reading.plan)
         self._later: list[SurveyedSnapshot] = []
+        self._several: list[SurveyedSnapshot] = []
         self._held_bytes = 0
         self._dropped: set[str] = set()
         self._contradictions: tuple[Contradiction, ...] = ()
@@ -151,6 +127,8 @@ class HistoryCollector:
         self._is_unstarted = survey.is_unstarted
         self._is_read = survey.holds_anything or survey.is_unstarted
         plans = [replica.plan for replica in survey.replicas]
+        if self._comparison is not None:
+            self._comparison.plans = plans
         self._written_ms = written_times_ms(survey.replicas)
         self._altered = tuple(AlteredBatches.of(run, plans) for run in survey.altered)
         self._snapshot_times_ms = {
@@ -166,6 +144,7 @@ class HistoryCollector:
         self._is_replayed = log.branch is not None or start.snapshot is not None
         if start.snapshot is not None and self._comparison is not None:
             self._comparison.start(windows, start.snapshot)
+        self._several = [snapshot for snapshot in log.survey.snapshots if len(snapshot.versions) > 1]
         self._later = [s for s in log.survey.snapshots if start.from_offset < s.end_offset <= start.end_offset]
 
     def replayed(self, window: RecordWindow) -> None:
@@ -175,6 +154,9 @@ class HistoryCollector:
             self._later = self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
 
     def ended(self, replay: ClusterReplay) -> None:
+        if self._comparison is not None:
+            for snapshot in self._several:
+                self._comparison.compare_versions(snapshot, self._snapshot)
         self._contradictions = tuple(Contradiction(problem.offset, problem.problem) for problem in replay.problems)
 
     def history(self) -> ClusterHistory:
@@ -202,8 +184,8 @@ class HistoryCollector:
             operator=OperatorWord(self._plan.is_running, frozenset(self._plan.gone)),
         )
 
-    def _snapshot(self, source: str) -> Iterator[RecordColumns]:
-        return (window.records for window in self._reading.snapshot(source))
+    def _snapshot(self, source: str, version: int) -> Iterator[RecordColumns]:
+        return (window.records for window in self._reading.snapshot(source, version))
 
 
 def read_history(readings: Iterable[ClusterReading]) -> ClusterHistory:
@@ -268,118 +250,3 @@ def _transaction_marks(records: RecordColumns) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [{name: row.get(name) for name in MARK_SCHEMA.names} for row in rows], MARK_SCHEMA
     )
-
-
-class StateComparison:
-    """A second replay beside the first, stopped at every snapshot's end."""
-
-    def __init__(self, plan: ClusterPlan) -> None:
-        self._plan = plan
-        self._replay = self._new()
-        self._done: set[str] = set()
-        self._fed_to = 0
-        self.checks: list[SnapshotCheck] = []
-
-    def _new(self) -> ClusterReplay:
-        return ClusterReplay(
-            cluster_id=self._plan.cluster_id,
-            tables=frozenset(SUBJECTS),
-            defaults=dict(self._plan.defaults),
-            emit_from_offset=(1 << 62) - 1,  # emits no row: only the state is asked for
-        )
-
-    def start(self, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
-        """Begins at a snapshot's state instead of an empty one."""
-        self._fed_to = snapshot.end_offset
-        _load(self._replay, windows, snapshot)
-
-    def feed(
-        self,
-        records: RecordColumns,
-        window_end: int,
-        snapshots: Sequence[SurveyedSnapshot],
-        windows: Callable[[str], Iterator[RecordColumns]],
-    ) -> list[SurveyedSnapshot]:
-        """Applies a window and compares at each snapshot's end in it; returns the snapshots that are yet to come.
-
-        After the last of them nothing needs to be fed, and the state is let go. A window ends where its last batch
-        begins, so its records may reach beyond `window_end`.
-        """
-        end = end_of(records, window_end)
-        position = self._fed_to
-        for snapshot in sorted(snapshots, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch)):
-            if snapshot.source in self._done or not position <= snapshot.end_offset <= end:
-                continue
-            self._done.add(snapshot.source)
-            drain(self._replay.replay(between(records, position, snapshot.end_offset), snapshot.end_offset))
-            drain(self._replay.finish())
-            position = snapshot.end_offset
-            from_snapshot = self._new()
-            _load(from_snapshot, windows(snapshot.source), snapshot)
-            differences = tuple(islice(_differences(self._replay, from_snapshot), DIFFERENCES_MAX))
-            self.checks.append(SnapshotCheck(snapshot.end_offset, snapshot.epoch, differences))
-        later = [snapshot for snapshot in snapshots if snapshot.end_offset > end]
-        if later:
-            drain(self._replay.replay(between(records, position, end), end))
-        else:
-            self._replay = self._new()
-        self._fed_to = end
-        return later
-
-
-def _load(replay: ClusterReplay, windows: Iterable[RecordColumns], snapshot: SurveyedSnapshot) -> None:
-    drain(replay.load_snapshot(windows, end_offset=snapshot.end_offset, epoch=snapshot.epoch, timestamp_ms=0))
-
-
-def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str]:
-    """What differs, one line a subject; the ELR only while its feature is on, as snapshots leave it out otherwise."""
-    left, right = _state(replayed), _state(loaded)
-    has_elr = any(
-        row["name"] == ELR_FEATURE and row["feature_level"] > 0 for row in left["feature_changes"].to_pylist()
-    )
-    for name, subject in SUBJECTS.items():
-        columns = [column for column in COMPARED_COLUMNS[name] if has_elr or column not in ELR_COLUMNS]
-        mine, theirs = left[name].select(columns), right[name].select(columns)
-        if mine.equals(theirs):
-            continue
-        rows = [_comparable(row) for row in mine.to_pylist()], [_comparable(row) for row in theirs.to_pylist()]
-        yield from _rows_that_differ(name, subject, *rows)
-
-
-def _state(replay: ClusterReplay) -> dict[str, pa.Table]:
-    """What is compared of everything that exists, each table in the order of its subjects."""
-    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in SUBJECTS}
-    for name, batch in replay.state(0, 0, 0):
-        batches[name].append(batch.select(COMPARED_COLUMNS[name]))  # the other columns' memory is let go
-    return {name: _sorted(name, batches.pop(name)) for name in SUBJECTS}
-
-
-def _sorted(name: str, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    schema = pa.schema([CONTRACTS[name].schema.field(column) for column in COMPARED_COLUMNS[name]])
-    table = pa.Table.from_batches(batches, schema)
-    return table.sort_by([(column, "ascending") for column in SUBJECTS[name]]).combine_chunks()
-
-
-def _comparable(row: dict[str, Any]) -> dict[str, Any]:
-    """A snapshot keeps no more of producer ids than the next one (ProducerIdsImage.write)."""
-    if row.get("kind") != "PRODUCER_IDS" or row["state"] is None:
-        return row
-    return {**row, "state": json.loads(row["state"]).get("next_producer_id")}
-
-
-def _rows_that_differ(
-    name: str, subject: Sequence[str], mine: list[dict[str, Any]], theirs: list[dict[str, Any]]
-) -> Iterator[str]:
-    left = {tuple(row[column] for column in subject): row for row in mine}
-    right = {tuple(row[column] for column in subject): row for row in theirs}
-    for key in sorted(left.keys() | right.keys()):
-        before, after = left.get(key), right.get(key)
-        if before == after:
-            continue
-        what = f"{name.removesuffix('_changes')} {' '.join(map(str, key))}"
-        if before is None or after is None:
-            yield f"{what}: {'only in the snapshot' if before is None else 'not in the snapshot'}"
-            continue
-        changed = [column for column in before if before[column] != after[column]]
-        shown = ", ".join(f"{column} {before[column]} → {after[column]}" for column in changed[:4])
-        yield f"{what}: replayed → snapshot: {shown}"

@@ -54,6 +54,8 @@ NO_PRODUCER: Final = -1
 LENGTH_POSITION: Final = 8
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
+TIMES_POSITIONS: Final = (27, 43)
+"""Where baseTimestamp and maxTimestamp begin and end."""
 RECORD_COUNT_POSITION: Final = 57
 _HEAD: Final = struct.Struct(">qiibI")  # base offset, batch length, leader epoch, magic, crc
 _CHECKED: Final = struct.Struct(">hiqqqhii")  # attributes to record count: with the records, what the CRC covers

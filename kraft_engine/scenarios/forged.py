@@ -4,11 +4,13 @@ model.
 
 from __future__ import annotations
 
+from kraft_engine.brokers import controller_admin as admin
 from kraft_engine.brokers.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR
 from kraft_engine.brokers.image_records import config, feature
 from kraft_engine.consensus.leader import append
 from kraft_engine.consensus.log_batches import Batch
 from kraft_engine.consensus.raft import RaftNode
+from kraft_engine.consensus.replica_log import Snapshot
 from kraft_engine.invariants.switches import ALL_ON
 from kraft_engine.runs.scenario_stage import Stage
 from kraft_engine.runs.schedule import make_snapshot
@@ -130,6 +132,58 @@ def good_snapshot(stage: Stage) -> None:
     stage.settle()
     make_snapshot(stage.leader())
     stage.capture("good")
+
+
+@scenario(
+    "altered-snapshot",
+    "One node's snapshot says something else than the others' of the same offset, with right checksums.",
+    raises=("KP010", "KQ011"),
+)
+def altered_snapshot(stage: Stage) -> None:
+    altered = snapshots_of_all(stage)[1]
+    stage.invariants.damage("a snapshot with another state")
+    altered.image.replay("ConfigRecord", config(2, "orders", MIN_ISR, "3")[2])
+    stage.capture("altered")
+
+
+@scenario(
+    "config-left-in-snapshot",
+    "A topic came and went, and one node's snapshot kept its config: Kafka's ConfigurationsDelta bug.",
+    raises=("KQ011",),
+    may_raise=("KP010",),
+)
+def config_left_in_snapshot(stage: Stage) -> None:
+    altered = snapshots_of_all(stage, passing="passing")[1]
+    stage.invariants.damage("a snapshot with another state")
+    altered.image.replay("ConfigRecord", config(2, "passing", MIN_ISR, "1")[2])
+    stage.capture("left")
+
+
+@scenario(
+    "equal-snapshots",
+    "Three nodes wrote the same snapshot, each at its own time; a topic with a config came and went before.",
+    near_miss_of=("KQ011",),
+    may_raise=("KP010",),
+)
+def equal_snapshots(stage: Stage) -> None:
+    snapshots_of_all(stage, passing="passing")
+    stage.capture("equal")
+
+
+def snapshots_of_all(stage: Stage, *, passing: str | None = None) -> list[Snapshot]:
+    """Each controller's snapshot at the same offset, by ascending id; `passing` is a topic that was deleted."""
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13])
+    if passing is not None:
+        admin.delete_topic(stage.controller(), stage.topic(passing, [11, 12, 13], configs={MIN_ISR: "1"}))
+    stage.settle()
+    stage.until(lambda: len({node.high_watermark for node in stage.cluster.nodes()}) == 1, "one high watermark")
+    snapshots = [make_snapshot(stage.node(node_id)) for node_id in (1, 2, 3)]
+    found = [snapshot for snapshot in snapshots if snapshot is not None]
+    if len({snapshot.id for snapshot in found}) != 1 or len(found) != 3:
+        raise AssertionError("three nodes that hold the same have the same to snapshot")
+    return found
 
 
 @scenario("stale-snapshot", "The newest snapshot is a day old while the log has grown.", raises=("KQ019",))

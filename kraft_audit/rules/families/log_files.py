@@ -23,11 +23,10 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.voter_sets import set_at
 from kraft_audit.rules.registry import rule, words_for
-from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, undecided
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
 from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.schemas.releases import (
-    LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES,
     LINE_OF_LEVEL,
     METADATA_VERSION_FEATURE,
     METADATA_VERSIONS,
@@ -231,55 +230,6 @@ def kq018(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         by_record.setdefault((row["detail"], row["base_offset"]), []).append(row)
     for first, *alike in by_record.values():
         yield damage_case(first, first["detail"], alike=alike)
-
-
-@rule("KQ011", control="log_integrity", needs=("captures", "batches", "decode_errors"))
-def kq011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    for row in history.rows("decode_errors"):
-        if row["reason"] in SNAPSHOT_DAMAGE and (is_snapshot_file(row) or row["reason"] == Reason.SNAPSHOT_INCOMPLETE):
-            yield damage_case(row, f"{row['reason']}: {row['detail']}")
-    for check in history.snapshot_checks or ():
-        unknown = history.unknown_before(check.end_offset - 1)
-        subject = f"snapshot {check.end_offset}-{check.epoch}"
-        if check.differences and unknown is not None:
-            reason = f"its state differs from the replayed one, but {unknown}"
-            yield undecided(subject, reason, from_offset=check.end_offset)
-        elif check.differences:
-            summary = f"its state is not the replayed state at offset {check.end_offset}: {check.differences[0]}"
-            evidence = tuple(Evidence(text, path=check.path) for text in check.differences[:20])
-            yield Case(subject, summary, check.end_offset, epoch=check.epoch, evidence=evidence)
-    yield from _off_boundary(history)
-
-
-def _off_boundary(history: ClusterHistory) -> Iterator[Case]:
-    log = canonical_log(history)
-    snapshots = {row["snapshot_end_offset"]: row for row in reversed(captures_in_order(history))}
-    for end, row in reversed(snapshots.items()):
-        batch = log.row_of(end) if end and log.start_offset < end < log.end_offset else None
-        if batch is None or int(log.base_offset[batch]) == end:
-            continue
-        text = f"offset {end} lies inside the batch [{int(log.base_offset[batch])}, {int(log.last_offset[batch]) + 1})"
-        yield Case(
-            f"snapshot {end}-{row['snapshot_epoch']}",
-            f"does not end at a batch boundary: {text}",
-            from_offset=end,
-            epoch=row["snapshot_epoch"],
-            severity=Severity.LOW if _may_end_inside_batch(history) else Severity.HIGH,
-            evidence=(capture_evidence(row, text, offset=end),),
-        )
-
-
-def _may_end_inside_batch(history: ClusterHistory) -> bool:
-    """Whether the controllers may end a snapshot inside a batch, by the newest level they support (KAFKA-17713)."""
-    supported = [
-        feature["max_supported_version"]
-        for row in history.rows("controller_changes")
-        for feature in row["features"]
-        if feature["name"] == METADATA_VERSION_FEATURE
-    ]
-    changes = history.rows("feature_changes")
-    levels = supported or [row["feature_level"] for row in changes if row["name"] == METADATA_VERSION_FEATURE]
-    return bool(levels) and int(max(levels)) <= LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES
 
 
 @rule("KQ022", control="log_integrity", needs=("altered", "voter_sets"))

@@ -14,8 +14,8 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.records import RecordColumns
 from kraft_audit.capture.survey import SurveyedSnapshot
 from kraft_audit.replay.cluster_replay import ClusterReplay, TableBatch
-from kraft_audit.rules import history_collector
-from kraft_audit.rules.history_collector import StateComparison
+from kraft_audit.rules import history_collector, state_comparison
+from kraft_audit.rules.state_comparison import StateComparison
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
@@ -95,7 +95,7 @@ def test_nothing_is_fed_or_held_after_the_last_snapshot(tmp_path: Path, monkeypa
             windows.append((window_end, list(fed_to.values())))
             return later
 
-    monkeypatch.setattr(history_collector, "ClusterReplay", Beside)
+    monkeypatch.setattr(state_comparison, "ClusterReplay", Beside)
     monkeypatch.setattr(history_collector, "StateComparison", Watched)
     log = Log()
     log.lead(1, epoch=1)
@@ -116,7 +116,7 @@ def _differences(small_corpus: Path, *lost: str) -> tuple[str, ...]:
     snapshot = max((s for s in shape.snapshots if s.end_offset), key=lambda s: s.end_offset)
     longest = max(shape.ends, key=lambda end: end.end_offset)
 
-    def without(source: str) -> Iterator[RecordColumns]:
+    def without(source: str, _: int) -> Iterator[RecordColumns]:
         for window in snapshot_windows(plan, source, open_storage=open_storage, redactor=_redactor()):
             records: dict[str, Any] = dict(window.records)
             for name in records.keys() & set(lost):
@@ -142,7 +142,7 @@ def test_differences_are_reported_up_to_a_number(small_corpus: Path, monkeypatch
     lost = ("TopicRecord", "RegisterBrokerRecord", "FeatureLevelRecord")
     everything = _differences(small_corpus, *lost)
     assert len(everything) > 2
-    monkeypatch.setattr(history_collector, "DIFFERENCES_MAX", 2)
+    monkeypatch.setattr(state_comparison, "DIFFERENCES_MAX", 2)
     assert _differences(small_corpus, *lost) == everything[:2]
 
 
@@ -150,5 +150,5 @@ def test_a_window_without_records_moves_on(small_corpus: Path) -> None:
     (plan,) = plan_path(str(small_corpus / "mini-4.4.0"), open_storage=open_storage, captured_at_ms=1)
     comparison = StateComparison(plan)
     empty: dict[str, pa.RecordBatch] = {}
-    comparison.feed(empty, 10, [], lambda source: iter(()))
+    comparison.feed(empty, 10, [], lambda source, version: iter(()))
     assert comparison.checks == []
