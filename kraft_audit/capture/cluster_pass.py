@@ -197,8 +197,8 @@ class ClusterPass:
         if self._keeps_records:
             self.snapshots[snapshot.source] = snapshot
         else:
-            for kept in snapshot.versions or [copy for copy in (snapshot.decoded,) if copy is not None]:
-                checker.forget(kept)
+            for version in snapshot.versions or [copy for copy in (snapshot.decoded,) if copy is not None]:
+                checker.forget(version)
 
     def _copy(self, copy: SnapshotCopy, *, is_decoded: bool, is_archived: bool) -> Iterator[TableRows]:
         """The rows of one copy; the records of the one that is decoded."""

@@ -34,7 +34,7 @@ from kraft_codec.storage.random_access import join
 HEADER: Final = "SNAPSHOT_HEADER"
 FOOTER: Final = "SNAPSHOT_FOOTER"
 BOOTSTRAP: Final = "bootstrap"
-_WRITTEN_ANEW: Final = np.array([*range(CRC_POSITION, ATTRIBUTES_POSITION), *range(*TIMES_POSITIONS)])
+_REWRITTEN: Final = np.array([*range(CRC_POSITION, ATTRIBUTES_POSITION), *range(*TIMES_POSITIONS)])
 """The bytes of a batch header that differ between two nodes that write the same snapshot."""
 _HASHED_BYTES: Final = 1 << 20
 """Content is distinguished by its first MiB and its length: bootstrap files have some hundred bytes."""
@@ -196,7 +196,7 @@ def _without_times(chunk: Chunk) -> bytes:
     starts = chunk.index.position[chunk.rows]
     end = int(starts[-1] + chunk.index.size_bytes[chunk.rows[-1]])
     content = chunk.buffer[int(starts[0]) : end].copy()
-    content[(starts[:, None] - starts[0] + _WRITTEN_ANEW).ravel()] = 0
+    content[(starts[:, None] - starts[0] + _REWRITTEN).ravel()] = 0
     return content.tobytes()
 
 
