@@ -35,6 +35,7 @@ from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_pl
 from kraft_audit.recovery.permission import Permission, Question
 from kraft_audit.recovery.quorum_disks import quorum_disks
 from kraft_audit.recovery.replica_logs import replica_logs
+from kraft_audit.recovery.rescue_plan import RescuePlan, rescue_plan
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
 from kraft_audit.replay.driver import replay_branch
@@ -335,6 +336,14 @@ class Cluster:
         if found is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
         return found
+
+    def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
+        """Every copy of the log that is left, best first, and what going on from it would lose: a majority is `gone`.
+
+        >>> cluster.rescue_plan().verdict.value
+        'refused'
+        """
+        return rescue_plan(self.reading, self.plan, self.root, gone)
 
     def records(self, selection: Selection = EVERYTHING) -> pa.Table:
         """Every distinct record of log and snapshots, `record` as JSON, secrets as fingerprints: the table `records`.

@@ -72,6 +72,7 @@ LAPTOP_COMMANDS: Final = _commands(
     ("rules", "All rules"),
     ("whatif", "What a crash of these brokers would do now"),
     ("may-i", "Whether a node may be started, wiped or removed"),
+    ("rescue-plan", "Which copy to go on from when a majority is lost"),
     ("recover-plan", "What can be done for partitions without a leader"),
     ("evidence", "Findings and the records they rest on, redacted"),
     ("report", "Pages for a browser; findings and figures as files"),

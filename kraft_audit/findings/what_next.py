@@ -27,6 +27,10 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
     altered = [finding.subject for finding in altered_disks(folded)]
     if steps := list(next_steps(history, disks_lost(history, folded), quoted)):
         yield from steps
+    elif standing.standing is Standing.MAJORITY_LOST:
+        gone = ",".join(map(str, standing.gone))
+        yield "Stop all controllers and keep every disk, of brokers too: each may hold the best copy of the log."
+        yield f"Find the copy to go on from:   kraft-audit rescue-plan {quoted} --gone {gone}"
     elif altered:
         yield f"Do not let {any_of(altered)} lead: stop it, keep its disk, replace it."
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:

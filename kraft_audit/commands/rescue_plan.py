@@ -1,0 +1,95 @@
+"""`rescue-plan`: which copy of the log to go on from where a controller quorum lost its majority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from kraft_audit.commands.arguments import ConfiguredLogs, Gone, OutputFormat, node_ids_of
+from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED
+from kraft_audit.commands.results import Results
+from kraft_audit.text.output import Format
+
+if TYPE_CHECKING:
+    from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan
+    from kraft_audit.recovery.state_differences import Operation
+
+KEYS: Final = (
+    *("cluster_id", "verdict", "reason", "next_steps", "outcomes", "chosen", "voters", "kraft_version", "gone"),
+    *("low", "high", "newest_epoch", "end_offset", "uncaptured_brokers"),
+)
+EXIT_CODES: Final = {"a plan stands": 0, "refused": EXIT_FINDINGS, "undecided": EXIT_UNDECIDED}
+WORD_WIDTH: Final = 13
+OPERATIONS_SHOWN: Final = 8
+
+
+def rescue_plan(logs: ConfiguredLogs, gone: Gone = None, output: OutputFormat = Format.TABLE) -> int:
+    """Rank every copy of the metadata log that is left when a majority of the controllers is lost for good.
+
+    For each copy: through which offset it surely keeps what was committed, and what going on from it would lose, bring
+    back and make committed. Nothing is written. Exit code 0 where a plan stands, 1 where it is refused, as where a
+    majority may live, 4 where it is undecided.
+
+    \b
+    Examples:
+      kraft-audit rescue-plan samples/divergence.tgz --gone 1,2
+      kraft-audit rescue-plan samples/divergence.tgz --gone 1,3 --output json
+    """
+    missing = node_ids_of("--gone", gone)
+    results = Results(output, KEYS)
+    documents: list[dict[str, Any]] = []
+    exit_code = 0
+    for cluster in results.each_cluster(logs):
+        plan = cluster.rescue_plan(missing)
+        exit_code = max(exit_code, EXIT_CODES[plan.verdict], key=(0, EXIT_UNDECIDED, EXIT_FINDINGS).index)
+        documents.append({"cluster_id": cluster.cluster_id, **asdict(plan)})
+        results.add(documents[-1:])
+        if results.is_table:
+            results.title(cluster)
+            for word, text in plan_lines(plan):
+                results.out.text(f"{word:<{WORD_WIDTH}}{text}".rstrip(), hanging=WORD_WIDTH)
+    return results.end_documents(documents) or exit_code
+
+
+def plan_lines(plan: RescuePlan) -> Iterator[tuple[str, str]]:
+    """The plan for people: a word, and what it says."""
+    yield {"a plan stands": "PLAN"}.get(plan.verdict, plan.verdict.upper()), plan.reason
+    for place, step in enumerate(plan.next_steps):
+        yield "" if place else "NEXT", step
+    for place, outcome in enumerate(plan.outcomes):
+        yield "", ""
+        yield from _copy_lines(plan, outcome, place + 1)
+
+
+def _copy_lines(plan: RescuePlan, outcome: CopyOutcome, rank: int) -> Iterator[tuple[str, str]]:
+    copy = outcome.copy
+    role = "voter" if copy.is_voter else "observer"
+    source = f"snapshot {copy.snapshot}" if copy.snapshot else "log"
+    yield f"COPY {rank}", f"{copy.name}, {role}, {source}: epoch {copy.last_epoch}, end offset {copy.end_offset}"
+    if copy.excluded:
+        yield "out", f"Not ranked: {copy.excluded}."
+    if not outcome.is_complete:
+        yield "incomplete", "Records are missing in it: no state can be built from it alone."
+    keeps = f"everything below offset {outcome.keeps_to}" if outcome.keeps_to else "nothing that is proven committed"
+    yield "keeps", f"Surely keeps {keeps}."
+    if outcome.lost_from < outcome.lost_to:
+        yield "loses", f"Surely loses offsets {outcome.lost_from} to {outcome.lost_to - 1}, which were committed."
+    if outcome.loses:
+        yield "may lose", _named(outcome.loses)
+    if outcome.unknown_from is not None:
+        away = f" (nodes {', '.join(map(str, plan.gone))})" if plan.gone else ""
+        text = f"what only disks held that were not read{away}, from offset {outcome.unknown_from} on; nothing names it"
+        yield "" if outcome.loses else "may lose", text
+    if outcome.brings_back:
+        yield "brings back", _named([*outcome.brings_back])
+    if outcome.gains:
+        yield "commits", f"{_named(outcome.gains)}: not proven committed until now"
+    elif copy.end_offset > outcome.keeps_to:
+        yield "commits", f"offsets {outcome.keeps_to} to {copy.end_offset - 1}, not proven committed: no operation"
+
+
+def _named(operations: Sequence[Operation]) -> str:
+    texts = [operation.text for operation in operations[:OPERATIONS_SHOWN]]
+    more = len(operations) - len(texts)
+    return "; ".join(texts) + (f"; {more} more: --output json" if more else "")

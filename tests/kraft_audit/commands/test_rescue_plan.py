@@ -1,0 +1,82 @@
+"""`rescue-plan`: its verdicts on real disks, its exit codes, and that what it prints can be pasted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.builders.captures import SMALL_CORPUS
+
+DIVERGENCE = f"{SMALL_CORPUS}/divergence"
+
+
+def captured(out: Path, capture: str, *nodes: str) -> Path:
+    for node in nodes:
+        shutil.copytree(f"{DIVERGENCE}/{capture}/{node}", out / node)
+    return out
+
+
+def planned(kraft_audit: Any, *arguments: object) -> tuple[int, dict[str, Any]]:
+    ended = kraft_audit("rescue-plan", *arguments, "-o", "json")
+    return ended.code, json.loads(ended.out)
+
+
+def pasted(out: str) -> list[list[str]]:
+    return [shlex.split(line.partition("kraft-audit ")[2]) for line in out.splitlines() if "kraft-audit " in line]
+
+
+def test_a_quorum_that_may_live_is_refused(kraft_audit, tmp_path: Path) -> None:
+    folder = captured(tmp_path / "two", "12-after-truncation", "node-1", "node-2")
+    for gone in ([], ["--gone", "3"], ["--gone", "2"]):
+        code, plan = planned(kraft_audit, folder, *gone)
+        assert (code, plan["verdict"], plan["chosen"]) == (1, "refused", None)
+    out = kraft_audit("rescue-plan", folder).out
+    advice = pasted(out)
+    assert [words[0] for words in advice] == ["may-i", "rescue-plan"]
+    assert kraft_audit(*advice[0]).code in (0, 4)
+
+
+def test_one_of_three_that_is_left_is_the_plan(kraft_audit, tmp_path: Path) -> None:
+    folder = captured(tmp_path / "one", "12-after-truncation", "node-3", "node-11")
+    code, plan = planned(kraft_audit, folder, "--gone", "1,2")
+    best = plan["outcomes"][plan["chosen"]]
+    assert (code, best["copy"]["node_id"], best["copy"]["end_offset"]) == (0, 3, 58)
+    assert best["unknown_from"] == best["keeps_to"]
+    assert [each["copy"]["node_id"] for each in plan["outcomes"]] == [3, 11]
+
+
+def test_a_voter_that_is_neither_there_nor_gone_is_named(kraft_audit, tmp_path: Path) -> None:
+    """Only node 2 is said to be gone, 3 was not copied and 1 alone is no majority of the three."""
+    folder = captured(tmp_path / "one", "12-after-truncation", "node-1")
+    ended = kraft_audit("rescue-plan", folder, "--gone", "1,2")
+    assert ended.code == 4
+    assert "node 3" in ended.out
+    (advice,) = pasted(ended.out)
+    assert advice[-2:] == ["--gone", "1,2,3"]
+    assert kraft_audit(*advice).code == 0
+
+
+def test_a_longer_log_of_an_older_epoch_is_ranked_below(kraft_audit, tmp_path: Path) -> None:
+    """Node 2 wrote a suffix that was never committed; a shorter log of a later epoch still wins."""
+    folder = captured(tmp_path / "two", "11-dead-node-diverged", "node-2", "node-3")
+    code, plan = planned(kraft_audit, folder, "--gone", "1,2")
+    assert code == 0
+    newer, older = plan["outcomes"]
+    assert (newer["copy"]["node_id"], older["copy"]["node_id"]) == (3, 2)
+    assert newer["copy"]["last_epoch"] > older["copy"]["last_epoch"]
+    gained = [operation["subject"] for operation in older["gains"] if operation["kind"] == "topic"]
+    missing = [operation["subject"] for operation in older["loses"] if operation["kind"] == "topic"]
+    assert gained
+    assert missing
+    assert set(gained).isdisjoint(missing)
+
+
+def test_check_names_the_plan_where_a_majority_is_lost(kraft_audit, tmp_path: Path) -> None:
+    folder = captured(tmp_path / "one", "12-after-truncation", "node-3")
+    out = kraft_audit("check", folder, "--gone", "1,2").out
+    (advice,) = [words for words in pasted(out) if words[0] == "rescue-plan"]
+    assert advice == ["rescue-plan", str(folder), "--gone", "1,2"]
+    assert kraft_audit(*advice).code == 0
