@@ -35,6 +35,7 @@ from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_pl
 from kraft_audit.recovery.permission import Permission, Question
 from kraft_audit.recovery.quorum_disks import quorum_disks
 from kraft_audit.recovery.replica_logs import replica_logs
+from kraft_audit.recovery.rescue import Rescue, RescueRequest, rescue
 from kraft_audit.recovery.rescue_plan import RescuePlan, rescue_plan
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
@@ -344,6 +345,10 @@ class Cluster:
         'refused'
         """
         return rescue_plan(self.reading, self.plan, self.root, gone)
+
+    def rescue(self, request: RescueRequest, gone: Collection[int] = ()) -> Rescue:
+        """Writes a new node dir with the state of one copy. Raises RescueRefusedError where the plan does not stand."""
+        return rescue(self.reading, self.plan, self.storage, self.rescue_plan(gone), request)
 
     def records(self, selection: Selection = EVERYTHING) -> pa.Table:
         """Every distinct record of log and snapshots, `record` as JSON, secrets as fingerprints: the table `records`.

@@ -73,6 +73,7 @@ LAPTOP_COMMANDS: Final = _commands(
     ("whatif", "What a crash of these brokers would do now"),
     ("may-i", "Whether a node may be started, wiped or removed"),
     ("rescue-plan", "Which copy to go on from when a majority is lost"),
+    ("rescue", "A new controller's node dir from one copy"),
     ("recover-plan", "What can be done for partitions without a leader"),
     ("evidence", "Findings and the records they rest on, redacted"),
     ("report", "Pages for a browser; findings and figures as files"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -24,6 +25,17 @@ def read_by_kafka(classpath: str, folders: list[Path]) -> list[list[str]]:
         command, input="\n".join(map(str, folders)), capture_output=True, text=True, timeout=280, check=True
     )
     return [line.split("\t") for line in run.stdout.splitlines()]
+
+
+def quorum_status(classpath: str, port: int) -> dict[str, str]:
+    """What kafka-metadata-quorum says of a controller on this port; empty while it is not up."""
+    command = ["java", "-Xmx200m", "-cp", classpath, "org.apache.kafka.tools.MetadataQuorumCommand"]
+    command += ["--bootstrap-controller", f"127.0.0.1:{port}", "describe", "--status"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return {}  # not up yet: the client retries for a minute by itself
+    return dict(re.findall(r"^(\w+):\s+(.*)$", run.stdout, re.MULTILINE)) if run.returncode == 0 else {}
 
 
 def image_rows(process: Process) -> list[list[str]]:

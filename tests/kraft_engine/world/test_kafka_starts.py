@@ -5,7 +5,6 @@ Needs Java and Kafka's jars: their class path in KRAFT_AUDIT_KAFKA_CLASSPATH, or
 
 from __future__ import annotations
 
-import re
 import subprocess
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kraft_engine.runs.scenario_stage import Stage
-from tests.builders.kafka_tools import free_port, image_rows, read_by_kafka
+from tests.builders.kafka_tools import free_port, image_rows, quorum_status, read_by_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 
@@ -31,16 +30,6 @@ def server_properties(folder: Path, log_dir: Path, port: int, *, static: bool) -
         "broker.session.timeout.ms=3600000\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
     )
     return path
-
-
-def describe(classpath: str, port: int) -> dict[str, str]:
-    command = ["java", "-Xmx200m", "-cp", classpath, "org.apache.kafka.tools.MetadataQuorumCommand"]
-    command += ["--bootstrap-controller", f"127.0.0.1:{port}", "describe", "--status"]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except subprocess.TimeoutExpired:
-        return {}  # not up yet: the client retries for a minute by itself
-    return dict(re.findall(r"^(\w+):\s+(.*)$", run.stdout, re.MULTILINE)) if run.returncode == 0 else {}
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
@@ -67,7 +56,7 @@ def test_a_controller_starts_on_an_engine_dir(static: bool, kafka_classpath: str
             status: dict[str, str] = {}
             deadline = time.monotonic() + PATIENCE_S
             while not status and server.poll() is None and time.monotonic() < deadline:
-                status = describe(kafka_classpath, port)
+                status = quorum_status(kafka_classpath, port)
             assert status, (tmp_path / "server.log").read_text()[-2000:]
         finally:
             server.terminate()

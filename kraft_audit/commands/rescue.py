@@ -1,0 +1,97 @@
+"""`rescue`: writes the node dir that a quorum goes on with once its majority is lost for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kraft_audit.commands.arguments import ConfiguredLogs, Gone, OutputFormat, node_ids_of, refuse_filled, refuse_within
+from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED, UsageError, complain
+from kraft_audit.commands.results import Results
+from kraft_audit.text.output import Format, Output
+
+if TYPE_CHECKING:
+    from kraft_audit.recovery.rescue import Rescue
+
+KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
+WORD_WIDTH: Final = 6
+
+
+def rescue(
+    logs: ConfiguredLogs,
+    from_node: Annotated[
+        int, typer.Option("--from", metavar="NODE", min=0, show_default=False, help="The copy to go on from.")
+    ],
+    out: Annotated[FilePath, typer.Option("--out", metavar="DIR", show_default=False, help="New or empty folder.")],
+    node_id: Annotated[
+        int | None, typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Another id for the node.")
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", metavar="HOST:PORT", show_default=False, help="Where the node will listen."),
+    ] = None,
+    to: Annotated[
+        int | None,
+        typer.Option("--to", metavar="OFFSET", min=0, show_default=False, help="Last record to keep, at most."),
+    ] = None,
+    gone: Gone = None,
+    output: OutputFormat = Format.TABLE,
+) -> int:
+    """Write a new node dir that one controller starts with when a majority is lost for good, and print the procedure.
+
+    The dir begins with a snapshot of the state of one copy, in an epoch and at an offset that no old disk can reach.
+    Refused where `rescue-plan` is: exit code 1, or 4 where it is undecided. What is read is never written to.
+
+    \b
+    Examples:
+      kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --out rescued
+      kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --to 40 --out rescued-40
+    """
+    from kraft_audit.recovery.rescue import RescueRefusedError, RescueRequest
+    from kraft_audit.recovery.rescue_plan import RescueVerdict
+    from kraft_audit.recovery.rescue_procedure import procedure
+
+    refuse_within(out, logs.path)
+    refuse_filled(out)
+    request = RescueRequest(from_node, out, node_id, None if endpoint is None else _endpoint(endpoint), to)
+    results = Results(output, KEYS)
+    missing = node_ids_of("--gone", gone)
+    documents: list[dict[str, Any]] = []
+    for cluster in results.each_cluster(logs):
+        if results.cluster_count != 1:
+            raise UsageError(f"{logs.path}: {results.cluster_count} clusters there: choose one with --cluster")
+        try:
+            found = cluster.rescue(request, missing)
+        except RescueRefusedError as refused:
+            complain(f"{logs.path}: refused: {refused.reason}")
+            for step in refused.plan.next_steps if refused.plan is not None else ():
+                complain(step)
+            is_undecided = refused.plan is not None and refused.plan.verdict is RescueVerdict.UNDECIDED
+            return EXIT_UNDECIDED if is_undecided else EXIT_FINDINGS
+        steps = list(procedure(found))
+        documents.append({"cluster_id": cluster.cluster_id, **asdict(found), "procedure": steps})
+        results.add(documents)
+        results.title(cluster)
+        if results.is_table:
+            _print(results.out, found, steps)
+    return results.end_documents(documents)
+
+
+def _print(lines: Output, found: Rescue, steps: Sequence[str]) -> None:
+    node = found.node
+    lines.text(f"{found.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
+    lines.text(f"state of {found.source.copy.name} before offset {found.cut}; log start offset {found.offset}")
+    for number, step in enumerate(steps, start=1):
+        lines.text(f"{f'{number}.':<{WORD_WIDTH}}{step}", hanging=WORD_WIDTH)
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    """Host and port of --endpoint. Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"--endpoint: {text!r}: expected HOST:PORT, as controller-1.example:9093")
+    return host.strip("[]"), int(port)

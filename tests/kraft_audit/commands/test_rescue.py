@@ -1,0 +1,114 @@
+"""`rescue`: what it writes holds the state of the copy, what it refuses, and that it never touches what is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kraft_audit
+from kraft_audit.replay.cluster_state import ClusterState
+from tests.builders.captures import SMALL_CORPUS
+
+LEFT = f"{SMALL_CORPUS}/divergence/12-after-truncation"
+FENCED = ("leader_epoch", "partition_epoch")
+BOOKKEEPING = {"from_offset", "from_epoch", "timestamp_ms", "cause", "cause_broker_id", "election", "plan"}
+
+
+@pytest.fixture
+def one_left(tmp_path: Path) -> Path:
+    folder = tmp_path / "left"
+    shutil.copytree(f"{LEFT}/node-3", folder / "node-3")
+    return folder
+
+
+def state(path: Path | str, at: int | None = None) -> ClusterState:
+    with kraft_audit.open(str(path)) as clusters:
+        (cluster,) = clusters
+        return cluster.state(at)
+
+
+def rows(found: ClusterState, table: str, *, added: int = 0) -> list[dict[str, Any]]:
+    return sorted(
+        (
+            {name: value + added if name in FENCED else value for name, value in row.items() if name not in BOOKKEEPING}
+            for row in found.rows(table)
+            if row.get("exists", True)
+        ),
+        key=str,
+    )
+
+
+def test_the_rescued_dir_holds_the_state_at_the_cut(kraft_audit, one_left: Path, tmp_path: Path) -> None:
+    before = state(one_left)
+    ended = kraft_audit("rescue", one_left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", "-o", "json")
+    written = json.loads(ended.out)
+    assert ended.code == 0
+    after = state(tmp_path / "new")
+    for table in ("topic_changes", "broker_changes", "config_changes", "controller_changes"):
+        assert rows(after, table) == rows(before, table), table
+    partitions = "partition_changes"
+    assert rows(after, partitions) == rows(before, partitions, added=1_000)
+    assert after.offset + 1 == written["offset"] > before.offset + 1
+    assert after.voter_set is not None
+    assert [voter["voter_id"] for voter in after.voter_set["voters"]] == [3]
+    for name, digest in written["files"].items():
+        assert hashlib.sha256((tmp_path / "new" / name).read_bytes()).hexdigest() == digest
+    declared = json.loads((tmp_path / "new" / "rescue.json").read_text())
+    assert (declared["declared"], declared["cut"], declared["read_from"]["node_id"]) == ("rescue", 58, 3)
+
+
+def test_the_procedure_names_ids_hosts_and_paths_in_order(kraft_audit, one_left: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    arguments = ["--gone", "1,2", "--from", "3", "--endpoint", "c9.example:9093", "--node-id", "9", "--out", target]
+    steps = json.loads(kraft_audit("rescue", one_left, *arguments, "-o", "json").out)["procedure"]
+    marks = ("Power off", "Stop all brokers", "bootstrap.servers=c9.example:9093", str(target), "describe --status")
+    marks += ("Start all brokers", "rotate", "ISR and ELR", "Feature levels", "--no-initial-controllers", "twice")
+    places = [next(place for place, step in enumerate(steps) if mark in step) for mark in marks]
+    assert places == sorted(places)
+    assert str(one_left / "node-3") in steps[0]
+
+
+def test_a_cut_leaves_out_what_came_after_it(kraft_audit, one_left: Path, tmp_path: Path) -> None:
+    """Offset 40 need not end an operation: the cut is at or before it, and what follows is named."""
+    ended = kraft_audit(
+        *("rescue", one_left, "--gone", "1,2", "--from", "3", "--to", "40", "--out", tmp_path / "new", "-o", "json")
+    )
+    written = json.loads(ended.out)
+    assert written["cut"] <= 41
+    assert rows(state(tmp_path / "new"), "topic_changes") == rows(state(one_left, written["cut"] - 1), "topic_changes")
+    lost = {operation["subject"].split(" ")[0] for operation in written["lost_after_cut"]}
+    topics = {row["topic"] for row in rows(state(one_left), "topic_changes")}
+    remaining = {row["topic"] for row in rows(state(tmp_path / "new"), "topic_changes")}
+    assert topics - remaining <= lost
+
+
+def test_nothing_is_written_where_the_plan_does_not_stand(kraft_audit, one_left: Path, tmp_path: Path) -> None:
+    for gone, code in ((["--gone", "2"], 1), (["--gone", "2,3"], 4)):
+        ended = kraft_audit("rescue", one_left, *gone, "--from", "3", "--out", tmp_path / "new")
+        assert (ended.code, ended.out) == (code, ""), ended
+        assert "refused" in ended.err
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_broker_s_id_is_refused_for_a_controller(kraft_audit, tmp_path: Path) -> None:
+    shutil.copytree(f"{LEFT}/node-11", tmp_path / "left" / "node-11")
+    arguments = ["rescue", tmp_path / "left", "--gone", "1,2,3", "--from", "11", "--out", tmp_path / "new"]
+    ended = kraft_audit(*arguments)
+    assert ended.code == 1
+    assert "--node-id" in ended.err
+    assert kraft_audit(*arguments, "--node-id", "4", "--endpoint", "127.0.0.1:9093").code == 0
+
+
+def test_what_is_there_is_never_written_to(kraft_audit, one_left: Path, tmp_path: Path) -> None:
+    filled = tmp_path / "filled"
+    filled.mkdir()
+    (filled / "file").write_text("kept")
+    for out in (filled, one_left / "node-3" / "new", one_left):
+        ended = kraft_audit("rescue", one_left, "--gone", "1,2", "--from", "3", "--out", out)
+        assert (ended.code, ended.out) == (2, ""), out
+    assert [path.name for path in filled.iterdir()] == ["file"]

@@ -1,0 +1,92 @@
+"""Real Kafka starts from a rescued dir: it leads, and its state is that of the surviving copy at the cut.
+
+The engine loses two of three controllers; what `rescue` writes of the third is read by Kafka's own classes, then led by
+Kafka's own controller. Needs Java and Kafka's jars: KRAFT_AUDIT_KAFKA_CLASSPATH, or Maven to fetch them by coordinates.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import kraft_audit
+from kraft_audit.recovery.rescue import Rescue, RescueRequest
+from kraft_engine.runs.scenario_stage import Stage
+from tests.builders.kafka_tools import free_port, image_rows, quorum_status, read_by_kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.ci]
+
+PATIENCE_S = 150
+LEADER_EPOCH, PARTITION_EPOCH = 8, 9
+"""Columns of a partition's row, as ReadLogDirs prints it."""
+
+
+def one_of_three_is_left(out: Path) -> Stage:
+    """Controller 3 is left, with topics, configs and a lost broker in its log."""
+    stage = Stage(9, out)
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12, 13)
+    stage.topic("orders", [11, 12, 13], [12, 13, 11], configs={"min.insync.replicas": "2"})
+    stage.topic("payments", [13, 11])
+    stage.stop_broker(11)
+    stage.kill_broker(12)
+    stage.settle()
+    for node in (1, 2, 3):
+        stage.stop(node)
+    stage.capture("left", 3)
+    return stage
+
+
+def rescued(out: Path, target: Path, port: int) -> Rescue:
+    with kraft_audit.open(str(out)) as clusters:
+        (cluster,) = clusters
+        return cluster.rescue(RescueRequest(3, target, endpoint=("127.0.0.1", port)), [1, 2])
+
+
+def with_fenced_epochs(rows: list[list[str]]) -> list[list[str]]:
+    """The engine's rows as they should come back: leader and partition epochs 1,000 higher."""
+    expected = []
+    for row in rows:
+        is_partition = row[0] == "partition"
+        raised = (LEADER_EPOCH, PARTITION_EPOCH) if is_partition else ()
+        expected.append([str(int(text) + 1_000) if place in raised else text for place, text in enumerate(row)])
+    return expected
+
+
+def test_kafka_leads_from_a_rescued_dir_with_the_state_at_the_cut(kafka_classpath: str, tmp_path: Path) -> None:
+    stage, port, target = one_of_three_is_left(tmp_path / "engine"), free_port(), tmp_path / "rescued"
+    expected = with_fenced_epochs(image_rows(stage.cluster.processes[stage.slot(3)]))
+    found = rescued(tmp_path / "engine", target, port)
+    log_dir = target / "__cluster_metadata-0"
+    read = read_by_kafka(kafka_classpath, [log_dir])
+    assert read[0][:2] == ["dir", str(log_dir)], read
+    assert read[1:] == expected
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=controller\nnode.id=3\n"
+        f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:{port}\nlog.dirs={target}\n"
+        # No broker sends heartbeats: their sessions must outlast the test.
+        "broker.session.timeout.ms=3600000\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+    )
+    with (tmp_path / "server.log").open("w") as output:
+        server = subprocess.Popen(
+            ["java", "-Xmx400m", "-cp", kafka_classpath, "kafka.Kafka", str(properties)], stdout=output, stderr=output
+        )
+        try:
+            status: dict[str, str] = {}
+            deadline = time.monotonic() + PATIENCE_S
+            while not status and server.poll() is None and time.monotonic() < deadline:
+                status = quorum_status(kafka_classpath, port)
+            assert status, (tmp_path / "server.log").read_text()[-2000:]
+        finally:
+            server.terminate()
+            server.wait(60)
+    assert (status["ClusterId"], status["LeaderId"]) == (found.node.cluster_id, "3")
+    assert int(status["LeaderEpoch"]) > found.epoch
+    assert int(status["HighWatermark"]) > found.offset
+    led = read_by_kafka(kafka_classpath, [log_dir])
+    assert [row for row in led if row[0] == "partition"] == [row for row in expected if row[0] == "partition"]
