@@ -5,6 +5,7 @@ Each step stands here because leaving it out was seen to lose data or to split t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -71,8 +72,9 @@ def _start(found: Rescue) -> Iterator[str]:
         f"controller.listener.names={node.listener}, controller.quorum.bootstrap.servers={node.host}:{node.port}, "
         "no controller.quorum.voters. Do not format it. Then start it."
     )
+    place = shlex.quote(f"{node.host}:{node.port}")
     yield (
-        f"Check it: kafka-metadata-quorum --bootstrap-controller {node.host}:{node.port} describe --status   leader "
+        f"Check it: kafka-metadata-quorum --bootstrap-controller {place} describe --status   leader "
         f"{node.node_id}, epoch above {found.epoch}, log end offset above {found.offset}"
     )
     yield (
@@ -114,10 +116,11 @@ def _after(found: Rescue) -> Iterator[str]:
 def _never(found: Rescue) -> Iterator[str]:
     node = found.node
     old = listed(sorted({each for each in all_nodes(found.plan) if each in found.plan.voters} - {node.node_id}))
+    place = shlex.quote(f"{node.host}:{node.port}")
     yield (
-        f"Back to a majority: on fresh disks kafka-storage format --cluster-id {node.cluster_id} "
+        f"Back to a majority: on fresh disks kafka-storage format --cluster-id {shlex.quote(node.cluster_id)} "
         "--no-initial-controllers --config CONTROLLER.properties, start, then kafka-metadata-quorum "
-        f"--bootstrap-controller {node.host}:{node.port} --command-config CONTROLLER.properties add-controller. "
+        f"--bootstrap-controller {place} --command-config CONTROLLER.properties add-controller. "
         f"Old ids ({old or 'none'}) return only this way."
     )
     yield "Never rescue twice from different disks: both would have one cluster id."

@@ -16,6 +16,8 @@ import kraft_audit
 from kraft_audit.recovery.rescue import Rescue, RescueRequest
 from kraft_engine.runs.scenario_stage import Stage
 from tests.builders.kafka_tools import free_port, image_rows, quorum_status, read_by_kafka
+from tests.witness.lost_majority import LostMajority
+from tests.witness.runs import seed_count
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 
@@ -90,3 +92,26 @@ def test_kafka_leads_from_a_rescued_dir_with_the_state_at_the_cut(kafka_classpat
     assert int(status["HighWatermark"]) > found.offset
     led = read_by_kafka(kafka_classpath, [log_dir])
     assert [row for row in led if row[0] == "partition"] == [row for row in expected if row[0] == "partition"]
+
+
+def test_kafka_reads_the_surviving_copy_s_state_from_rescued_dirs(kafka_classpath: str, tmp_path: Path) -> None:
+    """Static and dynamic quorums of three and five, with suffixes that were never committed."""
+    expected: dict[str, list[list[str]]] = {}
+    for seed in range(seed_count(12)):
+        incident = LostMajority(seed, tmp_path / f"engine-{seed}")
+        target = tmp_path / f"rescued-{seed}"
+        node = incident.left[-1]
+        request = RescueRequest(node, target, endpoint=("127.0.0.1", 9093))
+        with kraft_audit.open(str(incident.out)) as clusters:
+            (cluster,) = clusters
+            cluster.rescue(request, incident.gone)
+        process = incident.stage.cluster.processes[incident.stage.slot(node)]
+        expected[str(target / "__cluster_metadata-0")] = with_fenced_epochs(image_rows(process))
+    read: dict[str, list[list[str]]] = {}
+    for row in read_by_kafka(kafka_classpath, [Path(folder) for folder in expected]):
+        assert row[0] != "error", row
+        if row[0] == "dir":
+            read[row[1]] = []
+        else:
+            read[list(read)[-1]].append(row)
+    assert read == expected

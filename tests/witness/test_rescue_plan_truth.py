@@ -7,56 +7,13 @@ committed batch that the best one lacks.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 
 import kraft_audit
 from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
-from kraft_engine.runs.scenario_stage import Stage
+from tests.witness.lost_majority import LostMajority
 from tests.witness.runs import seed_count
-
-
-class LostMajority:
-    """Some controllers of a quorum are left, and maybe a broker; all others are gone with their disks."""
-
-    def __init__(self, seed: int, out: Path) -> None:
-        chance = random.Random(seed)  # noqa: S311
-        self.out = out
-        self.stage = Stage(seed, out)
-        self.ids = list(range(1, chance.choice([3, 3, 5]) + 1))
-        self.stage.controllers(*self.ids, static=chance.random() < 0.4)
-        self.stage.brokers(11)
-        for number in range(chance.randint(1, 4)):
-            self.stage.heal()
-            leader = self.stage.leader().id
-            self.stage.topic(f"t{number}", [11])
-            drawn = chance.random()
-            if drawn < 0.7:
-                followers = [node for node in self.ids if node != leader]
-                self.stage.isolate(leader if drawn < 0.3 else chance.choice(followers))
-            self.stage.run_ms(chance.choice([0, 10, 200, 3_000, 8_000]))
-        for controller in [leader.id for leader in self.stage.leaders()]:
-            if controller == self.stage.leader().id:
-                self.stage.topic("last", [11])
-                self.stage.run_ms(chance.choice([0, 0, 5, 20]))
-        for node in self.ids:
-            self.stage.crash(node)
-        self.left = sorted(chance.sample(self.ids, chance.randint(1, len(self.ids) // 2)))
-        copied = [*self.left, *([11] if chance.random() < 0.4 else [])]
-        self.gone = [node for node in self.ids if node not in self.left]
-        self.committed = list(self.stage.invariants.ledger.batches)
-        self.stage.capture("left", *copied)
-
-    def missing(self, node: int) -> list[int]:
-        """The base offsets of the committed batches that a disk lacks."""
-        log = self.stage.disk(node).log
-        start = log.start_offset
-        return [
-            batch.base_offset
-            for batch in self.committed
-            if batch.base_offset >= start and log.batch_at(batch.base_offset) is not batch
-        ]
 
 
 def assert_bounds_hold(incident: LostMajority, plan: RescuePlan, outcome: CopyOutcome) -> int:
