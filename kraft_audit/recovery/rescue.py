@@ -25,6 +25,7 @@ from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import listed
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
+from kraft_codec.storage.opener import file_path
 from kraft_codec.storage.random_access import Storage
 
 EPOCHS_ADDED: Final = 1_000_000
@@ -90,7 +91,7 @@ def rescue(
         raise RescueRefusedError(plan.reason, plan)
     source = _source(plan, request.from_node)
     replica = reading.survey.replicas[source.copy.number].plan
-    _refuse_running(cluster, reading)
+    _refuse_running(reading)
     try:
         cut = state_at_cut(storage, replica, source.copy.end_offset, request.to_offset)
     except UnknownStateError as problem:
@@ -103,10 +104,9 @@ def rescue(
     if epoch > EPOCH_MAX:
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
     partitions = [row for row in at_cut.rows("partition_changes") if row["exists"]]
-    records = cut.records.records(partitions, _next_producer_id(reading, storage, plan, cut))
-    files = write_node_dir(
-        request.out, node, encoded(records), offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms
-    )
+    # All of it is encoded before anything is written: a dir that is there is whole.
+    values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, storage, plan, cut))))
+    files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
     found = Rescue(
         str(request.out),
         node,
@@ -149,10 +149,11 @@ def _source(plan: RescuePlan, node_id: int) -> CopyOutcome:
     return of_node[0]
 
 
-def _refuse_running(cluster: ClusterPlan, reading: ClusterReading) -> None:
+def _refuse_running(reading: ClusterReading) -> None:
     """Refuses where a process of this machine holds a node dir that was read."""
     for replica in reading.survey.replicas:
-        folder = "/".join(part for part in (replica.plan.root, replica.plan.path) if part)
+        root = file_path(replica.plan.root) or replica.plan.root
+        folder = "/".join(part for part in (root, replica.plan.path) if part)
         holder = lock_holder(folder)
         if holder is not None:
             raise RescueRefusedError(f"Process {holder} holds {folder}/.lock: stop it first.")

@@ -36,6 +36,12 @@ def procedure(found: Rescue) -> Iterator[str]:
 
 def _before(found: Rescue) -> Iterator[str]:
     node, controllers = found.node, sorted(set(found.plan.voters) | set(found.ghosts))
+    best = found.plan.best
+    if best is not None and best.copy.end > found.source.copy.end:
+        yield (
+            f"{best.copy.name} has a better copy (epoch {best.copy.last_epoch}, end offset {best.copy.end_offset}): "
+            "go on with this dir only where that one cannot be used."
+        )
     paths = [f"{o.copy.name}: {o.copy.path}" for o in found.plan.outcomes]
     yield (
         f"Power off every old controller ({listed(controllers)}), detach their disks, and copy them. Copies here: "

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import kraft_audit
 from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from tests.witness.lost_majority import LostMajority
@@ -34,6 +36,7 @@ def assert_bounds_hold(incident: LostMajority, plan: RescuePlan, outcome: CopyOu
     return first_missing - outcome.keeps_to
 
 
+@pytest.mark.slow
 def test_the_true_loss_lies_within_the_announced_bounds(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     for seed in range(seed_count(40)):
