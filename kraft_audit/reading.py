@@ -24,8 +24,15 @@ from kraft_audit.capture.cluster_pass import ClusterPass, ToRows
 from kraft_audit.capture.continuity import Masks, Rows
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
-from kraft_audit.capture.record_types import record_type_batch, record_type_message
-from kraft_audit.capture.records import Decoder, Records, RecordWindow, records_batch, typed_records
+from kraft_audit.capture.records import (
+    Decoder,
+    Records,
+    RecordWindow,
+    record_type_batch,
+    record_type_message,
+    records_batch,
+    typed_records,
+)
 from kraft_audit.capture.replica import ReadingSettings
 from kraft_audit.capture.scanner import ChangedError, Chunk
 from kraft_audit.capture.snapshots import Snapshot

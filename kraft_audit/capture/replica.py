@@ -1,13 +1,19 @@
-"""How a cluster is read, and one replica being read: its small files, its log, and what is known of it at the end."""
+"""How a cluster is read, and one replica being read: its small files, its log, what is known of it at the end.
+
+`written_times_ms` says when disks were surely still written to: a copy is not older than that. `meta.properties` shows
+when one was formatted. File times show more where copying kept them, which they did where logs were last written about
+when their last record was.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 from kraft_audit.capture.log_reader import LogReader, replica_dir
@@ -16,7 +22,7 @@ from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, S
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.files.logdir import read_checkpoints, read_meta, read_quorum_state, structure_damages
-from kraft_codec.files.properties import MetaProperties
+from kraft_codec.files.properties import MetaProperties, written_ms
 from kraft_codec.files.state_files import EpochEntry, QuorumState
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
@@ -266,3 +272,38 @@ def _allow_open_files(replica_count: int) -> None:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+
+
+KEPT_WITHIN_MS: Final = 60_000
+"""A follower writes a record soon after the leader stamped it; clocks differ a little."""
+
+
+def written_times_ms(replicas: Iterable[Replica]) -> dict[tuple[str, str], int]:
+    """By root and path of a replica, as in `captures`: the newest time at which something on its disk was written."""
+    times: dict[tuple[str, str], int] = {}
+    ordered = sorted(replicas, key=_place)
+    for _, group in groupby(ordered, key=_place):
+        members = list(group)
+        are_kept = _are_kept(members)
+        for replica in members:
+            formatted_ms = None if replica.meta is None else written_ms(replica.meta)
+            files_ms = [file.mtime_ms for file in replica.plan.files] if are_kept else []
+            known = [time_ms for time_ms in (formatted_ms, *files_ms) if time_ms is not None]
+            if known:
+                times[printable(replica.plan.root), printable(replica.plan.path)] = max(known)
+    return times
+
+
+def _place(replica: Replica) -> tuple[str, str]:
+    return (replica.plan.root, replica.plan.capture)
+
+
+def _are_kept(replicas: Iterable[Replica]) -> bool:
+    """Whether each log that holds records was last written when its newest record was appended."""
+    offsets_ms = []
+    for replica in replicas:
+        segments = replica.files_of(FileKind.SEGMENT)
+        if replica.log is not None and replica.log.last_timestamp_ms is not None and segments:
+            newest = max(segments, key=lambda file: file.base_offset or 0)
+            offsets_ms.append(abs(newest.mtime_ms - replica.log.last_timestamp_ms))
+    return bool(offsets_ms) and max(offsets_ms) <= KEPT_WITHIN_MS

@@ -23,7 +23,7 @@ def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: Outp
     """
     from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
     from kraft_audit.recovery.recovery_text import recovery_lines
-    from kraft_audit.rules.columns.missing_logs import state_of_snapshot
+    from kraft_audit.rules.columns.lost_records import state_of_snapshot
     from kraft_audit.rules.registry import unreplayed_reason
 
     keys = ("cluster_id", *(field.name for field in fields(RecoveryPlan)), "undecided")

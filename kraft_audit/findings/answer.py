@@ -9,18 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kraft_audit.findings.check_text import last_holder, time_span
+from kraft_audit.findings.check_text import last_holder, operations_from, time_span, uncited_text
 from kraft_audit.findings.lost_disks import disks_lost, loss_sentence
-from kraft_audit.findings.uncited_damage import uncited_text
 from kraft_audit.findings.what_next import altered_disks, what_next
 from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
-from kraft_audit.rules.columns.broker_states import broker_states
 from kraft_audit.rules.columns.captures import newest_round, newest_watermark
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing, quorum_standing
-from kraft_audit.rules.columns.written_operations import operations_from
 from kraft_audit.rules.rule_model import Finding, Severity
 from kraft_audit.text.readable import listed, when
 from kraft_codec.schemas.releases import METADATA_VERSIONS

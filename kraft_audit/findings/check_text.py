@@ -1,4 +1,8 @@
-"""What `check` prints: the worst first, grouped by rule, so that a reader knows within a minute what is at risk."""
+"""What `check` prints: the worst first, grouped by rule, so that a reader knows within a minute what is at risk.
+
+Damage that no finding cites (refused, doubled, not read) is named all the same, and so is what a part of the log did:
+the topics, partitions, brokers, configs and voters that its records change.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+import pyarrow.compute as pc
+
 from kraft_audit.findings.finding_formats import distinct_advice
-from kraft_audit.findings.uncited_damage import uncited_text
-from kraft_audit.rules.cluster_history import ClusterHistory, feature_level
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
-from kraft_audit.rules.registry import by_severity
+from kraft_audit.rules.registry import by_severity, rules
 from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 from kraft_audit.rules.rule_settings import WaiverCount
-from kraft_audit.text.readable import committed_text, duration, when
+from kraft_audit.text.readable import committed_text, duration, listed, when
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
 DETAIL_INDENT: Final = " " * 10
@@ -257,3 +262,80 @@ def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | 
 
 def _first_sentence(text: str) -> str:
     return text.split(". ", 1)[0].rstrip(".")
+
+
+PLACES_NAMED: Final = 3
+
+
+def uncited_text(history: ClusterHistory, findings: Iterable[Finding]) -> str | None:
+    """One line about the rows of `decode_errors` that no finding has as evidence; None where each is cited."""
+    rows = history.rows("decode_errors")
+    if not rows:
+        return None
+    of_damage = {rule.id for rule in rules().values() if "decode_errors" in rule.needs}
+    cited = {
+        (fact.path, fact.file_name, fact.position)
+        for finding in findings
+        if finding.rule in of_damage
+        for fact in finding.evidence
+    }
+    by_reason: dict[str, list[TableRow]] = {}
+    for row in rows:
+        if (row["path"] or row["root"], row["file_name"], row["position"]) not in cited:
+            by_reason.setdefault(row["reason"], []).append(row)
+    if not by_reason:
+        return None
+    count = sum(map(len, by_reason.values()))
+    parts = []
+    for reason, uncited in by_reason.items():
+        named = "; ".join(f"{_place(row)}: {row['detail']}" for row in uncited[:PLACES_NAMED])
+        more = f"; {len(uncited) - PLACES_NAMED} more" if len(uncited) > PLACES_NAMED else ""
+        parts.append(f"{len(uncited)} {reason} ({named}{more})")
+    return f"{count} place{'s' * (count != 1)} not read or not trusted, besides the findings: {', '.join(parts)}."
+
+
+def _place(row: TableRow) -> str:
+    place = "/".join(part for part in (row["path"] or row["root"], row["file_name"]) if part)
+    return place if row["node_id"] is None else f"node {row['node_id']}, {place}"
+
+
+TOPICS_NAMED: Final = 3
+COUNTED: Final = (
+    ("config_changes", "config write"),
+    ("broker_changes", "broker change"),
+    ("controller_changes", "controller registration"),
+    ("feature_changes", "feature level"),
+    ("security_changes", "ACL, quota or credential change"),
+    ("voter_sets", "voter change"),
+)
+
+
+def operations_from(history: ClusterHistory, from_offset: int) -> list[str]:
+    """What the records from `from_offset` on do, topics first; empty where they only keep the log going."""
+    partitions = _rows_from(history, "partition_changes", from_offset)
+    by_topic = Counter(topic for topic, _ in {(row["topic"], row["partition"]) for row in partitions if row["exists"]})
+    texts = []
+    created = {row["topic"]: row["exists"] for row in _rows_from(history, "topic_changes", from_offset)}
+    for exists, verb in ((True, "created"), (False, "removed")):
+        names = [name for name, is_there in created.items() if is_there is exists]
+        shown = [f'"{name}"' + (f" with {_count(by_topic[name], 'partition')}" if exists else "") for name in names]
+        if len(names) > TOPICS_NAMED:
+            shown = [*shown[:TOPICS_NAMED], f"{len(names) - TOPICS_NAMED} more"]
+        if names:
+            texts.append(f"topic{'s' * (len(names) > 1)} {listed(shown)} {verb}")
+    changed = sum(1 for row in partitions if row["topic"] not in created)
+    texts += [_count(changed, "partition change")] if changed else []
+    for table, what in COUNTED:
+        count = len(_rows_from(history, table, from_offset))
+        texts += [_count(count, what)] if count else []
+    return texts
+
+
+def _rows_from(history: ClusterHistory, name: str, from_offset: int) -> list[TableRow]:
+    table = history.chunked_table(name)
+    found: list[TableRow] = table.filter(pc.greater_equal(table["from_offset"], from_offset)).to_pylist()
+    return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.broker_states import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status
 from kraft_audit.text.readable import duration, listed

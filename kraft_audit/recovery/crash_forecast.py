@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.broker_states import broker_states, is_up, racks
 from kraft_audit.rules.columns.frame import Mask, holders, numbered
+from kraft_audit.rules.columns.nodes import broker_states, is_up, racks
 from kraft_audit.rules.columns.partition_states import PartitionStates, offline, partition_states, under_min_isr
 
 _SPREAD: Final = 1 << 32

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.broker_states import is_up
+from kraft_audit.rules.columns.nodes import is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.text.readable import any_of
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from kraft_audit.report.report_source import AsOf, ClusterInput, state_of
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
-from kraft_audit.rules.columns.broker_states import broker_states
 from kraft_audit.rules.columns.captures import newest_watermark
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
 from kraft_audit.text.output import neutral
 

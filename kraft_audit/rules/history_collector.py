@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
-from kraft_audit.capture.disk_times import written_times_ms
 from kraft_audit.capture.records import RecordColumns, RecordWindow
+from kraft_audit.capture.replica import written_times_ms
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history

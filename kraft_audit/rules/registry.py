@@ -1,11 +1,18 @@
 """All rules: a rule is a function under `@rule` in `families/`, and a text of the same id in `texts/`.
 
 Everything that people read about a rule (`rules`, `explain RULE`, its page, conf/rules.yaml) comes from here.
+
+A finding has one key in every run, by what it is about. A key holds no time. Partitions and topics are known by the
+topic's id, as names are used again; node dirs and voters by their directory id, as disks are replaced; records, batches
+and voter changes by offset and epoch.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -19,7 +26,6 @@ from kraft_audit.rules import families
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
-from kraft_audit.rules.identity import key_of
 from kraft_audit.rules.rule_model import (
     Case,
     ControlName,
@@ -248,3 +254,70 @@ def by_severity(findings: Iterable[Finding]) -> list[Finding]:
         return *kind, finding.is_over, began, finding.subject
 
     return sorted(findings, key=order)
+
+
+AT_OFFSET: Final = frozenset({"KQ001", "KQ002", "KQ012", "KQ017", "KQ022", "KP013", "KV005", "KV006"})
+"""Rules about something that stands at an offset: a divergent run, a lost record, a transaction, a voter change."""
+IN_EPOCH: Final = frozenset({"KQ006", "KQ014"})
+"""Rules about what a node did in one epoch."""
+_NODE: Final = re.compile(r"(node|voter) (\d+)")
+
+
+def key_of(rule_id: str, scope: Scope, history: ClusterHistory, case: Case) -> str:
+    """The key of a case: equal in two cases only where the subject is the same."""
+    if case.key is not None:
+        return case.key
+    subject = case.subject
+    if scope is Scope.PARTITION:
+        return _partition_key(history, subject, case.from_offset)
+    if named := _NODE.match(subject):
+        subject = f"{subject} {_directory(history, case, named[1], int(named[2]))}"
+    if rule_id in AT_OFFSET:
+        return f"{subject} {case.from_offset} {case.epoch}"
+    return f"{subject} {case.epoch}" if rule_id in IN_EPOCH else subject
+
+
+def _partition_key(history: ClusterHistory, subject: str, offset: int | None) -> str:
+    """`topic-3` or `topic NAME` by the id that the topic had at an offset."""
+    topic, dash, number = (subject[6:], "", "") if subject.startswith("topic ") else subject.rpartition("-")
+    ids = history.known("topic ids by name", lambda: _topic_ids(history)).get(topic)
+    if ids is None:
+        return subject
+    offsets, topic_ids = ids
+    place = 0 if offset is None else max(bisect_right(offsets, offset) - 1, 0)
+    return f"{topic_ids[place]}{dash}{number}"
+
+
+def _topic_ids(history: ClusterHistory) -> dict[str, tuple[list[int], list[str]]]:
+    """For each topic name the offsets from which on it stood for another topic id."""
+    found: dict[str, tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
+    table = history.chunked_table("topic_changes").sort_by("from_offset")
+    columns = (table[name].to_pylist() for name in ("topic", "from_offset", "topic_id"))
+    for topic, offset, topic_id in zip(*columns, strict=True):
+        offsets, ids = found[topic]
+        if not ids or ids[-1] != topic_id:
+            offsets.append(offset)
+            ids.append(topic_id)
+    return dict(found)
+
+
+def _directory(history: ClusterHistory, case: Case, kind: str, node_id: int) -> str:
+    """The directory id of the disk that a case is about, else of the voter, else of the node's newest capture."""
+    directories = history.known("directories", lambda: _directories(history))
+    path = case.evidence[0].path if kind == "node" and len(case.evidence) else None
+    return (
+        directories.get((node_id, path)) or directories.get((node_id, kind)) or directories.get((node_id, "node")) or ""
+    )
+
+
+def _directories(history: ClusterHistory) -> dict[tuple[int, str | None], str]:
+    found: dict[tuple[int, str | None], str] = {}
+    rows = sorted(history.rows("captures"), key=lambda row: (row["capture_number"], row["captured_at_ms"]))
+    for row in rows:
+        if row["node_id"] is not None and row["directory_id"]:
+            found[row["node_id"], row["path"] or row["root"]] = found[row["node_id"], "node"] = row["directory_id"]
+    for row in sorted(history.rows("voter_sets"), key=lambda row: (row["canonical"], row["from_offset"])):
+        for voter in row["voters"]:
+            if voter["directory_id"]:
+                found[voter["voter_id"], "voter"] = voter["directory_id"]
+    return found

@@ -18,7 +18,6 @@ import numpy as np
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
-from kraft_audit.rules.columns.broker_states import Departure, absences, broker_states
 from kraft_audit.rules.columns.captures import (
     canonical_log,
     log_batches,
@@ -27,8 +26,8 @@ from kraft_audit.rules.columns.captures import (
     replica_end,
     watermarks_in_order,
 )
-from kraft_audit.rules.columns.lost_records import undecided_majority
-from kraft_audit.rules.columns.missing_logs import ends_before_its_snapshot, without_log
+from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
+from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import duration, listed
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Final
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.registrations import RegisteredNode, registered_nodes, registrations
+from kraft_audit.rules.columns.nodes import RegisteredNode, registered_nodes, registrations
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Thresholds, case_at, evidence_at, threshold, undecided
 from kraft_codec.schemas.releases import Release, parse_release, release_text

@@ -16,7 +16,7 @@ from kraft_audit.rules.cluster_history import (
     feature_level,
     feature_row,
 )
-from kraft_audit.rules.columns.registrations import registered_nodes
+from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import (
     Case,

@@ -19,7 +19,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     watermarks_in_order,
 )
-from kraft_audit.rules.columns.missing_logs import ends_before_its_snapshot, missing_before
+from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
 from kraft_audit.rules.columns.voter_sets import Key, canonical_sets, keys_of, set_at
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided

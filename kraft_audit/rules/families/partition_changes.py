@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction
-from kraft_audit.rules.columns.broker_states import broker_states
 from kraft_audit.rules.columns.captures import operation_ends
 from kraft_audit.rules.columns.frame import Mask, NodeLists, Rows, differs, exceeds, rows_with, shares
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import (
     Episode,
     PartitionStates,

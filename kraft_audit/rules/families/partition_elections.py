@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
-from kraft_audit.rules.columns.broker_states import broker_states, status_text
+from kraft_audit.rules.columns.nodes import broker_states, status_text
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided

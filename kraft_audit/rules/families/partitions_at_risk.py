@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.broker_states import BrokerStates, absences, broker_states, is_active, racks, status_text
 from kraft_audit.rules.columns.captures import operation_ends
 from kraft_audit.rules.columns.frame import Mask, Rows, differs_from_before
+from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, racks, status_text
 from kraft_audit.rules.columns.partition_states import (
     Episode,
     PartitionChanges,

@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Final
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
-from kraft_audit.rules.columns.broker_states import broker_states
-from kraft_audit.rules.columns.registrations import (
+from kraft_audit.rules.columns.nodes import (
     RegisteredNode,
+    broker_states,
     is_ghost_controller,
     registered_nodes,
     registrations,

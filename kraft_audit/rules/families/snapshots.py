@@ -19,7 +19,7 @@ from kraft_audit.rules.columns.captures import (
     watermarks_in_order,
 )
 from kraft_audit.rules.columns.frame import Rows
-from kraft_audit.rules.columns.registrations import registered_nodes
+from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, threshold, undecided
 from kraft_audit.text.readable import HOUR_MS

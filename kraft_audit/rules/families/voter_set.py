@@ -17,8 +17,8 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     rounds_in_order,
 )
+from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
-from kraft_audit.rules.columns.registrations import registered_nodes
 from kraft_audit.rules.columns.voter_sets import (
     Key,
     canonical_sets,

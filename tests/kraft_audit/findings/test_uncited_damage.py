@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import kraft_audit
-from kraft_audit.findings.check_text import check_lines
-from kraft_audit.findings.uncited_damage import uncited_text
+from kraft_audit.findings.check_text import check_lines, uncited_text
 from tests.builders.captured_histories import history_of
 from tests.builders.histories import HistoryBuilder
 from tests.builders.logs import Log, write_node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft_audit.rules.columns.written_operations import operations_from
+from kraft_audit.findings.check_text import operations_from
 from tests.builders.histories import HistoryBuilder
 
 
