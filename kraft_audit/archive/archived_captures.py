@@ -30,7 +30,7 @@ from kraft_audit.archive.runs import (
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
 from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
-from kraft_audit.capture.reconcile import PRESENT
+from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import CAPTURES
 from kraft_audit.tables.contract import build_rows
 from kraft_codec.errors import CodecError, InputError, Reason

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan, Selection
-from kraft_audit.capture.reconcile import PRESENT, KnownWindow, Presence, PresenceChange, Slice, Window
+from kraft_audit.capture.presence import PRESENT, KnownWindow, Presence, PresenceChange
+from kraft_audit.capture.reconcile import Slice, Window
 from kraft_audit.capture.records import NOT_DECODED, DecodedBatches, Records, reason_of, value_hash
 from kraft_audit.capture.replica import Replica, replica_columns
 from kraft_audit.capture.scanner import Chunk, DamageRow, FileTally, ValueHash

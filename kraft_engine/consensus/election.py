@@ -21,6 +21,7 @@ from kraft_engine.consensus.messages import (
     VoteResponse,
 )
 from kraft_engine.consensus.raft import CANDIDATE, FOLLOWER, LEADER, PROSPECTIVE, RESIGNED, UNATTACHED, RaftNode
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.serving import is_stranger
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, ReplicaKey, VoterSet
 
@@ -242,7 +243,7 @@ def _prepare_election(node: RaftNode, request: EndQuorumEpochRequest) -> None:
     node.deadline_us = min(node.deadline_us, node.world.now_us + backoff_us)
 
 
-def _successor_backoff_us(position: int, count: int, settings: raft.Settings) -> int:
+def _successor_backoff_us(position: int, count: int, settings: Settings) -> int:
     """None for the first, then doubling up to the limit (KafkaRaftClient.strictExponentialElectionBackoffMs)."""
     limit_us = settings.election_backoff_max_us
     if position == 0 and count:

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraft_engine.consensus.protocols import Addresses, Membership, StateMachine, Witness
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.replica_log import MetadataLog, SnapshotId
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, ReplicaKey, VoterHistory, VoterSet
 from kraft_engine.invariants.switches import Switches
 from kraft_engine.world.disks import Disk, DiskFailureError, QuorumState
 from kraft_engine.world.network import Network
-from kraft_engine.world.world import MS, World
+from kraft_engine.world.world import World
 
 if TYPE_CHECKING:
     from kraft_engine.consensus.leader_state import LeaderState
@@ -26,56 +27,6 @@ if TYPE_CHECKING:
 UNATTACHED, PROSPECTIVE, CANDIDATE, LEADER, FOLLOWER, RESIGNED = range(6)
 ROLE_NAMES = ("Unattached", "Prospective", "Candidate", "Leader", "Follower", "Resigned")
 NEVER = 1 << 62
-
-
-class Settings:
-    """Kafka's raft settings, in microseconds, and which release's rules hold."""
-
-    __slots__ = (
-        "append_linger_us",
-        "auto_join",
-        "begin_epoch_us",
-        "check_quorum_us",
-        "cluster_id",
-        "election_backoff_max_us",
-        "election_timeout_us",
-        "fetch_batch_count",
-        "fetch_max_wait_us",
-        "fetch_timeout_us",
-        "max_batch_bytes",
-        "max_batch_records",
-        "measure_batch",
-        "pre_vote",
-        "request_timeout_us",
-        "retry_backoff_us",
-        "snapshot_chunk_count",
-        "truncation_rewinds_voters",
-    )
-
-    def __init__(self, cluster_id: str, *, pre_vote: bool = True, auto_join: bool = False) -> None:
-        self.cluster_id = cluster_id
-        self.pre_vote = pre_vote
-        self.auto_join = auto_join
-        # 0 writes every append as a batch of its own. Kafka lingers 25 ms.
-        self.append_linger_us = 0
-        self.max_batch_bytes = 8 << 20
-        # An operation that need not be atomic is appended in parts of so many records.
-        self.max_batch_records = 10_000
-        # The bytes of a batch as it is written; None estimates them.
-        self.measure_batch: Callable[[Batch], int] | None = None
-        self.election_timeout_us = 1_000 * MS
-        self.election_backoff_max_us = 1_000 * MS
-        self.fetch_timeout_us = 2_000 * MS
-        self.fetch_max_wait_us = 500 * MS
-        self.request_timeout_us = 2_000 * MS
-        self.retry_backoff_us = 20 * MS
-        self.check_quorum_us = 3_000 * MS
-        self.begin_epoch_us = 1_000 * MS
-        # Up to 4.3 a replica that cuts its log does not read the voter records that replace what it cut, up to the end
-        # that it had (KRaftControlRecordStateMachine.truncateNewEntries leaves nextOffset as it is). A restart does.
-        self.truncation_rewinds_voters = True
-        self.fetch_batch_count = 16
-        self.snapshot_chunk_count = 2
 
 
 class RaftNode:

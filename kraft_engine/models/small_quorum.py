@@ -7,7 +7,7 @@ from typing import Any
 
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.protocols import Membership
-from kraft_engine.consensus.raft import Settings
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.runs.options import Options
 from kraft_engine.runs.schedule import CLUSTER_ID

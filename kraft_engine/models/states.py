@@ -14,7 +14,8 @@ from kraft_engine.consensus import messages
 from kraft_engine.consensus.leader_state import LeaderState, ReplicaState
 from kraft_engine.consensus.log_batches import Batch
 from kraft_engine.consensus.messages import FetchResponse
-from kraft_engine.consensus.raft import RaftNode, Settings
+from kraft_engine.consensus.raft import RaftNode
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.replica_log import MetadataLog, Snapshot
 from kraft_engine.consensus.voter_sets import Voter, VoterSet
 from kraft_engine.invariants.run_invariants import RaftInvariants

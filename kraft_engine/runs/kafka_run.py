@@ -15,7 +15,7 @@ from kraft_engine.consensus.leader import drain
 from kraft_engine.consensus.log_batches import Record
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from kraft_engine.consensus.raft import Settings
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.invariants.partition_invariants import PartitionInvariants
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.invariants.switches import ALL_ON, Switches

@@ -17,7 +17,8 @@ from kraft_engine.brokers.partition import Partition
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest, VoterChangeResponse
 from kraft_engine.consensus.protocols import Membership
-from kraft_engine.consensus.raft import LEADER, RaftNode, Settings
+from kraft_engine.consensus.raft import LEADER, RaftNode
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.invariants.partition_invariants import PartitionInvariants
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.invariants.switches import ALL_ON, Switches

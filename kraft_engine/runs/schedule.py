@@ -8,7 +8,8 @@ from kraft_engine.consensus.leader import append
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.consensus.protocols import Membership
-from kraft_engine.consensus.raft import LEADER, RaftNode, Settings
+from kraft_engine.consensus.raft import LEADER, RaftNode
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.replica_log import Snapshot
 from kraft_engine.consensus.voter_sets import ReplicaKey, VoterSet
 from kraft_engine.invariants.run_invariants import RaftInvariants

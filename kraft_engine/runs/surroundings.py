@@ -14,7 +14,8 @@ from kraft_engine.brokers.broker_messages import ControllerRegistrationRequest
 from kraft_engine.brokers.controller import Controller
 from kraft_engine.brokers.machine import KafkaMachine
 from kraft_engine.consensus.log_batches import Batch
-from kraft_engine.consensus.raft import RaftNode, Settings
+from kraft_engine.consensus.raft import RaftNode
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.runs.schedule import make_snapshot
 from kraft_engine.world.chance import Chance
 from kraft_engine.world.encoding import batch_octets

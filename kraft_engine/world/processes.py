@@ -8,7 +8,8 @@ from typing import Any
 from kraft_engine.brokers.image import Image
 from kraft_engine.consensus import election, membership
 from kraft_engine.consensus.protocols import Membership, StateMachine, Witness
-from kraft_engine.consensus.raft import LEADER, RaftNode, Settings
+from kraft_engine.consensus.raft import LEADER, RaftNode
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.replica_log import Snapshot
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, Endpoint, ReplicaKey, Voter, VoterSet
 from kraft_engine.invariants.switches import ALL_ON, Switches

@@ -10,7 +10,7 @@ from typing import Any
 
 from kraft_engine.consensus.log_batches import Batch, Record
 from kraft_engine.consensus.membership import Kip853, kraft_version_record
-from kraft_engine.consensus.raft import Settings
+from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.replica_log import MetadataLog, Snapshot
 from kraft_engine.consensus.voter_sets import ReplicaKey, Voter, VoterSet
 from kraft_engine.invariants.run_invariants import RaftInvariants

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft_audit.capture import reconcile
+from kraft_audit.capture import presence
 from kraft_audit.capture.scanner import ChangedError
 from kraft_codec.files.state_files import QuorumState
 from tests.builders.memory_lake import KEY_COLUMNS, Lake, held
@@ -182,7 +182,7 @@ def test_a_gap_of_any_size_between_known_batches(
     tmp_path: Path, reading: Any, node: Any, usual_log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No checksum covers an offset: what a damaged one claims must not become as many questions to the lake."""
-    monkeypatch.setattr(reconcile, "KNOWN_OFFSETS", 5)
+    monkeypatch.setattr(presence, "KNOWN_OFFSETS", 5)
     remaining = usual_log.content
     far = [usual_log.topic(name, base_offset=offset) for name, offset in (("far", 1 << 40), ("farther", 1 << 62))]
     node(tmp_path, 1, remaining + b"".join(far))
