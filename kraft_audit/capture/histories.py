@@ -157,11 +157,6 @@ class _Log:
         return max(self.batches, default=None)
 
     @cached_property
-    def has_only_control_records(self) -> bool:
-        """Whether no metadata record was written: a leader that was elected and wrote nothing else."""
-        return all(header.is_control for header, _ in self._beginning) and len(self._beginning) == len(self.batches)
-
-    @cached_property
     def voters(self) -> frozenset[VoterKey]:
         """Every voter that its voter sets name: Voters records, the 0-0 checkpoint, quorum-state of kraft.version 0."""
         named: set[VoterKey] = set()

@@ -12,7 +12,7 @@ from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.text.output import Format, Output, neutral, table_columns
-from kraft_audit.text.readable import committed_text, listed, shown_cluster_id, time_text
+from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text
 
 if TYPE_CHECKING:
     from kraft_audit.quorum.description import CapturedVoter, QuorumDescription
@@ -95,7 +95,7 @@ def _leader_text(described: QuorumDescription) -> str:
     epoch, leaders = described.leader_epoch, described.leader_ids
     if epoch < 0:
         return ""
-    named = f"leader{'s' * (len(leaders) > 1)} {listed(leaders)}" if leaders else "no leader known"
+    named = nouns("leader", leaders) if leaders else "no leader known"
     return f"{named} in epoch {epoch}   "
 
 

@@ -20,7 +20,7 @@ from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Severity
-from kraft_audit.text.readable import listed, when
+from kraft_audit.text.readable import listed, nouns, plural, when
 from kraft_codec.schemas.releases import METADATA_VERSIONS
 
 UNCLEAR: Final = frozenset({Standing.UNDECIDED, Standing.NOT_JUDGED, Standing.NO_LOG})
@@ -217,7 +217,7 @@ def _committed_sentence(history: ClusterHistory, standing: QuorumStanding) -> st
 
 def _notes(notes: Sequence[Finding]) -> str:
     rules = len({finding.rule for finding in notes})
-    return f"{rules} note{'s' * (rules != 1)} ({len(notes)} finding{'s' * (len(notes) != 1)}): --findings"
+    return f"{plural(rules, 'note')} ({plural(len(notes), 'finding')}): --findings"
 
 
 def _partitions_now(history: ClusterHistory) -> str:
@@ -267,10 +267,8 @@ def _no_leader(standing: QuorumStanding) -> str:
     if newest:
         text += f"; {listed(newest)} {'is' if len(newest) == 1 else 'are'} in epoch {standing.epoch}"
     if older:
-        named = f"voter{'s' * (len(older) > 1)} {listed(older)}"
-        text += (
-            f", {named} last took part in epoch{'s' * (len(older) > 1)} {listed([epochs[voter] for voter in older])}"
-        )
+        named = nouns("voter", older)
+        text += f", {named} last took part in {nouns('epoch', [epochs[voter] for voter in older])}"
     return text + "."
 
 

@@ -21,7 +21,7 @@ from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.registry import by_severity, rules
 from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 from kraft_audit.rules.rule_settings import WaiverCount
-from kraft_audit.text.readable import committed_text, duration, listed, when
+from kraft_audit.text.readable import committed_text, duration, nouns, plural, when
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
 DETAIL_INDENT: Final = " " * 10
@@ -291,7 +291,7 @@ def uncited_text(history: ClusterHistory, findings: Iterable[Finding]) -> str | 
         named = "; ".join(f"{_place(row)}: {row['detail']}" for row in uncited[:PLACES_NAMED])
         more = f"; {len(uncited) - PLACES_NAMED} more" if len(uncited) > PLACES_NAMED else ""
         parts.append(f"{len(uncited)} {reason} ({named}{more})")
-    return f"{count} place{'s' * (count != 1)} not read or not trusted, besides the findings: {', '.join(parts)}."
+    return f"{plural(count, 'place')} not read or not trusted, besides the findings: {', '.join(parts)}."
 
 
 def _place(row: TableRow) -> str:
@@ -318,16 +318,16 @@ def operations_from(history: ClusterHistory, from_offset: int) -> list[str]:
     created = {row["topic"]: row["exists"] for row in _rows_from(history, "topic_changes", from_offset)}
     for exists, verb in ((True, "created"), (False, "removed")):
         names = [name for name, is_there in created.items() if is_there is exists]
-        shown = [f'"{name}"' + (f" with {_count(by_topic[name], 'partition')}" if exists else "") for name in names]
+        shown = [f'"{name}"' + (f" with {plural(by_topic[name], 'partition')}" if exists else "") for name in names]
         if len(names) > TOPICS_NAMED:
             shown = [*shown[:TOPICS_NAMED], f"{len(names) - TOPICS_NAMED} more"]
         if names:
-            texts.append(f"topic{'s' * (len(names) > 1)} {listed(shown)} {verb}")
+            texts.append(f"{nouns('topic', shown)} {verb}")
     changed = sum(1 for row in partitions if row["topic"] not in created)
-    texts += [_count(changed, "partition change")] if changed else []
+    texts += [plural(changed, "partition change")] if changed else []
     for table, what in COUNTED:
         count = len(_rows_from(history, table, from_offset))
-        texts += [_count(count, what)] if count else []
+        texts += [plural(count, what)] if count else []
     return texts
 
 
@@ -335,7 +335,3 @@ def _rows_from(history: ClusterHistory, name: str, from_offset: int) -> list[Tab
     table = history.chunked_table(name)
     found: list[TableRow] = table.filter(pc.greater_equal(table["from_offset"], from_offset)).to_pylist()
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"

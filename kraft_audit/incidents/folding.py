@@ -16,7 +16,7 @@ from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status
-from kraft_audit.text.readable import duration, listed
+from kraft_audit.text.readable import duration, listed, nouns, plural
 
 EFFECTS: Final = (
     ("KP001", "with one replica left that holds all acknowledged records", False),
@@ -168,7 +168,7 @@ def _absence_incident(group: list[Absence], is_open: bool, registered: set[int])
 
 
 def _absence_headline(group: list[Absence], brokers: list[int], is_open: bool, registered: set[int]) -> str:
-    named = f"Broker{'s' * (len(brokers) > 1)} {listed(brokers)}"
+    named = nouns("Broker", brokers)
     verb = "were" if len(brokers) > 1 else "was"
     if len(brokers) > 1 and set(brokers) == registered and not is_open:
         named, verb = f"All brokers ({listed(brokers)})", "were"
@@ -276,7 +276,7 @@ def _with_effects(incident: Incident, findings: tuple[Finding, ...]) -> Incident
                 f.to_ms - f.from_ms for f in theirs if f.to_ms is not None and f.from_ms is not None and f.is_over
             ]
             longest = f" for at most {duration(max(lengths))}" if is_timed and lengths and not incident.is_open else ""
-            effects.append(f"{count} partition{'s' * (count != 1)} {text}{longest}")
+            effects.append(f"{plural(count, 'partition')} {text}{longest}")
     events = tuple(_with_its_effects(event, findings) for event in incident.events)
     return replace(incident, findings=findings, effects=tuple(effects), events=events)
 

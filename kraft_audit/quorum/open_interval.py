@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraft_audit.quorum.quorum_evidence import LogChain, QuorumEvidence
 from kraft_audit.quorum.voter_history import VoterSet
-from kraft_audit.text.readable import listed, offset_span
+from kraft_audit.text.readable import nouns, offset_span
 
 if TYPE_CHECKING:
     from kraft_audit.quorum.committed_interval import Proof, UpperBound
@@ -52,5 +52,5 @@ def _contradiction(
         return f"{CONTRADICTION}offset {best.offset - 1} was committed, but {held}"
     if not lacking:
         return DIFFERENT_MOMENTS
-    nodes = f"node{'s' * (len(lacking) != 1)} {listed(sorted(replica.node_id for replica in lacking))}"
+    nodes = nouns("node", sorted(replica.node_id for replica in lacking))
     return f"{DIFFERENT_MOMENTS}: copy {nodes} again, which did not have {span} when copied"

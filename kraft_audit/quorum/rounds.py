@@ -166,7 +166,7 @@ def round_evidence(
     chosen = [(survey.replicas[number], survey.ends[number]) for number in numbers]
     static = static_voters(survey, plan)
     return QuorumEvidence.of(
-        (_replica(survey, replica, end, chain_to(survey, plan, end, static)) for replica, end in chosen),
+        (_replica(survey, replica, chain_to(survey, plan, end, static)) for replica, end in chosen),
         conflicting_epochs=_conflicting_epochs(survey, chosen),
         earlier_low=earlier_low,
     )
@@ -301,7 +301,7 @@ def _proves_first(run: BranchEpoch, leaders: dict[int, LeaderStart], controls: S
     return run.to_offset - run.first_batch_end > control_count
 
 
-def _replica(survey: Survey, replica: Replica, end: LogEnd, chain: LogChain | None) -> CapturedReplica:
+def _replica(survey: Survey, replica: Replica, chain: LogChain | None) -> CapturedReplica:
     state = replica.quorum_state
     return CapturedReplica(
         node_id=UNKNOWN_NODE if replica.plan.node_id is None else replica.plan.node_id,

@@ -13,7 +13,7 @@ from kraft_audit.quorum.rounds import ProvenRound
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_state import Moment
 from kraft_audit.replay.driver import BranchLog, snapshot_beyond
-from kraft_audit.text.readable import listed, when
+from kraft_audit.text.readable import listed, nouns, when
 
 _BRANCH: Final = re.compile(r"([0-9]{1,10})@([0-9]{1,19})(?::([0-9]{1,10}))?")
 
@@ -65,7 +65,7 @@ def moment_of(
     if branch is not None:
         held = _held_branch(survey, chosen, branch)
         log, end_offset = BranchLog(reading, held.tip, tables), held.end_offset
-        why = f"branch {branch}, held by {_nodes(held.node_ids)}, log end offset {end_offset}"
+        why = f"branch {branch}, held by {nouns('node', held.node_ids)}, log end offset {end_offset}"
     elif interval.canonical is not None:
         log, end_offset = BranchLog(reading, interval.canonical.number, tables), interval.canonical.end[1]
     elif (snapshot := snapshot_beyond(survey, chosen.replicas)) is not None:
@@ -106,7 +106,7 @@ def _held_branch(survey: Survey, chosen: ProvenRound, name: BranchName) -> HeldB
     if len(found) == 1:
         return found[0]
     if found:
-        exact = listed([f"{name}:{held.node_ids[0]} (held by {_nodes(held.node_ids)})" for held in found])
+        exact = listed([f"{name}:{held.node_ids[0]} (held by {nouns('node', held.node_ids)})" for held in found])
         raise ValueError(f"{name}: several branches begin or end there: {exact}")
     there = branch_names(survey, chosen)
     raise ValueError(f"no captured log has a branch {name}; {f'there are {listed(there)}' if there else 'none differ'}")
@@ -122,10 +122,6 @@ def _held(survey: Survey, chosen: ProvenRound, number: int) -> HeldBranch:
     if best is None or best.branch is None:
         return HeldBranch(number, number, survey.branches[number].to_offset, tuple(node_ids))
     return HeldBranch(number, best.branch, best.end_offset, tuple(node_ids))
-
-
-def _nodes(node_ids: Sequence[int]) -> str:
-    return f"node{'s' * (len(node_ids) > 1)} {listed(node_ids)}"
 
 
 def _beyond_text(survey: Survey, furthest: int, snapshot: SurveyedSnapshot) -> str:

@@ -97,6 +97,11 @@ def listed(items: Sequence[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def nouns(noun: str, items: Sequence[object]) -> str:
+    """All of some things after their noun: `node 11`, `nodes 11 and 12`."""
+    return f"{noun}{'s' * (len(items) != 1)} {listed(items)}"
+
+
 def offset_span(from_offset: int, to_offset: int) -> str:
     """The offsets [from_offset, to_offset) in words: `offset 47`, `offsets 39–47`."""
     last = to_offset - 1

@@ -29,7 +29,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
 from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
 from kraft_audit.rules.columns.voter_sets import current_set
-from kraft_audit.text.readable import duration, listed
+from kraft_audit.text.readable import duration, listed, nouns
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE
 
 QUORUM_TABLES: Final = ("captures", "leader_epochs", "watermarks", "voter_sets", "broker_changes", "batches")
@@ -122,7 +122,7 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
     if not facts.missing and not facts.end_offset and not facts.committed_to:
         return replace(facts, standing=Standing.EMPTY, reason="no voter's log holds a record")
     if len(facts.captured) < facts.majority:
-        copies = f"voter{'s' * (len(facts.missing) != 1)} {listed(facts.missing)}"
+        copies = nouns("voter", facts.missing)
         reason = f"{len(facts.captured)} of {len(facts.voters)} voters captured; copy {copies} too"
         return replace(facts, standing=Standing.NOT_JUDGED, reason=reason)
     if (contradiction := _contradiction(history, facts.epoch)) is not None:

@@ -14,7 +14,7 @@ from kraft_audit.rules.columns.captures import LogBatches, canonical_log, identi
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold
-from kraft_audit.text.readable import HOUR_MS, listed
+from kraft_audit.text.readable import HOUR_MS, nouns
 from kraft_codec.schemas import Dialect
 
 EPOCHS_SHOWN: Final = 10
@@ -48,7 +48,7 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         elif change > first and not _is_first_batch_of_draft(history, first, change):
             late.append(row)
     if late:
-        epochs = f"epoch{'s' * (len(late) > 1)} {listed([row['epoch'] for row in late])}"
+        epochs = nouns("epoch", [row["epoch"] for row in late])
         facts = tuple(map(epoch_evidence, late[:EPOCHS_SHOWN]))
         summary = f"the LeaderChange of {epochs} is not the first record"
         words = words_for("KQ005", "late")

@@ -18,7 +18,7 @@ from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Thresholds
-from kraft_audit.text.readable import listed, shown_cluster_id
+from kraft_audit.text.readable import nouns, shown_cluster_id
 from kraft_codec.errors import Reason
 from kraft_codec.files.logdir import MISSING_FILES
 
@@ -45,9 +45,6 @@ def _advice(history: ClusterHistory, row: TableRow, capture: TableRow) -> str:
     _, _, named = row["detail"].partition(MISSING_FILES)
     file = _FILE_NAME.search(named)
     return advice_for_lost_records(history, capture, others, None if file is None else file.group())
-
-
-KEEP_THIS_DISK = "do not start this node before its disk is copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +82,16 @@ def advice_for_lost_records(history: ClusterHistory, row: TableRow, others: Othe
     wanted = f"find {file}" if file else "find the missing segment or snapshot"
     search = f"{wanted[0].upper()}{wanted[1:]} (a backup, another copy of this folder)"
     if others.is_majority:
-        held = f"{_nodes(others.holders).capitalize()} hold these records"
+        held = f"{nouns('Node', others.holders)} hold these records"
         return f"{held}. Keep a copy of this disk, then replace it. {replacement(history, row)}"
     if others.holders:
-        held = f"Of the other voters only {_nodes(others.holders)} surely {_holds(others.holders)} these records"
+        hold = "hold" if len(others.holders) > 1 else "holds"
+        held = f"Of the other voters only {nouns('node', others.holders)} surely {hold} these records"
         return f"{held}: copy that disk before anything else, and wipe neither. {search}."
     if others.unknown:
-        voters = f"voter{_s(others.unknown)} {listed(others.unknown)}"
-        return f"Copy {voters} too and check again: their disks may hold these records. Wipe none."
+        return (
+            f"Copy {nouns('voter', others.unknown)} too and check again: their disks may hold these records. Wipe none."
+        )
     return f"No other voter holds these records: do not wipe or replace this disk. {search} and put it back."
 
 
@@ -114,15 +113,3 @@ def replacement(history: ClusterHistory, row: TableRow) -> str:
         f"Stop node {node_id}, then: {remove}; {format_it} --no-initial-controllers on an empty disk; start it; "
         f"{tool} --command-config FILE add-controller"
     )
-
-
-def _nodes(node_ids: tuple[int, ...]) -> str:
-    return f"node{_s(node_ids)} {listed(node_ids)}"
-
-
-def _s(node_ids: tuple[int, ...]) -> str:
-    return "s" * (len(node_ids) > 1)
-
-
-def _holds(node_ids: tuple[int, ...]) -> str:
-    return "hold" if len(node_ids) > 1 else "holds"

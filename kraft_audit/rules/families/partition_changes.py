@@ -23,7 +23,7 @@ from kraft_audit.rules.columns.partition_states import (
 )
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, evidence_at, threshold, undecided
-from kraft_audit.text.readable import HOUR_MS
+from kraft_audit.text.readable import HOUR_MS, plural
 from kraft_codec.schemas.releases import ELR_FEATURE
 
 FALLS_SHOWN: Final = 20
@@ -214,7 +214,7 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         names = list(dict.fromkeys(map(states.name, rows)))
         shown = ", ".join(names[:FALLS_SHOWN]) + " …" * (len(names) > FALLS_SHOWN)
         came = f"registration at offset {registration}" if registration >= 0 else "its registration was not read"
-        fallen_out = f"out of ISR or ELR of {len(names)} partition{'s' * (len(names) > 1)}"
+        fallen_out = f"out of ISR or ELR of {plural(len(names), 'partition')}"
         yield Case(
             f"broker {broker}",
             f"came back uncleanly ({came}): {fallen_out}: {shown}",

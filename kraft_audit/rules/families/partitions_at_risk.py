@@ -28,7 +28,7 @@ from kraft_audit.rules.columns.partition_states import (
 )
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, threshold
-from kraft_audit.text.readable import HOUR_MS, any_of, duration, when
+from kraft_audit.text.readable import HOUR_MS, any_of, duration, plural, when
 
 DEPARTURE_ROWS: Final = 50
 """How many changes of a partition are searched for the one by which a replica left; an incident has fewer."""
@@ -206,7 +206,7 @@ def _by_topic(states: PartitionStates, condition: Mask, summary: str) -> Iterato
         by_topic[topic].append((offset, start))
     for topic, begins in sorted(by_topic.items()):
         offset, first = min(begins)
-        text = f"{summary}: {len(begins)} partition{'s' * (len(begins) > 1)}"
+        text = f"{summary}: {plural(len(begins), 'partition')}"
         fact = Evidence(f"{states.name(first)}: {states.describe(first)}", offset=offset)
         yield Case(f"topic {topic}", text, offset, from_ms=int(states.timestamp_ms[first]), evidence=(fact,))
 

@@ -19,7 +19,7 @@ from kraft_audit.rules.columns.nodes import (
 )
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, case_at, evidence_at, threshold
-from kraft_audit.text.readable import HOUR_MS, listed
+from kraft_audit.text.readable import HOUR_MS, listed, nouns
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS,
     METADATA_VERSION_FEATURE,
@@ -217,7 +217,7 @@ def kb010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 began = None
             failed = sorted(set(before["log_dirs"]) - set(row["log_dirs"]))
             if began is None and failed and not is_registered_again:
-                dirs = f"log dir{'s' * (len(failed) > 1)} {listed(failed)}"
+                dirs = nouns("log dir", failed)
                 summary = (
                     f"lost {dirs}; {len(row['log_dirs'])} of {len(before['log_dirs'])} left: their replicas are gone"
                 )
