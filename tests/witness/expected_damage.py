@@ -40,7 +40,7 @@ def emptied_voters(truth: Truth) -> set[int]:
         before = [line for line in captures if line["time_ms"] < wiped_ms and _end(line, node) > 0]
         after = [line for line in captures if line["time_ms"] >= wiped_ms]
         is_only = sum(event.get("node") == node for event in truth.damage) == 1
-        if before and after and is_only and all(_end(line, node) == 0 for line in after):
+        if before and after and is_only and all(_votes(line, node) and _end(line, node) == 0 for line in after):
             found.add(node)
     return found
 
@@ -51,6 +51,11 @@ def _nodes(truth: Truth) -> set[int]:
 
 def _captures_of(truth: Truth, node: int) -> list[dict[str, Any]]:
     return [line for line in truth.lines["capture"] if node in line["captured"]]
+
+
+def _votes(line: dict[str, Any], node: int) -> bool:
+    """Whether the leader of that moment counted a node among the voters; false where there was none."""
+    return any(voter["id"] == node for voter in line["voters"])
 
 
 def _row(line: dict[str, Any], node: int) -> dict[str, Any]:
