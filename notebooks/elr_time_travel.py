@@ -60,6 +60,7 @@ ledger = [
     "time",
     "partition",
     "cause",
+    "possible_causes",
     "cause_broker_id",
     "election",
     "leader",

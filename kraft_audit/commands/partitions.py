@@ -11,7 +11,7 @@ from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputForm
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format, neutral, table_columns
-from kraft_audit.text.readable import shown_cluster_id, time_text
+from kraft_audit.text.readable import cause_text, shown_cluster_id, time_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ def partitions(
     for cluster, moment in moments:
         results.title(cluster, moment.proof_text(moment.end_offset - 1))
         results.missing(branch_gaps(moment.log, moment.end_offset))
-        changes = cluster.partition_batches(moment, topic)
+        changes = map(with_causes, cluster.partition_batches(moment, topic))
         if show_all or topic is not None:
             count = results.out.batches(changes, COLUMNS, keys)
         else:
@@ -102,6 +102,18 @@ def partitions(
         if not count:
             results.text(_none_text(topic))
     return results.exit_code
+
+
+def with_causes(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of `partition_changes` whose `cause` says in words also what the log leaves open."""
+    import pyarrow as pa
+
+    if not changes["cause"].null_count:
+        return changes
+    pairs = zip(changes["cause"].to_pylist(), changes["possible_causes"].to_pylist(), strict=True)
+    texts = pa.array([cause_text(cause, possible) for cause, possible in pairs], pa.string())
+    place = changes.schema.get_field_index("cause")
+    return changes.set_column(place, changes.schema.field(place), texts)
 
 
 def summary(changes: pa.Table) -> Iterator[dict[str, Any]]:

@@ -36,6 +36,7 @@ BOOKKEEPING: Final = frozenset(
         "from_epoch",
         "timestamp_ms",
         "cause",
+        "possible_causes",
         "cause_broker_id",
         "election",
         "exists",

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kraft_audit.quorum.divergence import BEFORE, RECORD, LostBranch, ProvenOrder, TimelineKey
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.text.readable import committed_text
+from kraft_audit.text.readable import cause_text, committed_text
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
 SNAPSHOT: Final = "snapshot"
@@ -25,6 +25,7 @@ PARTITION_COLUMNS: Final = (
     "from_epoch",
     "timestamp_ms",
     "cause",
+    "possible_causes",
     "cause_broker_id",
     "topic",
     "partition",
@@ -256,7 +257,7 @@ def _partitions(history: ClusterHistory) -> Iterator[_Change]:
 
 
 def _is_alike(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    same = (before["cause"], before["cause_broker_id"]) == (after["cause"], after["cause_broker_id"])
+    same = all(before[name] == after[name] for name in ("cause", "possible_causes", "cause_broker_id"))
     return bool(same and after["timestamp_ms"] - before["timestamp_ms"] <= PAUSE_MS)
 
 
@@ -276,7 +277,8 @@ def _partition_event(rows: list[dict[str, Any]]) -> _Change:
     broker = f" (broker {first['cause_broker_id']})" if first["cause_broker_id"] is not None else ""
     leaderless = len({(row["topic"], row["partition"]) for row in rows if row["leader"] == -1})
     lost = f", {leaderless} without a leader" if leaderless else ""
-    text = f"{len(subjects)} partition{'s'[: len(subjects) > 1]} {_words(first['cause'])}{broker}{lost}: {named}{more}"
+    cause = _words(cause_text(first["cause"], first["possible_causes"]))
+    text = f"{len(subjects)} partition{'s'[: len(subjects) > 1]} {cause}{broker}{lost}: {named}{more}"
     return _event(first, "partition", text)
 
 

@@ -29,6 +29,8 @@ from kraft_codec.storage.opener import other_host
 # Other runs append at the same time, and each attempt re-reads the log: a few attempts are plenty, more mean a fault.
 COMMIT_ATTEMPTS: Final = 20
 _OF_READING: Final = (OSError, DeltaError, pa.ArrowException)
+NO_FILES: Final[list[tuple[str, str, list[str]]]] = [("plan", "in", [])]
+"""A filter that no file meets, whatever its statistics say: no plan is one of none."""
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 NO_VERSIONS: Final[Mapping[str, int]] = {}
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
@@ -60,6 +62,12 @@ class Lake(Protocol):
         """Create the table if it is missing, with these properties and TABLE_PROPERTIES; two creators are no error.
 
         `initial_versions` are versions of applications, as `versions` returns them.
+        """
+
+    def widen(self, table: str, schema: pa.Schema) -> None:
+        """Give a table of an earlier build the columns that it lacks, and allow null where the schema does.
+
+        Its rows stay as they are.
         """
 
     def table_id(self, table: str) -> str:
@@ -149,6 +157,20 @@ class DeltaLake:
                 configuration={**TABLE_PROPERTIES, **properties},
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
+
+    def widen(self, table: str, schema: pa.Schema) -> None:
+        for attempt in range(COMMIT_ATTEMPTS):
+            found = self._latest(table)
+            is_nullable = {field.name: field.nullable for field in found.schema().fields}
+            if all(is_nullable.get(field.name, False) >= field.nullable for field in schema):
+                return
+            try:
+                with self._writing(table):
+                    # Replaces the schema, and of the files those of the filter: none.
+                    found.create_write_transaction([], "overwrite", schema, partition_filters=NO_FILES)
+            except CommitFailedError:
+                time.sleep(min(0.05 * 2**attempt, 2.0))
+        raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to add columns met other commits")
 
     def table_id(self, table: str) -> str:
         found = self._latest(table)

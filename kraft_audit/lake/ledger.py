@@ -39,7 +39,7 @@ from kraft_audit.lake.views import holding, newest_rows
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, FILES, PLANS
 from kraft_audit.tables.contract import Table, build_rows
-from kraft_audit.tables.silver import EXPOSURE_CHANGES, REPLAYS
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import HOUR_MS
 
 OPENED: Final = "opened"
@@ -96,6 +96,8 @@ class Ledger:
                 initial_versions = {self.application(EXPOSURES_MISSING): opened}
             described = f"{table.grain}. {table.comment}"
             self.lake.create(table.name, delta_schema(table.name), described, initial_versions=initial_versions)
+            if table in (PARTITION_CHANGES, EXPOSURE_CHANGES):
+                self.lake.widen(table.name, delta_schema(table.name))
 
     def without_exposures(self, closed: int, query: Callable[[str], pa.Table] | None = None) -> list[str]:
         """The clusters whose rows still hold from a release that did not write `exposure_changes`.

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.plan import default_min_isr
 from kraft_audit.capture.records import RecordColumns, batches_of, between, end_of
-from kraft_audit.replay.kernels.layout import OPERATION_GAP_MS
+from kraft_audit.replay.kernels.layout import FULL_BATCH_RECORDS
 from kraft_audit.replay.partitions.partition_events import CHANGE_RECORD, PARTITION_RECORD
 from kraft_audit.replay.partitions.partition_replay import PartitionReplay, ReplayProblem
 from kraft_audit.replay.state_machines import (
@@ -288,7 +289,7 @@ class _OperationRun:
 
     from_offset: int
     count: int
-    last_time_ms: int
+    base_offset: int
 
 
 def _last_run(
@@ -299,16 +300,22 @@ def _last_run(
     if batch is None or batch.num_rows == 0:
         return None
     offsets = batch.column("offset").to_numpy()
-    times = batch.column("timestamp_ms").to_numpy()
+    base_offsets = batch.column("base_offset").to_numpy()
     if offsets[-1] != to_offset - 1:
         return None
-    gaps = np.flatnonzero((np.diff(offsets) != 1) | (np.abs(np.diff(times)) > OPERATION_GAP_MS))
+    gaps = np.flatnonzero((np.diff(offsets) != 1) | ~_may_go_on(np.diff(base_offsets)))
     first = int(gaps[-1]) + 1 if len(gaps) else 0
     start, count = int(offsets[first]), len(offsets) - first
     is_continued = first == 0 and before is not None and start == from_offset
-    if before is not None and is_continued and abs(int(times[0]) - before.last_time_ms) <= OPERATION_GAP_MS:
+    if before is not None and is_continued and _may_go_on(base_offsets[:1] - before.base_offset).all():
         start, count = before.from_offset, before.count + count
-    return None if count > MAX_WAITING_CHANGES else _OperationRun(start, count, int(times[-1]))
+    return None if count > MAX_WAITING_CHANGES else _OperationRun(start, count, int(base_offsets[-1]))
+
+
+def _may_go_on(batch_records: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether an operation may go on: in its own batch (0 records before the next), or after one that is full."""
+    goes_on: npt.NDArray[np.bool_] = (batch_records == 0) | (batch_records >= FULL_BATCH_RECORDS)
+    return goes_on
 
 
 def _joined_windows(parts: list[RecordColumns]) -> RecordColumns:

@@ -28,7 +28,7 @@ from kraft_audit.rules.columns.partition_states import (
     partition_states,
     under_min_isr,
 )
-from kraft_audit.text.readable import LAST_TIME_MS
+from kraft_audit.text.readable import LAST_TIME_MS, cause_text
 
 MINUTE_MS: Final = 60_000
 LEDGERS_SHOWN: Final = 24
@@ -36,7 +36,10 @@ CHANGES_SHOWN: Final = 24
 REASONS: Final = {"no leader": offline, "one replica alone": alone, "under min ISR": under_min_isr}
 """What exposes a partition, the worst first."""
 LEDGER_COMPARED: Final = ("leader", "leader_epoch", "isr", "elr", "last_known_elr", "effective_min_isr")
-LEDGER_COLUMNS: Final = ("from_offset", "timestamp_ms", "cause", "cause_broker_id", "exists", *LEDGER_COMPARED)
+LEDGER_COLUMNS: Final = (
+    *("from_offset", "timestamp_ms", "cause", "possible_causes", "cause_broker_id", "exists"),
+    *LEDGER_COMPARED,
+)
 
 Times = npt.NDArray[np.int64]
 PartitionKey = tuple[str, int]
@@ -228,7 +231,8 @@ def _ledger(
     table = states.changes.table.select(LEDGER_COLUMNS).take(pa.array(states.order[before : last + 1]))
     rows = table.to_pylist()
     for row, is_exposed in zip(rows, any_risk[before : last + 1].tolist(), strict=True):
-        row |= {"is_exposed": is_exposed, "changed": frozenset()}
+        cause = cause_text(row["cause"], row["possible_causes"])
+        row |= {"is_exposed": is_exposed, "changed": frozenset(), "cause": cause}
     for previous, row in pairwise(rows):
         row["changed"] = frozenset(name for name in LEDGER_COMPARED if row[name] != previous[name])
     return PartitionLedger(

@@ -26,7 +26,8 @@ SUBJECTS: Final = {
     "security_changes": ("kind", "subject"),
 }
 NOT_STATE: Final = {
-    *("cluster_id", "plan", "from_offset", "from_epoch", "timestamp_ms", "cause", "cause_broker_id", "election"),
+    *("cluster_id", "plan", "from_offset", "from_epoch", "timestamp_ms"),
+    *("cause", "possible_causes", "cause_broker_id", "election"),
 }
 NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_can_advance"}
 """Columns that no snapshot holds: the replay computes them from settings that may differ with the active controller."""

@@ -53,6 +53,11 @@ _ENVELOPE: Final = (
     required("from_epoch", INT32, "epoch of that record"),
     required("timestamp_ms", INT64, "append time of that record"),
 )
+_CAUSE: Final = required("cause", TEXT, "what caused the change")
+_PARTITION_CAUSES: Final = (
+    nullable("cause", TEXT, "what caused the change; null where the log leaves it open: see possible_causes"),
+    nullable("possible_causes", TEXTS, "what may have caused it where operations share a batch; null: cause says it"),
+)
 
 
 def _table(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table:
@@ -60,10 +65,11 @@ def _table(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table
     return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, _PLAN))
 
 
-def _changes(name: str, grain: str, subject: Sequence[Column], *state: Column) -> Table:
+def _changes(
+    name: str, grain: str, subject: Sequence[Column], *state: Column, causes: Sequence[Column] = (_CAUSE,)
+) -> Table:
     key = (*(column.name for column in subject), "from_offset")
-    cause = required("cause", TEXT, "what caused the change")
-    return _table(name, grain, key, *_ENVELOPE, *subject, cause, *state)
+    return _table(name, grain, key, *_ENVELOPE, *subject, *causes, *state)
 
 
 LEADER_EPOCHS: Final = _table(
@@ -142,6 +148,7 @@ PARTITION_CHANGES: Final = _changes(
     required("effective_min_isr", INT32, "min.insync.replicas in effect, capped by the replicas of partition 0"),
     required("high_watermark_can_advance", BOOL, "it has a leader and an ISR of at least effective_min_isr"),
     nullable("expected_elr", NODE_IDS, "the ELR that the shipped rules give; null: do not apply"),
+    causes=_PARTITION_CAUSES,
 )
 EXPOSURE_CHANGES: Final = _changes(
     "exposure_changes",
@@ -152,6 +159,7 @@ EXPOSURE_CHANGES: Final = _changes(
     required("is_last_replica", BOOL, "one replica alone in ISR and ELR though more are assigned (KP001)"),
     required("is_offline", BOOL, "without a leader (KP002)"),
     required("is_under_min_isr", BOOL, "ISR below the effective min ISR (KP005)"),
+    causes=_PARTITION_CAUSES,
 )
 _SUBJECT_EXISTS: Final = required("exists", BOOL, "false once it was removed")
 BROKER_CHANGES: Final = _changes(

@@ -97,6 +97,16 @@ def listed(items: Sequence[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def cause_text(cause: str | None, possible: Sequence[str] | None) -> str:
+    """A cause, or where the log leaves it open what it may be: `fenced`, `either fenced or isr_shrunk`."""
+    if cause is not None:
+        return cause
+    if not possible:
+        return "unknown"
+    *most, last = possible
+    return f"either {', '.join(most)} or {last}"
+
+
 def nouns(noun: str, items: Sequence[object]) -> str:
     """All of some things after their noun: `node 11`, `nodes 11 and 12`."""
     return f"{noun}{'s' * (len(items) != 1)} {listed(items)}"

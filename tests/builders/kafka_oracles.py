@@ -98,6 +98,7 @@ def _batch(message: Message, lines: list[dict[str, Any]]) -> pa.RecordBatch:
         "offset": pa.array([line["offset"] for line in lines], pa.int64()),
         "leader_epoch": pa.array([line["partitionLeaderEpoch"] for line in lines], pa.int32()),
         "timestamp_ms": pa.array([line["timestamp"] for line in lines], pa.int64()),
+        "base_offset": pa.array([line.get("baseOffset", line["offset"]) for line in lines], pa.int64()),
     }
     for field in message.fields:
         values = [line["data"].get(field.json_name, field.default) for line in lines]

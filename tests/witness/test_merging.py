@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,17 @@ from tests.witness.runs import seed_count
 
 POSITIONED = {"KQ009"}
 """Rules whose subject is a byte position, which a merge moves."""
-OPEN = {("isr_shrunk", "fenced"), ("isr_shrunk", "registered")}
-"""What merging within 400 ms, more than the audit takes for one operation, leaves open: who took the broker out."""
+MAY_COME = {"KP008"}
+"""A leader that removes a broker just before it registers again leaves the bytes of an unclean shutdown."""
+OPEN_SHARE = 0.25
+"""Of the stated causes, at most so many become open where batches within 400 ms are merged."""
 
-Causes = dict[tuple[Any, ...], str]
+Causes = dict[tuple[Any, ...], frozenset[str]]
+"""What each change may be: one cause where it is stated."""
 
 
 def stated(folder: Path) -> tuple[set[tuple[str, str]], Causes]:
-    """Findings as (rule, subject), and the cause of every change of a partition."""
+    """Findings as (rule, subject), and what each change of a partition may be."""
     findings: set[tuple[str, str]] = set()
     causes: Causes = {}
     with kraft_audit.open(str(folder)) as clusters:
@@ -31,7 +33,8 @@ def stated(folder: Path) -> tuple[set[tuple[str, str]], Causes]:
                 name = str(row["subject"])
                 findings.add((row["rule"], name.split(" at byte")[0] if row["rule"] in POSITIONED else name))
             for row in cluster.partitions().to_pylist():
-                causes[row["from_offset"], row["topic_id"], row["partition"]] = row["cause"]
+                place = row["from_offset"], row["topic_id"], row["partition"]
+                causes[place] = frozenset(row["possible_causes"] or [row["cause"]])
     return findings, causes
 
 
@@ -53,10 +56,14 @@ def test_merging_changes_no_finding_and_no_cause(scenario: str, seed: int, tmp_p
     for within_ms in (25, 400):
         merged_copy(source, tmp_path / str(within_ms), within_ms)
         same_findings, merged_causes = stated(tmp_path / str(within_ms))
-        assert same_findings == findings
+        assert findings <= same_findings
+        assert {rule for rule, _ in same_findings - findings} <= MAY_COME
         assert merged_causes.keys() == causes.keys()
-        changed = Counter((cause, merged_causes[key]) for key, cause in causes.items() if merged_causes[key] != cause)
-        assert changed.keys() <= (OPEN if within_ms == 400 else set())
+        # No stated cause becomes another one, and no open one loses what it may be.
+        for key, possible in causes.items():
+            assert possible <= merged_causes[key], key
+        opened = [key for key, possible in causes.items() if len(possible) == 1 < len(merged_causes[key])]
+        assert len(opened) <= OPEN_SHARE * len(causes)
 
 
 def test_a_merge_keeps_records_and_takes_batches(tmp_path: Path) -> None:

@@ -14,72 +14,11 @@ from kraft_audit.replay.kernels.memory_rows import (
     missing,
     record_lists,
     set_cell,
-    set_context_cell,
     set_slot,
     slot,
     state_lists,
 )
-from kraft_codec.kernels import memory
 from kraft_codec.kernels.memory import inlined, shared
-
-
-@inlined
-def _is_next(block: int, event: int) -> bool:
-    """Whether an event's record directly follows the one before it, in what may be one operation."""
-    last_offset = (
-        memory.column_int64(block, layout.OFFSETS_AT, event - 1) if event > 0 else slot(block, layout.LAST_OFFSET)
-    )
-    last_time = memory.column_int64(block, layout.TIMES_AT, event - 1) if event > 0 else slot(block, layout.LAST_TIME)
-    elapsed_ms = abs(memory.column_int64(block, layout.TIMES_AT, event) - last_time)
-    return (
-        memory.column_int64(block, layout.OFFSETS_AT, event) - last_offset == 1
-        and elapsed_ms <= layout.OPERATION_GAP_MS
-    )
-
-
-@shared
-def _mark(block: int, event: int, step: int, place: int, marker: int, broker: int) -> int:
-    """Gives a broker marker to the changes from `event` on, forward or (step -1) backward, while the operation lasts.
-
-    `place` is the cell of their contexts; the next one gets the broker. Returns the first event that does not get it.
-    """
-    later = 0 if step > 0 else 1
-    while 0 <= event < slot(block, layout.EVENT_COUNT):
-        if memory.column_int32(block, layout.KINDS_AT, event) != layout.CHANGE_EVENT or not _is_next(
-            block, event + later
-        ):
-            break
-        set_context_cell(block, event, place, marker)
-        set_context_cell(block, event, place + 1, broker)
-        event += step
-    return event
-
-
-@shared
-def link_operations(block: int) -> int:
-    """Gives every change the broker markers around it, across changes only; one before may be carried over.
-
-    The contexts hold NO_MARKER everywhere before.
-    """
-    count = slot(block, layout.EVENT_COUNT)
-    marker = slot(block, layout.LAST_MARKER)
-    if (
-        marker != layout.NO_MARKER
-        and _mark(block, 0, 1, layout.CONTEXT_MARKER_BEFORE, marker, slot(block, layout.LAST_BROKER)) < count
-    ):
-        marker = layout.NO_MARKER
-    for event in range(count):
-        if memory.column_int32(block, layout.KINDS_AT, event) == layout.MARKER_EVENT:
-            marker = memory.column_int32(block, layout.FIRST_OPERANDS_AT, event)
-            broker = memory.column_int32(block, layout.SECOND_OPERANDS_AT, event)
-            _mark(block, event - 1, -1, layout.CONTEXT_MARKER_AFTER, marker, broker)
-            if _mark(block, event + 1, 1, layout.CONTEXT_MARKER_BEFORE, marker, broker) < count:
-                marker = layout.NO_MARKER
-            set_slot(block, layout.LAST_BROKER, broker)
-    set_slot(block, layout.LAST_MARKER, marker)
-    set_slot(block, layout.LAST_OFFSET, memory.column_int64(block, layout.OFFSETS_AT, count - 1))
-    set_slot(block, layout.LAST_TIME, memory.column_int64(block, layout.TIMES_AT, count - 1))
-    return 0
 
 
 @inlined
@@ -135,7 +74,7 @@ def election_of(block: int, old: int, new: int, record: int) -> int:
 def election_after(block: int, old: int, new: int, election: int, cause: int) -> int:
     """The election once its cause is known: where the last other member leaves the ELR by coming back uncleanly, the
     same record elects the last known leader."""
-    if election != codes.UNCLEAN or cause != Cause.UNCLEAN_SHUTDOWN:
+    if election != codes.UNCLEAN or cause % codes.LEFT_OPEN != Cause.UNCLEAN_SHUTDOWN:
         return election
     old_lists = state_lists(old)
     broker = slot(block, layout.FOUND_BROKER)
@@ -173,37 +112,111 @@ def _repeats(block: int, old: int, new: int, record: int) -> bool:
 
 
 @inlined
-def _cause_by_marker(block: int, event: int, old: int, new: int, record: int) -> int:
-    """The broker event of whose operation this change is a part, or -1."""
+def _is_removal(block: int, old: int, new: int, broker: int) -> bool:
+    """Whether a change is written as one that takes the broker out: the other members stay as they were listed.
+
+    Or the elected leader is alone in the ISR, or the last member stays in it. What a leader asks for may be in any
+    order.
+    """
+    old_lists = state_lists(old)
+    new_lists = state_lists(new)
+    count = length_of_list(new_lists, layout.ISR)
+    if cell(old, layout.LEADER) != cell(new, layout.LEADER) and count == 1:
+        return True
+    place = 0
+    for at in range(length_of_list(old_lists, layout.ISR)):
+        member = element(block, old_lists, layout.ISR, at)
+        if member != broker:
+            if place >= count or element(block, new_lists, layout.ISR, place) != member:
+                return False
+            place += 1
+    return place == count
+
+
+@inlined
+def _may_be_asked_for(block: int, old: int, new: int) -> bool:
+    """Whether a leader may have asked for the new ISR: it stays in it itself (validateAlterPartitionData)."""
+    leader = cell(old, layout.LEADER)
+    return leader >= 0 and is_in(block, state_lists(new), layout.ISR, leader)
+
+
+@inlined
+def _removed_by(block: int, marker: int, is_in_new_elr: bool) -> int:
+    if marker == layout.FENCE_MARKER:
+        return Cause.FENCED
+    if marker == layout.UNREGISTER_MARKER:
+        return Cause.UNREGISTERED
+    if marker == layout.LOG_DIRS_MARKER:
+        return Cause.DIRECTORY_FAILED
+    is_unclean = slot(block, layout.ELR_LEVEL) > 0 and not is_in_new_elr
+    return Cause.UNCLEAN_SHUTDOWN if is_unclean else Cause.REGISTERED
+
+
+@shared
+def _cause_of_loss(block: int, old: int, new: int, marker: int, broker: int) -> int:
+    """The cause of a change by which the broker of the marker after it lost its place.
+
+    The broker's leader may have asked for the same a moment before: then the cause is open. Not from the first change
+    on that no leader can ask for: the rest of the run is of that operation too.
+    """
+    new_lists = state_lists(new)
+    cause = _removed_by(block, marker, is_in(block, new_lists, layout.ELR, broker))
+    # What a leader asks for leaves the replica in the ELR while the ISR is below the minimum.
+    is_below = length_of_list(new_lists, layout.ISR) < cell(old, layout.EFFECTIVE_MIN_ISR)
+    if not _may_be_asked_for(block, old, new) or (cause == Cause.UNCLEAN_SHUTDOWN and is_below):
+        set_slot(block, layout.IS_PROVEN, 1)
+    return cause if slot(block, layout.IS_PROVEN) != 0 else cause + codes.LEFT_OPEN * codes.OR_ISR_SHRUNK
+
+
+@shared
+def _cause_of_clean_up(block: int, event: int, old: int, new: int, record: int, election: int) -> int:
+    """UNCLEAN_SHUTDOWN where the registration after a change took its broker out of the ELR; -1 where it did not."""
+    old_lists = state_lists(old)
+    new_lists = state_lists(new)
+    broker = context_cell(block, event, layout.CONTEXT_BROKER_AFTER)
+    is_led = cell(old, layout.LEADER) >= 0
+    # A leader that adds a replica to the ISR may empty the ELR just before the broker comes back.
+    joined = cell(record, layout.LEADER) == -2 and missing(block, new_lists, layout.ISR, old_lists, layout.ISR)[0] > 0
+    if is_in(block, new_lists, layout.ELR, broker) or joined or (is_led and cell(record, layout.LEADER) != -2):
+        return -1
+    if not is_in(block, old_lists, layout.ELR, broker):
+        return Cause.UNCLEAN_SHUTDOWN if _repeats(block, old, new, record) else -1
+    if election == codes.UNCLEAN or election == codes.BY_LAST_KNOWN:
+        # An unclean election empties the ELR as well, by a request or as another broker was unfenced.
+        is_after_unfencing = context_cell(block, event, layout.CONTEXT_MARKER_BEFORE) == layout.UNFENCE_MARKER
+        way = codes.OR_ELECTED_ANYHOW if is_after_unfencing else codes.OR_UNCLEAN_ELECTION
+        return Cause.UNCLEAN_SHUTDOWN + (0 if slot(block, layout.IS_PROVEN) != 0 else codes.LEFT_OPEN * way)
+    if length_of_list(new_lists, layout.ISR) < cell(old, layout.EFFECTIVE_MIN_ISR):
+        set_slot(block, layout.IS_PROVEN, 1)
+    return Cause.UNCLEAN_SHUTDOWN
+
+
+@inlined
+def _cause_by_marker(block: int, event: int, old: int, new: int, record: int, election: int) -> int:
+    """The broker event of whose operation this change is a part, or may be one; -1 where there is none."""
     marker_before = context_cell(block, event, layout.CONTEXT_MARKER_BEFORE)
     broker_before = context_cell(block, event, layout.CONTEXT_BROKER_BEFORE)
-    set_slot(block, layout.FOUND_BROKER, broker_before)
-    # A shutdown comes first: the fencing that soon follows it finds nothing left to change.
+    # A shutdown comes first, and takes the broker out of every ISR: what follows it finds nothing left to change.
     if marker_before == layout.SHUTDOWN_MARKER and _loses(block, old, new, broker_before):
+        set_slot(block, layout.FOUND_BROKER, broker_before)
         return Cause.CONTROLLED_SHUTDOWN
     marker = context_cell(block, event, layout.CONTEXT_MARKER_AFTER)
     broker = context_cell(block, event, layout.CONTEXT_BROKER_AFTER)
     if marker >= layout.FENCE_MARKER and marker <= layout.LOG_DIRS_MARKER:
         set_slot(block, layout.FOUND_BROKER, broker)
-        in_new_elr = is_in(block, state_lists(new), layout.ELR, broker)
         if _loses(block, old, new, broker):
-            if marker == layout.FENCE_MARKER:
-                return Cause.FENCED
-            if marker == layout.UNREGISTER_MARKER:
-                return Cause.UNREGISTERED
-            if marker == layout.LOG_DIRS_MARKER:
-                return Cause.DIRECTORY_FAILED
-            return Cause.UNCLEAN_SHUTDOWN if slot(block, layout.ELR_LEVEL) > 0 and not in_new_elr else Cause.REGISTERED
-        was_eligible = is_in(block, state_lists(old), layout.ELR, broker)
-        # A leader that adds a replica to the ISR may empty the ELR just before the broker comes back.
-        joined = (
-            cell(record, layout.LEADER) == -2
-            and missing(block, state_lists(new), layout.ISR, state_lists(old), layout.ISR)[0] > 0
-        )
-        is_clean_up = not in_new_elr and not joined
-        if marker == layout.REGISTER_MARKER and is_clean_up and (was_eligible or _repeats(block, old, new, record)):
-            return Cause.UNCLEAN_SHUTDOWN
+            if _is_removal(block, old, new, broker):
+                return _cause_of_loss(block, old, new, marker, broker)
+        elif marker == layout.REGISTER_MARKER:
+            cause = _cause_of_clean_up(block, event, old, new, record, election)
+            if cause >= 0:
+                return cause
     if marker_before == layout.UNFENCE_MARKER and cell(old, layout.LEADER) == -1 and cell(new, layout.LEADER) >= 0:
+        # It elects wherever a clean leader or the last known one is back: nothing later can do that without a record
+        # between them. An unclean election may also be asked for.
+        if election == codes.UNCLEAN:
+            set_slot(block, layout.FOUND_BROKER, -1)
+            return Cause.UNFENCED + codes.LEFT_OPEN * codes.OR_UNCLEAN_ELECTION
         set_slot(block, layout.FOUND_BROKER, broker_before)
         return Cause.UNFENCED
     set_slot(block, layout.FOUND_BROKER, -1)
@@ -249,7 +262,7 @@ def _cause_by_leader(election: int) -> int:
 
 @shared
 def cause_of(block: int, event: int, old: int, new: int, record: int, election: int) -> int:
-    """The cause of a change; the broker whose event it was stands in FOUND_BROKER, -1 for none."""
+    """The cause of a change, or what may be; the broker whose event it was stands in FOUND_BROKER, -1 for none."""
     given_lists = record_lists(record)
     old_lists = state_lists(old)
     new_lists = state_lists(new)
@@ -263,11 +276,11 @@ def cause_of(block: int, event: int, old: int, new: int, record: int, election: 
         # (PartitionReassignmentReplicas.maybeCompleteReassignment), and the loss of a replica does not help that.
         set_slot(block, layout.FOUND_BROKER, -1)
         return _cause_by_reassignment(block, old, new)
-    cause = _cause_by_marker(block, event, old, new, record)
-    if cause >= 0:
-        return cause
     if length_of_list(given_lists, layout.DIRECTORIES) >= 0:
         return Cause.DIRECTORY_ASSIGNED
+    cause = _cause_by_marker(block, event, old, new, record, election)
+    if cause >= 0:
+        return cause
     if cell(old, layout.LEADER) == -1 and cell(new, layout.LEADER) >= 0:
         return _cause_by_leader(election)
     lost, who_left = missing(block, old_lists, layout.ISR, new_lists, layout.ISR)
@@ -319,7 +332,7 @@ def expect_elr(block: int, old: int, new: int, election: int, cause: int) -> Non
     # An unclean election leaves no replica eligible, and beside a full ISR none needs to be.
     is_clean = election != codes.UNCLEAN and election != codes.BY_LAST_KNOWN
     if is_clean and in_sync < cell(old, layout.EFFECTIVE_MIN_ISR):
-        unclean = slot(block, layout.FOUND_BROKER) if cause == Cause.UNCLEAN_SHUTDOWN else -1
+        unclean = slot(block, layout.FOUND_BROKER) if cause % codes.LEFT_OPEN == Cause.UNCLEAN_SHUTDOWN else -1
         for number in (layout.ELR, layout.ISR):
             for at in range(length_of_list(old_lists, number)):
                 broker = element(block, old_lists, number, at)

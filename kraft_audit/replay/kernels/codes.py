@@ -51,6 +51,32 @@ class Cause(IntEnum):
     OTHER = 30
 
 
+LEFT_OPEN: Final = 32
+"""A cause plus this times one of the numbers below: operations share a batch, and another one may have written the
+record instead."""
+(OR_ISR_SHRUNK, OR_UNCLEAN_ELECTION, OR_ELECTED_ANYHOW) = (1, 2, 3)
+_OTHER_CAUSES: Final = (
+    (),
+    (Cause.ISR_SHRUNK,),
+    (Cause.UNCLEAN_ELECTION,),
+    (Cause.UNCLEAN_ELECTION, Cause.UNFENCED),
+)
+CAUSE_CODES: Final = len(_OTHER_CAUSES) * LEFT_OPEN
+
+
+def possible_causes(code: int) -> list[str] | None:
+    """The causes that the bytes leave open, as texts in order; None where the code is a cause."""
+    way, cause = divmod(code, LEFT_OPEN)
+    if not way or cause > max(Cause):
+        return None
+    return sorted(each.name.lower() for each in {Cause(cause), *_OTHER_CAUSES[way]})
+
+
+def cause_text(code: int) -> str:
+    """The text of a cause; empty where it is open."""
+    return Cause(code).name.lower() if code <= max(Cause) else ""
+
+
 ELECTIONS: Final = (None, "isr", "preferred", "elr", "last_known", "unclean", "none", "same")
 """How the leader was elected; None where the record does not set the leader."""
 (NO_ELECTION, BY_ISR, BY_PREFERENCE, BY_ELR, BY_LAST_KNOWN, UNCLEAN, LEADERLESS, SAME_LEADER) = range(len(ELECTIONS))

@@ -81,8 +81,8 @@ CONTEXT_BROKER_BEFORE = 1
 CONTEXT_MARKER_AFTER = 2
 CONTEXT_BROKER_AFTER = 3
 CONTEXT_CELLS = 4
-OPERATION_GAP_MS = 100
-"""Changes of one operation that does not fit one batch are appended within moments."""
+FULL_BATCH_RECORDS = 10_000
+"""Of an operation that needs several batches all but the last have so many records or more (QuorumController)."""
 LONG_LIST = 4_096
 """No real replica list is longer; for such a record neither cause nor expected ELR is looked for."""
 
@@ -96,7 +96,7 @@ LONG_LIST = 4_096
     OUTPUT_AT,
     PROBLEMS_AT,
     OFFSETS_AT,
-    TIMES_AT,
+    BATCHES_AT,
     KINDS_AT,
     FIRST_OPERANDS_AT,
     SECOND_OPERANDS_AT,
@@ -119,12 +119,13 @@ LONG_LIST = 4_096
     FOUND_BROKER,
     LONGEST_LIST,
     LAST_OFFSET,
-    LAST_TIME,
+    LAST_BATCH,
     LAST_MARKER,
     LAST_BROKER,
     OUTPUT_VALUES,
-) = range(35)
-OUTPUT_LENGTHS = 35  # of the output's lists in all, and of the expected ELRs
+    IS_PROVEN,
+) = range(36)
+OUTPUT_LENGTHS = 36  # of the output's lists in all, and of the expected ELRs
 SLOT_COUNT = OUTPUT_LENGTHS + LIST_COUNT + 1
 
 OUTPUT_VALUES_MAX = 1 << 24
@@ -148,15 +149,16 @@ OUTPUT_VALUES_MAX = 1 << 24
     OUT_HAS_EXPECTED_ELR,
     OUT_TOPIC_ID,
     OUT_DIRECTORY_TEXT,
-) = range(16)
-OUT_FLAGS = (OUT_EXISTS, OUT_CAN_ADVANCE, OUT_HAS_BROKER, OUT_HAS_ELECTION, OUT_HAS_EXPECTED_ELR)
+    OUT_OPEN_CAUSE,
+) = range(17)
+OUT_FLAGS = (OUT_EXISTS, OUT_CAN_ADVANCE, OUT_HAS_BROKER, OUT_HAS_ELECTION, OUT_HAS_EXPECTED_ELR, OUT_OPEN_CAUSE)
 # Each text is two addresses of the output (offsets, characters), and two of where it is found (places, characters).
-OUT_TOPIC = 16
-OUT_CAUSE = 18
-OUT_ELECTION = 20
-OUT_RECOVERY_STATE = 22
+OUT_TOPIC = 17
+OUT_CAUSE = 19
+OUT_ELECTION = 21
+OUT_RECOVERY_STATE = 23
 OUT_TEXTS = (OUT_TOPIC, OUT_CAUSE, OUT_ELECTION, OUT_RECOVERY_STATE)
-OUT_LISTS = 24  # the lists of a partition, then the expected ELR: offsets, values
+OUT_LISTS = 25  # the lists of a partition, then the expected ELR: offsets, values
 OUT_LIST_COUNT = LIST_COUNT + 1
 OUT_COLUMNS = OUT_LISTS + 2 * OUT_LIST_COUNT
 
@@ -197,6 +199,7 @@ IN_COLUMNS = IN_LISTS + IN_LIST_SLOTS * LIST_COUNT
     MERGE_OFFSETS,
     MERGE_EPOCHS,
     MERGE_TIMES,
+    MERGE_BATCHES,
     MERGE_CREATED,
     MERGE_COUNT,
     MERGE_RARE,
@@ -204,14 +207,15 @@ IN_COLUMNS = IN_LISTS + IN_LIST_SLOTS * LIST_COUNT
     MERGED_OFFSETS,
     MERGED_EPOCHS,
     MERGED_TIMES,
+    MERGED_BATCHES,
     MERGED_KINDS,
     MERGED_FIRST,
     MERGED_SECOND,
     MERGE_SLOTS,
-) = range(14)
+) = range(16)
 # An event other than a partition's own record, int64.
-RARE_OFFSET, RARE_EPOCH, RARE_TIME, RARE_KIND, RARE_FIRST, RARE_SECOND = range(6)
-RARE_BYTES = 48
+RARE_OFFSET, RARE_EPOCH, RARE_TIME, RARE_BATCH, RARE_KIND, RARE_FIRST, RARE_SECOND = range(7)
+RARE_BYTES = 56
 
 # What the replay kernel returns.
 DONE = 0

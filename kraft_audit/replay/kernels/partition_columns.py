@@ -143,8 +143,9 @@ def fill_inputs(columns: int, count: int, rows: int) -> int:
 
 
 @inlined
-def _put_event(table: int, at: int, offset: int, epoch: int, time: int) -> int:
+def _put_event(table: int, at: int, offset: int, epoch: int, time: int, batch: int) -> int:
     memory.put_int64(table, layout.MERGED_OFFSETS, at, offset)
+    memory.put_int64(table, layout.MERGED_BATCHES, at, batch)
     memory.put_int32(table, layout.MERGED_EPOCHS, at, epoch)
     memory.put_int64(table, layout.MERGED_TIMES, at, time)
     return at
@@ -183,6 +184,7 @@ def merge_events(table: int) -> int:
                 slot(event, layout.RARE_OFFSET),
                 slot(event, layout.RARE_EPOCH),
                 slot(event, layout.RARE_TIME),
+                slot(event, layout.RARE_BATCH),
             )
             _put_meaning(
                 table,
@@ -195,7 +197,12 @@ def merge_events(table: int) -> int:
         else:
             epoch = memory.column_int32(table, layout.MERGE_EPOCHS, row)
             _put_event(
-                table, at, memory.int64_at(offsets, row), epoch, memory.column_int64(table, layout.MERGE_TIMES, row)
+                table,
+                at,
+                memory.int64_at(offsets, row),
+                epoch,
+                memory.column_int64(table, layout.MERGE_TIMES, row),
+                memory.column_int64(table, layout.MERGE_BATCHES, row),
             )
             if row < end_of_created:
                 _put_meaning(table, at, layout.PARTITION_EVENT, row, 0)
@@ -305,6 +312,8 @@ def _put_numbers(columns: int, sources: int, output: int, row: int) -> int:
         columns, layout.OUT_HAS_ELECTION, row, 1 if cell(output, layout.ELECTION) != codes.NO_ELECTION else 0
     )
     memory.put_int8(columns, layout.OUT_HAS_EXPECTED_ELR, row, 1 if cell(output, layout.EXPECTED_ELR + 1) >= 0 else 0)
+    cause = cell(output, layout.CAUSE)
+    memory.put_int8(columns, layout.OUT_OPEN_CAUSE, row, cause if cause >= codes.LEFT_OPEN else 0)
     return event
 
 

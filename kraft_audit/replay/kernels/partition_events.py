@@ -6,7 +6,6 @@ ReplicationControlManager.replay and TopicDelta of Kafka 4.3.0.
 from __future__ import annotations
 
 from kraft_audit.replay.kernels import codes, layout
-from kraft_audit.replay.kernels.causes import link_operations
 from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.kernels.memory_rows import (
     cell,
@@ -22,6 +21,7 @@ from kraft_audit.replay.kernels.memory_rows import (
     topic_row,
     values_from,
 )
+from kraft_audit.replay.kernels.operations import link_operations
 from kraft_audit.replay.kernels.partition_state import (
     change,
     create,
@@ -168,6 +168,8 @@ def replay_events(block: int) -> int:
         event = slot(block, layout.NEXT_EVENT)
         _prefetch_ahead(block, event)
         kind = memory.column_int32(block, layout.KINDS_AT, event)
+        if kind != layout.CHANGE_EVENT:
+            set_slot(block, layout.IS_PROVEN, 0)
         if kind == layout.PARTITION_EVENT or kind == layout.CHANGE_EVENT:
             status = _apply_record(block, event, kind, _record_of(block, event))
         else:

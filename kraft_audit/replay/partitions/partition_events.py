@@ -71,6 +71,7 @@ class PartitionInputs:
     offsets: Int64s
     leader_epochs: Int32s
     times_ms: Int64s
+    base_offsets: Int64s
 
     def fill(self, rows: Int32s, arena: Int32s, used: int) -> int:
         """Writes the records as rows of INPUT_CELLS, and their lists into `arena` after its first `used` values.
@@ -115,6 +116,7 @@ def partition_inputs(records: RecordColumns, topics: UuidNumbers, directories: U
         _column(batches, "offset", np.int64),
         _column(batches, "leader_epoch", np.int32),
         _column(batches, "timestamp_ms", np.int64),
+        _column(batches, "base_offset", np.int64),
     )
 
 
@@ -154,8 +156,8 @@ def _list_slot(number: int, place: int) -> int:
     return layout.IN_LISTS + layout.IN_LIST_SLOTS * number + place
 
 
-RareEvent = tuple[int, int, int, int, int, int]
-"""Offset, leader epoch, time in ms, kind, first operand, second operand."""
+RareEvent = tuple[int, int, int, int, int, int, int]
+"""Offset, leader epoch, time in ms, base offset of its batch, kind, first operand, second operand."""
 
 
 @dataclass(slots=True)
@@ -201,7 +203,8 @@ def rare_events(context: PartitionContext, records: RecordColumns) -> Iterator[R
         rare["ConfigRecord"] = configs.filter(pc.equal(configs.column("name"), MIN_ISR))
     for name, row in rows_in_order(rare, rare):
         for kind, first, second in _EVENTS_OF_RECORD[name](context, row):
-            yield row["offset"], row["leader_epoch"], row["timestamp_ms"], kind, first, second
+            envelope = row["offset"], row["leader_epoch"], row["timestamp_ms"], row["base_offset"]
+            yield *envelope, kind, first, second
 
 
 RecordRow = Mapping[str, Any]
@@ -303,11 +306,15 @@ _EVENTS_OF_RECORD: Final[Mapping[str, Callable[[PartitionContext, RecordRow], Ev
 
 @dataclass(frozen=True, slots=True)
 class WindowEvents:
-    """All events of a window in log order, as the kernel reads them; `epochs` are those of the rows it emits."""
+    """All events of a window in log order, as the kernel reads them; `epochs` are those of the rows it emits.
+
+    `base_offsets` are those of their batches: what stands in two batches is not one operation, but for full ones.
+    """
 
     offsets: Int64s
     epochs: Int32s
     times_ms: Int64s
+    base_offsets: Int64s
     kinds: Int32s
     first: Int32s
     second: Int32s
@@ -316,7 +323,8 @@ class WindowEvents:
     def zeros(cls, count: int) -> Self:
         """Room for that many events."""
         epochs, *operands = (np.zeros(count, np.int32) for _ in range(4))
-        return cls(np.zeros(count, np.int64), epochs, np.zeros(count, np.int64), *operands)
+        offsets, times_ms, base_offsets = (np.zeros(count, np.int64) for _ in range(3))
+        return cls(offsets, epochs, times_ms, base_offsets, *operands)
 
 
 def merged_events(inputs: PartitionInputs, rare: list[RareEvent]) -> WindowEvents:
@@ -328,8 +336,9 @@ def merged_events(inputs: PartitionInputs, rare: list[RareEvent]) -> WindowEvent
     table = np.array(
         [
             *(address(column) for column in (inputs.offsets, inputs.leader_epochs, inputs.times_ms)),
+            address(inputs.base_offsets),
             *(inputs.created_count, row_count, address(rare_rows), len(rare)),
-            *(address(column) for column in (events.offsets, events.epochs, events.times_ms)),
+            *(address(column) for column in (events.offsets, events.epochs, events.times_ms, events.base_offsets)),
             *(address(column) for column in (events.kinds, events.first, events.second)),
         ],
         np.int64,

@@ -234,7 +234,7 @@ class PartitionReplay:
         block = self._block
         block[layout.INPUTS_AT] = rows.ctypes.data
         block[layout.OFFSETS_AT] = events.offsets.ctypes.data
-        block[layout.TIMES_AT] = events.times_ms.ctypes.data
+        block[layout.BATCHES_AT] = events.base_offsets.ctypes.data
         block[layout.KINDS_AT] = events.kinds.ctypes.data
         block[layout.FIRST_OPERANDS_AT] = events.first.ctypes.data
         block[layout.SECOND_OPERANDS_AT] = events.second.ctypes.data

@@ -15,15 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.replay.kernels import codes, kernel, layout
-from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.partitions.interning import TextTable, UuidNumbers
 from kraft_audit.replay.partitions.partition_events import WindowEvents
 from kraft_audit.tables.contract import MAX_BATCH_ROWS, build_batch
-from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, TEXTS
 from kraft_codec.columns.buffers import Pieces, addresses
 from kraft_codec.text.java_text import UUID_TEXT_CHARACTERS
 
-_CAUSES: Final = TextTable(cause.name.lower() for cause in Cause)
+_CAUSES: Final = TextTable(map(codes.cause_text, range(codes.CAUSE_CODES)))
+_POSSIBLE_CAUSES: Final = pa.array(map(codes.possible_causes, range(codes.CAUSE_CODES)), TEXTS)
+"""By the code that the kernel writes; null where it is a cause."""
 _ELECTIONS: Final = TextTable(name or "" for name in codes.ELECTIONS)
 _RECOVERY_STATES: Final = TextTable(("RECOVERED", "RECOVERING"))
 _NUMBER_COLUMNS: Final = {
@@ -45,6 +46,7 @@ _TEXT_COLUMNS: Final = {
 }
 _VALIDITY_FLAGS: Final = {
     "cause_broker_id": layout.OUT_HAS_BROKER,
+    "cause": layout.OUT_OPEN_CAUSE,
     "election": layout.OUT_HAS_ELECTION,
     "expected_elr": layout.OUT_HAS_EXPECTED_ELR,
 }
@@ -138,6 +140,10 @@ class _Buffers:
             "exists": self._bits(layout.OUT_EXISTS),
             "high_watermark_can_advance": self._bits(layout.OUT_CAN_ADVANCE),
         }
+        open_causes = self.pieces.array(layout.OUT_OPEN_CAUSE, np.uint8, self.count)
+        found["possible_causes"] = (
+            _POSSIBLE_CAUSES.take(pa.array(open_causes)) if open_causes.any() else pa.nulls(self.count, TEXTS)
+        )
         for name, (place, type_) in _NUMBER_COLUMNS.items():
             values = self.pieces.buffer(place, np.dtype(type_).itemsize * self.count)
             found[name] = pa.Array.from_buffers(_COLUMN_TYPES[name], self.count, [self._validity(name), values])
@@ -170,6 +176,7 @@ class _Buffers:
         if name not in _VALIDITY_FLAGS:
             return None
         flags = self.pieces.array(_VALIDITY_FLAGS[name], np.uint8, self.count)
+        flags = flags == 0 if name == "cause" else flags
         return None if flags.all() else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
     def _bits(self, place: int) -> pa.Array:

@@ -20,7 +20,9 @@ from kraft_audit.replay.kernels.codes import is_last_replica, is_offline, is_und
 from kraft_audit.rules.cluster_history import PARTITION_STATES, ClusterHistory
 from kraft_audit.rules.columns.frame import SPREAD, Columns, Mask, NodeLists, Numbers, Rows, coded, union_sizes
 from kraft_audit.rules.rule_model import Case, DeferredEvidence, Evidence, undecided
+from kraft_audit.text.readable import cause_text
 
+_NO_ROWS: Final = np.zeros(0, np.int64)
 LIST_COLUMNS: Final = (
     *("replicas", "isr", "elr", "last_known_elr", "adding_replicas", "removing_replicas", "expected_elr"),
 )
@@ -69,7 +71,26 @@ class PartitionChanges(Columns):
         return self.lists[name].lengths
 
     def is_cause(self, *causes: str) -> Mask:
+        """Rows whose cause is stated, and one of these."""
         return self._is_text("cause", causes)
+
+    def may_be_cause(self, *causes: str) -> Mask:
+        """Rows whose cause is one of these, or may be as the log leaves it open."""
+        mask = self._is_text("cause", causes)
+        rows, possible = self._open_causes
+        mask[rows] |= np.fromiter((not possible_here.isdisjoint(causes) for possible_here in possible), bool, len(rows))
+        return mask
+
+    @property
+    def _open_causes(self) -> tuple[Rows, list[frozenset[str]]]:
+        """The rows whose cause is open, and what each may be: they are few."""
+
+        def find() -> tuple[Rows, list[frozenset[str]]]:
+            column = self.table["possible_causes"]
+            rows = np.flatnonzero(pc.is_valid(column).to_numpy()) if column.null_count < len(column) else _NO_ROWS
+            return rows, [frozenset(causes) for causes in column.take(pa.array(rows)).to_pylist()]
+
+        return self.once("open causes", find)
 
     def is_election(self, *kinds: str) -> Mask:
         return self._is_text("election", kinds)
@@ -223,7 +244,8 @@ class PartitionStates(Columns):
         return [f"{topic}-{partition}" for topic, partition in zip(self.topics(rows), partitions, strict=True)]
 
     def cause(self, row: int) -> str:
-        return str(self.value("cause", row))
+        """The cause as texts say it: "fenced", or "either fenced or isr_shrunk"."""
+        return cause_text(self.value("cause", row), self.value("possible_causes", row))
 
     def describe(self, row: int) -> str:
         """A state as people read it."""

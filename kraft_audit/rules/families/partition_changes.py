@@ -113,7 +113,7 @@ def kp019(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     was_whole = np.append(False, ~is_short[:-1] & states.exists[:-1]) & ~states.is_first
     same_replicas = np.append(False, np.diff(states.size("replicas")) == 0)
     same_min_isr = np.append(False, np.diff(states.effective_min_isr) == 0)
-    explained = states.in_order(states.changes.is_cause(*CAUSES_THAT_BREAK_THE_PROMISE))
+    explained = states.in_order(states.changes.may_be_cause(*CAUSES_THAT_BREAK_THE_PROMISE))
     elected = states.in_order(states.changes.is_election("unclean", "last_known"))
     is_broken = is_short & was_whole & same_replicas & same_min_isr & ~explained & ~elected
     for row in np.flatnonzero(is_broken & _with_elr(history, states)).tolist():
@@ -183,7 +183,7 @@ def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]
 def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
     """The rows that KP008 needs: each fall, the state before it and the newest one of its partition."""
     states = partition_states(history)
-    rows = states.rows_of(states.changes.is_cause("unclean_shutdown"))
+    rows = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     before = rows[~states.is_first[rows]] - 1
     return rows_with(len(states), np.concatenate([rows, before, states.newest_rows(rows)]))
 
@@ -197,7 +197,8 @@ def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
 def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     by_return: dict[tuple[int, int], list[int]] = defaultdict(list)
-    fallen = states.rows_of(states.changes.is_cause("unclean_shutdown"))
+    is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
+    fallen = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     ends = operation_ends(history, states.from_offset[fallen])
     for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
@@ -214,6 +215,8 @@ def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         names = list(dict.fromkeys(map(states.name, rows)))
         shown = ", ".join(names[:FALLS_SHOWN]) + " …" * (len(names) > FALLS_SHOWN)
         came = f"registration at offset {registration}" if registration >= 0 else "its registration was not read"
+        if not is_certain[rows].any():
+            came += ", unless it ended cleanly and a leader had just removed it"
         fallen_out = f"out of ISR or ELR of {plural(len(names), 'partition')}"
         yield Case(
             f"broker {broker}",

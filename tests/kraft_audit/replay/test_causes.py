@@ -22,6 +22,7 @@ COLUMNS = (
     "expected_elr",
     "election",
     "cause",
+    "possible_causes",
     "cause_broker_id",
 )
 
@@ -71,7 +72,7 @@ def event_of(lines: list[dict[str, Any]]) -> tuple[set[str], int] | None:
 
 @pytest.mark.parametrize("window", [10_000, pytest.param(23, marks=pytest.mark.slow)])
 def test_changes_beside_a_broker_event_are_its_own(oracles: list[Any], to_columns: Any, window: int) -> None:
-    election_count = 0
+    stated_count = open_count = 0
     for name, lines in logs(oracles):
         if name == "volume" and window < 100:
             continue
@@ -90,9 +91,15 @@ def test_changes_beside_a_broker_event_are_its_own(oracles: list[Any], to_column
                 row = rows[line["offset"]]
                 if row["cause"] in ("isr_expanded", "directory_assigned"):
                     continue  # a broker's own request, which the accumulator put into the same batch
+                if row["cause"] is None:
+                    # A leader may have asked for it just before: Kafka's bytes are the same.
+                    assert event[0] & {*row["possible_causes"]}, (name, row)
+                    open_count += 1
+                    continue
                 assert (row["cause"] in event[0], row["cause_broker_id"]) == (True, event[1]), (name, row)
-                election_count += 1
-    assert election_count >= 50
+                stated_count += 1
+    assert stated_count >= 50
+    assert open_count < stated_count / 2
 
 
 @pytest.mark.slow
