@@ -114,10 +114,15 @@ class FindingsTable:
         if not self.gold.lake.exists(STAGED_FINDINGS):
             return []
         done = self.gold.merged_plan(FINDINGS.name)
+        # In an older lake the tables beside findings begin with what is merged now. They come first: where a run ends
+        # between two of these commits, the next one must not take them for an older lake's.
+        for table, _ in self._parts:
+            if not self.gold.lake.exists(table.name):
+                self.gold.create(table, done)
         if done < closed:
             self.gold.create(FINDINGS)
         merged = [plan for plan in range(done + 1, closed + 1) if self._merge(plan)]
-        self._update_parts(done, closed)
+        self._update_parts(closed)
         if closed:
             self._update_waivers(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
         return merged
@@ -151,12 +156,14 @@ class FindingsTable:
         )
         return int(found["n"][0].as_py())
 
-    def _update_parts(self, done: int, closed: int) -> None:
-        """Merge the same plans into the tables beside findings. In an older lake they begin with what is merged now."""
-        parts = ((FINDING_EPISODES, self.episodes_of), *INCIDENT_MERGES)
-        for table, merge_of in parts:
-            if not self.gold.lake.exists(table.name):
-                self.gold.create(table, done)
+    @property
+    def _parts(self) -> tuple[tuple[Table, Callable[[int], Merge]], ...]:
+        """The tables beside findings, each with the merge of one plan."""
+        return ((FINDING_EPISODES, self.episodes_of), *INCIDENT_MERGES)
+
+    def _update_parts(self, closed: int) -> None:
+        """Merge the same plans into the tables beside findings."""
+        for table, merge_of in self._parts:
             for plan in range(self.gold.merged_plan(table.name) + 1, closed + 1):
                 self.gold.merge(table.name, merge_of(plan), plan)
                 failpoint(f"after-{table.name}:{plan}")

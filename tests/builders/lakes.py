@@ -23,6 +23,7 @@ from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import PLANS
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders import without_spark as without_spark_module
+from tests.builders.reading_times import without_reading_times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,10 +114,7 @@ def copy_aged() -> Callable[[Path, Path], None]:
 def _rows(lake: DeltaLake, table: str, closed: int, but: frozenset[str]) -> list[str]:
     found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
     remaining = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]
-    rows = found.select(remaining).to_pylist()
-    for fact in (fact for row in rows for fact in row.get("evidence") or ()):
-        if fact["path"] and fact["file_name"] is None:
-            fact["timestamp_ms"] = None  # of what a disk holds: when it was read
+    rows = without_reading_times(found.select(remaining).to_pylist())
     return sorted(json.dumps(row, default=str) for row in rows)
 
 

@@ -42,6 +42,7 @@ from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
+from tests.builders.reading_times import without_reading_times
 
 NAMES, READS, WRITES = 1, 2, 4
 EVERY_KIND: Final = NAMES | READS | WRITES
@@ -310,7 +311,7 @@ def lake_hash(lake_uri: str) -> dict[str, str]:
             continue
         found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
         remaining = found.select([name for name in contract.column_names if name not in WHEN]).to_pylist()
-        lines = sorted(json.dumps(row, default=str) for row in remaining)
+        lines = sorted(json.dumps(row, default=str) for row in without_reading_times(remaining))
         hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return hashes
 
@@ -323,7 +324,8 @@ def gold_hash(lake_uri: str) -> dict[str, str]:
         if lake.exists(table):
             remaining = [name for name in contract.column_names if name not in WHEN_WRITTEN]
             found = lake.query(f"SELECT {', '.join(remaining)} FROM {table}", table)  # noqa: S608  # our own names
-            lines = sorted(json.dumps(row, default=str, sort_keys=True) for row in found.to_pylist())
+            rows = without_reading_times(found.to_pylist())
+            lines = sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
             hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return hashes
 

@@ -86,14 +86,16 @@ def sweep(
     only: Sequence[str] = (),
     journal: Path | None = None,
     seconds: float | None = None,
+    at_least: int = 0,
 ) -> Sweep:
     """Plays the seeds that the journal does not hold; says every disagreement as it is found.
 
-    After so many `seconds` it ends with those that were played.
+    After so many `seconds` it ends with those that were played, however long the first `at_least` take.
     """
     done = Sweep({name: Row() for name in only or SHARES})
     judged: list[Confusion] = []
-    for result in _results(list(kinds(seeds, first_seed, only)), journal, seconds):
+    started = time.monotonic()
+    for result in _results(list(kinds(seeds, first_seed, only)), journal):
         row = done.rows[result.scenario]
         done.played.append((result.scenario, result.seed))
         row.seeds += 1
@@ -105,13 +107,15 @@ def sweep(
         for text in disagreement_lines([result]):
             done.disagreements.append(text)
             say(text)
+        if seconds is not None and len(done.played) >= at_least and time.monotonic() - started > seconds:
+            break
     done.findings = add_up(judged)
     return done
 
 
-def _results(wanted: list[tuple[str, int]], journal: Path | None, seconds: float | None) -> Iterator[RunResult]:
+def _results(wanted: list[tuple[str, int]], journal: Path | None) -> Iterator[RunResult]:
     """What was played before and is wanted, then what is played now, each written down before it is given."""
-    found, started = {}, time.monotonic()
+    found = {}
     if journal is not None and journal.exists():
         # A line that an interruption cut short is played again.
         lines = [line for line in journal.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
@@ -120,13 +124,14 @@ def _results(wanted: list[tuple[str, int]], journal: Path | None, seconds: float
     yield from (found[job] for job in wanted if job in found)
     kept_in = journal or Path(os.devnull)
     with ProcessPoolExecutor(os.cpu_count()) as pool, kept_in.open("a", encoding="utf-8") as remaining:
-        for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
-            remaining.write(f"{_written(result)}\n")
-            remaining.flush()
-            yield result
-            if seconds is not None and time.monotonic() - started > seconds:
-                pool.shutdown(cancel_futures=True)
-                return
+        try:
+            for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
+                remaining.write(f"{_written(result)}\n")
+                remaining.flush()
+                yield result
+        except GeneratorExit:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _written(result: RunResult) -> str:
