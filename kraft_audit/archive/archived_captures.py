@@ -46,6 +46,8 @@ CAPTURES_BYTES: Final = 1 << 30
 DiskKey = tuple[Any, ...]
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]
+CaptureKey = tuple[int, int, int, str, str]
+"""A capture of one replica: plan, time, number, root and path."""
 _ROUND_COLUMNS: Final = ("plan", "capture_number", "capture")
 
 
@@ -96,13 +98,14 @@ class ArchivedCluster:
     """A cluster as it can be read again.
 
     `captures` are the rows of `captures` of the replicas in the plan, `rounds` the capture numbers in this plan of what
-    was captured by (plan, capture number, capture).
+    was captured by (plan, capture number, capture). `places` says by folder which capture a replica of the plan is.
     """
 
     plan: ClusterPlan
     storage: ArchivedStorage
     captures: pa.RecordBatch
     rounds: Mapping[Round, int]
+    places: Mapping[str, CaptureKey]
 
     def renumbered(self, rows: pa.Table) -> pa.Table:
         """Rows of any bronze table with the capture numbers of this plan."""
@@ -117,7 +120,7 @@ class ArchivedCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class _Capture:
+class Capture:
     """A row of `captures`, in the order in which plans read them."""
 
     row: Mapping[str, Any]
@@ -138,7 +141,7 @@ def archived_cluster(
 ) -> ArchivedCluster:
     """Puts one cluster together. Raises InputError where the lake has nothing of it, or not what was written."""
     runs = ArchivedRuns(tables)
-    captures = _captures(tables.captures())
+    captures = accepted_captures(tables.captures())
     if not captures or LOG_SOURCE not in runs.sources:
         raise InputError(location, f"the archive holds nothing of cluster {cluster_id!r}")
     batches = runs.batches(LOG_SOURCE).in_order()
@@ -147,6 +150,7 @@ def archived_cluster(
     mediums: dict[str, str] = {}
     replicas = []
     rows = []
+    places: dict[str, CaptureKey] = {}
     chosen = _rounds(captures, holdings, captures_bytes)
     for round_number, members in enumerate(chosen):
         for place, capture in enumerate(members):
@@ -155,6 +159,7 @@ def archived_cluster(
             replicas.append(replica)
             files |= own
             mediums[folder] = capture.row["medium"]
+            places[folder] = capture_key(capture.row)
             rows.append({**capture.row, "capture_number": round_number})
     plan = ClusterPlan(
         number,
@@ -166,13 +171,19 @@ def archived_cluster(
         captured_at_ms=max(capture.row["captured_at_ms"] for capture in captures),
     )
     storage = ArchivedStorage(location, files, mediums)
-    return ArchivedCluster(plan, storage, build_rows(CAPTURES, rows), _round_numbers(captures, chosen))
+    return ArchivedCluster(plan, storage, build_rows(CAPTURES, rows), _round_numbers(captures, chosen), places)
 
 
-def _captures(table: pa.Table) -> list[_Capture]:
+def accepted_captures(table: pa.Table) -> list[Capture]:
+    """The captures that were used, in the order in which they were read."""
     rows = [row for row in table.to_pylist() if row["accepted"]]
-    found = [_Capture(row, _stamp(row), _identity(row)) for row in rows]
+    found = [Capture(row, _stamp(row), _identity(row)) for row in rows]
     return sorted(found, key=lambda capture: (capture.stamp, str(capture.identity)))
+
+
+def capture_key(row: Mapping[str, Any]) -> CaptureKey:
+    """What a capture of one replica is known by, in any bronze table."""
+    return (*_stamp(row), row["root"], row["path"])
 
 
 def _stamp(row: Mapping[str, Any]) -> Stamp:
@@ -211,7 +222,7 @@ class _Holdings:
             order = np.lexsort((place_of, numbers[rows]))
             self._rows[identity] = (numbers[rows][order], stamps, place_of[order], is_present[rows][order])
 
-    def at(self, capture: _Capture) -> Rows:
+    def at(self, capture: Capture) -> Rows:
         """The batches that a replica held when it was captured, by offset."""
         found = self._rows.get(capture.identity)
         if found is None:
@@ -224,10 +235,10 @@ class _Holdings:
         is_newest[:-1] = numbers[1:] != numbers[:-1]
         return np.asarray(numbers[is_newest & is_present], np.int64)
 
-    def size_bytes(self, capture: _Capture) -> int:
+    def size_bytes(self, capture: Capture) -> int:
         return int(self._size_bytes[self.at(capture)].sum())
 
-    def loses(self, before: _Capture, after: _Capture) -> bool:
+    def loses(self, before: Capture, after: Capture) -> bool:
         """Whether something was cut off between two captures of one replica."""
         if before.identity not in self._rows:
             return False
@@ -254,19 +265,19 @@ def _events(log: pa.Table) -> tuple[list[tuple[Stamp, DiskKey]], Rows]:
     return [events[number] for number in order], place[event_of]
 
 
-def _round(capture: _Capture) -> Round:
+def _round(capture: Capture) -> Round:
     plan, capture_number, name = (capture.row[column] for column in _ROUND_COLUMNS)
     return plan, capture_number, name
 
 
-def _rounds(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> list[list[_Capture]]:
+def _rounds(captures: Sequence[Capture], holdings: _Holdings, captures_bytes: int) -> list[list[Capture]]:
     """Captures read together, in time; at the end once more the newest of every node, where no round has them all."""
     chosen = _chosen(captures, holdings, captures_bytes)
-    rounds: dict[Round, list[_Capture]] = defaultdict(list)
+    rounds: dict[Round, list[Capture]] = defaultdict(list)
     for capture in captures:
         if id(capture) in chosen:
             rounds[_round(capture)].append(capture)
-    newest: dict[Any, _Capture] = {}
+    newest: dict[Any, Capture] = {}
     for capture in captures:
         newest[capture.row["node_id"] if capture.row["node_id"] is not None else capture.identity] = capture
     ordered = [rounds[key] for key in sorted(rounds)]
@@ -276,7 +287,7 @@ def _rounds(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: i
     return ordered
 
 
-def _round_numbers(captures: Sequence[_Capture], rounds: Sequence[Sequence[_Capture]]) -> dict[Round, int]:
+def _round_numbers(captures: Sequence[Capture], rounds: Sequence[Sequence[Capture]]) -> dict[Round, int]:
     """The number of each round of captures; of one that is not read again that of the next one which is."""
     numbers: dict[Round, int] = {}
     for number, members in enumerate(rounds):
@@ -288,9 +299,9 @@ def _round_numbers(captures: Sequence[_Capture], rounds: Sequence[Sequence[_Capt
     return numbers
 
 
-def _chosen(captures: Sequence[_Capture], holdings: _Holdings, captures_bytes: int) -> set[int]:
+def _chosen(captures: Sequence[Capture], holdings: _Holdings, captures_bytes: int) -> set[int]:
     """Every capture, as long as they are not too many bytes; those first that hold what no later one does."""
-    by_identity: dict[DiskKey, list[_Capture]] = defaultdict(list)
+    by_identity: dict[DiskKey, list[Capture]] = defaultdict(list)
     for capture in captures:
         by_identity[capture.identity].append(capture)
     chosen: set[int] = set()
@@ -311,7 +322,7 @@ def _replica(
     root: str,
     folder: str,
     round_number: int,
-    capture: _Capture,
+    capture: Capture,
     holdings: _Holdings,
     runs: ArchivedRuns,
     batches: ArchivedBatches,

@@ -232,7 +232,8 @@ class ClusterPlan:
     hold. `damages` become rows of `decode_errors` at `captured_at_ms`; `known_damages` have rows from earlier plans and
     still exist. `silver` is where earlier plans left the silver tables, None where these are empty. `history_id` names
     the history among those of its cluster id (empty: as the cluster id), `aliases` are what it is known by, `merged`
-    the ids of histories that proved to be this one, `first_plan` is the plan that read it first (0: not known).
+    the ids of histories that proved to be this one, `first_plan` is the plan that read it first (0: not known),
+    `split_from` the history that its logs were first read as a part of.
     `is_running` and `gone` are what its operator says: that its nodes run, and which of them are lost with their disks.
     """
 
@@ -257,6 +258,7 @@ class ClusterPlan:
     first_plan: int = 0
     is_running: bool = False
     gone: tuple[int, ...] = ()
+    split_from: str = ""
 
     @property
     def key(self) -> str:

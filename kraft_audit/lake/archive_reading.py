@@ -7,24 +7,27 @@ functions that read log dirs. No JVM.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, archived_cluster
-from kraft_audit.capture.plan import ONLY_HISTORY, ClusterPlan, HistoryOf, cluster_id_of, plan_from_json
+from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor
+from kraft_audit.archive.archived_histories import ArchivedHistory, archived_histories
+from kraft_audit.capture.plan import ONLY_HISTORY, ClusterPlan, HistoryOf, cluster_id_of, history_id, plan_from_json
 from kraft_audit.findings.analysis import reanalyze
 from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import OPENED, Ledger
+from kraft_audit.lake.ledger_state import LedgerState
 from kraft_audit.lake.redaction_key import KEY_BYTES
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
-from kraft_audit.tables.contract import Table
+from kraft_audit.tables.contract import Table, build_rows
+from kraft_audit.tables.gold import HISTORIES
 from kraft_audit.tables.silver import SILVER, WATERMARKS
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.schemas import Dialect
@@ -42,7 +45,8 @@ HOLDINGS: tuple[str, ...] = (
 class LakeCluster:
     """A history of a cluster in a lake, with the name and the settings of its newest plan.
 
-    `cluster_id` is what its rows have: the id of the history.
+    `cluster_id` is what its rows have: the id of the history. `split_from` is the history that its logs were first read
+    as a part of.
     """
 
     cluster_id: str
@@ -52,11 +56,12 @@ class LakeCluster:
     history_of: HistoryOf = ONLY_HISTORY
     is_running: bool = False
     gone: tuple[int, ...] = ()
+    split_from: str = ""
 
     @classmethod
     def of_plan(cls, plan: ClusterPlan) -> LakeCluster:
         settings = (plan.name, Dialect(plan.dialect), plan.defaults)
-        return cls(plan.key, *settings, plan.history_of, plan.is_running, plan.gone)
+        return cls(plan.key, *settings, plan.history_of, plan.is_running, plan.gone, plan.split_from)
 
 
 class LakeArchive:
@@ -121,8 +126,26 @@ def open_archive(
 
     Raises InputError where the archive has nothing of it.
     """
-    archived = archived_cluster(
-        LakeArchive.of(lake, cluster.cluster_id, closed),
+    return _history_of_archive(lake, cluster, closed, number, root).cluster
+
+
+def _history_of_archive(lake: DeltaLake, cluster: LakeCluster, closed: int, number: int, root: str) -> ArchivedHistory:
+    for history in histories_of_archive(lake, cluster, closed, number, root=root):
+        if history.cluster.plan.key == cluster.cluster_id:
+            return history
+    raise InputError(f"{root}{lake.uri}", f"the archive holds nothing of cluster {cluster.cluster_id!r}")
+
+
+def histories_of_archive(
+    lake: DeltaLake, cluster: LakeCluster, closed: int, number: int, *, root: str = ""
+) -> list[ArchivedHistory]:
+    """The histories among the rows that hold a cluster, each with its id; nearly always this cluster alone.
+
+    Raises InputError where the archive has nothing of it.
+    """
+    source = archive_source(lake, cluster, closed)
+    found = archived_histories(
+        LakeArchive.of(lake, source, closed),
         location=f"{root}{lake.uri}",
         cluster_id=cluster_id_of(cluster.cluster_id),
         name=cluster.name,
@@ -130,8 +153,58 @@ def open_archive(
         dialect=cluster.dialect,
         defaults=cluster.defaults,
     )
-    plan = replace(archived.plan, history_id=cluster.cluster_id, history_of=cluster.history_of)
-    return replace(archived, plan=replace(plan, is_running=cluster.is_running, gone=cluster.gone))
+    if len(found) == 1:
+        plan = replace(found[0].cluster.plan, history_id=source, history_of=cluster.history_of)
+        return [_with_word(cluster, found[0], plan)]
+    states = Ledger(lake).states(closed)
+    ids = _ids_of_parts(source, [history.cluster.plan for history in found], states)
+    return [_named(history, id_, source, cluster, states) for history, id_ in zip(found, ids, strict=True)]
+
+
+def archive_source(lake: DeltaLake, cluster: LakeCluster, closed: int) -> str:
+    """The id under which the rows of a cluster are archived: its own, or that of the history it was split from."""
+    if not cluster.split_from:
+        return cluster.cluster_id
+    own = LakeArchive.of(lake, cluster.cluster_id, closed)
+    return cluster.cluster_id if own.captures().num_rows else cluster.split_from
+
+
+def _ids_of_parts(source: str, plans: Sequence[ClusterPlan], states: Mapping[str, LedgerState]) -> list[str]:
+    """The id of each history among rows with one id: the one that has its alias, else `source` once, else a new one."""
+    cluster_id = cluster_id_of(source)
+    ids: list[str] = []
+    for plan in plans:
+        same = [
+            id_
+            for id_, state in states.items()
+            if cluster_id_of(id_) == cluster_id and set(state.aliases) & set(plan.aliases) and id_ not in ids
+        ]
+        ids.append(source if source in same else min(same, default=""))
+    if source not in ids and "" in ids:
+        ids[ids.index("")] = source
+    return [id_ or history_id(cluster_id, plan.aliases) for id_, plan in zip(ids, plans, strict=True)]
+
+
+def _named(
+    history: ArchivedHistory, id_: str, source: str, cluster: LakeCluster, states: Mapping[str, LedgerState]
+) -> ArchivedHistory:
+    """A history with its id, and with what the ledger does not know of it yet."""
+    plan, state = history.cluster.plan, states.get(id_, LedgerState())
+    aliases = tuple(sorted({*state.aliases, *plan.aliases}))
+    plan = replace(
+        plan,
+        history_id=id_,
+        aliases=aliases if set(aliases) != set(state.aliases) else (),
+        first_plan=state.first_plan or history.first_plan,
+        split_from=state.split_from or ("" if id_ == source else source),
+    )
+    return _with_word(cluster, history, plan)
+
+
+def _with_word(cluster: LakeCluster, history: ArchivedHistory, plan: ClusterPlan) -> ArchivedHistory:
+    """The history with what its operator says."""
+    plan = replace(plan, is_running=cluster.is_running, gone=cluster.gone)
+    return replace(history, cluster=replace(history.cluster, plan=plan))
 
 
 def lake_at(path: str) -> DeltaLake:
@@ -163,6 +236,16 @@ def of_history(batch: pa.RecordBatch, plan: ClusterPlan) -> pa.RecordBatch:
     return batch.set_column(place, batch.schema.field(place), pa.repeat(pa.scalar(plan.key), batch.num_rows))
 
 
+def history_rows(plan: ClusterPlan) -> pa.RecordBatch:
+    """What a plan learned about its history, and about those that proved to be the same."""
+    common = {"cluster_id": plan.cluster_id, "name": plan.name, "first_plan": plan.first_plan, "plan": plan.number}
+    rows = (
+        [{**common, "history_id": plan.key, "aliases": list(plan.aliases), "merged_into": None}] if plan.aliases else []
+    )
+    rows += [{**common, "history_id": id_, "aliases": [], "merged_into": plan.key} for id_ in plan.merged]
+    return build_rows(HISTORIES, rows)
+
+
 class ArchiveReading:
     """One cluster of a plan, read from the archive."""
 
@@ -173,16 +256,19 @@ class ArchiveReading:
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         plan, lake = self._plan, DeltaLake(self._lake_uri)
         cluster = LakeCluster.of_plan(plan)
-        tables = LakeArchive.of(lake, plan.key, plan.number - 1)
-        archived = open_archive(lake, cluster, plan.number - 1, plan.number, root=ARCHIVED_ROOT)
+        history = _history_of_archive(lake, cluster, plan.number - 1, plan.number, ARCHIVED_ROOT)
+        archived = history.cluster
         if archived.plan.replicas != plan.replicas:
             raise InputError(self._lake_uri, "the archive is not what was planned")
+        tables = LakeArchive.of(lake, archive_source(lake, cluster, plan.number - 1), plan.number - 1)
         redactor = ArchivedRedactor(secrets.token_bytes(KEY_BYTES))
+        if plan.aliases:
+            yield HISTORIES.name, history_rows(plan)
 
         def judged_rows() -> Iterator[tuple[str, pa.RecordBatch]]:
             yield CAPTURES.name, archived.captures
             for table in (BATCHES, DECODE_ERRORS):
-                rows = archived.renumbered(tables.whole(table))
+                rows = history.judged_rows(tables.whole(table), are_batches=table is BATCHES)
                 yield from ((table.name, batch) for batch in rows.to_batches())
 
         settings = ReadingSettings(archived.open_storage, redactor)

@@ -15,14 +15,13 @@ from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
 from kraft_audit.findings.analysis import TABLES, analyze
-from kraft_audit.lake.archive_reading import ArchiveReading, is_archived, of_history
+from kraft_audit.lake.archive_reading import ArchiveReading, history_rows, is_archived, of_history
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key
 from kraft_audit.lake.stage import ReadCluster, Reading
 from kraft_audit.lake.views import newest_batches
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import BATCHES
-from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import HISTORIES
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
@@ -61,16 +60,6 @@ def read_table(
             return
         for _, batch in analyze(plan, settings, frozenset({table})):
             yield of_history(batch, plan)
-
-
-def history_rows(plan: ClusterPlan) -> pa.RecordBatch:
-    """What a plan learned about its history, and about those that proved to be the same."""
-    common = {"cluster_id": plan.cluster_id, "name": plan.name, "first_plan": plan.first_plan, "plan": plan.number}
-    rows = (
-        [{**common, "history_id": plan.key, "aliases": list(plan.aliases), "merged_into": None}] if plan.aliases else []
-    )
-    rows += [{**common, "history_id": id_, "aliases": [], "merged_into": plan.key} for id_ in plan.merged]
-    return build_rows(HISTORIES, rows)
 
 
 class PipelineReading:

@@ -79,7 +79,13 @@ def read_histories(plan: ClusterPlan, known: LedgerIndex, storage_of: StorageOf)
             if cluster_id_of(id_) == plan.cluster_id:
                 ids[id(replica)] = id_
     is_known = len(ids) == len(plan.replicas) and len(set(ids.values())) == 1
-    if is_known and (state := known.states.get(next(iter(ids.values())))) is not None and state.aliases:
+    is_mixed = set(ids.values()) & {state.split_from for state in known.states.values()}
+    if (
+        is_known
+        and not is_mixed
+        and (state := known.states.get(next(iter(ids.values())))) is not None
+        and state.aliases
+    ):
         only = next(iter(ids.values()))
         return [ReadHistory(replace(plan, history_id=only), frozenset({only}))]
     has_others = any(each.startswith(plan.cluster_id) for each in known.states)
@@ -123,7 +129,8 @@ def named_histories(
     found: Sequence[ReadHistory], states: Mapping[str, LedgerState], holders: Holders
 ) -> list[ClusterPlan]:
     """The plans of one entry's histories, each with its id."""
-    ids = [_joined_ids(each, states, holders) for each in found]
+    ids = [_without_origins(each, _joined_ids(each, states, holders), states) for each in found]
+    origins = [""] * len(found)
     for id_ in {id_ for own in ids for id_ in own}:
         claims = [number for number, own in enumerate(ids) if id_ in own]
         aliases = states[id_].aliases if id_ in states else ()
@@ -131,23 +138,33 @@ def named_histories(
         for number in claims:
             if number != keeps:
                 ids[number] = ids[number] - {id_}
+                origins[number] = origins[number] or id_
     given = {*states, *(id_ for own in ids for id_ in own)}
     plans = []
-    for each, own in zip(found, ids, strict=True):
+    for each, own, origin in zip(found, ids, origins, strict=True):
         plan = each.plan
         if not own:
             plain = plan.cluster_id not in given
             id_ = plan.cluster_id if plain else history_id(plan.cluster_id, plan.aliases)
             given.add(id_)
-            plans.append(replace(plan, history_id=id_, first_plan=plan.number))
+            plans.append(replace(plan, history_id=id_, first_plan=plan.number, split_from=origin))
             continue
         oldest = min(own, key=lambda id_: (states[id_].first_plan if id_ in states else plan.number, len(id_), id_))
         state = states.get(oldest, LedgerState())
         aliases = tuple(sorted({*state.aliases, *plan.aliases}))
         new_aliases = aliases if set(aliases) != set(state.aliases) else ()
         merged = tuple(sorted(own - {oldest}))
-        plans.append(replace(plan, history_id=oldest, aliases=new_aliases, merged=merged, first_plan=state.first_plan))
+        known = replace(plan, first_plan=state.first_plan, split_from=state.split_from)
+        plans.append(replace(known, history_id=oldest, aliases=new_aliases, merged=merged))
     return plans
+
+
+def _without_origins(each: ReadHistory, ids: frozenset[str], states: Mapping[str, LedgerState]) -> frozenset[str]:
+    """The ids without those that a history was split from: its folders were once read under them."""
+    origins = {states[id_].split_from for id_ in ids if id_ in states}
+    return frozenset(
+        id_ for id_ in ids if id_ not in origins or set(states.get(id_, LedgerState()).aliases) & set(each.plan.aliases)
+    )
 
 
 def _joined_ids(each: ReadHistory, states: Mapping[str, LedgerState], holders: Holders) -> frozenset[str]:

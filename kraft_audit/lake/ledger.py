@@ -262,6 +262,16 @@ class Ledger:
         sql = f"SELECT min(plan) AS plan FROM plans WHERE event = '{OPENED}' AND cluster_id = {sql_text(history)}"  # noqa: S608
         return int(self.lake.query(sql, PLANS.name)["plan"][0].as_py() or 0)
 
+    def origins(self, number: int) -> list[tuple[str, str]]:
+        """(history, history that it was a part of or that was merged into it), where plan `number` is what shows it."""
+        found = []
+        for row in self._plan_rows(number, OPENED, "cluster_number, cluster_id, state"):
+            change = change_from_json(row["state"] or "{}")
+            if change.split_from and self.first_plan(row["cluster_id"]) == number:
+                found.append((row["cluster_id"], change.split_from))
+            found += [(row["cluster_id"], id_) for id_ in change.merged]
+        return found
+
     def histories_holding(
         self, cluster_id: str, batches: Sequence[BatchStamp], snapshots: Sequence[SnapshotStamp]
     ) -> set[str]:

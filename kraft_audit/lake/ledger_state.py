@@ -33,13 +33,14 @@ class StateChange:
     aliases: tuple[str, ...] = ()
     merged: tuple[str, ...] = ()
     first_plan: int = 0
+    split_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
     """What the next plan must know of a cluster: of one history of a cluster id.
 
-    The first three, `silver` and the last three are as in ClusterPlan; `archives` have been read; `damages` are hashes
+    The first three, `silver` and the last four are as in ClusterPlan; `archives` have been read; `damages` are hashes
     of the damage found by listing that is already recorded.
     """
 
@@ -52,6 +53,7 @@ class LedgerState:
     aliases: tuple[str, ...] = ()
     merged: tuple[str, ...] = ()
     first_plan: int = 0
+    split_from: str = ""
 
     def after(self, change: StateChange) -> LedgerState:
         return LedgerState(
@@ -64,6 +66,7 @@ class LedgerState:
             change.aliases or self.aliases,
             tuple(sorted({*self.merged, *change.merged})),
             self.first_plan or change.first_plan,
+            self.split_from or change.split_from,
         )
 
 
@@ -181,7 +184,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 def with_opened(outcome: ClusterOutcome, opened: StateChange) -> StateChange:
     """What staging changes, together with what the plan fixed when it was opened."""
-    fixed = ("archives", "damages", "aliases", "merged", "first_plan")
+    fixed = ("archives", "damages", "aliases", "merged", "first_plan", "split_from")
     return replace(outcome.change, **{name: getattr(opened, name) for name in fixed})
 
 
@@ -189,7 +192,9 @@ def opened_change(cluster: PlannedCluster) -> StateChange:
     """What the plan fixes when it is opened."""
     plan = cluster.plan
     own = StateChange(archives=cluster.archives, damages=cluster.damages)
-    return replace(own, aliases=plan.aliases, merged=plan.merged, first_plan=plan.first_plan)
+    return replace(
+        own, aliases=plan.aliases, merged=plan.merged, first_plan=plan.first_plan, split_from=plan.split_from
+    )
 
 
 def ledger_file(row: Mapping[str, Any]) -> LedgerFile:

@@ -6,10 +6,6 @@ gold tables up to the newest closed plan, whichever run closed it.
 An open plan belongs to a run that died or that works at the same time. It is finished first, with the bytes, the files
 and the numbers that it fixed; then a new plan reads what changed since. Where nothing changed, there is no plan, and
 Spark is not started.
-
-A run from the archive (`Reaudit`) is a plan like any other, staged, committed and closed in the same way: the same
-silver tables and findings from Delta alone, when the log dirs are gone. The cluster's newest row of `replays` makes its
-rows replace those of earlier plans. Bronze stays as it is, and so does `watermarks`, which only disks can give.
 """
 
 from __future__ import annotations
@@ -18,18 +14,15 @@ import enum
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kraft_audit.capture.path_plans import unread_lines
-from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.lake.archive_reading import ARCHIVED_ROOT, LakeCluster, closed_plan, lake_clusters, open_archive
-from kraft_audit.lake.delta import DeltaLake, Lake
+from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
 from kraft_audit.lake.lake_paths import absolute, is_uri
 from kraft_audit.lake.ledger import Ledger, delta_schema
-from kraft_audit.lake.ledger_state import LedgerState, Manifest, PlannedCluster
+from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.progress import FindingCounts, Progress, ProgressLine, RunResult, failpoint, findings_line
 from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
@@ -312,72 +305,6 @@ def plan_summary(manifest: Manifest) -> dict[str, Any]:
             outcome.cluster_name: outcome.failure for outcome in manifest.outcomes if outcome.failure is not None
         },
     }
-
-
-class Reaudit(Run):
-    """A run that reads the archive. An open plan is finished first, and may need its log dirs for that."""
-
-    def _prepare(self) -> None:
-        """The key is needed only to finish what another run began: the archive holds fingerprints already."""
-        if not self.lake.exists("plans") or not self.ledger.status().opened:
-            raise InputError(self.lake.uri, "nothing was ever read into this lake: there is no archive")
-        if self.fleet.redaction_key_file is not None:
-            super()._prepare()
-            return
-        number = self.ledger.status().open_number
-        if number is not None:
-            raise InputError(self.lake.uri, f"plan {number} is open, and cannot be finished without the redaction key")
-        self.key_id = self.ledger.redaction_key_id() or ""
-        self.ledger.create()
-
-    def _plan_fleet(self, number: int) -> FleetPlan:
-        lake = DeltaLake(self.lake.uri)
-        closed = closed_plan(lake)
-        states = self.ledger.states()
-        planned: list[PlannedCluster] = []
-        failed: dict[str, str] = {}
-        for name, cluster in self._clusters(lake, closed):
-            if cluster is None:
-                failed[name] = f"{lake.uri}: no plan ever read a cluster {name!r}"
-                continue
-            try:
-                plan = open_archive(lake, cluster, closed, number, root=ARCHIVED_ROOT).plan
-            except InputError as problem:
-                failed[name] = str(problem)
-                continue
-            planned.append(PlannedCluster(_with_known_state(plan, states.get(cluster.cluster_id))))
-        return FleetPlan(tuple(planned), 0, failed)
-
-    def _clusters(self, lake: DeltaLake, closed: int) -> list[tuple[str, LakeCluster | None]]:
-        """The clusters of the lake that the fleet names, read as it says; without a fleet all, as last read."""
-        in_lake = lake_clusters(lake, closed)
-        if not self.fleet.clusters:
-            return [(cluster.name or cluster.cluster_id, cluster) for cluster in in_lake]
-        found: list[tuple[str, LakeCluster | None]] = []
-        for settings in self.fleet.clusters:
-            names = {settings.name, settings.cluster_id}
-            histories = [known for known in in_lake if {known.cluster_id, known.name} & names]
-            if settings.paths:
-                defaults = tuple(sorted(settings.defaults.items()))
-                declared = (settings.name, settings.dialect, defaults)
-                word = (settings.running, tuple(settings.gone))
-                histories = [LakeCluster(known.cluster_id, *declared, known.history_of, *word) for known in histories]
-            elif settings.running or settings.gone:
-                word = (settings.running, tuple(settings.gone))
-                histories = [replace(known, is_running=word[0], gone=word[1]) for known in histories]
-            found += [(settings.name, known) for known in histories] or [(settings.name, None)]
-        return found
-
-
-def _with_known_state(plan: ClusterPlan, state: LedgerState | None) -> ClusterPlan:
-    """The plan with the known state of the cluster: all rows are emitted again, and what was proven stays proven."""
-    if state is None:
-        return plan
-    before = state.silver
-    silver = None
-    if before is not None and before.began_at == 0:
-        silver = SilverPosition(0, 0, before.low, before.low_epoch, 0)
-    return replace(plan, redaction_state=state.redaction_state, silver=silver)
 
 
 def with_word(fleet: FleetSettings, *, running: bool, gone: Sequence[int]) -> FleetSettings:

@@ -16,8 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.capture.plan import cluster_id_of
+from kraft_audit.lake.delta import sql_text
 from kraft_audit.lake.ledger import contract_schema
-from kraft_audit.lake.progress import SEVERITIES, FindingCounts, failpoint
+from kraft_audit.lake.progress import FindingCounts, failpoint
 from kraft_audit.lake.views import TableReference, sql_file
 from kraft_audit.rules.rule_model import Waiver
 from kraft_audit.rules.rule_settings import is_expired, matches
@@ -32,6 +33,7 @@ from kraft_audit.tables.gold import (
     INCIDENT_FINDINGS,
     INCIDENTS,
     JUDGED_FINDINGS,
+    SEVERITIES,
     WAIVER,
 )
 
@@ -76,12 +78,12 @@ SEEN_VALUES: Final = {
 NEW_VALUES: Final = {
     "waiver": "{no_waiver}",
     "state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END",
-    "first_seen_ms": "found.judged_ms",
+    "first_seen_ms": "found.began_ms",
     "last_seen_ms": "found.judged_ms",
     "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, found.judged_ms) END",
     "closed_by": "CASE WHEN found.is_over THEN 'ended' END",
     "reopened_count": "CAST(0 AS INT)",
-    "first_plan": "CAST({plan} AS BIGINT)",
+    "first_plan": "CAST(found.began_plan AS BIGINT)",
     "changed_ms": "found.judged_ms",
     "expired_waiver": "{no_waiver}",
 }
@@ -100,6 +102,19 @@ SAME_EPISODE: Final = (
 )
 """An episode begins at an offset, at a time only where no offset is known."""
 
+NO_EPISODE: Final = {"of_episode": "", "by_episode": "", "and_episode": ""}
+BY_EPISODE: Final = {
+    "of_episode": "from_offset AS of_offset, from_ms AS of_ms,",
+    "by_episode": ", from_offset, from_ms",
+    "and_episode": " AND (of_offset IS NOT DISTINCT FROM from_offset) AND (of_ms IS NOT DISTINCT FROM from_ms)",
+}
+"""What an episode that stood under another id must have in common; of a finding the rule and the subject are enough."""
+NONE_STOOD: Final = (
+    "SELECT CAST(NULL AS STRING) AS cluster_id, CAST(NULL AS STRING) AS rule, CAST(NULL AS STRING) AS subject, "
+    "CAST(NULL AS BIGINT) AS from_offset, CAST(NULL AS BIGINT) AS from_ms, CAST(NULL AS BIGINT) AS first_seen_ms, "
+    "CAST(NULL AS BIGINT) AS first_plan WHERE false"
+)
+
 
 class FindingsTable:
     """The table `findings` of one lake."""
@@ -107,6 +122,7 @@ class FindingsTable:
     def __init__(self, gold: GoldLake, waivers: Sequence[Waiver] = ()) -> None:
         self.gold = gold
         self.waivers = tuple(waivers)
+        self._has_older_ids = False
 
     def update(self, now_ms: int | None = None) -> list[int]:
         """Merge every closed plan that is not merged yet, then the waivers as of now; returns the plans merged."""
@@ -121,8 +137,13 @@ class FindingsTable:
                 self.gold.create(table, done)
         if done < closed:
             self.gold.create(FINDINGS)
-        merged = [plan for plan in range(done + 1, closed + 1) if self._merge(plan)]
-        self._update_parts(closed)
+        self._update_parts(done)
+        self._has_older_ids = done < closed and self.older_ids() > 0
+        merged = []
+        for plan in range(done + 1, closed + 1):
+            merged += [plan] if self._merge(plan) else []
+            # Plan by plan: a finding without an episode is one of an earlier release.
+            self._update_parts(plan)
         if closed:
             self._update_waivers(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
         return merged
@@ -181,7 +202,7 @@ class FindingsTable:
 
         def changes(reference: TableReference) -> str:
             words = {"same": "finding_id", "is_same": "true", "columns": ", ".join(names)}
-            return _changes(reference, FINDINGS, plan, words)
+            return _changes(reference, FINDINGS, plan, {**words, **NO_EPISODE, **self._origins(reference, plan)})
 
         clauses = (
             MergeClause(MergeAction.UPDATE, _with(CLOSED_VALUES, plan=plan), "found.is_gone"),
@@ -190,7 +211,7 @@ class FindingsTable:
                 MergeAction.INSERT, _with({"finding_id": "found.finding_id", **judged, **NEW_VALUES}, plan=plan)
             ),
         )
-        tables = (*_READ, FINDINGS.name)
+        tables = (*_READ, FINDINGS.name, FINDING_EPISODES.name)
         return Merge(_KEY, clauses, changes, tables, self._row_count(plan), null_type=_SCHEMA.field("waiver").type)
 
     def episodes_of(self, plan: int) -> Merge:
@@ -200,12 +221,10 @@ class FindingsTable:
         judged = {name: f"found.{name}" for name in names if name not in ("finding_id", "from_offset")}
 
         def changes(reference: TableReference) -> str:
-            scope = "(SELECT max(scope) FROM reported WHERE reported.finding_id = known.finding_id)"
-            words = {"same": "finding_id, coalesce(from_offset, from_ms)", "scope": scope}
+            words = {"same": "finding_id, coalesce(from_offset, from_ms)"}
             is_same = SAME_EPISODE.format("reported", "known")
-            return _changes(
-                reference, FINDING_EPISODES, plan, {**words, "is_same": is_same, "columns": ", ".join(names)}
-            )
+            words |= {"is_same": is_same, "columns": ", ".join(names), **BY_EPISODE}
+            return _changes(reference, FINDING_EPISODES, plan, {**words, **self._origins(reference, plan)})
 
         def of_episode(values: Mapping[str, str]) -> dict[str, str]:
             return {name: text for name, text in _with(values, plan=plan).items() if name in own}
@@ -218,7 +237,34 @@ class FindingsTable:
             MergeClause(MergeAction.INSERT, {**first, **judged, **of_episode(NEW_VALUES)}),
         )
         key = f"{_KEY} AND {SAME_EPISODE.format('known', 'found')}"
-        return Merge(key, clauses, changes, (*_READ, FINDING_EPISODES.name), self._row_count(plan))
+        return Merge(key, clauses, changes, (*_READ, FINDINGS.name, FINDING_EPISODES.name), self._row_count(plan))
+
+    def _origins(self, reference: TableReference, plan: int) -> dict[str, str]:
+        """The findings that stood in the lake under other ids, and the ids that stood for several logs.
+
+        They are those of histories that the plan splits or merges, and those whose ids an earlier release gave.
+        """
+        origins = self.gold.ledger.origins(plan)
+        findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
+        began = "{}.from_offset, {}.from_ms, {}.first_seen_ms, {}.first_plan"
+        stood = [
+            f"SELECT {sql_text(history)} AS cluster_id, known.rule, subject, "  # noqa: S608  # quoted
+            f"{began.format(*['episodes'] * 4)} FROM {findings} AS known "
+            f"JOIN {episodes} AS episodes ON episodes.finding_id = known.finding_id "
+            f"WHERE known.cluster_id = {sql_text(origin)}"
+            for history, origin in origins
+        ]
+        clusters = [("known.cluster_id", "known.cluster_id")] if self._has_older_ids else []
+        clusters += [(sql_text(history), sql_text(origin)) for history, origin in origins]
+        stood += [
+            f"SELECT {history} AS cluster_id, rule, subject, {began.format(*['known'] * 4)} FROM {findings} AS known "  # noqa: S608
+            f"WHERE known.cluster_id = {origin} AND (state <> 'closed' OR plan = {plan}) AND NOT EXISTS "
+            f"(SELECT 1 FROM {episodes} AS episodes WHERE episodes.finding_id = known.finding_id) "
+            "AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id)"
+            for history, origin in clusters
+        ]
+        split = ", ".join(sql_text(origin) for _, origin in origins) or "''"
+        return {"stood": " UNION ALL ".join(stood) or NONE_STOOD, "split": split}
 
     def _row_count(self, plan: int) -> int:
         """How many rows a merge may have to hold: the plan's findings, and those that are not closed."""

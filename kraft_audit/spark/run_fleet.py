@@ -18,7 +18,7 @@ from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import Ledger, without_exposures_text
 from kraft_audit.lake.ledger_state import Manifest, manifest_of
 from kraft_audit.lake.lineage import traced
-from kraft_audit.lake.pipeline import Reaudit, Run, Step, lake_alone, with_word, without_lost_key
+from kraft_audit.lake.pipeline import Run, Step, lake_alone, with_word, without_lost_key
 from kraft_audit.lake.progress import (
     EXIT_UNREADABLE,
     EXIT_USAGE,
@@ -30,6 +30,7 @@ from kraft_audit.lake.progress import (
     progress_on_stderr,
     summary_text,
 )
+from kraft_audit.lake.reaudit import Reaudit
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.rules.rule_model import Waiver
 from kraft_audit.rules.rule_settings import RuleSettingsError, load_waivers

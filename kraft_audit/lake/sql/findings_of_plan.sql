@@ -1,7 +1,9 @@
 -- The changes that one plan brings to the table findings, or finding_episodes: what it reported, what it no longer found,
 -- and what belongs to a history that proved to be another one.
--- A plan that read only the archive cannot close findings about the log itself, which only disks show. Nor can a plan
--- close a finding of a rule that could not be decided for the whole cluster.
+-- A plan that read only the archive cannot close findings about the log itself, which only disks show, unless it shows
+-- that they were about several logs read as one. Nor can a plan close a finding of a rule that could not be decided for
+-- the whole cluster.
+-- Findings may have stood in the lake under other ids: a new row keeps the time of the first of them.
 -- A finding is shown as in its episode that lasts, the oldest one; without one that lasts, as in the newest.
 -- judged_ms is the same whenever the plan is merged: the time of the captures, else of the plan's staging.
 WITH judged AS (
@@ -34,7 +36,7 @@ gone AS (
     JOIN judged ON known.cluster_id = judged.cluster_id
     WHERE known.state <> 'closed'
       AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id AND {is_same})
-      AND NOT (judged.is_from_archive AND known.scope = 'log')
+      AND NOT (judged.is_from_archive AND known.scope = 'log' AND known.cluster_id NOT IN ({split}))
       AND NOT EXISTS (
           SELECT 1 FROM reported
           WHERE reported.cluster_id = known.cluster_id AND reported.rule = known.rule
@@ -45,7 +47,17 @@ gone AS (
     FROM {known} AS known
     JOIN merged ON known.cluster_id = merged.history_id
     WHERE known.state <> 'closed'
+),
+first_known AS (
+    SELECT cluster_id AS of_cluster, rule AS of_rule, subject AS of_subject, {of_episode}
+           min(first_seen_ms) AS first_seen_ms, min(first_plan) AS first_plan
+    FROM ({stood}) AS stood
+    GROUP BY cluster_id, rule, subject{by_episode}
 )
-SELECT {columns}, judged_ms, false AS is_gone, CAST(NULL AS STRING) AS gone_by FROM reported WHERE place = 1
+SELECT {columns}, judged_ms, least(judged_ms, coalesce(first_seen_ms, judged_ms)) AS began_ms,
+       least({plan}, coalesce(first_plan, {plan})) AS began_plan, false AS is_gone, CAST(NULL AS STRING) AS gone_by
+FROM reported LEFT JOIN first_known
+ON of_cluster = cluster_id AND of_rule = rule AND of_subject = subject{and_episode}
+WHERE place = 1
 UNION ALL
-SELECT {columns}, judged_ms, true AS is_gone, gone_by FROM gone
+SELECT {columns}, judged_ms, judged_ms AS began_ms, {plan} AS began_plan, true AS is_gone, gone_by FROM gone

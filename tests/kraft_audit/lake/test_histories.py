@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,8 @@ from types import ModuleType
 import pytest
 
 import kraft_audit
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.lake import known_histories
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.rules.rule_model import Status
@@ -125,3 +128,52 @@ def test_copies_that_begin_later_join_the_history_that_holds_their_batches(
     write(tmp_path / "two", log, 2, 1, first=5)
     without_spark.run(fleet)
     assert set(histories(fleet)) == {CLUSTER_ID}
+
+
+def read_as_one(plan: ClusterPlan, _: object) -> list[ClusterPlan]:
+    """As a release did that did not tell histories apart."""
+    return [plan]
+
+
+@pytest.mark.slow
+def test_a_run_from_the_archive_takes_apart_what_was_read_as_one(
+    tmp_path: Path,
+    make_fleet: MakeFleet,
+    without_spark: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The archive of two logs read as one says what `run` says of the same log dirs; a later `run` keeps it so."""
+    for number, folder in enumerate(("monday", "tuesday")):
+        log = with_topics(led(1, [1], start_ms=1_700_000_000_000 + 900_000 * number), 3 + number)
+        write(tmp_path / "logs" / folder, log, 1, number)
+    roots: list[Path | str] = [tmp_path / "logs"]
+    apart, mixed = make_fleet({"twice": roots}, lake="apart"), make_fleet({"twice": roots}, lake="mixed")
+    without_spark.run(apart)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(known_histories, "split_histories", read_as_one)
+        without_spark.run(mixed)
+    assert {row["cluster_id"] for row in rows(mixed, "leader_epochs")} == {CLUSTER_ID}
+    number = without_spark.run_from_archive(mixed)
+
+    def epochs(fleet: FleetSettings, plan: int) -> list[tuple[object, ...]]:
+        names = ("cluster_id", "from_offset", "to_offset", "epoch", "leader_id")
+        found = [row for row in rows(fleet, "leader_epochs") if row["plan"] == plan]
+        return sorted(tuple(row[name] for name in names) for row in found)
+
+    assert epochs(mixed, number) == epochs(apart, 1)
+    assert len({cluster for cluster, *_ in epochs(mixed, number)}) == 2
+    known = histories(mixed)
+    assert {id_: (row["aliases"], row["first_plan"]) for id_, row in known.items()} == {
+        id_: (row["aliases"], 1) for id_, row in histories(apart).items()
+    }
+    assert judged_by_lake(mixed) == judged_by_lake(apart)
+    # The ids hold: from the archive once more, and from the log dirs, of which one is gone.
+    again = without_spark.run_from_archive(mixed)
+    assert epochs(mixed, again) == epochs(mixed, number)
+    shutil.rmtree(tmp_path / "logs" / "tuesday")
+    write(tmp_path / "logs" / "monday", with_topics(led(1, [1]), 4), 1, 0)
+    without_spark.run(mixed)
+    (last,) = {row["cluster_id"] for row in rows(mixed, "leader_epochs") if row["plan"] == again + 1}
+    (older,) = known.keys() - {CLUSTER_ID}
+    assert last == older, "the log of Monday is the older one"
+    assert set(histories(mixed)) == set(known)

@@ -47,11 +47,17 @@ class Plans:
         self.make_plan = make_plan
         self.said: list[dict[str, list[Finding] | None]] = []
 
-    def close(self, said: dict[str, list[Finding] | None]) -> int:
-        """One more plan: what was found in each cluster; None: the cluster could not be read."""
+    def close(self, said: dict[str, list[Finding] | None], split: dict[str, str] | None = None) -> int:
+        """One more plan: what was found in each cluster; None: the cluster could not be read.
+
+        `split` has the history that another one was a part of so far.
+        """
         self.said.append(said)
         number = len(self.said)
-        clusters = [PlannedCluster(self.make_plan(name, number)) for name in said]
+        origins = split or {}
+        clusters = [
+            PlannedCluster(replace(self.make_plan(name, number), split_from=origins.get(name, ""))) for name in said
+        ]
         assert self.ledger.open_plan(clusters, "key")
         outcomes = [
             ClusterOutcome(place, name, name, "unreadable" if found is None else None, StateChange(), {})
@@ -163,6 +169,52 @@ def live(plans: Plans, table: FindingsTable, plan_count: int, seed: int) -> None
 @pytest.mark.parametrize("seed", range(4))
 def test_lives_of_findings(plans: Plans, table: FindingsTable, seed: int) -> None:
     live(plans, table, 12, seed)
+
+
+def first_seen(lake: DeltaLake, table: str = "findings") -> dict[str, int]:
+    """The plan at whose time each finding, or its only episode, was first seen, by finding id."""
+    read = lake.query(f"SELECT finding_id, first_seen_ms, first_plan FROM {table}", table).to_pylist()  # noqa: S608
+    assert all(row["first_seen_ms"] == row["first_plan"] * 1000 for row in read)
+    return {row["finding_id"]: row["first_plan"] for row in read}
+
+
+def test_a_history_that_is_split_off_keeps_when_its_findings_were_first_seen(
+    plans: Plans, table: FindingsTable
+) -> None:
+    """Findings of the log itself were about the mix: those that are not found again are closed, even by the archive."""
+    of_log = rules()["KQ001"]
+    mixed = [found("a", "t-0"), found("a", "t-1"), found("a", "node 1", rule=of_log)]
+    plans.close({"a": mixed})
+    table.update(NOW_MS)
+    part = "a.h0000000f"
+    parts = [found(part, "t-1"), found(part, "t-2")]
+    plans.close({"a": mixed[:1], part: parts}, split={part: "a"})
+    table.update(NOW_MS)
+    plans.close({"a": mixed[:1], part: [*parts, found(part, "node 1", rule=of_log)]}, split={part: "a"})
+    table.update(NOW_MS)
+    late = found(part, "node 1", rule=of_log).finding_id
+    expected = {finding.finding_id: 1 for finding in mixed} | {parts[0].finding_id: 1, parts[1].finding_id: 2, late: 3}
+    assert first_seen(plans.lake) == expected
+    assert first_seen(plans.lake, "finding_episodes") == expected
+    states = {row["finding_id"]: row["state"] for row in rows(plans.lake).values()}
+    assert {id_ for id_, state in states.items() if state == "open"} == {
+        finding.finding_id for finding in (mixed[0], *parts)
+    } | {late}
+
+
+def test_a_finding_with_an_id_of_an_earlier_release_keeps_when_it_was_first_seen(
+    plans: Plans, table: FindingsTable
+) -> None:
+    now = found("a", "t-0")
+    older = now._replace(finding_id="0" * 32)
+    plans.close({"a": [older]})
+    table.update(NOW_MS)
+    shutil.rmtree(Path(plans.lake.uri) / "finding_episodes")
+    plans.close({"a": [now, found("a", "t-1")]})
+    table.update(NOW_MS)
+    assert first_seen(plans.lake) == {older.finding_id: 1, now.finding_id: 1, found("a", "t-1").finding_id: 2}
+    assert rows(plans.lake)[older.finding_id]["state"] == "closed"
+    assert first_seen(plans.lake, "finding_episodes")[now.finding_id] == 1
 
 
 @pytest.mark.ci
