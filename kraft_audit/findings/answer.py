@@ -130,6 +130,11 @@ def cluster_row(history: ClusterHistory, folded: FoldedFindings) -> dict[str, An
     }
 
 
+def state_lines(history: ClusterHistory, folded: FoldedFindings) -> tuple[AnswerLine, ...]:
+    """The lines that say whether the quorum works and what is lost or at risk now, as `check` opens with them."""
+    return tuple(_state_lines(history, quorum_standing(history), folded))
+
+
 def _history_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
     """What the other logs of the same cluster id are, where there are any."""
     for finding in folded.unexplained:

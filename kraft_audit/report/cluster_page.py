@@ -10,14 +10,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kraft_audit.findings.answer import AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice
-from kraft_audit.lake.progress import SEVERITIES
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput, state_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.registry import control_of, rules
 from kraft_audit.rules.rule_model import CONTROLS, ControlName, Severity
+from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import natural
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
@@ -71,7 +72,7 @@ class Control:
 class ClusterView:
     """Everything on a cluster's page. `is_read` is False if nothing of its log was read.
 
-    `replicas` are rows of `captures` with the columns `node` and `role`.
+    `replicas` are rows of `captures` with the columns `node` and `role`. `answer` is empty where the source has none.
     """
 
     cluster_id: str
@@ -96,6 +97,9 @@ class ClusterView:
     ledgers: tuple[PartitionLedger, ...]
     partitions_at_risk: int
     partition_count: int | None
+    answer: tuple[AnswerLine, ...]
+    open_incidents: tuple[TableRow, ...]
+    resolved_incidents: tuple[TableRow, ...]
 
     @property
     def worst(self) -> str | None:
@@ -145,7 +149,16 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         ledgers=ledgers,
         partitions_at_risk=at_risk,
         partition_count=count,
+        answer=tuple(given.answer),
+        open_incidents=_incidents(given, is_open=True),
+        resolved_incidents=_incidents(given, is_open=False),
     )
+
+
+def _incidents(given: ClusterInput, *, is_open: bool) -> tuple[TableRow, ...]:
+    """The incidents that last, or those that are resolved: the worst first, then the newest."""
+    found = [row for row in given.incidents if row["is_open"] == is_open]
+    return tuple(sorted(found, key=lambda row: (-RANK[row["severity"]], -(row["from_ms"] or 0), row["headline"])))
 
 
 def _groups(findings: Sequence[TableRow]) -> tuple[RuleGroup, ...]:

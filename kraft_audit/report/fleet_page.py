@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kraft_audit.lake.progress import SEVERITIES
 from kraft_audit.report.cluster_page import RANK, ClusterView
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
 from kraft_audit.report.report_source import ClusterInput, state_of
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
+from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
 
 BUCKETS_MAX: Final = 35
@@ -43,6 +43,7 @@ class ClusterLine:
     voters: int | None
     read_to_ms: int | None
     exposure: Exposure
+    open_incidents: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,6 +77,7 @@ class Fleet:
             voters=None if watermark is None else len(watermark["voters"]),
             read_to_ms=given.history.seen_ms,
             exposure=view.exposure,
+            open_incidents=tuple(dict.fromkeys(row["headline"] for row in view.open_incidents)),
         )
         self.lines.append(line)
         open_counts: dict[str, int] = defaultdict(int)

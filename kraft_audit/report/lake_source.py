@@ -32,9 +32,9 @@ from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
-from kraft_audit.tables import FINDINGS_STAGED
+from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, PARTITION_RISK
+from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, INCIDENTS, PARTITION_RISK
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import DAY_MS, timestamp_us
 from kraft_codec.errors import InputError
@@ -108,8 +108,8 @@ class LakeSource:
             *HISTORY,
             *OF_PARTITIONS,
             REPLAYS.name,
-            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name),
-            FINDINGS_STAGED.name,
+            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name, INCIDENTS.name),
+            *(FINDINGS_STAGED.name, INCIDENTS_STAGED.name),
             PARTITION_RISK.name,
         )
         self._tables: dict[str, DeltaTable] = {
@@ -162,6 +162,7 @@ class LakeSource:
         }
         judged = self._judged(listed, "held.cluster_id, held.rule")
         findings = self._findings(listed) if FINDINGS.name in self._tables else self._judged(listed, "held.*")
+        incidents = self._incidents(listed)
         exposed = self._exposed(listed)
         partitions = self._partitions(listed)
         tables[PARTITION_CHANGES.name] = {id_: known.changes for id_, known in partitions.items()}
@@ -178,7 +179,16 @@ class LakeSource:
                 NO_SPANS if known is None else known.exposed_spans,
                 None if known is None else known.first_change_ms,
                 frozenset(row["rule"] for row in judged.get(id_, [])),
+                incidents.get(id_, []),
             )
+
+    def _incidents(self, listed: str) -> dict[str, list[TableRow]]:
+        """The incidents of each cluster; where the table `incidents` is missing, those of its newest plan."""
+        if INCIDENTS.name in self._tables:
+            return _rows_by_cluster(self._query(f"SELECT * FROM incidents WHERE cluster_id IN ({listed})"))
+        if INCIDENTS_STAGED.name not in self._tables:
+            return {}
+        return _rows_by_cluster(self._query(newest_plan_rows(self._view(INCIDENTS_STAGED.name), listed, "held.*")))
 
     def _findings(self, listed: str) -> dict[str, list[TableRow]]:
         """The findings, a row for each episode."""

@@ -15,8 +15,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from kraft_audit.findings.answer import AnswerLine, state_lines
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
+from kraft_audit.incidents.folding import fold
+from kraft_audit.incidents.incident import incident_row
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.rule_model import RuleSettings, Waiver
@@ -66,7 +69,8 @@ class ClusterInput:
     (`from_ms`, `to_ms`; null while it lasts) if the source has those; without either, exposure is computed from
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
-    that found nothing has a row of status clear.
+    that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
+    `check` says of the cluster first; a lake does not hold what it is made of.
     """
 
     history: ClusterHistory
@@ -76,6 +80,8 @@ class ClusterInput:
     exposed_spans: pa.Table | None = None
     first_change_ms: int | None = None
     judged_rules: frozenset[str] | None = None
+    incidents: Sequence[TableRow] = ()
+    answer: Sequence[AnswerLine] = ()
 
     @property
     def cluster_id(self) -> str:
@@ -128,4 +134,6 @@ class PathSource:
             for row, finding in zip(rows, judged, strict=True):
                 expired = finding.expired_waiver
                 row["expired_waiver"] = None if expired is None else {"who": expired.who, "until": expired.until}
-            yield ClusterInput(history, rows)
+            folded = fold(history, judged)
+            incidents = [incident_row(history.cluster_id, incident) for incident in folded.incidents]
+            yield ClusterInput(history, rows, incidents=incidents, answer=state_lines(history, folded))

@@ -51,7 +51,7 @@ def reverted_change(small_corpus: Path) -> ClusterInput:
     return given
 
 
-KEPT = {"status", "severity", "state", "rule", "name", "scope", "record_type"}
+KEPT = {"status", "severity", "state", "rule", "rules", "name", "scope", "record_type", "kind"}
 
 
 def harmful(given: ClusterInput, first: int = 0) -> ClusterInput:
@@ -85,7 +85,10 @@ def harmful(given: ClusterInput, first: int = 0) -> ClusterInput:
             finding["expired_waiver"] = {"who": next(payloads), "until": next(payloads)}
     cluster_id = next(payloads)
     cluster_history = ClusterHistory(cluster_id, tables, defaults={}, contradictions=(), snapshot_checks=())
-    return replace(given, history=cluster_history, findings=findings, name=next(payloads))
+    incidents = [harmed(dict(incident)) for incident in given.incidents]
+    answer = [replace(line, text=next(payloads)) for line in given.answer]
+    shown = replace(given, incidents=incidents, answer=answer)
+    return replace(shown, history=cluster_history, findings=findings, name=next(payloads))
 
 
 @pytest.fixture(scope="session")

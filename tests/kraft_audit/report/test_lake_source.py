@@ -69,6 +69,12 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
             edges = [*range(here.exposure.from_ms, here.exposure.to_ms, MINUTE_MS), here.exposure.to_ms]
             assert there.exposure.within(edges) == pytest.approx(here.exposure.within(edges))
         assert there.metadata_version == here.metadata_version
+        for name in ("open_incidents", "resolved_incidents"):
+            stories = [
+                [(row["headline"], row["effects"], row["events"]) for row in getattr(view, name)]
+                for view in (here, there)
+            ]
+            assert stories[0] == stories[1], name
         assert [without_plan(row) for row in there.voter_sets] == [without_plan(row) for row in here.voter_sets]
         assert {row["epoch"] for row in there.leader_epochs} == {row["epoch"] for row in here.leader_epochs}
         assert here.watermark is not None

@@ -163,6 +163,23 @@ def test_a_cluster_page_reports_what_check_reports(site: Path, last_replica: Clu
     assert text.count("189") >= 2, "the end that is proven, and the log's"
 
 
+def test_a_cluster_page_opens_with_the_answer_and_the_incidents_of_check(
+    site: Path, samples: Path, last_replica: ClusterInput, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(["check", str(samples / "elr-06-kill-13-last-replica.tgz"), "--include-resolved"])
+    printed = re.sub(r"\s+", " ", capsys.readouterr().out)
+    text = re.sub(r"\s+", " ", Page((site / page_of(last_replica.cluster_id)).read_text()).text)
+    assert last_replica.answer
+    assert last_replica.incidents
+    for said in (*(line.text for line in last_replica.answer), *(row["headline"] for row in last_replica.incidents)):
+        assert said in printed
+        assert said in text
+    assert text.index(last_replica.answer[0].text) < text.index(last_replica.incidents[0]["headline"])
+    lasting = [row["headline"] for row in last_replica.incidents if row["is_open"]]
+    fleet = re.sub(r"\s+", " ", Page((site / "index.html").read_text()).text)
+    assert all(headline in fleet for headline in lasting)
+
+
 def test_a_page_and_check_report_of_one_span_of_time(site: Path, samples: Path, last_replica: ClusterInput) -> None:
     """It begins no later than what is said to last since, of what the disk was formatted with, too."""
     text = re.sub(r"\s+", " ", Page((site / page_of(last_replica.cluster_id)).read_text()).text)
