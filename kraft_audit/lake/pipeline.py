@@ -23,6 +23,7 @@ from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
 from kraft_audit.lake.lake_paths import absolute, is_uri
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.lake.ledger_state import Manifest
+from kraft_audit.lake.open_incidents import ClusterState
 from kraft_audit.lake.progress import FindingCounts, Progress, ProgressLine, RunResult, failpoint, findings_line
 from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
@@ -41,6 +42,7 @@ class GoldSteps(Protocol):
     def left_out(self) -> str | None: ...
     def findings(self) -> list[int]: ...
     def counts(self) -> FindingCounts: ...
+    def states(self) -> list[ClusterState]: ...
     def older_ids(self) -> int: ...
     def risk(self) -> list[str]: ...
 
@@ -237,6 +239,7 @@ class Run:
         started = time.monotonic()
         merged = self.gold.findings()
         self.result.findings = counts = self.gold.counts()
+        self.result.states = self.gold.states()
         what = f"plan {', '.join(map(str, merged))} merged" if merged else "nothing new"
         self._show(Step.FINDINGS, f"{what}: {findings_line(counts)}", started)
         if merged and (older := self.gold.older_ids()):

@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
+from kraft_audit.lake.open_incidents import ClusterState, states_text
+from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.output import neutral
+from kraft_audit.text.readable import plural
 
 LogFormat = Literal["text", "json"]
 Progress = Callable[[str], None]
@@ -93,7 +96,7 @@ def failpoint(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-SEVERITIES: Final = ("critical", "high", "medium", "low")
+KINDS_SHOWN: Final = 3
 EXIT_FINE: Final = 0
 EXIT_USAGE: Final = 2
 EXIT_UNREADABLE: Final = 3
@@ -123,6 +126,7 @@ class RunResult:
     records: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
     findings: FindingCounts | None = None
+    states: list[ClusterState] | None = None
     unreachable: dict[str, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -161,6 +165,7 @@ class RunResult:
             if column.name not in ("unreachable", "unread")
         }
         values["failed"] = self.failed
+        values["states"] = None if self.states is None else [asdict(state) for state in self.states]
         values["findings"] = None if self.findings is None else asdict(self.findings)
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
 
@@ -168,26 +173,33 @@ class RunResult:
 def findings_line(counts: FindingCounts) -> str:
     """How many findings are open, and how many do not count, on one line."""
     kinds = (("waived", counts.waived), ("with an expired waiver", counts.expired), ("undecided", counts.undecided))
-    parts = [f"{sum(counts.open.values())} open", *(f"{count} {what}" for what, count in kinds if count)]
+    by_severity = ", ".join(f"{count} {severity}" for severity, count in counts.open.items() if count)
+    total = f"{sum(counts.open.values())} open{f' ({by_severity})' if by_severity else ''}"
+    parts = [total, *(f"{count} {what}" for what, count in kinds if count)]
     return ", ".join(parts)
 
 
+def _read_text(result: RunResult) -> str:
+    """How much was read, and of which kinds of records there were most."""
+    replicas = f"{plural(result.replicas, 'replica')} in {plural(result.captures, 'capture')}"
+    most = ", ".join(f"{count} {name}" for name, count in result.records.most_common(KINDS_SHOWN))
+    records = f"{result.rows['batches']} batches, {result.rows['records']} records"
+    return f"{replicas}: {records}{f', most of them {most}' if most else ''}"
+
+
 def summary_text(result: RunResult) -> str:
-    """The summary for people: what was read, what was wrong, how long it took."""
+    """The summary for people: what was read, what is open in which cluster, how long it took."""
     plans = ", ".join(str(number) for number in result.plans) or "none"
     lines = [
         f"lake       {result.lake}   plan {plans}",
         f"clusters   {result.clusters} read, {result.unchanged} unchanged, {len(result.failed)} failed",
-        f"replicas   {result.replicas} in {result.captures} captures",
-        f"batches    {result.rows['batches']}",
-        f"records    {result.rows['records']}",
     ]
-    lines += [f"  {count:>9}  {name}" for name, count in result.records.most_common()]
-    lines.append(f"damage     {sum(result.damage.values())}")
-    lines += [f"  {count:>9}  {name}" for name, count in result.damage.most_common()]
+    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
+    lines.append(f"read       {_read_text(result)}")
+    lines += [f"damage     {count} {name}" for name, count in result.damage.most_common()]
+    if result.states is not None:
+        lines += ["", *states_text(result.states), ""]
     if result.findings is not None:
         lines.append(f"findings   {findings_line(result.findings)}")
-        lines += [f"  {count:>9}  {severity}" for severity, count in result.findings.open.items()]
     lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
-    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import Ledger, without_exposures_text
 from kraft_audit.lake.ledger_state import Manifest, manifest_of
 from kraft_audit.lake.lineage import traced
+from kraft_audit.lake.open_incidents import ClusterState, cluster_states
 from kraft_audit.lake.pipeline import Run, Step, lake_alone, with_word, without_lost_key
 from kraft_audit.lake.progress import (
     EXIT_UNREADABLE,
@@ -38,6 +39,7 @@ from kraft_audit.spark.findings_table import FindingsTable
 from kraft_audit.spark.gold_merge import GoldLake, spark_errors_as_input_errors
 from kraft_audit.spark.risk import RiskTables
 from kraft_audit.spark.session import is_jvm_gone, read_conf, spark_error_line
+from kraft_audit.tables.gold import INCIDENTS
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -183,6 +185,11 @@ class SparkGoldSteps:
     def counts(self) -> FindingCounts:
         """The counts of `findings`."""
         return self._findings.counts()
+
+    def states(self) -> list[ClusterState]:
+        """What is open in each cluster, the most urgent first."""
+        closed = Ledger(self._lake).status().closed
+        return cluster_states(self._lake, closed) if self._lake.exists(INCIDENTS.name) else []
 
     def older_ids(self) -> int:
         """How many open findings have an id that no run gives any more."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.open_incidents import ClusterState
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
@@ -186,9 +187,23 @@ def test_s3_is_s3a_to_the_jvm() -> None:
         assert GoldLake(DeltaLake(uri), no_session).place("x") == place
 
 
-def test_the_summary_lists_open_findings_by_severity() -> None:
+def test_the_summary_says_what_is_open_in_each_cluster() -> None:
+    """The most urgent cluster first; one of which nothing is open is only counted."""
     counts = FindingCounts({"critical": 2, "high": 0, "medium": 1, "low": 0}, waived=3, expired=0, undecided=4)
-    assert findings_line(counts) == "3 open, 3 waived, 4 undecided"
-    text = summary_text(RunResult("lake", findings=counts))
-    assert "findings   3 open, 3 waived, 4 undecided\n          2  critical\n          0  high\n" in text
-    assert RunResult("lake", findings=counts).to_dict()["findings"]["open"]["critical"] == 2
+    assert findings_line(counts) == "3 open (2 critical, 1 medium), 3 waived, 4 undecided"
+    states = [
+        ClusterState("a", "orders", "no leader", ("Epoch 9 has no leader", "Broker 13 lost"), {"critical": 2}, {}),
+        ClusterState("b", "logs", "no alarm", (), {"high": 2}, {"KB003": 2}),
+        ClusterState("c", "quiet", "no alarm", (), {"low": 3}, {}),
+    ]
+    assert [state.urgency for state in states] == sorted(state.urgency for state in states)
+    lines = summary_text(RunResult("lake", findings=counts, states=states)).splitlines()
+    assert lines[4:8] == [
+        "  orders  no leader         Epoch 9 has no leader",
+        "                            Broker 13 lost",
+        "  logs    no alarm          critical or high: KB003 (2)",
+        "  1 cluster without an open incident or alarm",
+    ]
+    as_json = RunResult("lake", findings=counts, states=states).to_dict()
+    assert as_json["findings"]["open"]["critical"] == 2
+    assert json.loads(json.dumps(as_json))["states"][0]["quorum"] == "no leader"
