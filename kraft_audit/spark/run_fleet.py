@@ -39,7 +39,7 @@ from kraft_audit.spark.findings_table import FindingsTable
 from kraft_audit.spark.gold_merge import GoldLake, spark_errors_as_input_errors
 from kraft_audit.spark.risk import RiskTables
 from kraft_audit.spark.session import is_jvm_gone, read_conf, spark_error_line
-from kraft_audit.tables.gold import INCIDENTS
+from kraft_audit.tables.gold import FINDINGS, INCIDENTS
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -189,7 +189,8 @@ class SparkGoldSteps:
     def states(self) -> list[ClusterState]:
         """What is open in each cluster, the most urgent first."""
         closed = Ledger(self._lake).status().closed
-        return cluster_states(self._lake, closed) if self._lake.exists(INCIDENTS.name) else []
+        is_merged = all(self._lake.exists(table.name) for table in (FINDINGS, INCIDENTS))
+        return cluster_states(self._lake, closed) if is_merged else []
 
     def older_ids(self) -> int:
         """How many open findings have an id that no run gives any more."""
