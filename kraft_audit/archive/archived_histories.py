@@ -25,7 +25,7 @@ from kraft_audit.archive.archived_captures import (
 from kraft_audit.archive.runs import KEY_COLUMNS, ArchiveTables
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan
-from kraft_audit.capture.reconcile import PRESENT
+from kraft_audit.capture.presence import PRESENT
 from kraft_codec.schemas import Dialect
 
 _KEY_COLUMNS: Final = ("plan", "captured_at_ms", "capture_number", "root", "path")

@@ -71,7 +71,7 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
         assert there.metadata_version == here.metadata_version
         for name in ("open_incidents", "resolved_incidents"):
             stories = [
-                [(row["headline"], row["effects"], row["events"]) for row in getattr(view, name)]
+                [(row["headline"], list(row["effects"]), list(row["events"])) for row in getattr(view, name)]
                 for view in (here, there)
             ]
             assert stories[0] == stories[1], name
