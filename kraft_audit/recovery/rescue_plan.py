@@ -25,7 +25,7 @@ from kraft_audit.recovery.state_differences import Operation, operations
 from kraft_audit.recovery.surviving_copies import SurvivingCopy, parting_offset, snapshot_of, surviving_copies
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.text.readable import any_of, listed
+from kraft_audit.text.readable import listed
 
 NO_COPY: Final = "no copy of this cluster's log was read"
 
@@ -205,7 +205,7 @@ class _Planner:
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
         others = sorted({copy.node_id for copy in self._copies if copy.node_id is not None} - {best.node_id})
         if others:
-            yield f"Keep the disks of {any_of(others)} as they are: copy them before anything starts."
+            yield f"Keep the disks of {listed(others)} as they are: copy them before anything starts."
         brokers = self._uncaptured_brokers()
         if brokers:
             yield f"Brokers {listed(brokers)} hold copies of this log too: add their node dirs and ask again."

@@ -40,7 +40,9 @@ class Operation:
 
     @property
     def text(self) -> str:
-        return f"{self.kind} {self.subject} {self.change}"
+        of_voters = {"created": "added", "deleted": "removed"}
+        change = of_voters.get(self.change, self.change) if self.kind == "voter" else self.change
+        return f"{self.kind} {self.subject} {change}"
 
 
 def operations(before: ClusterState, after: ClusterState) -> list[Operation]:
