@@ -24,7 +24,7 @@ TYPES = {
 
 
 def columns(text: str, first_offset: int = 0) -> dict[str, pa.RecordBatch]:
-    """One record a letter; a dot is an offset without a record that the replay reads."""
+    """One record a letter, all in one batch; a dot is an offset without a record that the replay reads."""
     offsets: dict[str, list[int]] = {}
     for at, letter in enumerate(text):
         if letter != ".":
@@ -35,7 +35,11 @@ def columns(text: str, first_offset: int = 0) -> dict[str, pa.RecordBatch]:
 def batch_of(offsets: Iterable[int]) -> pa.RecordBatch:
     column = pa.array(offsets, pa.int64())
     return pa.RecordBatch.from_pydict(
-        {"offset": column, "timestamp_ms": pa.nulls(len(column), pa.int64()).fill_null(5)}
+        {
+            "offset": column,
+            "base_offset": pa.nulls(len(column), pa.int64()).fill_null(0),
+            "timestamp_ms": pa.nulls(len(column), pa.int64()).fill_null(5),
+        }
     )
 
 
