@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -40,6 +41,8 @@ SHARES = {
 """Of twenty seeds so many are of each kind; every dialect and both kinds of schedules are among them."""
 EVENTS_MIN = 5_000
 JOBS_AT_A_TIME = 8
+SPAWN = multiprocessing.get_context("spawn")
+"""A fork of a process that ran other tests would close their connections once more, and die of it."""
 
 
 @dataclass(slots=True)
@@ -123,7 +126,7 @@ def _results(wanted: list[tuple[str, int]], journal: Path | None) -> Iterator[Ru
         found = {(line.scenario, line.seed): line for line in map(_read, lines)}
     yield from (found[job] for job in wanted if job in found)
     kept_in = journal or Path(os.devnull)
-    with ProcessPoolExecutor(os.cpu_count()) as pool, kept_in.open("a", encoding="utf-8") as remaining:
+    with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool, kept_in.open("a", encoding="utf-8") as remaining:
         try:
             for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
                 remaining.write(f"{_written(result)}\n")
