@@ -255,7 +255,7 @@ def test_an_incident_keeps_its_notebook(dags_test: Callable[..., DagRun], tmp_pa
 
 def rows(lake_uri: str) -> dict[str, list[str]]:
     """Rows of every table as JSON, without when and by which plan they came: a retried group comes after the next."""
-    when = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
+    when = {"plan", "first_plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
     lake = DeltaLake(lake_uri)
     found = {}
     for table in sorted(LAKE_TABLES.keys() - {PLANS.name}):
