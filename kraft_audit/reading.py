@@ -22,9 +22,7 @@ import pyarrow as pa
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, TableRows
 from kraft_audit.capture.cluster_pass import ClusterPass, ToRows
 from kraft_audit.capture.continuity import Masks, Rows
-from kraft_audit.capture.plan import ClusterPlan, Selection
-from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
-from kraft_audit.capture.records import (
+from kraft_audit.capture.decoded_records import (
     Decoder,
     Records,
     RecordWindow,
@@ -33,6 +31,8 @@ from kraft_audit.capture.records import (
     records_batch,
     typed_records,
 )
+from kraft_audit.capture.plan import ClusterPlan, Selection
+from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
 from kraft_audit.capture.replica import ReadingSettings
 from kraft_audit.capture.scanner import ChangedError, Chunk
 from kraft_audit.capture.snapshots import Snapshot

@@ -18,7 +18,7 @@ Disk = Hashable
 
 @dataclass(frozen=True, slots=True)
 class AlteredRun:
-    """Offsets [from_offset, to_offset) of which there are several versions, each a branch of its own.
+    """Offsets [from_offset, to_offset) that disks hold in several versions, each a branch of its own.
 
     `versions` are (branch, numbers of the replicas that hold it): the one that most disks hold comes first.
     `is_tied` where as many disks hold another one. `rejoins` where the logs agree again after it.

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
 from kraft_audit.capture.continuity import Rows
+from kraft_audit.capture.decoded_records import Records, value_hash
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.records import Records, value_hash
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import ValueHash
 from kraft_audit.capture.snapshots import Snapshot

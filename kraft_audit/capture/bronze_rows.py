@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.continuity import Rows
+from kraft_audit.capture.decoded_records import NOT_DECODED, DecodedBatches, Records, reason_of, value_hash
 from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan, Selection
 from kraft_audit.capture.presence import PRESENT, KnownWindow, Presence, PresenceChange
 from kraft_audit.capture.reconcile import Slice, Window
-from kraft_audit.capture.records import NOT_DECODED, DecodedBatches, Records, reason_of, value_hash
 from kraft_audit.capture.replica import Replica, replica_columns
 from kraft_audit.capture.scanner import Chunk, DamageRow, FileTally, ValueHash
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, DECODE_ERRORS, FILES

@@ -82,7 +82,7 @@ class ReplicaPlan:
     `root` is what `open_storage` opens, `path` the replica's folder below it, as os.fsdecode gives it where it is
     no UTF-8. `log_dir` is the folder of the segments. `cluster_id` is that of its own meta.properties.
     `capture_number` numbers the captures in time. `gone_files` are in the ledger and no longer on the disk.
-    `missing_segments` are names of segments of which only the index files are there.
+    `missing_segments` are names of segments that are gone and whose index files are there.
     """
 
     root: str

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.continuity import Masks, Rows
-from kraft_audit.capture.records import Decoder, Records
+from kraft_audit.capture.decoded_records import Decoder, Records
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import ChangedError, Chunk, FileTally
 from kraft_codec.columns import BatchIndex, index_batches, redact, row_groups

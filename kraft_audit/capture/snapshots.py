@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.continuity import LogState
+from kraft_audit.capture.decoded_records import ControlRecord, controls_of
 from kraft_audit.capture.plan import FilePlan
 from kraft_audit.capture.record_store import RecordStore, StoredBatches
-from kraft_audit.capture.records import ControlRecord, controls_of
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import NO_BYTES, ChangedError, Chunk, FileTally, Scanner, ScanSettings
 from kraft_codec.columns import index_records

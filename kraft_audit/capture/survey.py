@@ -16,8 +16,8 @@ import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun, Disk, Rejoin, most_held, parted_runs, rejoined_runs
 from kraft_audit.capture.continuity import Rows
+from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Records, controls_of
 from kraft_audit.capture.reconcile import DistinctBatches, Window
-from kraft_audit.capture.records import ControlRecord, DecodedBatches, Records, controls_of
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import HEADER, Snapshot
 from kraft_codec.file_names import FileKind
@@ -285,7 +285,7 @@ class BranchTree:
     """
 
     def __init__(self, disks: Sequence[Disk]) -> None:
-        """`disks`: of which disk each replica is a capture."""
+        """`disks`: for each replica, the disk that it was captured from."""
         self.branches: list[Branch] = []
         self.is_overflowing = False
         self._disks = disks
@@ -314,7 +314,7 @@ class BranchTree:
         return [LogEnd(replica, branch, *self._end_of[replica]) for replica, branch in enumerate(self._branch_of)]
 
     def altered_runs(self, led_from: Collection[tuple[int, int]]) -> list[AlteredRun]:
-        """The offsets of which there are several versions, when all logs have been read.
+        """The offsets that disks hold in several versions, when all logs have been read.
 
         `led_from`: (branch, base offset) of the batches with a LeaderChange. Branches that begin with one are not among
         them: two leaders wrote in one epoch there. A batch that only claims to be a control batch proves no leader.

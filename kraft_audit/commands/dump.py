@@ -81,7 +81,7 @@ def dump(
         bool, typer.Option("--reveal-secrets", help="Passwords, keys and tokens as they are, not as fingerprints.")
     ] = False,
     output: OutputFormat = Format.TABLE,
-    table: Annotated[DumpTable, typer.Option(help="Rows of which table.")] = "records",
+    table: Annotated[DumpTable, typer.Option(help="The table to print.")] = "records",
     node: Annotated[
         list[int] | None, typer.Option("--node", metavar="ID", show_default=False, help="Only what this node holds.")
     ] = None,

@@ -14,7 +14,7 @@ def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: Outp
 
     Partitions with the same state and the same choices are shown together; --all shows each by itself. Where PATH holds
     the brokers' data directories too, their logs show who is longest and what would be lost. It plans; it never acts.
-    Of a cluster of which nothing could be read or replayed there is one row, which has nothing but `undecided`.
+    A cluster that could not be read or replayed has one row, with the reason in `undecided`.
 
     \b
     Examples:

@@ -148,7 +148,7 @@ class Results:
 
 
 def undecided_row(keys: Iterable[str], cluster_id: str, reason: str) -> dict[str, Any]:
-    """A row for a cluster of which nothing was read: no row at all would say that there is nothing."""
+    """A row for a cluster that could not be read: without a row, it would look like a cluster without problems."""
     return {**dict.fromkeys(keys), "cluster_id": cluster_id, "undecided": reason}
 
 

@@ -19,7 +19,7 @@ PAUSE_MS: Final = 1000
 NAMED_PARTITIONS: Final = 3
 FOLDED_FROM: Final = 3
 FOLDED_KINDS: Final = frozenset({"topic", "config", "feature", "controller", "partition"})
-"""Kinds of which many in a row are one story; elections, voters, brokers and captures stand each by itself."""
+"""Many events of one of these kinds in a row are one line. Elections, voters, brokers and captures are never folded."""
 PARTITION_COLUMNS: Final = (
     "from_offset",
     "from_epoch",

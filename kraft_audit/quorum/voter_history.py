@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-from kraft_audit.capture.records import ControlRecord
+from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.text.java_text import uuid_text
 

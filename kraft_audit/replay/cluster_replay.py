@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.capture.decoded_records import RecordColumns, batches_of, between, end_of
 from kraft_audit.capture.plan import default_min_isr
-from kraft_audit.capture.records import RecordColumns, batches_of, between, end_of
 from kraft_audit.replay.kernels.layout import FULL_BATCH_RECORDS
 from kraft_audit.replay.partitions.partition_events import CHANGE_RECORD, PARTITION_RECORD
 from kraft_audit.replay.partitions.partition_replay import PartitionReplay, ReplayProblem

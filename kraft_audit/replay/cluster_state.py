@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.capture.records import RecordWindow, between
+from kraft_audit.capture.decoded_records import RecordWindow, between
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.rounds import ProvenRound, branch_voters, epoch_runs, static_voters
 from kraft_audit.quorum.voter_history import in_effect

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow, between, end_of
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.records import RecordColumns, RecordWindow, between, end_of
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, newest_canonical

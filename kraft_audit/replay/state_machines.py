@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from kraft_audit.capture.records import ENVELOPE, RecordColumns, rows_in_order
+from kraft_audit.capture.decoded_records import ENVELOPE, RecordColumns, rows_in_order
 from kraft_audit.tables.contract import Table, silver_batch
 from kraft_audit.tables.silver import (
     BROKER_CHANGES,

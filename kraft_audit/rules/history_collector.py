@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
-from kraft_audit.capture.records import RecordColumns, RecordWindow
+from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
 from kraft_audit.capture.replica import written_times_ms
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import voter_set_rows

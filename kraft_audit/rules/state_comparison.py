@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kraft_audit.capture.decoded_records import RecordColumns, between, end_of
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
-from kraft_audit.capture.records import RecordColumns, between, end_of
 from kraft_audit.capture.survey import SurveyedSnapshot
 from kraft_audit.replay.cluster_replay import ClusterReplay, drain
 from kraft_audit.rules.cluster_history import CONTRACTS, SnapshotCheck

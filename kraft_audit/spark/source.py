@@ -111,7 +111,7 @@ def arrow_schema(options: Any) -> pa.Schema:
 
         return MANIFEST_SCHEMA
     if options.get("recordtype"):
-        from kraft_audit.capture.records import record_type_schema
+        from kraft_audit.capture.decoded_records import record_type_schema
 
         return record_type_schema(options["recordtype"], dialect_of(options))
     return READABLE_TABLES[table].schema

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from kraft_audit.capture.decoded_records import RecordWindow
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.capture.records import RecordWindow
 from kraft_audit.capture.survey import Survey
 from kraft_audit.findings.analysis import TABLES, analyze
 from kraft_audit.quorum.ordered_reading import OrderedReading

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.capture.records import RecordColumns, batches_of, rows_in_order
+from kraft_audit.capture.decoded_records import RecordColumns, batches_of, rows_in_order
 from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.partitions.interning import TextTable, UuidNumbers, uuid_values

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_audit.capture.records import RecordColumns
+from kraft_audit.capture.decoded_records import RecordColumns
 from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.partitions.interning import UuidNumbers, larger

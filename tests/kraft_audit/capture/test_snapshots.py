@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.capture.decoded_records import RecordWindow
 from kraft_audit.capture.path_plans import plan_cluster
-from kraft_audit.capture.records import RecordWindow
 from kraft_audit.capture.replica import ReadingSettings, open_replicas
 from kraft_audit.capture.scanner import ChangedError
 from kraft_audit.capture.snapshots import SnapshotChecker, find_snapshots

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.capture.records import ControlRecord, control_records
+from kraft_audit.capture.decoded_records import ControlRecord, control_records
 from kraft_audit.quorum.quorum_evidence import EpochRun
 from kraft_audit.quorum.quorum_tables import MAX_EPOCHS_WITHOUT_RECORDS, leader_epoch_rows
 from kraft_audit.tables.contract import silver_batch

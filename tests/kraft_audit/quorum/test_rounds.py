@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kraft_audit.capture import survey as survey_module
+from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.records import ControlRecord
 from kraft_audit.capture.survey import Branch, BranchEpoch, LogEnd, Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_evidence import EpochRun, LeaderStart
 from kraft_audit.quorum.quorum_tables import _tips, quorum_rows

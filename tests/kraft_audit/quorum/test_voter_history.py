@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.capture.records import ControlRecord, control_records
+from kraft_audit.capture.decoded_records import ControlRecord, control_records
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.voter_history import (
     VoterSet,

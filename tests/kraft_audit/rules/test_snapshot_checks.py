@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kraft_audit.capture.decoded_records import RecordColumns
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.capture.records import RecordColumns
 from kraft_audit.capture.survey import SurveyedSnapshot
 from kraft_audit.replay.cluster_replay import ClusterReplay, TableBatch
 from kraft_audit.rules import history_collector, state_comparison

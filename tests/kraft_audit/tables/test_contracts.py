@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kraft_audit.capture.decoded_records import record_type_schema, record_types
 from kraft_audit.capture.plan import Selection
-from kraft_audit.capture.records import record_type_schema, record_types
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, RECORDS
 from kraft_audit.tables.contract import build_batch, build_rows, slices
 from kraft_codec.records.record import write_metadata_value
