@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kraft_audit.quorum.controller_commands import CONFIG, add_controller, format_disk, remove_controller
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.recovery.start_safety import Durability, Election, SecondLeader, StartSafety, VoterDisk
@@ -381,10 +382,7 @@ class _ControllerCase:
 
     def _remove_command(self, voters: VoterSet) -> str:
         directory = next(voter.directory_id for voter in voters.voters if voter.voter_id == self.node_id)
-        return (
-            f"kafka-metadata-quorum {self._bootstrap()} remove-controller --controller-id {self.node_id} "
-            f"--controller-directory-id {directory}"
-        )
+        return remove_controller(self._bootstrap(), self.node_id, directory)
 
     def _replace_voter(self) -> tuple[str, ...]:
         """Out of the quorum, formatted, in again: with a new directory id an empty disk does not vote.
@@ -399,10 +397,9 @@ class _ControllerCase:
             return ()
         return (
             f"With a leader, and node {self.node_id} stopped: {self._remove_command(voters)}",
-            f"kafka-storage format --cluster-id {self.history.cluster_id} --config config/controller.properties "
-            "--no-initial-controllers",
-            "kafka-server-start -daemon config/controller.properties",
-            f"kafka-metadata-quorum --command-config config/controller.properties {self._bootstrap()} add-controller",
+            format_disk(self.history.cluster_id, joins=True),
+            f"kafka-server-start -daemon {CONFIG}",
+            add_controller(self._bootstrap()),
         )
 
 

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from kraft_audit.quorum.controller_commands import add_controller, format_disk
 from kraft_audit.recovery.rescue import Rescue, all_nodes
 from kraft_audit.recovery.state_differences import Operation
 from kraft_audit.text.readable import listed
@@ -124,9 +125,8 @@ def _never(found: Rescue) -> Iterator[str]:
     old = listed(sorted({each for each in all_nodes(found.plan) if each in found.plan.voters} - {node.node_id}))
     place = shlex.quote(f"{node.host}:{node.port}")
     yield (
-        f"Back to a majority: on fresh disks kafka-storage format --cluster-id {shlex.quote(node.cluster_id)} "
-        "--no-initial-controllers --config CONTROLLER.properties, start, then kafka-metadata-quorum "
-        f"--bootstrap-controller {place} --command-config CONTROLLER.properties add-controller. "
+        f"Back to a majority: on fresh disks {format_disk(node.cluster_id, joins=True)}, start, then "
+        f"{add_controller(f'--bootstrap-controller {place}')}. "
         f"Old ids ({old or 'none'}) return only this way."
     )
     yield "Never rescue twice from different disks: both would have one cluster id."

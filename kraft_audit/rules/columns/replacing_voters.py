@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from kraft_audit.quorum.controller_commands import add_controller, format_disk, remove_controller
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_captures, replica_end
 from kraft_audit.rules.columns.lost_records import LostVoters, start_is_safe
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import any_of, listed
-
-CONFIG = "controller.properties"
 
 
 def what_to_do(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> str:
@@ -42,21 +41,19 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
         yield f"Do not start {nodes}: the others are no majority. Copy every disk before anything else{held}."
         return
     best = _best(history, holders)
-    tool = f"kafka-metadata-quorum {_endpoint(history, best)}"
+    server = _endpoint(history, best)
     run = f"Run controllers {listed(others)}: {best['voter_id']} holds everything, and the others fetch it"
     voter_set = current_set(history)
     if voter_set is None or voter_set["kraft_version"] == 0:
-        ready = f"Start it once they show one LogEndOffset:   {tool} describe --replication"
+        ready = f"Start it once they show one LogEndOffset:   kafka-metadata-quorum {server} describe --replication"
         yield f"Do not start {nodes} yet. {run}. {ready}"
         return
     yield f"Do not start {nodes}. {run}. Then:"
     for voter in (voter for voter in found.voters if voter["voter_id"] in lost):
-        number, directory = voter["voter_id"], voter["directory_id"]
-        yield f"{tool} remove-controller --controller-id {number} --controller-directory-id {directory}"
+        yield remove_controller(server, voter["voter_id"], voter["directory_id"])
         yield (
-            f"On node {number}, its disk emptied: kafka-storage format --cluster-id {history.cluster_id} "
-            f"--no-initial-controllers --config {CONFIG}; start it; once it has fetched the log: "
-            f"{tool} --command-config {CONFIG} add-controller"
+            f"On node {voter['voter_id']}, its disk emptied: {format_disk(history.cluster_id, joins=True)}; "
+            f"start it; once it has fetched the log: {add_controller(server)}"
         )
 
 

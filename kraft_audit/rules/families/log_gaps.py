@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraft_audit.capture.continuity import is_repeated
+from kraft_audit.quorum.controller_commands import add_controller, format_disk, remove_controller
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import captures_in_order, newest_captures, replica_end
@@ -18,7 +19,7 @@ from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Thresholds
-from kraft_audit.text.readable import nouns, shown_cluster_id
+from kraft_audit.text.readable import nouns
 from kraft_codec.errors import Reason
 from kraft_codec.files.logdir import MISSING_FILES
 
@@ -98,18 +99,18 @@ def advice_for_lost_records(history: ClusterHistory, row: TableRow, others: Othe
 def replacement(history: ClusterHistory, row: TableRow) -> str:
     """How a voter's disk is replaced: KIP-853's tool from kraft.version 1 on, else by formatting it again."""
     voter_set, node_id = current_set(history), row["node_id"]
-    format_it = f"kafka-storage format --cluster-id {shown_cluster_id(history.cluster_id)} --config FILE"
+    format_it = format_disk(history.cluster_id, joins=False)
     voters = [] if voter_set is None else voter_set["voters"]
     if voter_set is None or node_id not in {voter["voter_id"] for voter in voters}:
         return f"Stop the node, empty its metadata folder, {format_it}, start it: it fetches the log."
     if voter_set["kraft_version"] < 1:
         return f"Stop node {node_id}, {format_it} on an empty disk, start it while the others run: it fetches the log."
     endpoints = [each for voter in voters if voter["voter_id"] != node_id for each in voter["endpoints"]]
-    server = f"{endpoints[0]['host']}:{endpoints[0]['port']}" if endpoints else "HOST:PORT"
-    tool = f"kafka-metadata-quorum --bootstrap-controller {server}"
+    address = f"{endpoints[0]['host']}:{endpoints[0]['port']}" if endpoints else "HOST:PORT"
+    server = f"--bootstrap-controller {address}"
     directory = next(voter["directory_id"] for voter in voters if voter["voter_id"] == node_id)
-    remove = f"{tool} remove-controller --controller-id {node_id} --controller-directory-id {directory}"
     return (
-        f"Stop node {node_id}, then: {remove}; {format_it} --no-initial-controllers on an empty disk; start it; "
-        f"{tool} --command-config FILE add-controller"
+        f"Stop node {node_id}, then: {remove_controller(server, node_id, directory)}; "
+        f"{format_disk(history.cluster_id, joins=True)} on an empty disk; start it; "
+        f"{add_controller(server)}"
     )

@@ -1,0 +1,35 @@
+"""Kafka's own commands to take a controller out and bring it back, as advice prints them: ready to be pasted.
+
+`server` is the option that says where to ask, such as `--bootstrap-controller HOST:PORT`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from kraft_audit.capture.plan import cluster_id_of
+from kraft_audit.text.readable import shown_cluster_id
+
+CONFIG: Final = "controller.properties"
+"""Stands for the path of the controller's properties."""
+
+
+def remove_controller(server: str, node_id: int, directory_id: str | None) -> str:
+    """KIP-853: needs kraft.version 1, where every voter has a directory id, and a leader."""
+    return (
+        f"kafka-metadata-quorum {server} remove-controller --controller-id {node_id} "
+        f"--controller-directory-id {directory_id}"
+    )
+
+
+def add_controller(server: str) -> str:
+    """KIP-853: run on the controller that comes back, once it has fetched the log."""
+    return f"kafka-metadata-quorum {server} --command-config {CONFIG} add-controller"
+
+
+def format_disk(cluster_id: str, *, joins: bool) -> str:
+    """`cluster_id` may be the id of one of its histories. `joins`: a dynamic quorum is there to be joined."""
+    pasted = shlex.quote(shown_cluster_id(cluster_id_of(cluster_id)))
+    choice = " --no-initial-controllers" if joins else ""
+    return f"kafka-storage format --cluster-id {pasted}{choice} --config {CONFIG}"
