@@ -27,7 +27,7 @@ from kraft_audit.tables.contract import build_rows
 from kraft_codec.errors import InputError
 from tests.builders.dag_runs import DagRun
 from tests.builders.lakes import CLUSTERS
-from tests.builders.reading_times import without_reading_times
+from tests.builders.reading_times import WHEN, without_reading_times
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
 
@@ -255,11 +255,10 @@ def test_an_incident_keeps_its_notebook(dags_test: Callable[..., DagRun], tmp_pa
 
 def rows(lake_uri: str) -> dict[str, list[str]]:
     """Rows of every table as JSON, without when and by which plan they came: a retried group comes after the next."""
-    when = {"plan", "first_plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
     lake = DeltaLake(lake_uri)
     found = {}
     for table in sorted(LAKE_TABLES.keys() - {PLANS.name}):
         every = lake.query(f"SELECT * FROM {table}", table)  # noqa: S608
-        remaining = every.select([name for name in every.column_names if name not in when])
+        remaining = every.select([name for name in every.column_names if name not in WHEN | {"first_plan"}])
         found[table] = sorted(json.dumps(row, default=str) for row in without_reading_times(remaining.to_pylist()))
     return found

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 from kraft_codec.text.java_text import uuid_text
 from kraft_engine.brokers.image import METADATA_VERSION, Image
 from kraft_engine.world.processes import Process
+
+PATIENCE_S = 150
 
 
 def free_port() -> int:
@@ -36,6 +39,38 @@ def quorum_status(classpath: str, port: int) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         return {}  # not up yet: the client retries for a minute by itself
     return dict(re.findall(r"^(\w+):\s+(.*)$", run.stdout, re.MULTILINE)) if run.returncode == 0 else {}
+
+
+def controller_properties(folder: Path, log_dir: Path, node_id: int, port: int, quorum: str) -> Path:
+    """The properties of a controller alone on a port, with the line that names its quorum."""
+    path = folder / "server.properties"
+    path.write_text(
+        f"process.roles=controller\nnode.id={node_id}\n"
+        f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
+        f"{quorum}\nlog.dirs={log_dir}\n"
+        # No broker sends heartbeats: their sessions must outlast the test.
+        "broker.session.timeout.ms=3600000\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+    )
+    return path
+
+
+def started_status(classpath: str, properties: Path, port: int) -> dict[str, str]:
+    """Starts a controller, and stops it when it has said what its quorum is."""
+    log = properties.with_name("server.log")
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            ["java", "-Xmx400m", "-cp", classpath, "kafka.Kafka", str(properties)], stdout=output, stderr=output
+        )
+        try:
+            status: dict[str, str] = {}
+            deadline = time.monotonic() + PATIENCE_S
+            while not status and server.poll() is None and time.monotonic() < deadline:
+                status = quorum_status(classpath, port)
+            assert status, log.read_text()[-2000:]
+        finally:
+            server.terminate()
+            server.wait(60)
+    return status
 
 
 def image_rows(process: Process) -> list[list[str]]:

@@ -23,15 +23,13 @@ from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import PLANS
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders import without_spark as without_spark_module
-from tests.builders.reading_times import without_reading_times
+from tests.builders.reading_times import WHEN, without_reading_times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 """A small fleet of captures of the small corpus: a whole cluster, two branches of one log, a log that is cut."""
-# When and by which plan a row came: the same content read in other steps differs in these alone.
-WHEN = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
 # A second more than a file system's coarsest clock, so that no file counts as changed while it was planned.
 AGE_S = 60
 

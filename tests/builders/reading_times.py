@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+WHEN: Final = frozenset({"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"})
+"""Columns that say when and by which plan a row came: the same content read in other steps differs in these alone."""
 
 
 def without_reading_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -42,11 +42,10 @@ from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.reading_times import without_reading_times
+from tests.builders.reading_times import WHEN, without_reading_times
 
 NAMES, READS, WRITES = 1, 2, 4
 EVERY_KIND: Final = NAMES | READS | WRITES
-WHEN: Final = {"plan", "captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms"}
 WHEN_WRITTEN: Final = {"first_seen_ms", "last_seen_ms", "changed_ms", "as_of_ms", *WHEN}
 ROOM_TO_SAY: Final = 12
 

@@ -6,8 +6,6 @@ Kafka's own controller. Needs Java and Kafka's jars: KRAFT_AUDIT_KAFKA_CLASSPATH
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,12 @@ import pytest
 import kraft_audit
 from kraft_audit.recovery.rescue import Rescue, RescueRequest
 from kraft_engine.runs.scenario_stage import Stage
-from tests.builders.kafka_tools import free_port, image_rows, quorum_status, read_by_kafka
+from tests.builders.kafka_tools import controller_properties, free_port, image_rows, read_by_kafka, started_status
 from tests.witness.lost_majority import LostMajority
 from tests.witness.runs import seed_count
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 
-PATIENCE_S = 150
 LEADER_EPOCH, PARTITION_EPOCH = 8, 9
 """Columns of a partition's row, as ReadLogDirs prints it."""
 
@@ -66,27 +63,10 @@ def test_kafka_leads_from_a_rescued_dir_with_the_state_at_the_cut(kafka_classpat
     read = read_by_kafka(kafka_classpath, [log_dir])
     assert read[0][:2] == ["dir", str(log_dir)], read
     assert read[1:] == expected
-    properties = tmp_path / "server.properties"
-    properties.write_text(
-        "process.roles=controller\nnode.id=3\n"
-        f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
-        f"controller.quorum.bootstrap.servers=127.0.0.1:{port}\nlog.dirs={target}\n"
-        # No broker sends heartbeats: their sessions must outlast the test.
-        "broker.session.timeout.ms=3600000\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+    properties = controller_properties(
+        tmp_path, target, 3, port, f"controller.quorum.bootstrap.servers=127.0.0.1:{port}"
     )
-    with (tmp_path / "server.log").open("w") as output:
-        server = subprocess.Popen(
-            ["java", "-Xmx400m", "-cp", kafka_classpath, "kafka.Kafka", str(properties)], stdout=output, stderr=output
-        )
-        try:
-            status: dict[str, str] = {}
-            deadline = time.monotonic() + PATIENCE_S
-            while not status and server.poll() is None and time.monotonic() < deadline:
-                status = quorum_status(kafka_classpath, port)
-            assert status, (tmp_path / "server.log").read_text()[-2000:]
-        finally:
-            server.terminate()
-            server.wait(60)
+    status = started_status(kafka_classpath, properties, port)
     assert (status["ClusterId"], status["LeaderId"]) == (found.node.cluster_id, "3")
     assert int(status["LeaderEpoch"]) > found.epoch
     assert int(status["HighWatermark"]) > found.offset

@@ -14,6 +14,7 @@ from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.registry import check, rules
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
+from tests.builders.reading_times import without_reading_times
 from tests.builders.readings import history_of, table_rows
 
 
@@ -63,12 +64,8 @@ def without_times(row: dict[str, Any]) -> dict[str, Any]:
 
 def facts(row: dict[str, Any]) -> str:
     """The evidence but for the times of what a disk holds: those are when it was read."""
-    return str(
-        [
-            {**fact, "timestamp_ms": None if fact["path"] and fact["file_name"] is None else fact["timestamp_ms"]}
-            for fact in row["evidence"]
-        ]
-    )
+    (timeless,) = without_reading_times([{"evidence": [dict(fact) for fact in row["evidence"]]}])
+    return str(timeless["evidence"])
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.delta_log import name_file
 from tests.builders.lakes import CLUSTERS
+from tests.builders.reading_times import WHEN
 from tests.builders.readings import as_tables, table_rows, typed_rows
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 MakeFleet = Callable[..., FleetSettings]
-WHEN = ("captured_at", "captured_at_ms", "read_from_ms", "read_to_ms", "seen_ms", "plan")
 
 
 @pytest.fixture(scope="module")

@@ -5,31 +5,14 @@ Needs Java and Kafka's jars: their class path in KRAFT_AUDIT_KAFKA_CLASSPATH, or
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from kraft_engine.runs.scenario_stage import Stage
-from tests.builders.kafka_tools import free_port, image_rows, quorum_status, read_by_kafka
+from tests.builders.kafka_tools import controller_properties, free_port, image_rows, read_by_kafka, started_status
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
-
-PATIENCE_S = 150
-
-
-def server_properties(folder: Path, log_dir: Path, port: int, *, static: bool) -> Path:
-    quorum = "controller.quorum.voters=1@" if static else "controller.quorum.bootstrap.servers="
-    path = folder / "server.properties"
-    path.write_text(
-        "process.roles=controller\nnode.id=1\n"
-        f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
-        f"{quorum}127.0.0.1:{port}\nlog.dirs={log_dir}\n"
-        # No broker sends heartbeats: their sessions must outlast the test.
-        "broker.session.timeout.ms=3600000\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
-    )
-    return path
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
@@ -47,20 +30,9 @@ def test_a_controller_starts_on_an_engine_dir(static: bool, kafka_classpath: str
     stage.stop(1)
     log_dir = stage.capture("stopped", 1) / "node-1"
     end_offset, expected = process.disk.log.end_offset, [row for row in image_rows(process) if row[0] == "partition"]
-    properties = server_properties(tmp_path, log_dir, port, static=static)
-    with (tmp_path / "server.log").open("w") as output:
-        server = subprocess.Popen(
-            ["java", "-Xmx400m", "-cp", kafka_classpath, "kafka.Kafka", str(properties)], stdout=output, stderr=output
-        )
-        try:
-            status: dict[str, str] = {}
-            deadline = time.monotonic() + PATIENCE_S
-            while not status and server.poll() is None and time.monotonic() < deadline:
-                status = quorum_status(kafka_classpath, port)
-            assert status, (tmp_path / "server.log").read_text()[-2000:]
-        finally:
-            server.terminate()
-            server.wait(60)
+    quorum = "controller.quorum.voters=1@" if static else "controller.quorum.bootstrap.servers="
+    properties = controller_properties(tmp_path, log_dir, 1, port, f"{quorum}127.0.0.1:{port}")
+    status = started_status(kafka_classpath, properties, port)
     assert status["ClusterId"] == stage.settings.cluster_id
     assert status["LeaderId"] == "1"
     assert int(status["LeaderEpoch"]) > 1
