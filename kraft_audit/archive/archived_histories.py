@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -123,19 +124,16 @@ def archived_histories(
 
     Raises InputError where the lake has nothing of the cluster, or not what was written.
     """
-
-    def put_together(of: ArchiveTables) -> ArchivedCluster:
-        return archived_cluster(
-            of,
-            location=location,
-            cluster_id=cluster_id,
-            name=name,
-            number=number,
-            dialect=dialect,
-            defaults=defaults,
-            captures_bytes=captures_bytes,
-        )
-
+    put_together = partial(
+        archived_cluster,
+        location=location,
+        cluster_id=cluster_id,
+        name=name,
+        number=number,
+        dialect=dialect,
+        defaults=defaults,
+        captures_bytes=captures_bytes,
+    )
     whole = put_together(tables)
     rows = tables.captures().to_pylist()
     places = {capture_key(row): row for row in rows}
