@@ -50,7 +50,7 @@ demo: setup ## read samples/ into Delta tables on local Spark, then write the pa
 
 .PHONY: test
 test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
-	@$(PYTEST) --numprocesses 2 --dist loadfile -m "not ci and not spark"
+	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not ci and not spark$(PASSED_BEFORE:%= and not %)"
 	@$(PYTEST) -m "spark and not ci"  # one Spark session in one process: it takes both processors by itself
 
 .PHONY: check
@@ -73,7 +73,7 @@ chromium:
 
 .PHONY: ci
 ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
-	@$(PYTEST) --numprocesses 2 --dist loadfile -m ci || test $$? -eq 5
+	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m ci --durations 30 || test $$? -eq 5
 	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 200 examples each
 
 .PHONY: dist

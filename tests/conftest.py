@@ -6,6 +6,7 @@ Fixtures are written in `tests/builders`; each conftest says which of them its f
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,8 +41,12 @@ settings.load_profile(os.environ.get("KRAFT_AUDIT_HYPOTHESIS_PROFILE", "quick"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs nothing as `unit`."""
+    """Mark what needs nothing as `unit`. Files with the longest limits begin: no processor waits for one at the end."""
+    longest: dict[Path, float] = {}
     for item in items:
         carried = {marker.name for marker in item.iter_markers()}
         if not carried & MARKERS_THAT_NEED_MORE:
             item.add_marker(pytest.mark.unit)
+        limit = item.get_closest_marker("timeout")
+        longest[item.path] = max(longest.get(item.path, 0.0), limit.args[0] if limit is not None else 0.0)
+    items.sort(key=lambda item: -longest[item.path])

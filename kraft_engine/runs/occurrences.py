@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from kraft_engine.brokers.image import METADATA_VERSION
 from kraft_engine.consensus.raft import ROLE_NAMES
@@ -77,12 +78,14 @@ def occurrences(run: RandomRun | KafkaRun) -> Counter[str]:
     return found
 
 
-def observe(seeds: int, *, first_seed: int = 0) -> Counter[str]:
-    """What occurs in so many seeds of every kind of run, beyond Raft's model in every fifth."""
+def observe(seeds: int, *, first_seed: int = 0, until: Collection[str] = ()) -> Counter[str]:
+    """What occurs in so many seeds of every kind of run, beyond Raft's model in every fifth; ends once `until` did."""
     found: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + seeds):
         for kind in KINDS:
             run = RandomRun(seed, beyond_model=True) if kind is RandomRun and seed % 5 == 4 else kind(seed)
             run.run(EVENT_COUNT * (2 if issubclass(kind, WideRun) else 1))
             found += occurrences(run)
+        if until and all(found[kind] for kind in until):
+            break
     return found

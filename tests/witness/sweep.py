@@ -14,7 +14,6 @@ import json
 import multiprocessing
 import os
 import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -88,16 +87,10 @@ def sweep(
     say: Callable[[str], None],
     only: Sequence[str] = (),
     journal: Path | None = None,
-    seconds: float | None = None,
-    at_least: int = 0,
 ) -> Sweep:
-    """Plays the seeds that the journal does not hold; says every disagreement as it is found.
-
-    After so many `seconds` it ends with those that were played, however long the first `at_least` take.
-    """
+    """Plays the seeds that the journal does not hold; says every disagreement as it is found."""
     done = Sweep({name: Row() for name in only or SHARES})
     judged: list[Confusion] = []
-    started = time.monotonic()
     for result in _results(list(kinds(seeds, first_seed, only)), journal):
         row = done.rows[result.scenario]
         done.played.append((result.scenario, result.seed))
@@ -110,8 +103,6 @@ def sweep(
         for text in disagreement_lines([result]):
             done.disagreements.append(text)
             say(text)
-        if seconds is not None and len(done.played) >= at_least and time.monotonic() - started > seconds:
-            break
     done.findings = add_up(judged)
     return done
 
@@ -127,14 +118,10 @@ def _results(wanted: list[tuple[str, int]], journal: Path | None) -> Iterator[Ru
     yield from (found[job] for job in wanted if job in found)
     kept_in = journal or Path(os.devnull)
     with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool, kept_in.open("a", encoding="utf-8") as remaining:
-        try:
-            for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
-                remaining.write(f"{_written(result)}\n")
-                remaining.flush()
-                yield result
-        except GeneratorExit:
-            pool.shutdown(cancel_futures=True)
-            raise
+        for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
+            remaining.write(f"{_written(result)}\n")
+            remaining.flush()
+            yield result
 
 
 def _written(result: RunResult) -> str:

@@ -1,5 +1,5 @@
-"""2,000 seeds of 5,000 events and more, over every dialect, within the model and beyond it: replay and findings equal
-truth. A slow machine plays those that it can in the time that CI has for them, and says how many."""
+"""200 seeds of 5,000 events and more, over every dialect, within the model and beyond it: replay and findings equal
+truth. `make soak` plays thousands."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from tests.witness.confusion import confusion_table
 from tests.witness.runs import regressions, seed_count
 from tests.witness.sweep import EVENTS_MIN, SHARES, sweep, table
 
-SEEDS = 2_000
+SEEDS = 200
 FIRST_SEED = 100_000
-SECONDS = 420
-"""After this time it ends as soon as `SEEDS_MIN` were played."""
-SEEDS_MIN = 200
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(4 * SECONDS)
-def test_replay_and_findings_equal_truth_on_two_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.timeout(1800)
+def test_replay_and_findings_equal_truth_on_two_hundred_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     seeds = seed_count(SEEDS)
-    done = sweep(seeds, FIRST_SEED, print, seconds=SECONDS, at_least=SEEDS_MIN)
+    done = sweep(seeds, FIRST_SEED, print)
     rows, disagreements = done.rows, done.disagreements
     with capsys.disabled():
         print(f"\n{table(rows)}\n\n{confusion_table(done.findings)}")  # noqa: T201
@@ -31,7 +28,7 @@ def test_replay_and_findings_equal_truth_on_two_thousand_seeds(capsys: pytest.Ca
     played = {f"{scenario} seed {seed}:" for scenario, seed in done.played}
     mended = [item for item in known if item in played and not any(text.startswith(item) for text in disagreements)]
     assert mended == [], "a seed that agrees again belongs among the kept ones"
-    assert len(done.played) >= min(seeds, SEEDS_MIN)
+    assert len(done.played) == seeds
     assert set(rows) == set(SHARES)
     assert all(row.events >= EVENTS_MIN * row.seeds for row in rows.values())
     assert all(row.counts["captures"] or row.counts["rounds"] for row in rows.values())

@@ -29,6 +29,7 @@ from kraft_audit.spark.gold_merge import GoldLake
 from kraft_audit.tables import FINDINGS_STAGED
 from kraft_audit.tables.gold import FINDINGS
 from kraft_audit.text.readable import DAY_MS
+from tests.builders.judged_tables import judge_only
 from tests.builders.lakes import copied_lake, plan_rows, write_fleet
 from tests.builders.without_spark import run_from_archive
 
@@ -128,8 +129,9 @@ def test_clusters_without_news_are_as_before(
     clusters = lake_clusters(DeltaLake(lake), closed)
     assert clusters == lake_clusters(DeltaLake(str(whole)), closed)
     assert {cluster.name for cluster in clusters} == {*QUIET, *BUSY}
-    assert verdicts(lake) == verdicts(str(whole))
-    assert [verdict for verdict in verdicts(lake) if not verdict[2]] == []
+    judged_now = verdicts(lake)
+    assert judged_now == verdicts(str(whole))
+    assert [verdict for verdict in judged_now if not verdict[2]] == []
     for cluster in QUIET:
         after, then = tmp_path / f"{cluster}-after", tmp_path / f"{cluster}-then"
         assert exported(lake, cluster, after) == exported(str(whole), cluster, then)
@@ -158,6 +160,7 @@ def test_plans_that_gold_has_yet_to_take_stay(fleet: FleetSettings, monkeypatch:
 
 def test_a_plan_that_never_was_is_still_reported(fleet: FleetSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     in_two_months(fleet.lake, monkeypatch)
+    judge_only(monkeypatch, {FINDINGS.name})
     off = (FINDINGS.name, "rows_off_the_ledger", False, 1)
     assert off not in verdicts(fleet.lake)
     DeltaTable(f"{fleet.lake}/{FINDINGS.name}").update(updates={"plan": "0"}, predicate="rule = 'KV007'")

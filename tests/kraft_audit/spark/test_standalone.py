@@ -25,7 +25,7 @@ from kraft_audit.spark.session import jar_settings, use_java
 from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from tests.builders.lakes import CLUSTERS
 
-pytestmark = [pytest.mark.ci, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(1500)]
 
 PACKAGES = ("kraft_codec", "kraft_audit", "pyspark_kraft")
 # All that does not say when a lake was written, or when its captures were read.
@@ -36,6 +36,7 @@ COMPARED = {
 }
 SPARK_HOME = Path(pyspark.__file__).parent
 SECONDS_TO_START = 90
+SECONDS_PER_JOB = 600
 
 
 def free_port() -> int:
@@ -133,7 +134,7 @@ def submit(
     # In client mode the driver asks for the same relative place.
     (tmp_path / "environment").symlink_to(sys.prefix)
 
-    def send(job: str, *arguments: str, cores: int = 1, **variables: str) -> subprocess.CompletedProcess[str]:
+    def send(job: str, *arguments: str, cores: int = 1) -> subprocess.CompletedProcess[str]:
         command = [
             str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *where, "--py-files", str(project_zip),
             "--archives", f"{packed}#environment", "--total-executor-cores", str(cores),
@@ -147,7 +148,7 @@ def submit(
         own = {name: value for name, value in environment.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
         # From another folder, so that the package is not found by chance in the working directory.
         return subprocess.run(
-            command, env=own | variables, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+            command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS_PER_JOB
         )
 
     return send
@@ -157,7 +158,7 @@ def test_every_job_on_a_cluster_of_processes(
     submit: Callable[..., subprocess.CompletedProcess[str]], small_corpus: Path, tmp_path: Path, project_root: Path,
     make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
-    """Killed once between its steps, then run to the end, tables before the gate and gold after it, as a DAG does.
+    """Tables before the gate and gold after it, as a DAG does.
 
     Bronze and silver are those of one process without Spark; gold is that of local mode.
     """
@@ -166,10 +167,7 @@ def test_every_job_on_a_cluster_of_processes(
     without_spark.run(alone)
     fleet = make_fleet(clusters, lake="cluster", file="cluster.yaml")
     file = str(tmp_path / "cluster.yaml")
-    killed = submit("run", file, "--tables-only", cores=2, KRAFT_AUDIT_FAILPOINT="after-stage")
-    assert killed.returncode != 0
-    assert Ledger(DeltaLake(fleet.lake)).status().open_number == 1, killed.stderr[-2000:]
-    done = submit("run", file, "--tables-only", "--output", "json")
+    done = submit("run", file, "--tables-only", "--output", "json", cores=2)
     assert done.returncode == 0, done.stderr[-4000:]
     # spark-submit joins a program's two outputs: the summary is the last line of both.
     assert json.loads(done.stdout.splitlines()[-1])["plans"] == [1]
@@ -186,7 +184,11 @@ def test_every_job_on_a_cluster_of_processes(
         str(tmp_path / "alone.yaml"),
     ]
     local = subprocess.run(
-        program, env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=300
+        program,
+        env=os.environ | {"PYTHONPATH": str(project_root)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_PER_JOB,
     )
     assert local.returncode == 0, local.stderr[-4000:]
     for table, columns in COMPARED.items():
