@@ -37,6 +37,7 @@ from kraft_audit.recovery.quorum_disks import quorum_disks
 from kraft_audit.recovery.replica_logs import replica_logs
 from kraft_audit.recovery.rescue import Rescue, RescueRequest, rescue
 from kraft_audit.recovery.rescue_plan import RescuePlan, rescue_plan
+from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
 from kraft_audit.replay.driver import replay_branch
@@ -349,6 +350,14 @@ class Cluster:
     def rescue(self, request: RescueRequest, gone: Collection[int] = ()) -> Rescue:
         """Writes a new node dir with the state of one copy. Raises RescueRefusedError where the plan does not stand."""
         return rescue(self.reading, self.plan, self.storage, self.rescue_plan(gone), request)
+
+    def upgrade_check(self, release_level: int) -> UpgradeCheck:
+        """Whether every feature may go to its level at a metadata.version, as metadata_version_of names it.
+
+        >>> cluster.upgrade_check(33).verdict.value
+        'blocked'
+        """
+        return upgrade_check(self.history, release_level)
 
     def records(self, selection: Selection = EVERYTHING) -> pa.Table:
         """Every distinct record of log and snapshots, `record` as JSON, secrets as fingerprints: the table `records`.

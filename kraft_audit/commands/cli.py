@@ -72,6 +72,7 @@ LAPTOP_COMMANDS: Final = _commands(
     ("rules", "All rules"),
     ("whatif", "What a crash of these brokers would do now"),
     ("may-i", "Whether a node may be started, wiped or removed"),
+    ("upgrade-check", "Whether features may go to a release, who blocks it"),
     ("rescue-plan", "Which copy to go on from when a majority is lost"),
     ("rescue", "A new controller's node dir from one copy"),
     ("recover-plan", "What can be done for partitions without a leader"),

@@ -20,7 +20,8 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_FINE: "fine",
     EXIT_FINDINGS: (
         "findings at or above `--fail-on`; `check`: the quorum is stalled, without a leader, lost or undecided; "
-        "`evidence --verify`: a pack is not as its manifest says; `quality`: a promise is broken; `may-i`: no"
+        "`evidence --verify`: a pack is not as its manifest says; `quality`: a promise is broken; `may-i`: no; "
+        "`upgrade-check`: blocked"
     ),
     EXIT_USAGE: (
         "usage: arguments or settings that cannot be, a folder to write to that is not empty, a name that is not there "
@@ -30,7 +31,7 @@ EXIT_CODES: Final[Mapping[int, str]] = {
         "a file or folder that cannot be read, whatever it is for (PATH, a lake, `--settings`, `--waivers`, "
         "FLEET.yaml, `--spark-conf`, `--verify`); output that cannot be written"
     ),
-    EXIT_UNDECIDED: "`may-i`: undecided; the answer names what would decide it",
+    EXIT_UNDECIDED: "`may-i`, `upgrade-check`: undecided; the answer names what would decide it",
     EXIT_BUG: "a fault of kraft-audit itself",
     EXIT_INTERRUPTED: "interrupted",
     EXIT_PIPE_CLOSED: "the reader of the output left",

@@ -33,3 +33,13 @@ def format_disk(cluster_id: str, *, joins: bool) -> str:
     pasted = shlex.quote(shown_cluster_id(cluster_id_of(cluster_id)))
     choice = " --no-initial-controllers" if joins else ""
     return f"kafka-storage format --cluster-id {pasted}{choice} --config {CONFIG}"
+
+
+def unregister_broker(server: str, node_id: int) -> str:
+    """Removes the registration of a broker that is gone; the broker must be stopped."""
+    return f"kafka-cluster unregister {server} --id {node_id}"
+
+
+def unregister_controller(server: str, node_id: int) -> str:
+    """KIP-1312: needs metadata.version 33. It must never name a voter (KAFKA-20865)."""
+    return f"kafka-cluster unregister-controller {server} --id {node_id}"

@@ -59,6 +59,38 @@ LINE_OF_LEVEL: Final[Mapping[int, Release]] = {
 }  # fmt: skip
 """The release line by the newest production metadata.version that its nodes support."""
 
+METADATA_CHANGES: Final[Mapping[int, str]] = {
+    3: "leader recovery state of partitions",
+    5: "NoOp records",
+    6: "changes of broker registrations",
+    7: "controlled shutdown in broker registrations",
+    8: "the migration from ZooKeeper",
+    11: "SCRAM credentials",
+    13: "metadata transactions",
+    14: "delegation tokens",
+    15: "controller registrations",
+    17: "log directories of replicas (JBOD)",
+    23: "eligible leader replicas",
+    30: "cordoned log dirs",
+    32: "ranges of addresses as hosts of ACLs",
+    33: "unregistration of controllers",
+}
+"""What a metadata.version brought into the log that no earlier one can hold: Kafka refuses to go below such a level
+(MetadataVersion.didMetadataChange)."""
+
+FEATURE_DEFAULTS: Final[Mapping[str, Mapping[int, int]]] = {
+    KRAFT_VERSION_FEATURE: {21: 1},
+    ELR_FEATURE: {26: 1},
+    "group.version": {22: 1},
+    "share.version": {28: 1, 31: 2},
+    "streams.version": {29: 1},
+    "transaction.version": {24: 2},
+}
+"""From which metadata.version on a release sets a feature to a level (FeatureVersion.bootstrapMetadataVersion)."""
+
+FIRST_LEVEL_WITH_CONTROLLER_REGISTRATIONS: Final = 15
+"""From metadata.version 3.7-IV0 on controllers register, and block what they do not support (KIP-919)."""
+
 FIRST_LEVEL_WITH_ELR: Final = 23
 """From metadata.version 4.0-IV1 on the feature eligible.leader.replicas.version can be on (KIP-966)."""
 
@@ -89,3 +121,28 @@ def release_text(release: Release) -> str:
 def parse_release(text: str) -> Release:
     """The numbers of a release. Raises ValueError where it is none."""
     return tuple(int(part) for part in text.split("."))
+
+
+def feature_default(feature: str, metadata_version: int) -> int:
+    """The level that a feature has in a new cluster of that metadata.version (Feature.defaultLevel)."""
+    levels = FEATURE_DEFAULTS.get(feature, {})
+    return max((level for since, level in levels.items() if since <= metadata_version), default=0)
+
+
+def metadata_version_of(text: str) -> int:
+    """The metadata.version of a release (4.3, 4.3.1) or of a level's name (4.3-IV0), as kafka-features takes them.
+
+    Raises ValueError, which names the known releases.
+    """
+    for level, name in METADATA_VERSIONS.items():
+        if name == text:
+            return level
+    try:
+        line = parse_release(text)[:2]
+    except ValueError:
+        line = ()
+    for level, known in LINE_OF_LEVEL.items():
+        if known == line:
+            return level
+    known_lines = ", ".join(map(release_text, LINE_OF_LEVEL.values()))
+    raise ValueError(f"no release {text!r} is known: there are {known_lines}")

@@ -36,7 +36,12 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
     made.mkdir(exist_ok=True)
     lines = [
         *(["check", "PATH", "--fail-on", "never"], ["whatif", "PATH", "--lose", "1"], ["recover-plan", "PATH"]),
-        *(["may-i", "restart", "1", "PATH"], ["rescue-plan", "PATH"], ["rescue-plan", "PATH", "--gone", "1,2,3"]),
+        *(
+            ["may-i", "restart", "1", "PATH"],
+            ["upgrade-check", "PATH", "--to", "4.4"],
+            ["rescue-plan", "PATH"],
+            ["rescue-plan", "PATH", "--gone", "1,2,3"],
+        ),
         ["rescue", "PATH", "--gone", "1,2,3", "--from", "1", "--out", "MADE/rescued"],
         *(["evidence", "PATH", "--out", "MADE/pack.zip"], ["evidence", "--verify", "MADE/pack.zip"]),
         *(["report", "PATH", "--output", form, "--out", f"MADE/{form}"] for form in ("html", "csv", "parquet")),

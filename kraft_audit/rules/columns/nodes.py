@@ -210,12 +210,11 @@ def registered_nodes(history: ClusterHistory) -> list[RegisteredNode]:
 
 def _registered_nodes(history: ClusterHistory) -> Iterator[RegisteredNode]:
     for (kind, node_id), rows in registrations(history).items():
-        levels = _supported_levels(rows[-1])
+        levels = supported_levels(rows[-1], METADATA_VERSION_FEATURE)
         if levels is not None:
-            # A restart registers again: what is supported is so since the first registration in a row that says it.
-            _, same = next(groupby(reversed(rows), key=_supported_levels))
             is_ghost = rows[-1]["fenced"] if kind == "broker" else is_ghost_controller(history, node_id)
-            yield RegisteredNode(kind, node_id, *levels, list(same)[-1], is_ghost)
+            since = supported_since(rows, METADATA_VERSION_FEATURE)
+            yield RegisteredNode(kind, node_id, *levels, since, is_ghost)
 
 
 def is_ghost_controller(history: ClusterHistory, controller_id: int) -> bool:
@@ -238,8 +237,15 @@ def _registrations(history: ClusterHistory) -> dict[tuple[str, int], Sequence[Ta
     return {node: rows for node, rows in states.items() if rows[-1]["exists"]}
 
 
-def _supported_levels(row: Mapping[str, Any]) -> tuple[int, int] | None:
-    for feature in row["features"] if row["exists"] else ():
-        if feature["name"] == METADATA_VERSION_FEATURE:
-            return int(feature["min_supported_version"]), int(feature["max_supported_version"])
+def supported_levels(row: Mapping[str, Any], feature: str) -> tuple[int, int] | None:
+    """The lowest and highest level of a feature that a registration supports; None where it names none."""
+    for supported in row["features"] if row["exists"] else ():
+        if supported["name"] == feature:
+            return int(supported["min_supported_version"]), int(supported["max_supported_version"])
     return None
+
+
+def supported_since(rows: Sequence[TableRow], feature: str) -> TableRow:
+    """The first registration of the last ones in a row that support the same levels: a restart registers again."""
+    _, same = next(groupby(reversed(rows), key=lambda row: supported_levels(row, feature)))
+    return list(same)[-1]

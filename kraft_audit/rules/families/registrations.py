@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from kraft_audit.quorum.controller_commands import unregister_broker, unregister_controller
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.nodes import (
     RegisteredNode,
@@ -184,9 +185,9 @@ def _way_out(node: RegisteredNode, level: int, newest: int | None) -> str:
     if node.kind == "broker":
         return (
             f"Start broker {node.node_id} with the new release. If it is gone for good: "
-            f"kafka-cluster.sh unregister --bootstrap-server HOST:PORT --id {node.node_id}"
+            f"{unregister_broker('--bootstrap-server HOST:PORT', node.node_id)}"
         )
-    unregister = f"kafka-cluster.sh unregister-controller --bootstrap-controller HOST:PORT --id {node.node_id}"
+    unregister = unregister_controller("--bootstrap-controller HOST:PORT", node.node_id)
     if level >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
         return f"If controller {node.node_id} is gone for good: {unregister}"
     if newest is None:

@@ -1,0 +1,103 @@
+"""`upgrade-check`: whether the features may go to the level of a release, who blocks it, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kraft_audit.commands.arguments import Logs, OutputFormat
+from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED, UsageError
+from kraft_audit.commands.results import Results
+from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
+from kraft_audit.text.readable import when
+
+if TYPE_CHECKING:
+    from kraft_audit.recovery.feature_levels import FeatureCheck
+    from kraft_audit.recovery.upgrade_check import UpgradeCheck
+
+KEYS: Final = ("cluster_id", "to", "release_level", "verdict", "reason", "next_steps", "features")
+EXIT_CODES: Final = {"allowed": 0, "blocked": EXIT_FINDINGS, "undecided": EXIT_UNDECIDED}
+WORD_WIDTH: Final = 11
+FEATURE_COLUMNS: Final = [
+    ShownColumn(name, name) for name in ("feature", "finalized", "release", "new", "verdict", "drops")
+]
+BLOCKER_COLUMNS: Final = [
+    ShownColumn(name, name) for name in ("blocked", "node", "supports", "since", "offset", "standing")
+]
+
+
+def upgrade_check(
+    logs: Logs,
+    to: Annotated[
+        str, typer.Option("--to", metavar="RELEASE", show_default=False, help="Release, as 4.4, or level, as 4.4-IV2.")
+    ],
+    output: OutputFormat = Format.TABLE,
+) -> int:
+    """Say whether the features of a cluster may go to the level of a release, who blocks it, and what to do.
+
+    Kafka asks every registration: of brokers, fenced ones too, and of controllers, also of those that are gone. Exit
+    code 0 allowed, 1 blocked, 4 undecided.
+
+    \b
+    Examples:
+      kraft-audit upgrade-check samples/dynamic-quorum.tgz --to 4.4
+      kraft-audit upgrade-check samples/mini-4.4.0.tgz --to 4.2 --output json
+    """
+    from kraft_codec.schemas.releases import metadata_version_of
+
+    try:
+        level = metadata_version_of(to)
+    except ValueError as problem:
+        raise UsageError(f"--to: {problem}") from None
+    results = Results(output, KEYS)
+    documents: list[dict[str, Any]] = []
+    exit_code = 0
+    for cluster in results.each_history(logs):
+        answer = cluster.upgrade_check(level)
+        exit_code = max(exit_code, EXIT_CODES[answer.verdict], key=(0, EXIT_UNDECIDED, EXIT_FINDINGS).index)
+        documents.append({"cluster_id": cluster.cluster_id, "to": to, **asdict(answer)})
+        results.add(documents[-1:])
+        if results.is_table:
+            results.title(cluster)
+            _print(results.out, answer)
+    return results.end_documents(documents) or exit_code
+
+
+def _print(out: Output, answer: UpgradeCheck) -> None:
+    out.text(f"{answer.verdict.upper():<{WORD_WIDTH}}{answer.reason}", hanging=WORD_WIDTH)
+    for place, step in enumerate(answer.next_steps):
+        out.text(f"{'' if place else 'NEXT':<{WORD_WIDTH}}{step}", hanging=WORD_WIDTH)
+    out.line("")
+    out.rows(map(_feature_row, answer.features), FEATURE_COLUMNS)
+    blockers = list(_blocker_rows(answer.features))
+    if blockers:
+        out.line("")
+        out.rows(blockers, BLOCKER_COLUMNS)
+
+
+def _feature_row(feature: FeatureCheck) -> OutputRow:
+    from kraft_audit.recovery.feature_levels import level_text
+
+    levels = (feature.finalized_level, feature.release_level, feature.new_level)
+    shown = ("" if level is None else level_text(feature.name, level) for level in levels)
+    row = dict(zip(("finalized", "release", "new"), shown, strict=True))
+    verdict = feature.verdict.value if feature.is_changed else "stays"
+    return {"feature": feature.name, **row, "verdict": verdict, "drops": ", ".join(feature.drops)}
+
+
+def _blocker_rows(features: Sequence[FeatureCheck]) -> Iterator[OutputRow]:
+    for feature in features:
+        for blocker in feature.blockers:
+            supports = None if blocker.lowest_level is None else f"{blocker.lowest_level} to {blocker.highest_level}"
+            since = None if blocker.since_ms is None else when(blocker.since_ms)
+            yield {
+                "blocked": feature.name,
+                "node": blocker.name,
+                "supports": supports,
+                "since": since,
+                "offset": blocker.since_offset,
+                "standing": f"{blocker.standing}: perhaps gone" if blocker.is_ghost else blocker.standing.value,
+            }

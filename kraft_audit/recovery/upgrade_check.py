@@ -1,0 +1,195 @@
+"""May the cluster go to the features of a release: yes, blocked or undecided, by whom, and the way out that works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kraft_audit.quorum.controller_commands import CONFIG, format_disk, unregister_broker, unregister_controller
+from kraft_audit.recovery.feature_levels import (
+    Blocker,
+    FeatureCheck,
+    FeatureLevels,
+    Standing,
+    UpgradeVerdict,
+    incomplete_reason,
+    level_text,
+    node_names,
+    unknown_reason,
+)
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.nodes import is_active, registrations
+from kraft_audit.rules.columns.voter_sets import current_set
+from kraft_audit.text.readable import listed
+from kraft_codec.schemas.releases import (
+    FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS,
+    KRAFT_VERSION_FEATURE,
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSIONS,
+)
+
+UNKNOWN_ADDRESS: Final = "HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeCheck:
+    """An answer about the log as it was read: `reason` in a sentence or two, `next_steps` as lines to follow.
+
+    `release_level` is the metadata.version of the release that was asked for.
+    """
+
+    release_level: int
+    verdict: UpgradeVerdict
+    reason: str
+    next_steps: tuple[str, ...]
+    features: tuple[FeatureCheck, ...]
+
+
+def upgrade_check(history: ClusterHistory, release_level: int) -> UpgradeCheck:
+    """Whether Kafka would set every feature to its level at that metadata.version, as far as the log shows it."""
+    levels = FeatureLevels(history, release_level)
+    unknown = unknown_reason(levels)
+    features = tuple(levels.checks()) if levels.metadata_version is not None else ()
+    if unknown is not None:
+        reason = f"The log does not decide it: {unknown}."
+        return UpgradeCheck(release_level, UpgradeVerdict.UNDECIDED, reason, (), features)
+    verdict = max((feature.verdict for feature in features), key=lambda found: found.rank)
+    incomplete = incomplete_reason(levels)
+    if verdict is not UpgradeVerdict.BLOCKED and incomplete is not None:
+        reason = f"Nothing that was read blocks it, but {incomplete}."
+        return UpgradeCheck(release_level, UpgradeVerdict.UNDECIDED, reason, _copy_more(levels), features)
+    reason = _reason(levels, features, verdict)
+    return UpgradeCheck(release_level, verdict, reason, tuple(_Steps(levels, features).lines()), features)
+
+
+def _reason(levels: FeatureLevels, features: Sequence[FeatureCheck], verdict: UpgradeVerdict) -> str:
+    name = METADATA_VERSIONS[levels.release_level]
+    if not any(feature.is_changed for feature in features):
+        return f"Every feature is at the level of {name} or above: there is nothing to change."
+    if verdict is UpgradeVerdict.ALLOWED:
+        return f"Every registered broker and controller supports the features of {name}."
+    if verdict is UpgradeVerdict.UNDECIDED:
+        (reason, *_) = [feature.reason for feature in features if feature.verdict is UpgradeVerdict.UNDECIDED]
+        return f"{reason[0].upper()}{reason[1:]}."
+    reasons = []
+    blockers = blockers_of(features)
+    if blockers:
+        reasons.append(f"{node_names(blockers)} {'block' if len(blockers) > 1 else 'blocks'} the features of {name}.")
+    refused = next((feature for feature in features if feature.name == METADATA_VERSION_FEATURE), None)
+    if refused is not None and refused.drops:
+        reasons.append(f"Kafka refuses to go below a level whose records the log may hold: {listed(refused.drops)}.")
+    text = " ".join(reasons)
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def blockers_of(features: Sequence[FeatureCheck]) -> list[Blocker]:
+    """Each node that blocks a feature, once; of several features the first, which is metadata.version."""
+    found: dict[tuple[str, int], Blocker] = {}
+    for feature in features:
+        for blocker in feature.blockers:
+            found.setdefault((blocker.kind, blocker.node_id), blocker)
+    return list(found.values())
+
+
+def _copy_more(levels: FeatureLevels) -> tuple[str, ...]:
+    missing = levels.standing.missing
+    return (f"Copy the log dirs of voters {listed(missing)} too.",) if missing else ()
+
+
+class _Steps:
+    """What to do, in order: nodes that live first, then registrations of those that are gone, then the features."""
+
+    def __init__(self, levels: FeatureLevels, features: Sequence[FeatureCheck]) -> None:
+        self.levels = levels
+        self.history = levels.history
+        self.features = features
+        self.release = METADATA_VERSIONS[levels.release_level].partition("-")[0]
+        self.server = _server(levels)
+
+    def lines(self) -> Iterator[str]:
+        if any(feature.name == METADATA_VERSION_FEATURE and feature.drops for feature in self.features):
+            level = self.levels.metadata_version or 0
+            named = level_text(METADATA_VERSION_FEATURE, level)
+            yield f"Stay on software that supports {METADATA_VERSION_FEATURE} {named}."
+            return
+        blockers = blockers_of(self.features)
+        living = [blocker for blocker in blockers if not blocker.is_ghost and blocker.highest_level is not None]
+        if living:
+            verb = "Downgrade" if self.levels.is_downgrade else "Upgrade"
+            in_turn = ", one after the other" if len(living) > 1 else ""
+            yield f"{verb} the software of {node_names(living)} to {self.release}{in_turn}."
+        unregistered = [blocker for blocker in blockers if blocker.standing is Standing.NOT_REGISTERED]
+        if unregistered:
+            yield f"Start {node_names(unregistered)} with {self.release}: they register by themselves."
+        yield from self._fenced_brokers([blocker for blocker in blockers if blocker.standing is Standing.FENCED])
+        ghosts = [blocker for blocker in blockers if blocker.standing is Standing.GHOST]
+        if ghosts:
+            yield from self._ghost_controllers(ghosts)
+        yield from self._change()
+        if ghosts and not self._unregisters_now:
+            yield from self._unregister_later(ghosts)
+
+    @property
+    def _unregisters_now(self) -> bool:
+        return (self.levels.metadata_version or 0) >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS
+
+    def _fenced_brokers(self, fenced: Sequence[Blocker]) -> Iterator[str]:
+        if fenced:
+            yield f"Start {node_names(fenced)} with {self.release}. Unregister what is gone for good:"
+            for blocker in fenced:
+                yield unregister_broker(self.server, blocker.node_id)
+
+    def _ghost_controllers(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
+        """KIP-1312 removes registrations from metadata.version 33 on only; before, a new one replaces them
+        (KAFKA-20295)."""
+        if self._unregisters_now:
+            for ghost in ghosts:
+                yield f"If {ghost.name} is gone for good: {unregister_controller(self.server, ghost.node_id)}"
+            return
+        if self.levels.kraft_version == 0:
+            kraft = next(feature for feature in self.features if feature.name == KRAFT_VERSION_FEATURE)
+            if not kraft.is_changed or kraft.blockers:
+                yield (
+                    f"No command removes the registration of {node_names(ghosts)}, and at "
+                    "kraft.version 0 no empty controller can take its place."
+                )
+                return
+            yield f"kafka-features {self.server} upgrade --feature {KRAFT_VERSION_FEATURE}={kraft.new_level}"
+        for ghost in ghosts:
+            yield (
+                f"Nothing unregisters {ghost.name} yet. If it is gone for good, replace its registration: take an "
+                f"empty disk and a {CONFIG} with node.id={ghost.node_id}, and with software of {self.release} run"
+            )
+            yield format_disk(self.history.cluster_id, joins=True)
+            yield f"kafka-server-start -daemon {CONFIG}"
+            yield "After some seconds it is registered: stop it. Do not add it to the voters."
+
+    def _change(self) -> Iterator[str]:
+        changes = [feature for feature in self.features if feature.is_changed]
+        if changes:
+            verb = "downgrade" if self.levels.is_downgrade else "upgrade"
+            asked = " ".join(f"--feature {feature.name}={feature.new_level}" for feature in changes)
+            yield f"kafka-features {self.server} {verb} {asked}"
+
+    def _unregister_later(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
+        if self.levels.release_level >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
+            for ghost in ghosts:
+                yield unregister_controller(self.server, ghost.node_id)
+
+
+def _server(levels: FeatureLevels) -> str:
+    """The option that names a node which can be asked: a voter, or a broker where controllers do not take commands."""
+    registered = registrations(levels.history)
+    if levels.controllers_register:
+        voter_set = current_set(levels.history)
+        for voter in voter_set["voters"] if voter_set else ():
+            rows = registered.get(("controller", voter["voter_id"]))
+            points = voter["endpoints"] or (rows[-1]["end_points"] if rows else ())
+            if points:
+                return f"--bootstrap-controller {points[0]['host']}:{points[0]['port']}"
+    for (kind, _), rows in sorted(registered.items()):
+        if kind == "broker" and is_active(rows[-1]) and rows[-1]["end_points"]:
+            point = rows[-1]["end_points"][0]
+            return f"--bootstrap-server {point['host']}:{point['port']}"
+    return f"--bootstrap-server {UNKNOWN_ADDRESS}"
