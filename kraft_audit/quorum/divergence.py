@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.survey import Branch, BranchEpoch, LogEnd, Survey
+from kraft_audit.capture.survey import BranchEpoch, Survey
 from kraft_audit.quorum.rounds import ProvenRound, comes_before, committed_intervals, newest_canonical
 
 

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
 
+from kraft_audit.capture.branches import LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.survey import LogEnd, Survey
+from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import EpochRun
 from kraft_audit.quorum.rounds import (
     ProvenRound,

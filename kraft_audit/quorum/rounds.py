@@ -11,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kraft_audit.capture.branches import LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import Replica
-from kraft_audit.capture.survey import BranchEpoch, LogEnd, Survey, SurveyedSnapshot
+from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
 from kraft_audit.quorum.quorum_evidence import (
     CapturedReplica,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kraft_audit.capture.branches import BranchTree
 from kraft_audit.capture.reconcile import windows
 from kraft_audit.capture.scanner import Chunk
-from kraft_audit.capture.survey import BranchTree
 
 Batch = tuple[int, int, int, int]
 """(base offset, last offset, epoch, crc): what a batch is known by."""

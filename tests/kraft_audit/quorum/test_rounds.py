@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.capture import survey as survey_module
+from kraft_audit.capture import branches as branches_module
+from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.survey import Branch, BranchEpoch, LogEnd, Survey, SurveyedSnapshot
+from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_evidence import EpochRun, LeaderStart
 from kraft_audit.quorum.quorum_tables import _tips, quorum_rows
 from kraft_audit.quorum.rounds import (
@@ -77,7 +78,7 @@ def test_interval_holds_what_kafka_reported(oracles: list[Any]) -> None:
 
 def test_logs_that_part_too_often_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No Kafka writes logs that part, agree and part again: what is not followed any more is not decided either."""
-    monkeypatch.setattr(survey_module, "BRANCHES_MAX", 5)
+    monkeypatch.setattr(branches_module, "BRANCHES_MAX", 5)
     first = Log()
     first.lead(1, epoch=1)
     second = first.copy()
