@@ -75,6 +75,7 @@ LAPTOP_COMMANDS: Final = _commands(
     ("upgrade-check", "Whether features may go to a release, who blocks it"),
     ("rescue-plan", "Which copy to go on from when a majority is lost"),
     ("rescue", "A new controller's node dir from one copy"),
+    ("restore-kit", "Commands that bring the state back elsewhere"),
     ("recover-plan", "What can be done for partitions without a leader"),
     ("evidence", "Findings and the records they rest on, redacted"),
     ("report", "Pages for a browser; findings and figures as files"),

@@ -43,6 +43,7 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
             ["rescue-plan", "PATH", "--gone", "1,2,3"],
         ),
         ["rescue", "PATH", "--gone", "1,2,3", "--from", "1", "--out", "MADE/rescued"],
+        ["restore-kit", "PATH", "--out", "MADE/kit"],
         *(["evidence", "PATH", "--out", "MADE/pack.zip"], ["evidence", "--verify", "MADE/pack.zip"]),
         *(["report", "PATH", "--output", form, "--out", f"MADE/{form}"] for form in ("html", "csv", "parquet")),
         *(
