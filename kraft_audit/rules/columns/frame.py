@@ -144,11 +144,8 @@ def exceeds(left: NodeLists, right: NodeLists) -> Mask:
 
 
 def differs(left: NodeLists, right: NodeLists) -> Mask:
-    """Rows whose lists are not equal, order included."""
-    result: Mask = left.lengths != right.lengths
-    rows = np.flatnonzero(~result & (left.lengths > 0))
-    result[rows] = _differ(left, rows, right, rows)
-    return result
+    """Rows of which either list has a node that the other lacks: Kafka writes a set in the order of a Java HashSet."""
+    return exceeds(left, right) | exceeds(right, left)
 
 
 def differs_from_before(lists: NodeLists, rows: Rows, is_first: Mask) -> Mask:

@@ -97,6 +97,12 @@ def test_kp006_each_invariant(build: HistoryBuilder, changes: dict[str, Any], te
     assert text in finding.summary
 
 
+def test_kp006_takes_the_elr_in_any_order(build: HistoryBuilder) -> None:
+    """PartitionChangeBuilder collects it from a HashSet of 16 buckets: of 13 and 16, 16 comes first."""
+    state(isr=[11], elr=[16, 13], replicas=[11, 13, 16], expected_elr=[13, 16])(build)
+    assert build.raised("KP006") == []
+
+
 def test_kp006_a_lowered_min_isr_recomputes_nothing(build: HistoryBuilder) -> None:
     then({"isr": [11], "elr": [12]}, {"effective_min_isr": 1, "cause": "min_isr_edited"})(build)
     assert build.raised("KP006") == []

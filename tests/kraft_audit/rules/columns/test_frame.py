@@ -39,7 +39,7 @@ def test_two_lists_of_a_row(compared: int, rows: list[tuple[list[int] | None, li
         assert shares(left, right).tolist() == [bool(set(a) & set(b)) for a, b in reported]
         assert exceeds(left, right).tolist() == [bool(set(a) - set(b)) for a, b in reported]
         assert union_sizes(left, right).tolist() == [len(set(a) | set(b)) for a, b in reported]
-    assert differs(left, right).tolist() == [a != b for a, b in reported]
+        assert differs(left, right).tolist() == [set(a) != set(b) for a, b in reported]
     assert holders(left, (1, 3)).tolist() == [bool({1, 3} & set(a)) for a, _ in reported]
     assert [left.of(row) for row in range(len(left))] == [a for a, _ in reported]
 
