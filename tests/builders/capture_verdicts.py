@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import kraft_audit
+from kraft_audit.cluster import Cluster
 from kraft_audit.commands.check import _exit_code
 from kraft_audit.findings.answer import answer_lines
 from kraft_audit.incidents.folding import open_findings
-from kraft_audit.rules.rule_model import Severity
+from kraft_audit.rules.rule_model import Finding, Severity, Status
+
+
+class FindingFact(NamedTuple):
+    """What a finding says in values; `folder` is a node dir of its history, as a path below what was checked."""
+
+    folder: str
+    rule: str
+    status: Status
+    severity: Severity
+    subject: str
+    from_offset: int | None
+    to_offset: int | None
+    epoch: int | None
+    is_over: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The state of each history's quorum and the word that its answer opens with, the newest history first; the exit
-    code; the rules with an open finding of high or critical severity."""
+    code; the rules with an open finding of high or critical severity; all findings but those of rules that are
+    clear."""
 
     states: tuple[str, ...]
     words: tuple[str, ...]
     exit_code: int
     open_rules: tuple[str, ...]
+    findings: tuple[FindingFact, ...]
 
 
 @cache
@@ -29,14 +48,36 @@ def verdict_of(path: Path) -> Verdict:
     """Judged once in a process."""
     states, words, codes = [], [], []
     open_rules: set[str] = set()
+    facts: list[FindingFact] = []
     with kraft_audit.open(str(path)) as clusters:
         for cluster in clusters:
-            folded = cluster.incidents(cluster.check())
+            findings = cluster.check()
+            folded = cluster.incidents(findings)
             alarms = open_findings(folded)
             lines = answer_lines(cluster.history, folded, str(path))
             states.append(cluster.standing().standing.value)
             words.append(next(line.word for line in lines if not line.is_header and line.word != "HISTORIES"))
             codes.append(_exit_code(cluster, alarms, "high"))
+            facts += _facts_of(cluster, findings)
             open_rules |= {finding.rule for finding in alarms if finding.severity.rank >= Severity.HIGH.rank}
     code = max(codes, key=(0, 3, 1).index)
-    return Verdict(tuple(states), tuple(words), code, tuple(sorted(open_rules)))
+    return Verdict(tuple(states), tuple(words), code, tuple(sorted(open_rules)), tuple(facts))
+
+
+def _facts_of(cluster: Cluster, findings: Sequence[Finding]) -> list[FindingFact]:
+    folder = min(replica.path for replica in cluster.plan.replicas)
+    return [
+        FindingFact(
+            folder,
+            finding.rule,
+            finding.status,
+            finding.severity,
+            finding.subject,
+            finding.from_offset,
+            finding.to_offset,
+            finding.epoch,
+            finding.is_over,
+        )
+        for finding in findings
+        if finding.status is not Status.CLEAR
+    ]

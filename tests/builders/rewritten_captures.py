@@ -1,124 +1,189 @@
-"""Captures with other ids and times, everything else as it was: whatever a rule says of them it must say again.
+"""Captures with other ids, times and offsets, everything else as it was: what a rule says of them it must say again.
 
-Cluster ids and directory ids are replaced wherever they stand (meta.properties, quorum-state, records), each by a
-random-looking one; every time of the log and of the files is moved by the same span, and CRCs are renewed. A batch that
-was damaged stays damaged.
+Node ids, cluster ids, directory ids and all other random ids are replaced wherever they stand (meta.properties,
+quorum-state, records); every time of the log and of the files is moved by the same span. Offsets grow by the same
+number from the end of the first data on: a log that holds its first data holds as many NoOp records after it, so that
+it still begins at offset 0, and every other log begins so much later. File names, checkpoints, indexes and CRCs follow.
+A batch that was damaged stays damaged.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import re
-import struct
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from kraft_codec.records.batch import (
-    CRC_POSITION,
-    HEADER_BYTES,
-    Batch,
-    BatchHeader,
-    computed_crc,
-    read_batches,
-    read_records,
+from kraft_codec.errors import CodecError
+from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, parse_file_name
+from kraft_codec.files.properties import format_meta_properties, parse_meta_properties
+from kraft_codec.files.state_files import (
+    format_clean_shutdown,
+    format_leader_epoch_checkpoint,
+    format_offset_checkpoint,
+    format_quorum_state,
+    parse_clean_shutdown,
+    parse_leader_epoch_checkpoint,
+    parse_offset_checkpoint,
+    parse_quorum_state,
 )
-from kraft_codec.records.record import write_control_key
+from tests.builders.renaming import NO_OFFSET_MOVES, Renaming
+from tests.builders.rewritten_logs import (
+    end_of_first_data,
+    rewritten_offset_index,
+    rewritten_segment,
+    rewritten_snapshot,
+    rewritten_time_index,
+)
 
-MOVED_MS = -(37 * 86_400_000 + 12_345)
-BASE_TIMESTAMP_POSITION = 27
-SNAPSHOT_HEADER = 3
-"""Its number in the key of a control record."""
-LAST_CONTAINED_TIMESTAMP_POSITION = 2
-"""In the value of a snapshot's header record, after its version (SnapshotHeaderRecord.json)."""
-LOG_SUFFIXES = (".log", ".checkpoint", ".deleted")
-TEXT_FILES = ("meta.properties", "quorum-state")
+META_PROPERTIES = "meta.properties"
+DATE = "%a %b %d %H:%M:%S UTC %Y"
+"""As `java.util.Properties` notes a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
-    """Old → new: cluster ids and directory ids as text, directory ids as the 16 bytes that records hold."""
+class Rewritten:
+    """The renaming of each folder, by its path below the root, and the cluster ids that were replaced."""
 
-    cluster_ids: dict[str, str]
-    directory_ids: dict[str, str]
-    directory_bytes: dict[bytes, bytes]
+    renamings: dict[str, Renaming]
+    cluster_ids: frozenset[str]
 
 
-def rewrite_captures(source: Path, target: Path) -> Renamed:
-    """Writes the same tree with other ids and times below `target`."""
-    properties = [path.read_text(encoding="utf-8") for path in sorted(source.rglob("meta.properties"))]
-    renamed = _renamed(_values(properties, "cluster.id"), _values(properties, "directory.id"))
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        copy = target / path.relative_to(source)
+def rewrite_captures(source: Path, target: Path, *, is_identity: bool = False) -> Rewritten:
+    """Writes the same tree with other names below `target`; with `is_identity`, with the same."""
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    cluster_ids = {path.parent: _cluster_id(path) for path in files if path.name == META_PROPERTIES}
+    renamings = _renamings({path.parent for path in files}, cluster_ids, is_identity)
+    for path in files:
+        renaming = renamings[path.parent]
+        copy = target / path.parent.relative_to(source) / _new_name(path.name, renaming)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        content = path.read_bytes()
-        if path.name in TEXT_FILES:
-            content = _rewritten_text(content.decode(), renamed).encode()
-        elif path.suffix in LOG_SUFFIXES:
-            content = _rewritten_log(content, renamed)
-        copy.write_bytes(content)
-        moved_ns = path.stat().st_mtime_ns + MOVED_MS * 1_000_000
+        copy.write_bytes(_new_content(path, renaming))
+        time_ms, rest_ns = divmod(path.stat().st_mtime_ns, 1_000_000)
+        moved_ns = renaming.time(time_ms) * 1_000_000 + rest_ns
         os.utime(copy, ns=(moved_ns, moved_ns))
-    return renamed
+    by_path = {folder.relative_to(source).as_posix(): renaming for folder, renaming in renamings.items()}
+    return Rewritten(by_path, frozenset(cluster_ids.values()))
 
 
-def _values(properties: list[str], key: str) -> list[str]:
-    pattern = re.compile(rf"^{re.escape(key)}=(.+)$", re.MULTILINE)
-    return sorted({value for text in properties for value in pattern.findall(text)})
+def _cluster_id(path: Path) -> str:
+    return parse_meta_properties(path.read_bytes()).cluster_id or ""
 
 
-def _renamed(cluster_ids: list[str], directory_ids: list[str]) -> Renamed:
-    new_directories = {old: _new_id(old) for old in directory_ids}
-    return Renamed(
-        {old: _new_id(old) for old in cluster_ids},
-        new_directories,
-        {_id_bytes(old): _id_bytes(new) for old, new in new_directories.items()},
+def _renamings(folders: set[Path], cluster_ids: Mapping[Path, str], is_identity: bool) -> dict[Path, Renaming]:
+    """For each folder from which offset on its log's offsets move: after its first data; for a log that begins later,
+    where another log of the same cluster id says; never offset 0."""
+
+    def node_dir(folder: Path) -> Path:
+        return folder.parent if folder.name == METADATA_LOG_DIR else folder
+
+    ends = {node_dir(folder): end_of_first_data(folder) for folder in folders if folder.name == METADATA_LOG_DIR}
+    known: dict[str, int] = {}
+    for folder, end in sorted(ends.items()):
+        if end is not None and end != NO_OFFSET_MOVES:
+            known.setdefault(cluster_ids.get(folder, ""), end)
+    renamings = {}
+    for folder in sorted(folders):
+        end = ends.get(node_dir(folder))
+        first_moved = known.get(cluster_ids.get(node_dir(folder), ""), 1) if end is None else end
+        renamings[folder] = Renaming(first_moved, is_identity)
+    return renamings
+
+
+def _new_name(name: str, renaming: Renaming) -> str:
+    parsed = parse_file_name(name)
+    if parsed is None or parsed.base_offset is None:
+        return name
+    return f"{renaming.offset(parsed.base_offset):020d}{name[20:]}"
+
+
+def _new_content(path: Path, renaming: Renaming) -> bytes:
+    content, parsed = path.read_bytes(), parse_file_name(path.name)
+    if parsed is None or not content:
+        return content
+    try:
+        if parsed.kind in _STATE_FILES:
+            return _STATE_FILES[parsed.kind](content, renaming)
+        if ".checkpoint" in path.name:
+            return rewritten_snapshot(content, renaming)
+        if parsed.base_offset is not None and ".log" in path.name:
+            return rewritten_segment(content, renaming)
+        if parsed.base_offset is not None and parsed.kind is FileKind.OFFSET_INDEX:
+            return rewritten_offset_index(content, path.with_suffix(".log"), parsed.base_offset, renaming)
+        if parsed.base_offset is not None and parsed.kind is FileKind.TIME_INDEX:
+            return rewritten_time_index(content, parsed.base_offset, renaming)
+    except CodecError:  # a damaged file stays as it is
+        pass
+    return content
+
+
+def _meta_properties(content: bytes, renaming: Renaming) -> bytes:
+    meta = parse_meta_properties(content)
+    changes = {
+        "cluster.id": renaming.uuid_text,
+        "directory.id": renaming.uuid_text,
+        "node.id": lambda text: str(renaming.node(int(text))),
+        "broker.id": lambda text: str(renaming.node(int(text))),
+    }
+    entries = tuple((key, changes.get(key, str)(value)) for key, value in meta.entries)
+    comments = tuple(_moved_date(comment, renaming) for comment in meta.comments)
+    return format_meta_properties(replace(meta, entries=entries, comments=comments))
+
+
+def _moved_date(comment: str, renaming: Renaming) -> str:
+    try:
+        moment = datetime.strptime(comment, DATE).replace(tzinfo=UTC)
+    except ValueError:
+        return comment
+    return datetime.fromtimestamp(renaming.time(int(moment.timestamp()) * 1000) / 1000, UTC).strftime(DATE)
+
+
+def _quorum_state(content: bytes, renaming: Renaming) -> bytes:
+    state = parse_quorum_state(content)
+    voters, directory = state.current_voters, state.voted_directory_id
+    return format_quorum_state(
+        replace(
+            state,
+            leader_id=renaming.node(state.leader_id),
+            voted_id=renaming.node(state.voted_id),
+            voted_directory_id=None if directory is None else renaming.uuid_text(directory),
+            cluster_id=renaming.uuid_text(state.cluster_id),
+            applied_offset=renaming.offset(state.applied_offset),
+            current_voters=None if voters is None else tuple(renaming.node(voter) for voter in voters),
+        )
     )
 
 
-def _new_id(old: str) -> str:
-    """Another 16 bytes as Kafka writes them: base64url without padding, never with a dash in front."""
-    digest = b"\x40" + hashlib.sha256(old.encode()).digest()[:15]
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+def _leader_epoch_checkpoint(content: bytes, renaming: Renaming) -> bytes:
+    entries = parse_leader_epoch_checkpoint(content)
+    return format_leader_epoch_checkpoint(
+        tuple(replace(entry, start_offset=renaming.offset(entry.start_offset)) for entry in entries)
+    )
 
 
-def _id_bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "==")
+def _offset_checkpoint(content: bytes, renaming: Renaming) -> bytes:
+    return format_offset_checkpoint(
+        tuple(
+            replace(entry, offset=renaming.offset(entry.offset))
+            if f"{entry.topic}-{entry.partition}" == METADATA_LOG_DIR
+            else entry
+            for entry in parse_offset_checkpoint(content)
+        )
+    )
 
 
-def _rewritten_text(text: str, renamed: Renamed) -> str:
-    for old, new in (*renamed.cluster_ids.items(), *renamed.directory_ids.items()):
-        text = text.replace(f"={old}\n", f"={new}\n").replace(f'"{old}"', f'"{new}"')
-    return text
+def _clean_shutdown(content: bytes, renaming: Renaming) -> bytes:
+    shutdown = parse_clean_shutdown(content)
+    if shutdown.broker_epoch is None:
+        return content
+    return format_clean_shutdown(replace(shutdown, broker_epoch=renaming.offset(shutdown.broker_epoch)))
 
 
-def _rewritten_log(content: bytes, renamed: Renamed) -> bytes:
-    rewritten = bytearray(content)
-    for batch in read_batches(content):
-        if isinstance(batch, Batch):
-            _rewrite_batch(rewritten, batch.header, renamed)
-            if batch.damage is None:
-                crc = computed_crc(rewritten, batch.header)
-                struct.pack_into(">I", rewritten, batch.header.position + CRC_POSITION, crc)
-    return bytes(rewritten)
-
-
-def _rewrite_batch(rewritten: bytearray, header: BatchHeader, renamed: Renamed) -> None:
-    _move_time(rewritten, header.position + BASE_TIMESTAMP_POSITION)
-    _move_time(rewritten, header.position + BASE_TIMESTAMP_POSITION + 8)
-    start, end = header.position + HEADER_BYTES, header.position + header.size_bytes
-    body = bytes(rewritten[start:end])
-    for old, new in renamed.directory_bytes.items():
-        body = body.replace(old, new)
-    rewritten[start:end] = body
-    if header.is_control:
-        for record in read_records(rewritten, header):
-            if record.key == write_control_key(SNAPSHOT_HEADER):
-                _move_time(rewritten, record.value_position + LAST_CONTAINED_TIMESTAMP_POSITION)
-
-
-def _move_time(rewritten: bytearray, position: int) -> None:
-    (time_ms,) = struct.unpack_from(">q", rewritten, position)
-    if time_ms > 0:
-        struct.pack_into(">q", rewritten, position, time_ms + MOVED_MS)
+_STATE_FILES: dict[FileKind, Callable[[bytes, Renaming], bytes]] = {
+    FileKind.META_PROPERTIES: _meta_properties,
+    FileKind.QUORUM_STATE: _quorum_state,
+    FileKind.LEADER_EPOCH_CHECKPOINT: _leader_epoch_checkpoint,
+    FileKind.OFFSET_CHECKPOINT: _offset_checkpoint,
+    FileKind.CLEAN_SHUTDOWN: _clean_shutdown,
+}
