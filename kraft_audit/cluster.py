@@ -32,15 +32,19 @@ from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.recovery.broker_permission import permission
 from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of_racks, lose, smallest_loss
 from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
+from kraft_audit.recovery.lost_state import LostLog, lost_logs
 from kraft_audit.recovery.permission import Permission, Question
 from kraft_audit.recovery.quorum_disks import quorum_disks
 from kraft_audit.recovery.replica_logs import replica_logs
 from kraft_audit.recovery.rescue import Rescue, RescueRequest, rescue
 from kraft_audit.recovery.rescue_plan import RescuePlan, rescue_plan
+from kraft_audit.recovery.restorable_state import RestorableTopic, restorable_state
+from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit, restore_kit
+from kraft_audit.recovery.stray_logs import OldLog, old_logs
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
-from kraft_audit.replay.driver import replay_branch
+from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.replay.moments import BranchName, branch_names, moment_of
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory
@@ -137,6 +141,11 @@ class Cluster:
     def redactor(self) -> Redactor:
         """A redactor for one reading of this cluster: it numbers short secrets."""
         return Redactor(self._key)
+
+    @property
+    def redaction_key(self) -> bytes:
+        """The key of its fingerprints: what is read of another path can be compared under the same one."""
+        return self._key
 
     # What is read, and how often, is decided here alone.
 
@@ -358,6 +367,24 @@ class Cluster:
         'blocked'
         """
         return upgrade_check(self.history, release_level)
+
+    def restore_kit(
+        self, at: Place | datetime | int | str | None = None, request: KitRequest | None = None
+    ) -> RestoreKit:
+        """Kafka's own commands that bring the state back on another cluster, and what no command brings back.
+
+        >>> [step.subject for step in cluster.restore_kit(at=100).restored][:2]
+        ['all brokers', 'elr-a']
+        """
+        return restore_kit(restorable_state(self.state(at)), request or KitRequest())
+
+    def lost_logs(self, log: BranchLog, end_offset: int) -> list[LostLog]:
+        """Every captured log that goes on otherwise, or further, than this one up to an offset; the best one last."""
+        return list(lost_logs(self.reading, log, end_offset))
+
+    def old_logs(self, topics: Mapping[str, RestorableTopic], *, names_missing: bool) -> list[OldLog]:
+        """The logs of these topics in captured data dirs; with `names_missing` those on disks not read, too."""
+        return old_logs(self.storage, self.plan, topics, names_missing=names_missing)
 
     def records(self, selection: Selection = EVERYTHING) -> pa.Table:
         """Every distinct record of log and snapshots, `record` as JSON, secrets as fingerprints: the table `records`.

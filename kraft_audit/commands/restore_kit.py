@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,11 +19,15 @@ from kraft_audit.commands.arguments import (
 )
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.state import BranchOption, branch_of
 from kraft_audit.text.output import Format
+from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
-    from kraft_audit.recovery.restore_kit import RestoreKit
+    from kraft_audit.recovery.lost_state import LostLog
+    from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit
+    from kraft_audit.recovery.stray_logs import OldLog
     from kraft_audit.replay.cluster_state import ClusterState, Moment
 
 KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
@@ -32,6 +36,15 @@ KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
 def restore_kit(
     logs: ConfiguredLogs,
     at: Annotated[str | None, typer.Option("--at", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
+    branch: BranchOption = None,
+    only_lost: Annotated[
+        bool,
+        typer.Option("--only-lost", help="Only what a diverged or truncated log, or what a rescue left out, had more."),
+    ] = False,
+    old_disks: Annotated[
+        str | None,
+        typer.Option("--old-disks", metavar="PATH", show_default=False, help="Of a rescue: if not where it read them."),
+    ] = None,
     any_brokers: Annotated[
         bool, typer.Option("--any-brokers", help="The other cluster's brokers have other ids: Kafka places replicas.")
     ] = False,
@@ -56,28 +69,38 @@ def restore_kit(
     Also client quotas and SCRAM users, whose passwords are blanks to fill in: logs and this output hold no secrets.
     What no command brings back stands in the script's head, with the reason. The script can be run again.
 
+    With --only-lost the script is for the cluster itself: PATH holds logs that parted, or is the dir that `rescue`
+    wrote, whose rescue.json says where the old disks were.
+
     \b
     Examples:
       kraft-audit restore-kit samples/elr-29-stopped.tgz
+      kraft-audit restore-kit samples/divergence.tgz --only-lost
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
     """
-    from kraft_audit.recovery.restorable_state import restorable_state
-    from kraft_audit.recovery.restore_kit import KitRequest, restore_kit, script
+    from kraft_audit.recovery.restore_kit import KitRequest
+    from kraft_audit.recovery.restore_script import kit_heading, script
+    from kraft_audit.recovery.stray_logs import old_log_steps
 
     place = place_of("--at", at)
+    if only_lost and at is not None:
+        raise UsageError("--only-lost compares the ends of logs: leave --at out")
+    if old_disks is not None and not only_lost:
+        raise UsageError("--old-disks is for --only-lost")
     if out is not None:
         refuse_within(out, logs.path)
         refuse_filled(out)
     request = KitRequest(any_brokers, internal_topics, bootstrap_server, command_config)
     results = Results(output, KEYS)
     documents: list[dict[str, Any]] = []
-    for cluster, moment in results.each_moment(logs, _tables()):
+    for cluster, moment in results.each_moment(logs, _tables(), None if branch is None else branch_of(branch)):
         if documents:
             raise UsageError(f"{logs.path}: several clusters there: choose one with --cluster")
         state = state_at_place(moment, place)
-        kit = restore_kit(restorable_state(state), request)
-        lines = list(script(kit, _heading(cluster, moment, state, kit)))
-        documents.append(_document(state, moment, kit))
+        made = _lost(cluster, moment, state, request, old_disks) if only_lost else _whole(cluster, state, request)
+        heading = kit_heading(cluster.title, moment, state, made.kit, made.lost)
+        lines = list(script(made.kit, heading, old_log_steps(made.old_logs)))
+        documents.append(_document(state, moment, made))
         results.add({"cluster_id": state.cluster_id, **row} for row in documents[-1]["commands"])
         if out is not None:
             _write(out, {"restore.sh": "\n".join(lines) + "\n"})
@@ -87,32 +110,81 @@ def restore_kit(
     return results.end_documents(documents)
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A kit, the logs whose state it is (None: the cluster's own), and the old logs of the topics that it creates."""
+
+    kit: RestoreKit
+    lost: list[LostLog] | None
+    old_logs: list[OldLog]
+
+
+def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
+    from kraft_audit.recovery.restorable_state import restorable_state
+    from kraft_audit.recovery.restore_kit import restore_kit
+
+    present = restorable_state(state)
+    kit = restore_kit(present, request)
+    return _Made(kit, None, cluster.old_logs(kit.topics, names_missing=False))
+
+
+def _lost(cluster: Cluster, moment: Moment, state: ClusterState, request: KitRequest, old_disks: str | None) -> _Made:
+    """Raises UsageError, InputError."""
+    from kraft_audit.recovery.lost_state import declared_rescue
+
+    declared = declared_rescue(cluster.storage, cluster.plan)
+    if declared is not None:
+        return _lost_by_rescue(cluster, state, request, declared, old_disks)
+    if old_disks is not None:
+        raise UsageError(f"--old-disks: {cluster.root} has no rescue.json: it is not what `rescue` wrote")
+    return _lost_of(cluster, cluster.lost_logs(moment.log, moment.end_offset), state, request)
+
+
+def _lost_by_rescue(
+    cluster: Cluster, state: ClusterState, request: KitRequest, declared: dict[str, Any], old_disks: str | None
+) -> _Made:
+    import kraft_audit
+    from kraft_audit.recovery.lost_state import rescued_from
+
+    place = old_disks or declared["read_from"]["root"]
+    try:
+        opened = kraft_audit.open(place, cluster_id=cluster.cluster_id, redaction_key=cluster.redaction_key)
+    except InputError as problem:
+        raise InputError(place, f"{problem.detail}; rescue.json names the old disks so: --old-disks") from None
+    with opened as clusters:
+        for old in clusters:
+            source = rescued_from(old.reading, declared)
+            if source is not None:
+                return _lost_of(old, old.lost_logs(*source), state, request)
+    raise UsageError(f"{place}: the copy that the rescue went on from is not there: --old-disks names another place")
+
+
+def _lost_of(old: Cluster, logs: list[LostLog], state: ClusterState, request: KitRequest) -> _Made:
+    from kraft_audit.recovery.lost_state import lost_state
+    from kraft_audit.recovery.restorable_state import restorable_state
+    from kraft_audit.recovery.restore_kit import restore_kit, with_notes
+
+    present = restorable_state(state)
+    lost = lost_state(logs, present)
+    kit = with_notes(restore_kit(lost.wanted, request, present.topics), lost.notes)
+    return _Made(kit, logs, old.old_logs(kit.topics, names_missing=True))
+
+
 def _tables() -> frozenset[str]:
     from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
     return REPLAY_TABLES
 
 
-def _heading(cluster: Cluster, moment: Moment, state: ClusterState, kit: RestoreKit) -> Iterator[str]:
-    from kraft_audit.replay.cluster_state import missing_text
-
-    yield f"State of cluster {cluster.title} after offset {state.offset}: {kit.object_count} objects."
-    yield f"{moment.proof_text(state.offset)}."
-    if not state.has_beginning:
-        yield "INCOMPLETE: the log begins after offset 0 and no snapshot reaches its start."
-    if state.undecoded:
-        yield f"INCOMPLETE: {state.undecoded.count} records could not be decoded."
-    if state.gaps:
-        yield f"INCOMPLETE: {missing_text(state.gaps)}."
-
-
-def _document(state: ClusterState, moment: Moment, kit: RestoreKit) -> dict[str, Any]:
+def _document(state: ClusterState, moment: Moment, made: _Made) -> dict[str, Any]:
+    kit = made.kit
     return {
         "cluster_id": state.cluster_id,
         "offset": state.offset,
         "proven_to": moment.low,
-        "is_complete": state.is_complete,
+        "is_complete": state.is_complete and all(log.is_complete for log in made.lost or ()),
         "object_count": kit.object_count,
+        "lost": None if made.lost is None else [log.name for log in made.lost],
         "commands": [
             {
                 "kind": step.kind,
@@ -122,8 +194,9 @@ def _document(state: ClusterState, moment: Moment, kit: RestoreKit) -> dict[str,
             }
             for step in kit.restored
         ],
-        "blanks": [{"name": blank.name, "meaning": blank.meaning} for blank in kit.blanks],
-        "left_out": [{"kind": each.kind, "subject": each.subject, "reason": each.reason} for each in kit.left_out],
+        "blanks": [asdict(blank) for blank in kit.blanks],
+        "left_out": [asdict(each) for each in kit.left_out],
+        "old_logs": [asdict(log) for log in made.old_logs],
     }
 
 

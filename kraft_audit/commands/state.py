@@ -71,14 +71,16 @@ PartOption = Annotated[
     list[Part] | None, typer.Option("--only", show_default=False, help="Only this part; may be given several times.")
 ]
 
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", metavar="BRANCH", show_default=False, help="EPOCH@OFFSET[:NODE], as `diverge` shows."),
+]
+
 
 def state(
     logs: ConfiguredLogs,
     at: Annotated[str | None, typer.Option("--at", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
-    branch: Annotated[
-        str | None,
-        typer.Option("--branch", metavar="BRANCH", show_default=False, help="EPOCH@OFFSET[:NODE], as `diverge` shows."),
-    ] = None,
+    branch: BranchOption = None,
     only: PartOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:

@@ -13,9 +13,8 @@ from typing import Final
 
 from kraft_audit.recovery.restorable_state import RestorableState, RestorableTopic
 from kraft_audit.recovery.restore_commands import LeftOut, RestoreCommands, Restored
-from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import when
-from kraft_audit.text.shell_commands import Blank, UnwritableError, quoted
+from kraft_audit.text.shell_commands import Blank, UnwritableError
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
 INTERNAL_TOPICS: Final[Mapping[str, str]] = {
@@ -40,12 +39,16 @@ class KitRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestoreKit:
-    """The commands in their order, the blanks to fill in first, and what no command brings back."""
+    """The commands in their order, the blanks to fill in first, and what no command brings back.
+
+    `topics` are those that it creates, with the ids that they had.
+    """
 
     restored: tuple[Restored, ...]
     left_out: tuple[LeftOut, ...]
     blanks: tuple[Blank, ...]
     object_count: int
+    topics: Mapping[str, RestorableTopic]
 
 
 def restore_kit(
@@ -68,7 +71,14 @@ def restore_kit(
             left_out.append(LeftOut(step.kind, step.subject, f"no shell can name it: {problem}"))
     left_out += _never_restored(state)
     blanks = {blank.name: blank for step in restored for blank in step.command.blanks}
-    return RestoreKit(tuple(restored), tuple(left_out), tuple(blanks.values()), wanted.object_count)
+    created = {step.subject for step in restored if step.kind == "topic"}
+    topics = {name: topic for name, topic in wanted.topics.items() if name in created}
+    return RestoreKit(tuple(restored), tuple(left_out), tuple(blanks.values()), wanted.object_count, topics)
+
+
+def with_notes(kit: RestoreKit, notes: Iterable[LeftOut]) -> RestoreKit:
+    """The kit with what else is left out, before the rest."""
+    return replace(kit, left_out=(*notes, *kit.left_out))
 
 
 def _without_internal_topics(state: RestorableState) -> tuple[RestorableState, list[LeftOut]]:
@@ -95,41 +105,3 @@ def _never_restored(state: RestorableState) -> Iterator[LeftOut]:
     if state.next_producer_id is not None:
         reason = "Kafka counts from 0 again: this matters only where old logs are moved into the new cluster"
         yield LeftOut("producer ids", f"next {state.next_producer_id}", reason)
-
-
-def script(kit: RestoreKit, heading: Iterable[str]) -> Iterator[str]:
-    """The lines of a bash script; nothing in them acts on a terminal. It can be run again after it failed."""
-    yield "#!/usr/bin/env bash"
-    yield from (_comment(line) for line in heading)
-    if kit.left_out:
-        yield "#"
-        yield "# Not brought back:"
-        yield from (_comment(f"  {each.kind} {each.subject}: {each.reason}") for each in kit.left_out)
-    yield "set -euo pipefail"
-    for blank in kit.blanks:
-        meaning = "".join(character if character.isalnum() else " " for character in neutral(blank.meaning))
-        shown = blank.meaning if blank is SERVER else " ".join(meaning.split())
-        yield f': "${{{blank.name}:?{shown}}}"'
-    programs = {step.command.program for step in kit.restored}
-    for tool in TOOLS:
-        if tool in programs:
-            yield f'command -v {tool} >/dev/null || {tool}() {{ {tool}.sh "$@"; }}'
-    kind = None
-    for step in kit.restored:
-        if step.kind != kind:
-            kind = step.kind
-            yield ""
-            yield f"# {kind[:1].upper()}{kind[1:]}"
-        yield step.command.text
-
-
-def _comment(text: str) -> str:
-    return f"# {neutral(text)}".rstrip()
-
-
-def pasted_path(path: str) -> str:
-    """A path as bash takes it; as it is where no shell can pass it on."""
-    try:
-        return quoted(path)
-    except UnwritableError:
-        return path

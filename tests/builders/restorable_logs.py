@@ -32,6 +32,12 @@ class RestorableLog(Log):
     def add(self, name: str, fields: dict[str, Any], version: int = 0) -> None:
         self.append(write_metadata_value(f"{name}Record", version, fields))
 
+    def lead(self, leader_id: int, epoch: int) -> bytes:
+        """An election among the voters 1, 2 and 3."""
+        voters = [{"voterId": voter} for voter in (1, 2, 3)]
+        fields = {"version": 0, "leaderId": leader_id, "voters": voters, "grantingVoters": voters[:2]}
+        return self.control("LEADER_CHANGE", fields, epoch=epoch)
+
     def start(self, *brokers: int) -> RestorableLog:
         """A leader, feature levels of Kafka 4.3, and brokers."""
         self.lead(1, epoch=1)

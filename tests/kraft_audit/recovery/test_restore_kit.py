@@ -24,7 +24,8 @@ from kraft_audit.recovery.restorable_state import (
     restorable_state,
 )
 from kraft_audit.recovery.restore_commands import java_trim
-from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit, restore_kit, script
+from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit, restore_kit
+from kraft_audit.recovery.restore_script import script
 from tests.builders.printed_scripts import Call, calls_of
 from tests.builders.restorable_logs import HOSTILE_NAMES, RestorableLog, hostile_log, written
 
