@@ -366,7 +366,7 @@ class Cluster:
         >>> cluster.upgrade_check(33).verdict.value
         'blocked'
         """
-        return upgrade_check(self.history, release_level)
+        return upgrade_check(self.history, release_level, self.records)
 
     def restore_kit(
         self, at: Place | datetime | int | str | None = None, request: KitRequest | None = None

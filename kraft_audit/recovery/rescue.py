@@ -21,6 +21,7 @@ from kraft_audit.recovery.rescued_dir import RescuedNode, new_directory_id, writ
 from kraft_audit.recovery.rescued_records import UnknownStateError, encoded
 from kraft_audit.recovery.state_differences import Operation, operations
 from kraft_audit.recovery.surviving_copies import snapshot_of
+from kraft_audit.recovery.zk_migration import UNFINISHED_MIGRATION
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import listed
@@ -35,8 +36,6 @@ OFFSETS_ADDED: Final = 1_000_000
 EPOCH_MAX: Final = 2**31 - 1
 FIRST_LEVEL: Final = 21
 """metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
-UNFINISHED_MIGRATION: Final = (1, 2)
-"""PRE_MIGRATION and MIGRATION (ZkMigrationState, Kafka 3.9)."""
 DECLARATION: Final = "rescue.json"
 
 

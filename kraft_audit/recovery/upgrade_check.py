@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
+from kraft_audit.capture.plan import Selection
 from kraft_audit.quorum.controller_commands import CONFIG, format_disk, unregister_broker, unregister_controller
 from kraft_audit.recovery.feature_levels import (
     Blocker,
@@ -18,6 +21,7 @@ from kraft_audit.recovery.feature_levels import (
     node_names,
     unknown_reason,
 )
+from kraft_audit.recovery.zk_migration import LEVELS_THAT_MIGRATE, is_migrating
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.nodes import is_active, registrations
 from kraft_audit.rules.columns.voter_sets import current_set
@@ -30,6 +34,7 @@ from kraft_codec.schemas.releases import (
 )
 
 UNKNOWN_ADDRESS: Final = "HOST:PORT"
+MIGRATING: Final = "The migration from ZooKeeper is not finished: until then Kafka changes no metadata.version."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +51,22 @@ class UpgradeCheck:
     features: tuple[FeatureCheck, ...]
 
 
-def upgrade_check(history: ClusterHistory, release_level: int) -> UpgradeCheck:
-    """Whether Kafka would set every feature to its level at that metadata.version, as far as the log shows it."""
+def upgrade_check(
+    history: ClusterHistory, release_level: int, read_records: Callable[[Selection], pa.Table] | None = None
+) -> UpgradeCheck:
+    """Whether Kafka would set every feature to its level at that metadata.version, as far as the log shows it.
+
+    `read_records` gives rows of the table `records`: of a release that could migrate from ZooKeeper they are asked.
+    """
     levels = FeatureLevels(history, release_level)
     unknown = unknown_reason(levels)
     features = tuple(levels.checks()) if levels.metadata_version is not None else ()
     if unknown is not None:
         reason = f"The log does not decide it: {unknown}."
         return UpgradeCheck(release_level, UpgradeVerdict.UNDECIDED, reason, (), features)
+    if read_records is not None and levels.metadata_version in LEVELS_THAT_MIGRATE and is_migrating(read_records):
+        steps = ("Finish the migration from ZooKeeper with 3.9 or older, restart the controllers, and ask again.",)
+        return UpgradeCheck(release_level, UpgradeVerdict.BLOCKED, MIGRATING, steps, features)
     verdict = max((feature.verdict for feature in features), key=lambda found: found.rank)
     incomplete = incomplete_reason(levels)
     if verdict is not UpgradeVerdict.BLOCKED and incomplete is not None:
@@ -124,11 +137,13 @@ class _Steps:
             yield f"Start {node_names(unregistered)} with {self.release}: they register by themselves."
         yield from self._fenced_brokers([blocker for blocker in blockers if blocker.standing is Standing.FENCED])
         ghosts = [blocker for blocker in blockers if blocker.standing is Standing.GHOST]
-        if ghosts:
-            yield from self._ghost_controllers(ghosts)
-        yield from self._change()
         if ghosts and not self._unregisters_now:
-            yield from self._unregister_later(ghosts)
+            yield from self._replace_registrations(ghosts)
+            return
+        for ghost in ghosts:
+            yield f"If {ghost.name} is gone for good: {unregister_controller(self.server, ghost.node_id)}"
+        yield from self._change(self._changes)
+        yield from self._change(self._kraft)
 
     @property
     def _unregisters_now(self) -> bool:
@@ -140,42 +155,49 @@ class _Steps:
             for blocker in fenced:
                 yield unregister_broker(self.server, blocker.node_id)
 
-    def _ghost_controllers(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
-        """KIP-1312 removes registrations from metadata.version 33 on only; before, a new one replaces them
-        (KAFKA-20295)."""
-        if self._unregisters_now:
-            for ghost in ghosts:
-                yield f"If {ghost.name} is gone for good: {unregister_controller(self.server, ghost.node_id)}"
-            return
+    def _replace_registrations(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
+        """Before metadata.version 33 (KIP-1312) nothing removes a registration, but a new one replaces it (KAFKA-20295).
+
+        An empty controller finds the leader by itself only at kraft.version 1.
+        """
         if self.levels.kraft_version == 0:
-            kraft = next(feature for feature in self.features if feature.name == KRAFT_VERSION_FEATURE)
-            if not kraft.is_changed or kraft.blockers:
+            if not self._kraft or any(blocker.standing is Standing.GHOST for blocker in self._kraft[0].blockers):
                 yield (
-                    f"No command removes the registration of {node_names(ghosts)}, and at "
-                    "kraft.version 0 no empty controller can take its place."
+                    f"No command removes the registration of {node_names(ghosts)}, and at kraft.version 0 no empty "
+                    "controller can take its place."
                 )
                 return
-            yield f"kafka-features {self.server} upgrade --feature {KRAFT_VERSION_FEATURE}={kraft.new_level}"
+            yield from self._change(self._kraft)
         for ghost in ghosts:
             yield (
                 f"Nothing unregisters {ghost.name} yet. If it is gone for good, replace its registration: take an "
-                f"empty disk and a {CONFIG} with node.id={ghost.node_id}, and with software of {self.release} run"
+                f"empty disk and a {CONFIG} with node.id={ghost.node_id} and without "
+                f"controller.quorum.auto.join.enable, and with software of {self.release} run"
             )
             yield format_disk(self.history.cluster_id, joins=True)
             yield f"kafka-server-start -daemon {CONFIG}"
             yield "After some seconds it is registered: stop it. Do not add it to the voters."
+        yield from self._change(self._changes)
+        if self.levels.release_level >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
+            for ghost in ghosts:
+                yield unregister_controller(self.server, ghost.node_id)
 
-    def _change(self) -> Iterator[str]:
-        changes = [feature for feature in self.features if feature.is_changed]
+    @property
+    def _changes(self) -> list[FeatureCheck]:
+        return [each for each in self.features if each.is_changed and each.name != KRAFT_VERSION_FEATURE]
+
+    @property
+    def _kraft(self) -> list[FeatureCheck]:
+        """kraft.version where it changes. Kafka raises it even where it refuses the other features of the command."""
+        return [each for each in self.features if each.is_changed and each.name == KRAFT_VERSION_FEATURE]
+
+    def _change(self, changes: Sequence[FeatureCheck]) -> Iterator[str]:
+        if changes == self._kraft and changes:
+            yield "While every voter runs (kraft.version never goes down again):"
         if changes:
             verb = "downgrade" if self.levels.is_downgrade else "upgrade"
             asked = " ".join(f"--feature {feature.name}={feature.new_level}" for feature in changes)
             yield f"kafka-features {self.server} {verb} {asked}"
-
-    def _unregister_later(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
-        if self.levels.release_level >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
-            for ghost in ghosts:
-                yield unregister_controller(self.server, ghost.node_id)
 
 
 def _server(levels: FeatureLevels) -> str:

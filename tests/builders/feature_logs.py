@@ -84,6 +84,10 @@ class FeatureLog:
             fields = {"name": name.replace("_", "."), "featureLevel": level}
             self.log.append(write_metadata_value("FeatureLevelRecord", 0, fields))
 
+    def migration(self, state: int) -> None:
+        """The migration from ZooKeeper: 0 none, 1 before it, 2 under way, 3 done."""
+        self.log.append(write_metadata_value("ZkMigrationStateRecord", 0, {"zkMigrationState": state}))
+
     def controller(self, node_id: int, software: str) -> None:
         fields = {
             "controllerId": node_id,

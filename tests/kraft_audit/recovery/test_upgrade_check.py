@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import kraft_audit
 from kraft_audit.recovery.feature_levels import Standing
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, blockers_of, upgrade_check
+from tests.builders.feature_logs import FeatureLog
 from tests.builders.histories import T0, HistoryBuilder
 from tests.builders.voter_stories import supports
 
@@ -139,3 +143,29 @@ def test_one_disk_of_three_does_not_prove_that_nothing_blocks(build: HistoryBuil
     answer = checked(build, 21)
     assert answer.verdict == "undecided"
     assert "2 and 3" in answer.next_steps[0]
+
+
+def test_a_static_quorum_raises_kraft_version_before_a_ghost_can_be_replaced(build: HistoryBuilder) -> None:
+    """At kraft.version 0 an empty controller does not find the leader: tried with 4.4.0."""
+    build = quorum(build, 30, supported=33).feature("kraft.version", 0, at=3)
+    both = [*supports(30), {"name": "kraft.version", "min_supported_version": 0, "max_supported_version": 1}]
+    steps = "\n".join(checked(build.controller(9, at=7, features=both), 33).next_steps)
+    places = [steps.index(word) for word in ("kraft.version=1", "--no-initial-controllers", "metadata.version=33")]
+    assert places == sorted(places)
+    assert steps.count("kraft.version=1") == 1
+    steps = "\n".join(checked(build.controller(9, at=8, features=supports(30)), 33).next_steps)
+    assert "no empty controller" in steps
+    assert "format" not in steps
+
+
+@pytest.mark.parametrize(("states", "verdict"), [((0,), "allowed"), ((1, 2), "blocked"), ((1, 2, 3), "allowed")])
+def test_an_unfinished_migration_from_zookeeper_blocks(tmp_path: Path, states: tuple[int, ...], verdict: str) -> None:
+    made = FeatureLog(kraft_version=1, levels={"metadata.version": 20})
+    for node_id in (1, 2, 3):
+        made.controller(node_id, "3.9")
+    for state in states:
+        made.migration(state)
+    made.write(tmp_path)
+    with kraft_audit.open(str(tmp_path)) as clusters:
+        (cluster,) = clusters
+        assert cluster.upgrade_check(21).verdict == verdict
