@@ -156,7 +156,7 @@ class _Steps:
                 yield unregister_broker(self.server, blocker.node_id)
 
     def _replace_registrations(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
-        """Before metadata.version 33 (KIP-1312) nothing removes a registration, but a new one replaces it (KAFKA-20295).
+        """Before metadata.version 33 (KIP-1312) nothing removes a registration; a new one replaces it (KAFKA-20295).
 
         An empty controller finds the leader by itself only at kraft.version 1.
         """
