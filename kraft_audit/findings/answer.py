@@ -59,8 +59,7 @@ def answer_lines(
     yield from _copy_lines(history, folded)
     if (damage := uncited_text(history, _every_finding(folded))) is not None:
         yield AnswerLine("FILES", damage)
-    for number, step in enumerate(what_next(history, standing, folded, path)):
-        yield AnswerLine("NEXT" if number == 0 else "", step)
+    yield from _next_lines(history, standing, folded, path)
     if is_single:
         yield AnswerLine("SINGLE NODE", _single_node(history, folded))
     for incident in (*lasting, *shown):
@@ -130,9 +129,22 @@ def cluster_row(history: ClusterHistory, folded: FoldedFindings) -> dict[str, An
     }
 
 
-def state_lines(history: ClusterHistory, folded: FoldedFindings) -> tuple[AnswerLine, ...]:
-    """The lines that say whether the quorum works and what is lost or at risk now, as `check` opens with them."""
-    return tuple(_state_lines(history, quorum_standing(history), folded))
+def opening_lines(
+    history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str
+) -> tuple[AnswerLine, ...]:
+    """The lines that say whether the quorum works, what is lost or at risk now and what to do next, as in `check`."""
+    return (
+        *_state_lines(history, standing, folded),
+        *_altered_lines(folded),
+        *_next_lines(history, standing, folded, path),
+    )
+
+
+def _next_lines(
+    history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str
+) -> Iterator[AnswerLine]:
+    for number, step in enumerate(what_next(history, standing, folded, path)):
+        yield AnswerLine("NEXT" if number == 0 else "", step)
 
 
 def _history_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
@@ -187,7 +199,8 @@ def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: Fold
         yield AnswerLine("QUORUM", _sentence(standing.reason), Severity.CRITICAL)
         yield AnswerLine("", _committed_sentence(history, standing))
     else:
-        is_unreadable = not history.is_read or standing.standing is Standing.NO_LOG
+        is_empty = standing.standing is Standing.EMPTY
+        is_unreadable = not (history.is_read or is_empty) or standing.standing is Standing.NO_LOG
         word = "UNREADABLE" if is_unreadable else standing.standing.value.upper()
         yield AnswerLine(word, _sentence(standing.reason))
     partitions = _partitions_at_risk(history, folded)
@@ -216,7 +229,7 @@ def _committed_sentence(history: ClusterHistory, standing: QuorumStanding) -> st
     )
     span = f"Offsets {standing.committed_to}–{standing.end_offset - 1}"
     text = f"{text} {span} are on {holders} of {len(standing.voters)} voters, not proven committed"
-    done = operations_from(history, standing.committed_to)
+    done = operations_from(history, standing.committed_to) if history.has("topic_changes") else []
     return f"{text}: {', '.join(done)}." if done else f"{text}."
 
 

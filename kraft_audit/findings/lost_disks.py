@@ -35,7 +35,13 @@ def loss_sentence(lost: Sequence[Finding]) -> str:
 
 
 def next_steps(history: ClusterHistory, lost: Sequence[Finding], quoted_path: str) -> Iterator[str]:
-    """What comes before anything else; nothing where no disk lost records, or may have."""
+    """What comes before anything else; nothing where no disk lost records, or may have.
+
+    Without the table `batches` it is what the finding advises.
+    """
+    if not history.has("batches"):
+        yield from (finding.what_to_do for finding in lost[:1])
+        return
     found = lost_voters(history)
     if lost and found.lacking:
         went_back = {row["node_id"] for row in found.lacking if replica_name(row) in {each.subject for each in lost}}

@@ -43,15 +43,20 @@ class FoldedFindings:
 
 def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings:
     """Folds raised findings into incidents; undecided and clear ones are left out."""
-    raised = [finding for finding in findings if finding.status is Status.RAISED]
     found = [*_quorum_incidents(history), *_broker_incidents(history), *_leaderless_incidents(history)]
+    history_id = history.history_id or history.cluster_id
+    found = [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
+    return fold_into(found, findings)
+
+
+def fold_into(found: Sequence[Incident], findings: Sequence[Finding]) -> FoldedFindings:
+    """The same with incidents that are known: those of the quorum first, then brokers' by offset, then elections."""
+    raised = [finding for finding in findings if finding.status is Status.RAISED]
     members: dict[int, list[Finding]] = {number: [] for number in range(len(found))}
     unexplained: list[Finding] = []
     for finding in raised:
         number = next((n for n, incident in enumerate(found) if _explains(incident, finding)), None)
         (unexplained if number is None else members[number]).append(finding)
-    history_id = history.history_id or history.cluster_id
-    found = [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
     whole = [_with_effects(incident, tuple(members[n])) for n, incident in enumerate(found)]
     shown = [incident for incident in whole if incident.findings or incident.kind is not IncidentKind.BROKER_RESTART]
     shown.sort(key=lambda incident: (not incident.is_open, incident.kind is not IncidentKind.QUORUM, -_began(incident)))

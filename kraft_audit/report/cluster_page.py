@@ -72,7 +72,7 @@ class Control:
 class ClusterView:
     """Everything on a cluster's page. `is_read` is False if nothing of its log was read.
 
-    `replicas` are rows of `captures` with the columns `node` and `role`. `answer` is empty where the source has none.
+    `replicas` are rows of `captures` with the columns `node` and `role`.
     """
 
     cluster_id: str

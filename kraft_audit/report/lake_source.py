@@ -28,6 +28,7 @@ from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
+from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
@@ -171,15 +172,18 @@ class LakeSource:
                 name: by_cluster.get(id_, CONTRACTS[name].schema.empty_table()) for name, by_cluster in tables.items()
             }
             known = partitions.get(id_)
+            history = ClusterHistory(id_, own_tables, is_read=_is_read(own_tables["captures"]))
+            rules = frozenset(row["rule"] for row in judged.get(id_, []))
             yield ClusterInput(
-                ClusterHistory(id_, own_tables, is_read=_is_read(own_tables["captures"])),
+                history,
                 findings.get(id_, []),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
                 NO_SPANS if known is None else known.exposed_spans,
                 None if known is None else known.first_change_ms,
-                frozenset(row["rule"] for row in judged.get(id_, [])),
+                rules,
                 incidents.get(id_, []),
+                lake_answer(history, findings.get(id_, []), incidents.get(id_, []), rules),
             )
 
     def _incidents(self, listed: str) -> dict[str, list[TableRow]]:

@@ -15,13 +15,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kraft_audit.findings.answer import AnswerLine, state_lines
+from kraft_audit.findings.answer import AnswerLine, opening_lines
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import incident_row
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.rule_model import RuleSettings, Waiver
 from kraft_audit.rules.rule_settings import apply_waivers
 
@@ -70,7 +71,7 @@ class ClusterInput:
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
-    `check` says of the cluster first; a lake does not hold what it is made of.
+    `check` says of the cluster first.
     """
 
     history: ClusterHistory
@@ -136,4 +137,5 @@ class PathSource:
                 row["expired_waiver"] = None if expired is None else {"who": expired.who, "until": expired.until}
             folded = fold(history, judged)
             incidents = [incident_row(history.cluster_id, incident) for incident in folded.incidents]
-            yield ClusterInput(history, rows, incidents=incidents, answer=state_lines(history, folded))
+            answer = opening_lines(history, quorum_standing(history), folded, self.path)
+            yield ClusterInput(history, rows, incidents=incidents, answer=answer)

@@ -100,7 +100,8 @@ class QuorumStanding:
 
 
 def quorum_standing(history: ClusterHistory) -> QuorumStanding:
-    """The standing as of the newest round of captures."""
+    """The standing as of the newest round of captures. Without the table `batches` logs do not count as contradictory,
+    no quorum as stalled and no majority of disks as lost: the findings of KQ020 and KQ024 say so then."""
     return history.known("quorum standing", lambda: _standing(history))
 
 
@@ -125,14 +126,15 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
         copies = nouns("voter", facts.missing)
         reason = f"{len(facts.captured)} of {len(facts.voters)} voters captured; copy {copies} too"
         return replace(facts, standing=Standing.NOT_JUDGED, reason=reason)
-    if (contradiction := _contradiction(history, facts.epoch)) is not None:
+    has_batches = history.has("batches")
+    if has_batches and (contradiction := _contradiction(history, facts.epoch)) is not None:
         return replace(facts, reason=contradiction)
     if facts.leader_id is None:
         standing, reason = _leaderless(history, rows, facts)
         return replace(facts, standing=standing, reason=reason)
-    if (broken := _quiet(history, rows, facts) or _stalled(history, facts)) is not None:
+    if has_batches and (broken := _quiet(history, rows, facts) or _stalled(history, facts)) is not None:
         return broken
-    if (open_loss := undecided_majority(history)) is not None:
+    if has_batches and (open_loss := undecided_majority(history)) is not None:
         return replace(facts, standing=Standing.UNDECIDED, reason=open_loss)
     if facts.is_stopped_in_order:
         return replace(facts, standing=Standing.AT_REST, reason=STOPPED_IN_ORDER)

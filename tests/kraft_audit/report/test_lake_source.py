@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.settings import FleetSettings, load_fleet
 from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.fleet_page import Fleet, fleet_view
+from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.partition_exposure import MINUTE_MS
+from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import write_site
 from kraft_audit.text.readable import DAY_MS
 from tests.builders.captures import SAMPLES
@@ -69,6 +72,8 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
             edges = [*range(here.exposure.from_ms, here.exposure.to_ms, MINUTE_MS), here.exposure.to_ms]
             assert there.exposure.within(edges) == pytest.approx(here.exposure.within(edges))
         assert there.metadata_version == here.metadata_version
+        assert there.answer == here.answer
+        assert there.answer
         for name in ("open_incidents", "resolved_incidents"):
             stories = [
                 [(row["headline"], list(row["effects"]), list(row["events"])) for row in getattr(view, name)]
@@ -86,6 +91,49 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
             known = {key: text for key, text in labels.items() if key != "cluster"}
             if "timestamp" not in name:
                 assert reported[(name, *sorted(known.items()))] == value
+
+
+# One capture of each state of a quorum, and of what comes first beside it; captures of one cluster share its history.
+ANSWERED = (
+    *("elr/29-stopped", "six/06-three-of-six-down", "split/01-two-quorums", "dynamic-quorum/11-2voters-one-dead"),
+    *("dynamic-quorum/00-formatted-not-started", "phantom/03-phantom", "static-to-dynamic-upgrade/00-formatted"),
+    *("jbod/03-stopped", "torn-write/10-short-write-follower", "uncommitted-voter-change/10-add-voter-uncommitted"),
+)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ANSWERED)
+def test_a_lake_answers_what_check_answers(name: str, captured_logs: Path, tmp_path: Path) -> None:
+    def without_operations(given: ClusterInput) -> list[tuple[str, str]]:
+        """What uncommitted records would do is not in the rows that pages read."""
+        return [(line.word, re.sub(r"(not proven committed): .*", r"\1.", line.text)) for line in given.answer]
+
+    fleet = tmp_path / "fleet.yaml"
+    entry = {"name": "live", "paths": [str(captured_logs / name)]}
+    fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": [entry]}))
+    assert run(load_fleet(fleet, environment={})).failed == {}
+    here = sorted(without_operations(given) for given in path_source(captured_logs / name).clusters())
+    assert here == sorted(without_operations(given) for given in LakeSource(str(tmp_path / "lake")).clusters())
+
+
+def test_what_no_rule_judged_is_open_and_names_what_to_check(lake: Path) -> None:
+    for given in LakeSource(str(lake)).clusters():
+        (state, *_) = lake_answer(given.history, given.findings, given.incidents, frozenset())
+        root = given.history.rows("captures")[0]["root"]
+        assert (state.word, f"kraft-audit check {root}" in state.text) == ("UNDECIDED", True)
+
+
+def test_what_needs_batches_is_what_the_findings_say(lake: Path) -> None:
+    """Stalled and undecided quorums, as the newest plan judged them."""
+    given = next(given for given in LakeSource(str(lake)).clusters() if given.name == "never at risk")
+    (of_quorum, *_) = [row for row in given.findings if row["status"] == "raised"]
+    stalled = {**of_quorum, "rule": "KQ024", "subject": "quorum", "summary": "offsets 4 to 9 wait", "is_over": False}
+    undecided = {**stalled, "status": "undecided", "reason": "if the copies are of one moment"}
+    words = []
+    for finding in (stalled, undecided):
+        (state, *_) = lake_answer(given.history, [finding], [], given.judged_rules or frozenset())
+        words.append((state.word, state.text))
+    assert words == [("QUORUM", "Offsets 4 to 9 wait."), ("UNDECIDED", "If the copies are of one moment.")]
 
 
 @pytest.mark.parametrize(("sample", "rows_a_partition"), [("elr", None), ("divergence", 1)])

@@ -171,9 +171,11 @@ def test_a_cluster_page_opens_with_the_answer_and_the_incidents_of_check(
     text = re.sub(r"\s+", " ", Page((site / page_of(last_replica.cluster_id)).read_text()).text)
     assert last_replica.answer
     assert last_replica.incidents
-    for said in (*(line.text for line in last_replica.answer), *(row["headline"] for row in last_replica.incidents)):
+    lines = (re.sub(r"\s+", " ", line.text) for line in last_replica.answer)
+    for said in (*lines, *(row["headline"] for row in last_replica.incidents)):
         assert said in printed
         assert said in text
+    assert [line.word for line in last_replica.answer] == ["QUORUM", "PARTITIONS", "NEXT"]
     assert text.index(last_replica.answer[0].text) < text.index(last_replica.incidents[0]["headline"])
     lasting = [row["headline"] for row in last_replica.incidents if row["is_open"]]
     fleet = re.sub(r"\s+", " ", Page((site / "index.html").read_text()).text)
