@@ -66,16 +66,27 @@ NEVER_SET: Final = "kraft.version"
 
 
 class FeatureLog:
-    """A log of controllers 1, 2 and 3, of which 1 leads, that registrations and levels are appended to."""
+    """A log of the voters, of which 1 leads, that registrations and levels are appended to.
 
-    def __init__(self, *, kraft_version: int, levels: Mapping[str, int]) -> None:
+    `port` is that of controller 1, where it is to be started.
+    """
+
+    def __init__(
+        self,
+        *,
+        kraft_version: int,
+        levels: Mapping[str, int],
+        voters: Sequence[int] = (1, 2, 3),
+        port: int = 9001,
+    ) -> None:
         self.kraft_version = kraft_version
+        self.voters = voters
         self.log = Log()
-        ids = [{"voterId": node_id} for node_id in (1, 2, 3)]
+        ids = [{"voterId": node_id} for node_id in voters]
         self.log.control("LEADER_CHANGE", {"version": 0, "leaderId": 1, "voters": ids, "grantingVoters": ids}, epoch=1)
         if kraft_version:
             self.log.control("KRAFT_VERSION", {"version": 0, "kRaftVersion": 1})
-            self.log.control("KRAFT_VOTERS", {"version": 0, "voters": [_voter(node_id) for node_id in (1, 2, 3)]})
+            self.log.control("KRAFT_VOTERS", {"version": 0, "voters": [_voter(node_id, port) for node_id in voters]})
         self.level(**{name.replace(".", "_"): level for name, level in levels.items()})
 
     def level(self, **levels: int) -> None:
@@ -120,18 +131,18 @@ class FeatureLog:
         self.log.append(write_metadata_value("UnregisterBrokerRecord", 0, fields))
 
     def write(self, folder: Path) -> Path:
-        """All three node dirs; the log dir of the leader."""
+        """The node dirs of all voters; the log dir of the leader."""
         state = QuorumState(1, 1, 1, -1, "A" * 22)
-        for node_id in (1, 2, 3):
+        for node_id in self.voters:
             write_node(folder, node_id, self.log.content, state=state)
         return folder / "node-1" / "__cluster_metadata-0"
 
 
-def _voter(node_id: int) -> dict[str, Any]:
+def _voter(node_id: int, port: int) -> dict[str, Any]:
     return {
         "voterId": node_id,
         "voterDirectoryId": b"d" * 15 + bytes([node_id]),
-        "endpoints": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": 9000 + node_id}],
+        "endpoints": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": port if node_id == 1 else 9000 + node_id}],
         "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": 1},
     }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from kraft_codec.text.java_text import uuid_text
@@ -41,6 +43,14 @@ def quorum_status(classpath: str, port: int) -> dict[str, str]:
     return dict(re.findall(r"^(\w+):\s+(.*)$", run.stdout, re.MULTILINE)) if run.returncode == 0 else {}
 
 
+def asked_features(classpath: str, port: int, *arguments: str) -> tuple[int, str]:
+    """The exit code and the text of kafka-features, asked of the controller on this port."""
+    command = ["java", "-Xmx200m", "-cp", classpath, "org.apache.kafka.tools.FeatureCommand"]
+    command += ["--bootstrap-controller", f"127.0.0.1:{port}", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run.returncode, run.stdout + run.stderr
+
+
 def controller_properties(folder: Path, log_dir: Path, node_id: int, port: int, quorum: str) -> Path:
     """The properties of a controller alone on a port, with the line that names its quorum."""
     path = folder / "server.properties"
@@ -56,6 +66,13 @@ def controller_properties(folder: Path, log_dir: Path, node_id: int, port: int, 
 
 def started_status(classpath: str, properties: Path, port: int) -> dict[str, str]:
     """Starts a controller, and stops it when it has said what its quorum is."""
+    with running_controller(classpath, properties, port) as status:
+        return status
+
+
+@contextlib.contextmanager
+def running_controller(classpath: str, properties: Path, port: int) -> Iterator[dict[str, str]]:
+    """A controller that runs until the end of the block, and what it said of its quorum once it was up."""
     log = properties.with_name("server.log")
     with log.open("w") as output:
         server = subprocess.Popen(
@@ -67,10 +84,10 @@ def started_status(classpath: str, properties: Path, port: int) -> dict[str, str
             while not status and server.poll() is None and time.monotonic() < deadline:
                 status = quorum_status(classpath, port)
             assert status, log.read_text()[-2000:]
+            yield status
         finally:
             server.terminate()
             server.wait(60)
-    return status
 
 
 def image_rows(process: Process) -> list[list[str]]:

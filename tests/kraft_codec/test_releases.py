@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraft_codec.schemas.releases import (
+    FEATURE_DEFAULTS,
     FIRST_LEVEL_WITH_ELR,
     FIRST_LEVEL_WITHOUT_ELR_WIPE,
     LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES,
     LINE_OF_LEVEL,
     METADATA_VERSIONS,
+    feature_default,
+    metadata_version_of,
     parse_release,
     release_text,
 )
@@ -34,3 +39,23 @@ def test_where_behaviour_changed() -> None:
 def test_releases_read_back() -> None:
     assert parse_release("3.9.1") == (3, 9, 1)
     assert release_text((3, 9, 1)) == "3.9.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "level"), [("4.3", 30), ("4.3.1", 30), ("4.4", 33), ("4.4-IV0", 31), ("3.9", 21), ("3.3", 7)]
+)
+def test_a_release_is_known_by_its_line_or_a_level_by_its_name(text: str, level: int) -> None:
+    assert metadata_version_of(text) == level
+
+
+@pytest.mark.parametrize("text", ["5.0", "4", "", "four", "4.4-IV9"])
+def test_an_unknown_release_is_refused_with_the_known_ones(text: str) -> None:
+    with pytest.raises(ValueError, match=r"3\.9, 4\.0, 4\.1"):
+        metadata_version_of(text)
+
+
+def test_levels_of_features_never_fall_with_the_release() -> None:
+    for feature in FEATURE_DEFAULTS:
+        levels = [feature_default(feature, level) for level in METADATA_VERSIONS]
+        assert levels == sorted(levels)
+        assert levels[0] == 0 < levels[-1]

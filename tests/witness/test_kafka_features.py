@@ -26,6 +26,7 @@ from kraft_codec.schemas.releases import (
 from tests.builders.captures import SMALL_CORPUS
 from tests.builders.feature_logs import FeatureLog, random_feature_log
 from tests.builders.kafka_jars import PROGRAMS, class_path
+from tests.builders.kafka_tools import asked_features, controller_properties, free_port, running_controller
 from tests.witness.runs import seed_count
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
@@ -168,6 +169,30 @@ def test_the_answer_is_kafkas_for_real_captures(asked: Asked) -> None:
     assert {verdict for verdict, _ in expected} == {"allowed", "blocked"}
     for text, (verdict, found) in zip(asked.answers(), expected, strict=True):
         assert (text == ACCEPTED) == (verdict == "allowed"), (found, text)
+
+
+def test_kafka_features_answers_the_same_of_a_running_controller(kafka_classpath: str, tmp_path: Path) -> None:
+    """Controller 9 left with 4.2: it blocks metadata.version 30, and not group.version."""
+    port = free_port()
+    made = FeatureLog(kraft_version=1, levels={"metadata.version": 29}, voters=(1,), port=port)
+    made.controller(9, "4.2")
+    made.controller(1, "4.3")
+    log_dir = made.write(tmp_path)
+    (answer,) = checked(tmp_path, 30)
+    found = {feature.name: feature.verdict.value for feature in answer.features if feature.is_changed}
+    assert (found["metadata.version"], found["group.version"]) == ("blocked", "allowed")
+    properties = controller_properties(
+        tmp_path, log_dir.parent, 1, port, f"controller.quorum.bootstrap.servers=127.0.0.1:{port}"
+    )
+    with running_controller(kafka_classpath, properties, port):
+        answers = {
+            name: asked_features(kafka_classpath, port, "upgrade", "--feature", f"{name}={level}", "--dry-run")
+            for name, level in (("metadata.version", 30), ("group.version", 1))
+        }
+    assert {name: "blocked" if code else "allowed" for name, (code, _) in answers.items()} == {
+        name: found[name] for name in answers
+    }
+    assert "Controller 9 only supports versions 7-29" in answers["metadata.version"][1]
 
 
 def test_the_levels_of_every_release_are_those_of_kafka(asked: Asked) -> None:
