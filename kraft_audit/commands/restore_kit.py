@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -28,9 +29,17 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.lost_state import LostLog
     from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit
     from kraft_audit.recovery.stray_logs import OldLog
+    from kraft_audit.recovery.strimzi_resources import StrimziResources
     from kraft_audit.replay.cluster_state import ClusterState, Moment
 
 KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
+
+
+class KitFormat(StrEnum):
+    """What brings the state back."""
+
+    KAFKA = "kafka"
+    STRIMZI = "strimzi"
 
 
 def restore_kit(
@@ -45,6 +54,9 @@ def restore_kit(
         str | None,
         typer.Option("--old-disks", metavar="PATH", show_default=False, help="Of a rescue: if not where it read them."),
     ] = None,
+    kit_format: Annotated[
+        KitFormat, typer.Option("--format", help="strimzi: KafkaTopic and KafkaUser resources instead of commands.")
+    ] = KitFormat.KAFKA,
     any_brokers: Annotated[
         bool, typer.Option("--any-brokers", help="The other cluster's brokers have other ids: Kafka places replicas.")
     ] = False,
@@ -75,16 +87,22 @@ def restore_kit(
     \b
     Examples:
       kraft-audit restore-kit samples/elr-29-stopped.tgz
+      kraft-audit restore-kit samples/elr-29-stopped.tgz --format strimzi
       kraft-audit restore-kit samples/divergence.tgz --only-lost
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
     """
     from kraft_audit.recovery.restore_kit import KitRequest
     from kraft_audit.recovery.restore_script import kit_heading, script
     from kraft_audit.recovery.stray_logs import old_log_steps
+    from kraft_audit.recovery.strimzi_resources import strimzi_yaml
 
     place = place_of("--at", at)
     if only_lost and at is not None:
         raise UsageError("--only-lost compares the ends of logs: leave --at out")
+    if kit_format is KitFormat.STRIMZI and only_lost:
+        raise UsageError("--format strimzi: a resource holds all of a topic or user: leave --only-lost out")
+    if kit_format is KitFormat.STRIMZI and output in (Format.CSV, Format.JSONL):
+        raise UsageError("--format strimzi is YAML: leave --output out, or take json")
     if old_disks is not None and not only_lost:
         raise UsageError("--old-disks is for --only-lost")
     if out is not None:
@@ -98,34 +116,42 @@ def restore_kit(
             raise UsageError(f"{logs.path}: several clusters there: choose one with --cluster")
         state = state_at_place(moment, place)
         made = _lost(cluster, moment, state, request, old_disks) if only_lost else _whole(cluster, state, request)
-        heading = kit_heading(cluster.title, moment, state, made.kit, made.lost)
-        lines = list(script(made.kit, heading, old_log_steps(made.old_logs)))
+        heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
+        files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs)))}
+        if made.strimzi is not None:
+            files["strimzi.yaml"] = list(strimzi_yaml(made.strimzi, heading))
         documents.append(_document(state, moment, made))
         results.add({"cluster_id": state.cluster_id, **row} for row in documents[-1]["commands"])
         if out is not None:
-            _write(out, {"restore.sh": "\n".join(lines) + "\n"})
+            _write(out, files)
         if results.is_table:
-            for line in lines:
+            for line in files["restore.sh" if kit_format is KitFormat.KAFKA else "strimzi.yaml"]:
                 results.out.line(line)
     return results.end_documents(documents)
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A kit, the logs whose state it is (None: the cluster's own), and the old logs of the topics that it creates."""
+    """A kit, the logs whose state it is (None: the cluster's own), and the old logs of the topics that it creates.
+
+    `strimzi`: the same as resources, for a whole state.
+    """
 
     kit: RestoreKit
     lost: list[LostLog] | None
     old_logs: list[OldLog]
+    strimzi: StrimziResources | None = None
 
 
 def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
     from kraft_audit.recovery.restorable_state import restorable_state
-    from kraft_audit.recovery.restore_kit import restore_kit
+    from kraft_audit.recovery.restore_kit import restore_kit, without_internal_topics
+    from kraft_audit.recovery.strimzi_resources import strimzi_resources
 
     present = restorable_state(state)
     kit = restore_kit(present, request)
-    return _Made(kit, None, cluster.old_logs(kit.topics, names_missing=False))
+    strimzi = strimzi_resources(present if request.internal_topics else without_internal_topics(present)[0])
+    return _Made(kit, None, cluster.old_logs(kit.topics, names_missing=False), strimzi)
 
 
 def _lost(cluster: Cluster, moment: Moment, state: ClusterState, request: KitRequest, old_disks: str | None) -> _Made:
@@ -197,13 +223,14 @@ def _document(state: ClusterState, moment: Moment, made: _Made) -> dict[str, Any
         "blanks": [asdict(blank) for blank in kit.blanks],
         "left_out": [asdict(each) for each in kit.left_out],
         "old_logs": [asdict(log) for log in made.old_logs],
+        "strimzi": None if made.strimzi is None else asdict(made.strimzi),
     }
 
 
-def _write(out: FilePath, files: dict[str, str]) -> None:
+def _write(out: FilePath, files: dict[str, list[str]]) -> None:
     from kraft_audit.text.text_files import whole_file
 
     out.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
+    for name, lines in files.items():
         with whole_file(out / name) as path:
-            path.write_text(text, encoding="utf-8")
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -55,7 +55,7 @@ def restore_kit(
     state: RestorableState, request: KitRequest, known: Mapping[str, RestorableTopic] | None = None
 ) -> RestoreKit:
     """The kit for a state. `known`: topics that the cluster has already."""
-    wanted, left_out = (state, []) if request.internal_topics else _without_internal_topics(state)
+    wanted, left_out = (state, []) if request.internal_topics else without_internal_topics(state)
     server = SERVER if request.bootstrap_server is None else request.bootstrap_server
     config = () if request.command_config is None else ("--command-config", request.command_config)
     commands = RestoreCommands(wanted, ("--bootstrap-server", server, *config), any_brokers=request.any_brokers)
@@ -81,7 +81,8 @@ def with_notes(kit: RestoreKit, notes: Iterable[LeftOut]) -> RestoreKit:
     return replace(kit, left_out=(*notes, *kit.left_out))
 
 
-def _without_internal_topics(state: RestorableState) -> tuple[RestorableState, list[LeftOut]]:
+def without_internal_topics(state: RestorableState) -> tuple[RestorableState, list[LeftOut]]:
+    """The state without Kafka's own topics and their configs, and these named."""
     left = [LeftOut("topic", name, INTERNAL_TOPICS[name]) for name in state.topics if name in INTERNAL_TOPICS]
     topics = {name: topic for name, topic in state.topics.items() if name not in INTERNAL_TOPICS}
     configs = {
