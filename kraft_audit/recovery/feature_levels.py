@@ -214,7 +214,18 @@ class FeatureLevels:
             yield f"what {name} {finalized} brought"
 
     def _of_unregistered_controllers(self) -> tuple[UpgradeVerdict, str]:
-        """Before controllers register, the active one knows itself alone, and the log does not know it."""
+        """The active controller also asks its own software, which the log shows only where it registered: from 3.7-IV0
+        on, or as the broker that it is too."""
+        leader = self.standing.leader_id
+        if (
+            self.controllers_register
+            and leader is not None
+            and ("controller", leader) not in registrations(self.history)
+        ):
+            reason = (
+                f"every registration supports it, but node {leader}, which leads, has not registered as a controller"
+            )
+            return UpgradeVerdict.UNDECIDED, reason
         if self.controllers_register:
             return UpgradeVerdict.ALLOWED, "every registered broker and controller supports it"
         brokers = {node_id for kind, node_id in registrations(self.history) if kind == "broker"}

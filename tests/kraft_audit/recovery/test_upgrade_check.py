@@ -92,6 +92,16 @@ def test_before_controllers_register_the_log_does_not_know_them(build: HistoryBu
     assert checked(build, 21).verdict == "allowed"
 
 
+def test_a_leader_that_has_not_registered_leaves_it_undecided(build: HistoryBuilder) -> None:
+    build.three_nodes().feature("metadata.version", 20).feature("kraft.version", 1).broker(11, features=supports(21))
+    for row in build.rows["captures"]:
+        row["leader_id"] = 1
+    for node_id in (2, 3):
+        build.controller(node_id, features=supports(21))
+    assert checked(build, 21).verdict == "undecided"
+    assert checked(build.controller(1, features=supports(21)), 21).verdict == "allowed"
+
+
 def test_a_static_voter_has_to_be_registered(build: HistoryBuilder) -> None:
     build.voters(1, 2, 3, kraft_version=0, source="static").leader_epoch(1, 1, 0).log(1, 2, 3, to=40)
     build.watermark(40, 40, end=40).feature("metadata.version", 20)
