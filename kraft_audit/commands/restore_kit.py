@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
 KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
 
 
-class KitFormat(StrEnum):
-    """What brings the state back."""
-
-    KAFKA = "kafka"
-    STRIMZI = "strimzi"
-
-
 def restore_kit(
     logs: ConfiguredLogs,
     at: Annotated[str | None, typer.Option("--at", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
@@ -54,9 +46,9 @@ def restore_kit(
         str | None,
         typer.Option("--old-disks", metavar="PATH", show_default=False, help="Of a rescue: if not where it read them."),
     ] = None,
-    kit_format: Annotated[
-        KitFormat, typer.Option("--format", help="strimzi: KafkaTopic and KafkaUser resources instead of commands.")
-    ] = KitFormat.KAFKA,
+    strimzi: Annotated[
+        bool, typer.Option("--strimzi", help="Print KafkaTopic and KafkaUser resources instead of commands.")
+    ] = False,
     any_brokers: Annotated[
         bool, typer.Option("--any-brokers", help="The other cluster's brokers have other ids: Kafka places replicas.")
     ] = False,
@@ -87,7 +79,7 @@ def restore_kit(
     \b
     Examples:
       kraft-audit restore-kit samples/elr-29-stopped.tgz
-      kraft-audit restore-kit samples/elr-29-stopped.tgz --format strimzi
+      kraft-audit restore-kit samples/elr-29-stopped.tgz --strimzi
       kraft-audit restore-kit samples/divergence.tgz --only-lost
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
     """
@@ -99,10 +91,10 @@ def restore_kit(
     place = place_of("--at", at)
     if only_lost and at is not None:
         raise UsageError("--only-lost compares the ends of logs: leave --at out")
-    if kit_format is KitFormat.STRIMZI and only_lost:
-        raise UsageError("--format strimzi: a resource holds all of a topic or user: leave --only-lost out")
-    if kit_format is KitFormat.STRIMZI and output in (Format.CSV, Format.JSONL):
-        raise UsageError("--format strimzi is YAML: leave --output out, or take json")
+    if strimzi and only_lost:
+        raise UsageError("--strimzi: a resource holds all of a topic or user: leave --only-lost out")
+    if strimzi and output in (Format.CSV, Format.JSONL):
+        raise UsageError("--strimzi is YAML: leave --output out, or take json")
     if old_disks is not None and not only_lost:
         raise UsageError("--old-disks is for --only-lost")
     if out is not None:
@@ -125,7 +117,7 @@ def restore_kit(
         if out is not None:
             _write(out, files)
         if results.is_table:
-            for line in files["restore.sh" if kit_format is KitFormat.KAFKA else "strimzi.yaml"]:
+            for line in files["strimzi.yaml" if strimzi else "restore.sh"]:
                 results.out.line(line)
     return results.end_documents(documents)
 

@@ -39,10 +39,10 @@ def test_a_folder_that_is_read_or_filled_is_not_written_to(kraft_audit, tmp_path
 
 
 def test_strimzi_resources_are_printed_and_written_beside_the_script(kraft_audit, tmp_path: Path) -> None:
-    printed = kraft_audit("restore-kit", ELR, "--format", "strimzi", "--out", tmp_path / "kit").out
+    printed = kraft_audit("restore-kit", ELR, "--strimzi", "--out", tmp_path / "kit").out
     assert (tmp_path / "kit" / "strimzi.yaml").read_text() == printed
     assert (tmp_path / "kit" / "restore.sh").read_text() == kraft_audit("restore-kit", ELR).out
-    document = json.loads(kraft_audit("restore-kit", ELR, "--format", "strimzi", "-o", "json").out)
+    document = json.loads(kraft_audit("restore-kit", ELR, "--strimzi", "-o", "json").out)
     assert list(yaml.safe_load_all(printed)) == document["strimzi"]["resources"]
     for refused in (["--only-lost"], ["-o", "csv"]):
-        assert kraft_audit("restore-kit", ELR, "--format", "strimzi", *refused).code == 2
+        assert kraft_audit("restore-kit", ELR, "--strimzi", *refused).code == 2
