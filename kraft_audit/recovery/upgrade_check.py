@@ -9,7 +9,13 @@ from typing import Final
 import pyarrow as pa
 
 from kraft_audit.capture.plan import Selection
-from kraft_audit.quorum.controller_commands import CONFIG, format_disk, unregister_broker, unregister_controller
+from kraft_audit.quorum.controller_commands import (
+    CONFIG,
+    format_disk,
+    remove_controller,
+    unregister_broker,
+    unregister_controller,
+)
 from kraft_audit.recovery.feature_levels import (
     Blocker,
     FeatureCheck,
@@ -132,6 +138,7 @@ class _Steps:
             verb = "Downgrade" if self.levels.is_downgrade else "Upgrade"
             in_turn = ", one after the other" if len(living) > 1 else ""
             yield f"{verb} the software of {node_names(living)} to {self.release}{in_turn}."
+        yield from self._lost_voters(living)
         unregistered = [blocker for blocker in blockers if blocker.standing is Standing.NOT_REGISTERED]
         if unregistered:
             yield f"Start {node_names(unregistered)} with {self.release}: they register by themselves."
@@ -148,6 +155,17 @@ class _Steps:
     @property
     def _unregisters_now(self) -> bool:
         return (self.levels.metadata_version or 0) >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS
+
+    def _lost_voters(self, living: Sequence[Blocker]) -> Iterator[str]:
+        """Voters whose disk was not captured though most were: one that is lost leaves the voters before all else."""
+        standing, voter_set = self.levels.standing, current_set(self.history)
+        if voter_set is None or self.levels.kraft_version == 0 or len(standing.captured) < standing.majority:
+            return
+        directories = {voter["voter_id"]: voter["directory_id"] for voter in voter_set["voters"]}
+        for blocker in living:
+            if blocker.standing is Standing.VOTER and blocker.node_id in standing.missing:
+                removal = remove_controller(self.server, blocker.node_id, directories.get(blocker.node_id))
+                yield f"If {blocker.name} is lost for good, it leaves the voters first; then ask again: {removal}"
 
     def _fenced_brokers(self, fenced: Sequence[Blocker]) -> Iterator[str]:
         if fenced:
@@ -205,7 +223,8 @@ def _server(levels: FeatureLevels) -> str:
     registered = registrations(levels.history)
     if levels.controllers_register:
         voter_set = current_set(levels.history)
-        for voter in voter_set["voters"] if voter_set else ():
+        missing = levels.standing.missing
+        for voter in sorted(voter_set["voters"] if voter_set else (), key=lambda each: each["voter_id"] in missing):
             rows = registered.get(("controller", voter["voter_id"]))
             points = voter["endpoints"] or (rows[-1]["end_points"] if rows else ())
             if points:

@@ -10,7 +10,7 @@ import kraft_audit
 from kraft_audit.recovery.feature_levels import Standing
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, blockers_of, upgrade_check
 from tests.builders.feature_logs import FeatureLog
-from tests.builders.histories import T0, HistoryBuilder
+from tests.builders.histories import T0, HistoryBuilder, directory
 from tests.builders.voter_stories import supports
 
 
@@ -100,6 +100,16 @@ def test_a_leader_that_has_not_registered_leaves_it_undecided(build: HistoryBuil
         build.controller(node_id, features=supports(21))
     assert checked(build, 21).verdict == "undecided"
     assert checked(build.controller(1, features=supports(21)), 21).verdict == "allowed"
+
+
+def test_a_lost_voter_leaves_the_voters_before_its_registration_is_replaced(build: HistoryBuilder) -> None:
+    """A voter must never be unregistered (KAFKA-20865)."""
+    build = quorum(build, 30, supported=33).controller(3, at=7, features=supports(30))
+    assert not any("remove-controller" in step for step in checked(build, 33).next_steps)
+    build.rows["captures"] = [row for row in build.rows["captures"] if row["node_id"] != 3]
+    (removal,) = [step for step in checked(build, 33).next_steps if "remove-controller" in step]
+    assert f"--controller-id 3 --controller-directory-id {directory(3)}" in removal
+    assert not any("unregister" in step for step in checked(build, 33).next_steps)
 
 
 def test_a_static_voter_has_to_be_registered(build: HistoryBuilder) -> None:
