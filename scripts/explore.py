@@ -36,9 +36,18 @@ LONG: tuple[tuple[Bounds, Rules], ...] = (
     (Bounds(voters=2, static=True, dialect="kip642"), ()),
     (Bounds(voters=2, elections=3, epochs=2, records=3), ()),
     (Bounds(elections=1, epochs=0, records=0), ()),
+    (Bounds(elections=1, epochs=0, records=0, pre_vote=True), ()),
+    (Bounds(elections=1, epochs=0, records=0, static=True, dialect="kip856"), ()),
+    (Bounds(elections=1, epochs=0, records=0, static=True, dialect="kip642"), ()),
     (Bounds(elections=1, epochs=0), ()),
-    (Bounds(elections=2, epochs=1, records=1), ()),
-    (Bounds(elections=3, epochs=2, records=3, restarts=1), ()),
+    (Bounds(elections=1, epochs=0, static=True), ()),
+    (Bounds(elections=1, epochs=0, records=2), ()),
+    (Bounds(elections=1, epochs=0, records=0, restarts=1), ()),
+    (Bounds(elections=1, epochs=0, records=0, disks=1), ()),
+    (Bounds(elections=1, epochs=0, records=0, changes=1), ()),
+    (Bounds(elections=1, epochs=0, disks=1), ()),
+    (Bounds(elections=1, epochs=0, restarts=1), ()),
+    (Bounds(elections=2, epochs=1, records=0), ()),
 )
 BUGS = ("BUG_MAJORITY", "BUG_NO_ELR", "BUG_UNCLEAN_STAYS", "BUG_MIN", "BUG_EPOCH")
 SPIN_SHORT: tuple[tuple[str, tuple[str, ...]], ...] = (

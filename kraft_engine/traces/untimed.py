@@ -11,7 +11,7 @@ from typing import Any
 from kraft_engine.consensus.leader import append
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from kraft_engine.consensus.raft import LEADER, RaftNode
+from kraft_engine.consensus.raft import CANDIDATE, LEADER, RaftNode
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.runs.schedule import clean, make_snapshot
 from kraft_engine.traces.trace import TraceEvent
@@ -66,7 +66,10 @@ class EventChance(Chance):
 
 
 class FirstChance(EventChance):
-    """No draws at all, for models: the first of what could be chosen, the one new directory id."""
+    """No draws at all, for models: the first of what could be chosen, the one new directory id.
+
+    A candidate backs off for as long as it may: it stands again when its timer is ended, never by itself.
+    """
 
     __slots__ = ()
 
@@ -74,6 +77,9 @@ class FirstChance(EventChance):
         self.asks = asks
         self.lost_tail = lost_tail
         self.random = _zero
+
+    def below(self, limit: int) -> int:
+        return super().below(limit) if self.lost_tail >= 0 else limit - 1
 
     def choose(self, items: Any) -> Any:
         return self.asks if self.asks in items else items[0]
@@ -176,11 +182,13 @@ class UntimedQuorum:
     # Timers
 
     def _timeout(self, event: TraceEvent) -> bool:
-        """The election, fetch or resignation timer ends."""
+        """The election, fetch or resignation timer ends, or a candidate's back-off: it stands again."""
         node = self.node(event.node)
         if node is None or node.role == LEADER:
             return False
         node.deadline_us = self.world.now_us
+        if node.role == CANDIDATE:
+            node.backing_off_until_us = self.world.now_us
         node.poll()
         return True
 

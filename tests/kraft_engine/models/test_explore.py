@@ -72,6 +72,26 @@ def test_a_frozen_state_goes_on_as_the_original() -> None:
     assert leader.id == 1
 
 
+REFUSED = (
+    "start 1", "start 2", "start 3", "timeout 2", "deliver VoteRequest 2 -> 3", "deliver VoteResponse 3 -> 2",
+    "deliver BeginQuorumEpochRequest 2 -> 3", "deliver FetchRequest 3 -> 2", "deliver FetchResponse 2 -> 3",
+    "timeout 1", "timeout 1", "deliver VoteRequest 1 -> 2", "deliver VoteResponse 2 -> 1",
+    "deliver VoteRequest 1 -> 3", "deliver VoteResponse 3 -> 1",
+)  # fmt: skip
+
+
+def test_a_refused_candidate_stands_again_when_its_timer_ends_and_not_before() -> None:
+    """It stood at once, in epoch after epoch, and a search of three voters had no end."""
+    quorum = small_quorum({"voters": 3}, ())
+    for text in REFUSED:
+        assert quorum.play(parse_event(text)), text
+    candidate = quorum.node(1)
+    assert candidate is not None
+    assert (candidate.epoch, candidate.log.end_offset) == (2, 0), "refused by two longer logs"
+    assert quorum.play(parse_event("timeout 1"))
+    assert candidate.epoch == 3
+
+
 def test_healing_elects_a_leader_and_notices_where_none_can_be() -> None:
     quorum = small_quorum({"voters": 3}, ())
     for node in (1, 2, 3):
