@@ -73,6 +73,12 @@ def _before(found: Rescue) -> Iterator[str]:
 
 def _start(found: Rescue) -> Iterator[str]:
     node = found.node
+    if found.source.loses or found.lost_after_cut:
+        kit = shlex.quote(f"{found.out}-kit")
+        yield (
+            "Before the dir is moved, write down what brings the lost part back, and run it once the brokers are back: "
+            f"kraft-audit restore-kit {shlex.quote(found.out)} --only-lost --out {kit}"
+        )
     yield (
         f"Move {found.out} to the controller's host as its log dir. Its config: process.roles=controller, "
         f"node.id={node.node_id}, listeners={node.listener}://{node.host}:{node.port}, "

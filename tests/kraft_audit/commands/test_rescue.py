@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,11 @@ def test_a_cut_leaves_out_what_came_after_it(kraft_audit, one_left: Path, tmp_pa
     topics = {row["topic"] for row in rows(state(one_left), "topic_changes")}
     remaining = {row["topic"] for row in rows(state(tmp_path / "new"), "topic_changes")}
     assert topics - remaining <= lost
+    (step,) = [step for step in written["procedure"] if "restore-kit" in step]
+    advice = shlex.split(step.partition("kraft-audit ")[2])
+    assert kraft_audit(*advice).code == 0
+    script = (tmp_path / "new-kit" / "restore.sh").read_text()
+    assert {name for name in topics - remaining if f"--topic {name} " in script} == topics - remaining
 
 
 def test_nothing_is_written_where_the_plan_does_not_stand(kraft_audit, one_left: Path, tmp_path: Path) -> None:

@@ -160,6 +160,9 @@ def replayed(log: RestorableLog, folder: Path) -> RestorableState:
 def test_the_script_names_everything_whatever_it_is_called(tmp_path: Path) -> None:
     state = replayed(hostile_log(8, (1, 2, 3)), tmp_path / "source")
     kit = restore_kit(state, REQUEST)
+    text = "\n".join(script(kit, []))
+    assert "a secret" not in text
+    assert state.configs["BROKER", "1"][KEYSTORE] not in text, "not even its fingerprint"
     assert_same(rebuilt(kit, tmp_path / "bash"), state, secret=[KEYSTORE])
     assert {each.kind for each in kit.left_out} == {"feature"}
 
