@@ -15,6 +15,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
+from kraft_audit.rules.registry import words_for
 from kraft_audit.rules.rule_model import Finding
 from kraft_audit.text.readable import any_of, listed
 
@@ -24,7 +25,7 @@ SUBJECTS_NAMED: Final = 3
 def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str) -> Iterator[str]:
     """The steps to take now, the first one first; none where nothing has to be done. `path` is what was read."""
     quoted = shlex.quote(path)
-    altered = [finding.subject for finding in altered_disks(folded)]
+    altered = altered_disks(folded)
     if steps := list(next_steps(history, disks_lost(history, folded), quoted)):
         yield from steps
     elif standing.standing is Standing.MAJORITY_LOST:
@@ -32,7 +33,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         yield "Stop all controllers and keep every disk, of brokers too: each may hold the best copy of the log."
         yield f"Find the copy to go on from:   kraft-audit rescue-plan {quoted} --gone {gone}"
     elif altered:
-        yield f"Do not let {any_of(altered)} lead: stop it, keep its disk, replace it."
+        yield _stop_altered(altered)
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:
         text = f"{standing.majority} of controllers {listed(sorted(standing.voters))} have to reach each other"
         yield f"{text}: see their server.log and the network between them. Wipe none of them."
@@ -58,6 +59,15 @@ def altered_disks(folded: FoldedFindings) -> list[Finding]:
     """Findings that name a disk with other bytes than a majority of the voters holds."""
     found = (finding for finding in open_findings(folded) if finding.rule == "KQ022")
     return [finding for finding in found if finding.summary.startswith(HOLDS_OTHER_BYTES)]
+
+
+def _stop_altered(altered: Sequence[Finding]) -> str:
+    """What to do with disks that a majority contradicts; one that holds what was written first is not replaced."""
+    nodes = any_of([finding.subject for finding in altered])
+    holds_the_first = {finding.what_to_do for finding in altered} & {words_for("KQ022", "outvoted")["what_to_do"]}
+    if holds_the_first:
+        return f"Do not let {nodes} lead: stop it, and keep its disk as it is until the logs were compared."
+    return f"Do not let {nodes} lead: stop it, keep its disk, replace it."
 
 
 def _start_voters(history: ClusterHistory, standing: QuorumStanding, quoted: str) -> Iterator[str]:

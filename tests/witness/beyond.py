@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.registry import check, texts
 from kraft_audit.rules.rule_model import Status
 from kraft_engine import simulate
 from tests.witness.audited import FAST_FOLDER, Audited
@@ -57,6 +57,12 @@ An altered batch spreads to those that fetch it. A node formatted `--standalone`
 it those batches of the others that its log matches by epoch. Where the voters lost their disks, they count their epochs
 from the start: an epoch that was led twice has two logs, and each disk holds one of them.
 """
+
+
+_CASES = {None: texts()["KQ022"], **texts()["KQ022"]["cases"]}
+CHANGED = frozenset(_CASES[case]["why"] for case in (None, "undecided"))
+LED_TWICE = frozenset(_CASES[case]["why"] for case in ("restored", "began_again", "outvoted", "undecided_led_twice"))
+"""How KQ022 says that two versions came about."""
 
 
 def compare_beyond(scenario: str, seed: int) -> RunResult:
@@ -114,6 +120,10 @@ def _without_cause(truth: Truth, audited: Audited) -> Iterator[str]:
             at = {damage["from_offset"] for damage in causes if damage["label"] == "altered batch"}
             is_led_twice = first_led_twice is not None and first_led_twice <= (finding.epoch or 0)
             is_explained = finding.from_offset in at or nodes <= named or is_led_twice
+            if finding.why in LED_TWICE and not is_led_twice:
+                yield f"KQ022 says that epoch {finding.epoch} was led twice from {finding.from_offset}"
+            if finding.why in CHANGED and not at:
+                yield f"KQ022 says that {finding.subject} was changed from {finding.from_offset}"
         else:
             # Of several that leave no majority, some may only be behind.
             is_explained = bool(nodes & (followed | {damage["node"] for damage in causes}))

@@ -1,13 +1,18 @@
-"""Batches of which disks hold several versions: whether a majority of the voters says which one is the log."""
+"""Batches of which disks hold several versions: which one a majority of the voters holds, and how they came about."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ReplicaPlan
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import log_batches
 from kraft_audit.rules.columns.voter_sets import keys_of, set_at
 from kraft_audit.text.readable import listed
 from kraft_codec.file_names import printable
@@ -61,3 +66,66 @@ def named_replica(replica: ReplicaPlan) -> str:
 def named_replicas(replicas: Sequence[ReplicaPlan]) -> str:
     ids = sorted({replica.node_id for replica in replicas if replica.node_id is not None})
     return f"node{'s' * (len(ids) > 1)} {listed(ids)}" if ids else ", ".join(printable(each.path) for each in replicas)
+
+
+class Cause(enum.StrEnum):
+    """How disks came to hold two versions, as far as their batches show; the values name cases of KQ022's text."""
+
+    ALTERED = "altered"
+    RESTORED = "restored"
+    BEGAN_AGAIN = "began_again"
+    OUTVOTED = "outvoted"
+    UNCLEAR = "unclear"
+
+
+def cause_of(history: ClusterHistory, run: AlteredBatches, replica: ReplicaPlan) -> Cause:
+    """Why a disk holds another version than the first one of a run.
+
+    An epoch has one leader, who begins it with a LeaderChange and does not go on with it after a restart
+    (QuorumState.initialize, Kafka 4.3.0). So where each version has a LeaderChange of its own, the epoch was led twice,
+    by voters that had forgotten it; the later version is the one that was written again. Without one, a single leader
+    wrote the epoch: its bytes were changed afterwards, unless a clone of the running node went on beside it.
+    """
+    first, named = (_held_within(history, run, each) for each in (run.versions[0][0], replica))
+    if not first.count or not named.count:
+        return Cause.UNCLEAR
+    if first.places == named.places and first.times_ms == named.times_ms:
+        return Cause.ALTERED
+    if not first.begins_an_epoch and not named.begins_an_epoch:
+        return Cause.ALTERED if run.rejoins and run.from_offset > 0 else Cause.UNCLEAR
+    is_led_twice = first.begins_an_epoch and named.begins_an_epoch and first.count > 1 and named.count > 1
+    if not is_led_twice or first.times_ms[0] == named.times_ms[0]:
+        return Cause.UNCLEAR
+    if first.times_ms[0] > named.times_ms[0]:
+        return Cause.OUTVOTED
+    return Cause.RESTORED if run.from_offset > 0 else Cause.BEGAN_AGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What a replica holds of a run: (base offset, last offset, epoch) and the append time of each batch."""
+
+    places: tuple[tuple[int, int, int], ...]
+    times_ms: tuple[int, ...]
+    begins_an_epoch: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.places)
+
+
+def _held_within(history: ClusterHistory, run: AlteredBatches, replica: ReplicaPlan) -> _Version:
+    log = log_batches(history)
+    names = ("node_id", "directory_id", "root", "path", "captured_at_ms", "capture_number")
+    held = log.held_by({name: getattr(replica, name) for name in names})
+    mine = np.flatnonzero(held & (log.last_offset < run.to_offset))
+    mine = mine[np.argsort(log.base_offset[mine], kind="stable")]
+    is_first = np.append(True, log.leader_epoch[mine][1:] > log.leader_epoch[mine][:-1])[: len(mine)]
+    is_within = log.base_offset[mine] >= run.from_offset
+    rows = mine[is_within]
+    columns = (log.base_offset[rows], log.last_offset[rows], log.leader_epoch[rows])
+    return _Version(
+        tuple(zip(*(column.tolist() for column in columns), strict=True)),
+        tuple(log.timestamp_ms[rows].tolist()),
+        bool((is_first & is_within & log.is_control[mine]).any()),
+    )

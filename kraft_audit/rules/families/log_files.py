@@ -11,7 +11,14 @@ import numpy as np
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.path_plans import leaves_unread
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.altered_runs import is_held_by_majority, named_replica, named_replicas, offsets_of
+from kraft_audit.rules.columns.altered_runs import (
+    Cause,
+    cause_of,
+    is_held_by_majority,
+    named_replica,
+    named_replicas,
+    offsets_of,
+)
 from kraft_audit.rules.columns.captures import (
     LogBatches,
     canonical_log,
@@ -237,13 +244,14 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for run in history.altered or ():
         taken, *rest = run.versions
         where = offsets_of(run)
-        agreement = "before and after they agree" if run.rejoins else "before it they agree"
+        agreement = _agreement(run)
         at: dict[str, Any] = {"from_offset": run.from_offset, "epoch": run.epoch, "evidence": tuple(_versions(run))}
         voters = set_at(history, run.from_offset)
         if voters is not None and is_held_by_majority(taken, voters):
             for replica in (replica for held in rest for replica in held):
                 text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {named_replicas(taken)}"
-                yield Case(named_replica(replica), f"{text}; {agreement}", **at)
+                words = _words_of(cause_of(history, run, replica))
+                yield Case(named_replica(replica), f"{text}; {agreement}", **at, **words)
             continue
         sides = " and ".join(map(named_replicas, run.versions))
         count = "unknown voters" if voters is None else f"the {len(voters['voters'])} voters"
@@ -252,8 +260,23 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             f"{sides} hold different bytes at {where} (epoch {run.epoch}, valid CRCs), {agreement}; "
             f"no version is held by a majority of {count}, so that disks alone do not say which is the log",
             **at,
-            **words_for("KQ022", "undecided"),
+            **words_for("KQ022", _OPEN_WORDS.get(cause_of(history, run, rest[0][0]), "undecided_led_twice")),
         )
+
+
+_OPEN_WORDS: Final = {Cause.ALTERED: "undecided", Cause.UNCLEAR: "undecided_unclear"}
+"""The words where no majority holds a version, by cause."""
+
+
+def _agreement(run: AlteredBatches) -> str:
+    if run.from_offset == 0:
+        return "after it they agree" if run.rejoins else "no batch is common to them"
+    return "before and after they agree" if run.rejoins else "before it they agree"
+
+
+def _words_of(cause: Cause) -> dict[str, Any]:
+    """The rule's own words are about bytes that were changed on a disk."""
+    return {} if cause is Cause.ALTERED else words_for("KQ022", cause.value)
 
 
 def _versions(run: AlteredBatches) -> Iterator[Evidence]:
