@@ -47,6 +47,8 @@ LONG: tuple[tuple[Bounds, Rules], ...] = (
     (Bounds(elections=1, epochs=0, records=0, changes=1), ()),
     (Bounds(elections=1, epochs=0, disks=1), ()),
     (Bounds(elections=1, epochs=0, restarts=1), ()),
+    (Bounds(elections=1, epochs=0, changes=1), ()),
+    (Bounds(spares=1, elections=1, epochs=0, records=0, changes=1), ()),
     (Bounds(elections=2, epochs=1, records=0), ()),
 )
 BUGS = ("BUG_MAJORITY", "BUG_NO_ELR", "BUG_UNCLEAN_STAYS", "BUG_MIN", "BUG_EPOCH")
