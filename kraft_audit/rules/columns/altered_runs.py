@@ -84,30 +84,38 @@ def cause_of(history: ClusterHistory, run: AlteredBatches, replica: ReplicaPlan)
     An epoch has one leader, who begins it with a LeaderChange and does not go on with it after a restart
     (QuorumState.initialize, Kafka 4.3.0). So where each version has a LeaderChange of its own, the epoch was led twice,
     by voters that had forgotten it; the later version is the one that was written again. Without one, a single leader
-    wrote the epoch: its bytes were changed afterwards, unless a clone of the running node went on beside it.
+    wrote the epoch: a batch that alone differs between equal ones was changed afterwards.
     """
     first, named = (_held_within(history, run, each) for each in (run.versions[0][0], replica))
     if not first.count or not named.count:
         return Cause.UNCLEAR
     if first.places == named.places and first.times_ms == named.times_ms:
         return Cause.ALTERED
+    is_same_before = first.before is not None and first.before == named.before
     if not first.begins_an_epoch and not named.begins_an_epoch:
-        return Cause.ALTERED if run.rejoins and run.from_offset > 0 else Cause.UNCLEAR
+        is_one_batch = first.places == named.places and first.count == 1
+        return Cause.ALTERED if run.rejoins and is_same_before and is_one_batch else Cause.UNCLEAR
     is_led_twice = first.begins_an_epoch and named.begins_an_epoch and first.count > 1 and named.count > 1
     if not is_led_twice or first.times_ms[0] == named.times_ms[0]:
         return Cause.UNCLEAR
     if first.times_ms[0] > named.times_ms[0]:
         return Cause.OUTVOTED
-    return Cause.RESTORED if run.from_offset > 0 else Cause.BEGAN_AGAIN
+    if is_same_before:
+        return Cause.RESTORED
+    return Cause.BEGAN_AGAIN if run.from_offset == 0 else Cause.UNCLEAR
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What a replica holds of a run: (base offset, last offset, epoch) and the append time of each batch."""
+    """What a replica holds of a run: (base offset, last offset, epoch) and the append time of each batch.
+
+    `before` is the last batch before the run, with its CRC: branches may part earlier than the run begins.
+    """
 
     places: tuple[tuple[int, int, int], ...]
     times_ms: tuple[int, ...]
     begins_an_epoch: bool
+    before: tuple[int, int, int, int] | None
 
     @property
     def count(self) -> int:
@@ -122,10 +130,12 @@ def _held_within(history: ClusterHistory, run: AlteredBatches, replica: ReplicaP
     mine = mine[np.argsort(log.base_offset[mine], kind="stable")]
     is_first = np.append(True, log.leader_epoch[mine][1:] > log.leader_epoch[mine][:-1])[: len(mine)]
     is_within = log.base_offset[mine] >= run.from_offset
-    rows = mine[is_within]
+    rows, earlier = mine[is_within], mine[~is_within]
+    key = (log.base_offset, log.last_offset, log.leader_epoch, log.crc)
     columns = (log.base_offset[rows], log.last_offset[rows], log.leader_epoch[rows])
     return _Version(
         tuple(zip(*(column.tolist() for column in columns), strict=True)),
         tuple(log.timestamp_ms[rows].tolist()),
         bool((is_first & is_within & log.is_control[mine]).any()),
+        tuple(int(column[earlier[-1]]) for column in key) if len(earlier) else None,  # type: ignore[arg-type]  # of four
     )
