@@ -109,7 +109,7 @@ def restore_kit(
         state = state_at_place(moment, place)
         made = _lost(cluster, moment, state, request, old_disks) if only_lost else _whole(cluster, state, request)
         heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
-        files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs)))}
+        files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))}
         if made.strimzi is not None:
             files["strimzi.yaml"] = list(strimzi_yaml(made.strimzi, heading))
         documents.append(_document(state, moment, made))
@@ -126,13 +126,14 @@ def restore_kit(
 class _Made:
     """A kit, the logs whose state it is (None: the cluster's own), and the old logs of the topics that it creates.
 
-    `strimzi`: the same as resources, for a whole state.
+    `strimzi`: the same as resources, for a whole state. `next_producer_id`: the one that the cluster has to be above.
     """
 
     kit: RestoreKit
     lost: list[LostLog] | None
     old_logs: list[OldLog]
     strimzi: StrimziResources | None = None
+    next_producer_id: int | None = None
 
 
 def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
@@ -143,7 +144,7 @@ def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
     present = restorable_state(state)
     kit = restore_kit(present, request)
     strimzi = strimzi_resources(present if request.internal_topics else without_internal_topics(present)[0])
-    return _Made(kit, None, cluster.old_logs(kit.topics, names_missing=False), strimzi)
+    return _Made(kit, None, cluster.old_logs(kit.topics, names_missing=False), strimzi, present.next_producer_id)
 
 
 def _lost(cluster: Cluster, moment: Moment, state: ClusterState, request: KitRequest, old_disks: str | None) -> _Made:
@@ -185,7 +186,9 @@ def _lost_of(old: Cluster, logs: list[LostLog], state: ClusterState, request: Ki
     present = restorable_state(state)
     lost = lost_state(logs, present)
     kit = with_notes(restore_kit(lost.wanted, request, present.topics), lost.notes)
-    return _Made(kit, logs, old.old_logs(kit.topics, names_missing=True))
+    old_id = max((log.ended.next_producer_id or 0 for log in logs), default=0)
+    is_above = (present.next_producer_id or 0) >= old_id
+    return _Made(kit, logs, old.old_logs(kit.topics, names_missing=True), next_producer_id=None if is_above else old_id)
 
 
 def _tables() -> frozenset[str]:

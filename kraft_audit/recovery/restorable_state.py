@@ -30,12 +30,16 @@ Entity = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class RestorableTopic:
-    """A topic with the replicas of each partition as they are once a running reassignment is done."""
+    """A topic with the replicas of each partition as they are once a running reassignment is done.
+
+    `leader_epoch` is the highest of its partitions; no command sets it.
+    """
 
     name: str
     topic_id: str
     replicas: Mapping[int, tuple[int, ...]]
     is_reassigned: bool = False
+    leader_epoch: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -118,6 +122,7 @@ def _topics(state: ClusterState) -> dict[str, RestorableTopic]:
             topic["topic_id"],
             {row["partition"]: _target(row) for row in partitions},
             any(row["adding_replicas"] or row["removing_replicas"] for row in partitions),
+            max((row["leader_epoch"] for row in partitions), default=-1),
         )
     return found
 

@@ -26,12 +26,16 @@ _STRAY: Final = re.compile(r"(.+-[0-9]+)\.[0-9a-f]{32}-stray")
 
 @dataclass(frozen=True, slots=True)
 class OldLog:
-    """The log of one replica of an old topic: its folder as it was read, None where no data dir of it was."""
+    """The log of one replica of an old topic: its folder as it was read, None where no data dir of it was.
+
+    `leader_epoch` is the highest that the old topic had.
+    """
 
     topic: str
     partition: int
     broker_id: int
     folder: str | None
+    leader_epoch: int = -1
 
 
 def old_logs(
@@ -49,10 +53,12 @@ def old_logs(
                 continue
             if _is_of(storage, folder, topics[place[0]].topic_id):
                 found.setdefault((*place, data_dir.broker_id), []).append(_shown(plan, folder))
-    logs = [OldLog(*place, folder) for place, folders in found.items() for folder in folders]
+    logs = [
+        OldLog(*place, folder, topics[place[0]].leader_epoch) for place, folders in found.items() for folder in folders
+    ]
     if names_missing:
         logs += [
-            OldLog(name, number, broker, None)
+            OldLog(name, number, broker, None, topic.leader_epoch)
             for name, topic in topics.items()
             for number, replicas in topic.replicas.items()
             for broker in replicas
@@ -75,16 +81,24 @@ def _shown(plan: ClusterPlan, folder: str) -> str:
     return join(root, folder) if root else folder
 
 
-def old_log_steps(logs: Sequence[OldLog]) -> Iterator[str]:
-    """What to do with them once the topics are there, in order."""
+def old_log_steps(logs: Sequence[OldLog], next_producer_id: int | None = None) -> Iterator[str]:
+    """What to do with them once the topics are there, in order.
+
+    `next_producer_id`: the old cluster's, where the new one's may be below it. A new producer with the id of an old
+    record was seen to get acknowledgements for sends that are nowhere, as a broker takes them for duplicates (4.3.1).
+    """
     topics = list(dict.fromkeys(log.topic for log in logs))
     if not topics:
         return
     yield "Records come back only from the old logs. Never delete a folder that ends in -stray. In this order:"
     yield f"1. Run this script, so that there is a topic with a new id: {listed(topics)}."
-    yield "2. Start every broker with a replica of them once: it renames the old logs to -stray. Then stop all of these"
-    yield "   brokers: a leader without the old log would make the others truncate theirs."
-    yield "3. In each data dir, with the new topic's id in TOPIC_ID (kafka-topics --describe shows it as TopicId):"
+    epochs = ", ".join(f"{log.topic} {log.leader_epoch}" for log in {log.topic: log for log in logs}.values())
+    yield "2. Restart every broker with a replica of them: it renames old logs to -stray, and the leader epochs rise."
+    yield f"   Again until each partition's is above the one that the old topic had ({epochs}); the last line of"
+    yield "   leader-epoch-checkpoint in the new log's folder shows it. At a lower one the leader drops the epochs of"
+    yield "   old records, and followers that know them stay out of the ISR."
+    yield "3. Stop all of these brokers: a leader without the old log would make the others truncate theirs."
+    yield "4. In each data dir, with the new topic's id in TOPIC_ID (kafka-topics --describe shows it as TopicId):"
     yield f"     {' && '.join(_moved('DIR', 'NAME-PARTITION', 'DIR/NAME-PARTITION'))}"
     for log in logs:
         if log.folder is not None:
@@ -95,7 +109,11 @@ def old_log_steps(logs: Sequence[OldLog]) -> Iterator[str]:
         brokers = sorted({log.broker_id for log in missing if log.topic == topic})
         word = "brokers" if len(brokers) > 1 else "broker"
         yield f"     {word} {listed(brokers)}: DIR/{topic}-*; no data dir with it was read"
-    yield "4. Start the brokers again."
+    yield "5. Start the brokers again."
+    if next_producer_id is not None:
+        yield f"6. Let producers write only once the cluster's next producer id is above {next_producer_id}"
+        yield "   (kraft-audit state shows it as PRODUCER_IDS): sends of a producer whose id is in old records are"
+        yield "   acknowledged and appear nowhere."
 
 
 def _moved(data_dir: str, name: str, folder: str) -> Iterator[str]:

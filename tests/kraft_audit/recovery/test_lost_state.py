@@ -53,6 +53,7 @@ def parted(tmp_path: Path) -> tuple[Path, bytes]:
     lost.quota({"client-id": None}, "consumer_byte_rate", 5.0)
     lost.quota({"user": "same"}, "producer_byte_rate", 0.0, remove=True)
     lost.token("User:alice")
+    lost.add("ProducerIds", {"brokerId": 1, "brokerEpoch": 5, "nextProducerId": 4_000})
     canonical.lead(2, epoch=3)
     canonical.create("both", [2])
     canonical.create("kept", [2])
@@ -179,6 +180,9 @@ def test_the_steps_for_old_logs_move_them_back(kraft_audit: Any, parted: tuple[P
     }
     assert {log["broker_id"] for log in found["old_logs"] if log["folder"] is None} == {1, 2}
     script = kraft_audit("restore-kit", disks, "--only-lost").out
+    assert {log["leader_epoch"] for log in found["old_logs"]} == {0}
+    assert "above the one that the old topic had (new 0)" in script
+    assert "next producer id is above 4000" in script
     (step,) = [line.partition("broker 11: ")[2] for line in script.splitlines() if "broker 11: " in line]
     calls_of(f"TOPIC_ID=1234567890123456789012\n{step}\n", tmp_path / "bash")
     assert sorted(path.name for path in broker_dir.iterdir()) == ["meta.properties", "new-0", "old-0"]
