@@ -115,17 +115,21 @@ def poll_leader(node: RaftNode, now_us: int) -> int:
     next_us = _check_quorum(node, leader, now_us)
     if node.leader is not leader:
         return raft.POLLS[node.role](node, now_us)
+    own_keys, begin_epoch_us = leader.own_keys, settings.begin_epoch_us
     for key, state in leader.replicas.items():
-        if leader.is_own(key):
+        if key in own_keys:
             continue
-        quiet_until_us = max(state.next_begin_us, state.last_fetch_us + settings.begin_epoch_us)
+        quiet_until_us = state.last_fetch_us + begin_epoch_us
+        if quiet_until_us < state.next_begin_us:
+            quiet_until_us = state.next_begin_us
         if now_us >= quiet_until_us or state.next_begin_us == 0:
             slot = node.addresses.slot_of(key[0])
             if slot >= 0 and slot != node.slot and node.ready(slot, now_us):
                 body = BeginQuorumEpochRequest(settings.cluster_id, key, node.id, node.epoch, node.endpoint)
                 node.request(slot, body)
-            state.next_begin_us = quiet_until_us = now_us + settings.begin_epoch_us
-        next_us = min(next_us, quiet_until_us)
+            state.next_begin_us = quiet_until_us = now_us + begin_epoch_us
+        if quiet_until_us < next_us:
+            next_us = quiet_until_us
     next_us = min(next_us, leader.accumulator.drain_at_us)
     if leader.parked:
         next_us = min(next_us, expire_parked(node, leader, now_us))
@@ -134,7 +138,8 @@ def poll_leader(node: RaftNode, now_us: int) -> int:
 
 def _check_quorum(node: RaftNode, leader: LeaderState, now_us: int) -> int:
     """Resigns when no majority has fetched for 1.5 x the fetch timeout (LeaderState)."""
-    others = [state.last_fetch_us for key, state in leader.replicas.items() if not leader.is_own(key)]
+    own_keys = leader.own_keys
+    others = [state.last_fetch_us for key, state in leader.replicas.items() if key not in own_keys]
     if not others or (len(leader.replicas) == 1 and len(others) == 0):
         return NEVER
     needed = leader.voters.majority - (1 if len(others) < len(leader.replicas) else 0)

@@ -76,6 +76,7 @@ class LeaderState:
         "no_followers",
         "node",
         "observers",
+        "own_keys",
         "parked",
         "pending",
         "queued",
@@ -90,6 +91,8 @@ class LeaderState:
 
     def __init__(self, node: RaftNode, voters: VoterSet, granted: tuple[ReplicaKey, ...]) -> None:
         self.node = node
+        # Under which the node counts itself, in a static quorum too.
+        self.own_keys = frozenset(((node.id, NO_DIRECTORY), node.key))
         self.epoch = node.epoch
         self.epoch_start = node.log.end_offset
         self.high_watermark = UNKNOWN
@@ -135,7 +138,7 @@ class LeaderState:
         return state
 
     def is_own(self, key: ReplicaKey) -> bool:
-        return key[0] == self.node.id and key[1] in (NO_DIRECTORY, self.node.directory)
+        return key in self.own_keys
 
     def set_voters(self, voters: VoterSet) -> None:
         """The latest set counts from now on; states move between voters and observers."""
@@ -164,8 +167,9 @@ class LeaderState:
         node = self.node
         ends: list[int] = []
         own_counts = not node.switches.leader_outside_set_does_not_count_itself
+        own_keys = self.own_keys
         for key, state in self.replicas.items():
-            if self.is_own(key):
+            if key in own_keys:
                 ends.append(node.log.end_offset)
                 own_counts = False
             else:

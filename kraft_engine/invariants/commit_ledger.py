@@ -34,12 +34,13 @@ class EpochTruth:
         self.sets[-1] = (last, offset)
         self.sets.append((voters, -1))
 
-    def committed_end(self) -> int:
-        """The largest end that a majority of one of the sets holds; -1 where there is none."""
-        best = -1
+    def committed_end(self, above: int) -> int:
+        """The largest end above `above` that a majority of one of the sets holds; `above` where there is none."""
+        best = above
+        ends, by_id = self.ends, self.ends_by_id
         for voters, limit in self.sets:
-            ends = self.ends
-            by_id = self.ends_by_id
+            if 0 <= limit <= above:
+                continue
             held = [ends.get(key, -1) if key[1] != NO_DIRECTORY else by_id.get(key[0], -1) for key in voters.keys]
             held.sort(reverse=True)
             end = held[voters.majority - 1]
@@ -84,7 +85,7 @@ class CommitLedger:
         truth.ends[key] = end_offset
         if end_offset > truth.ends_by_id.get(key[0], -1):
             truth.ends_by_id[key[0]] = end_offset
-        end = truth.committed_end()
+        end = truth.committed_end(self.committed_offset)
         if end <= self.committed_offset:
             return ""
         return self._advance(log, end, epoch)
@@ -94,7 +95,7 @@ class CommitLedger:
         truth = self.epochs.get(epoch)
         if truth is None:
             return ""
-        end = truth.committed_end()
+        end = truth.committed_end(self.committed_offset)
         return self._advance(log, min(end, log.end_offset), epoch) if end > self.committed_offset else ""
 
     def _advance(self, log: MetadataLog, end: int, epoch: int) -> str:
