@@ -72,8 +72,8 @@ class Blocker:
     """A node whose registration does not support a level; `kind` is broker or controller.
 
     `since_offset` and `since_ms` are of the first registration that shows these levels; all four are None where a
-    voter has none. `is_ghost`: it may be gone for good: a fenced broker, or a controller that is no voter and of which
-    no disk was captured.
+    voter has none. `is_ghost`: it may be gone for good: a fenced broker, or a controller that is no voter and whose
+    disk was not captured.
     """
 
     kind: str

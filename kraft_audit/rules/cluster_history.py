@@ -90,7 +90,7 @@ class ClusterHistory:
     * `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: captures from before a
       gap are not judged.
     * `undecoded_from` is the first offset whose record could not be decoded: states after it may be wrong.
-    * `altered` are batches of which disks hold several versions; None where disks were not compared.
+    * `altered` are batches that disks hold in several versions; None where disks were not compared.
     * `snapshot_times_ms` are the times of the last records that snapshots contain, by end offset, where they say so.
     * `written_ms` is when something on a disk was last surely written, by root and path of the newest captures.
     * `gaps` are the offsets [from, to) that the replay passed and no replica holds.

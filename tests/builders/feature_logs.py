@@ -66,7 +66,7 @@ NEVER_SET: Final = "kraft.version"
 
 
 class FeatureLog:
-    """A log of the voters, of which 1 leads, that registrations and levels are appended to.
+    """A log of the voters, led by 1, that registrations and levels are appended to.
 
     `port` is that of controller 1, where it is to be started.
     """

@@ -1,4 +1,4 @@
-"""Batches of which disks hold several versions: which one a majority of the voters holds, and how they came about."""
+"""Batches that disks hold in several versions: which one a majority of the voters holds, and how they came about."""
 
 from __future__ import annotations
 

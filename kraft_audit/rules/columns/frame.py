@@ -144,7 +144,7 @@ def exceeds(left: NodeLists, right: NodeLists) -> Mask:
 
 
 def differs(left: NodeLists, right: NodeLists) -> Mask:
-    """Rows of which either list has a node that the other lacks: Kafka writes a set in the order of a Java HashSet."""
+    """Rows where one list has a node that the other lacks: Kafka writes a set in the order of a Java HashSet."""
     return exceeds(left, right) | exceeds(right, left)
 
 
