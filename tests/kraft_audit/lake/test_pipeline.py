@@ -382,7 +382,7 @@ def test_killed_at_any_moment_and_run_again(
     assert program(script, tmp_path / "undisturbed.yaml").wait(120) == 0
     lasts_s = time.monotonic() - started
     expected = lake_hash(undisturbed.lake)
-    kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "50"))
+    kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "25"))
     seed = int(os.environ.get("KRAFT_AUDIT_KILLS_SEED", "20"))
     chance = random.Random(seed)  # noqa: S311  # a schedule, no secret
     for number in range(kills):
