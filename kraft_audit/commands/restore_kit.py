@@ -87,6 +87,7 @@ def restore_kit(
     from kraft_audit.recovery.restore_script import kit_heading, script
     from kraft_audit.recovery.stray_logs import old_log_steps
     from kraft_audit.recovery.strimzi_resources import strimzi_yaml
+    from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
     place = place_of("--at", at)
     if only_lost and at is not None:
@@ -103,7 +104,7 @@ def restore_kit(
     request = KitRequest(any_brokers, internal_topics, bootstrap_server, command_config)
     results = Results(output, KEYS)
     documents: list[dict[str, Any]] = []
-    for cluster, moment in results.each_moment(logs, _tables(), None if branch is None else branch_of(branch)):
+    for cluster, moment in results.each_moment(logs, REPLAY_TABLES, None if branch is None else branch_of(branch)):
         if documents:
             raise UsageError(f"{logs.path}: several clusters there: choose one with --cluster")
         state = state_at_place(moment, place)
@@ -189,12 +190,6 @@ def _lost_of(old: Cluster, logs: list[LostLog], state: ClusterState, request: Ki
     old_id = max((log.ended.next_producer_id or 0 for log in logs), default=0)
     is_above = (present.next_producer_id or 0) >= old_id
     return _Made(kit, logs, old.old_logs(kit.topics, names_missing=True), next_producer_id=None if is_above else old_id)
-
-
-def _tables() -> frozenset[str]:
-    from kraft_audit.replay.cluster_replay import REPLAY_TABLES
-
-    return REPLAY_TABLES
 
 
 def _document(state: ClusterState, moment: Moment, made: _Made) -> dict[str, Any]:

@@ -13,51 +13,22 @@ from tests.builders.logs import Log, write_node
 
 Ranges = Mapping[str, tuple[int, int]]
 
+_SINCE_4_0: Final[Ranges] = {
+    "kraft.version": (0, 1),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+    "eligible.leader.replicas.version": (0, 1),
+}
+_SINCE_4_2: Final[Ranges] = {**_SINCE_4_0, "share.version": (0, 1), "streams.version": (0, 1)}
 SOFTWARE: Final[Mapping[str, Ranges]] = {
     "3.7": {"metadata.version": (1, 19)},
     "3.8": {"metadata.version": (1, 20)},
     "3.9": {"metadata.version": (1, 21), "kraft.version": (0, 1)},
-    "4.0": {
-        "metadata.version": (7, 25),
-        "kraft.version": (0, 1),
-        "transaction.version": (0, 2),
-        "group.version": (0, 1),
-        "eligible.leader.replicas.version": (0, 1),
-    },
-    "4.1": {
-        "metadata.version": (7, 27),
-        "kraft.version": (0, 1),
-        "transaction.version": (0, 2),
-        "group.version": (0, 1),
-        "eligible.leader.replicas.version": (0, 1),
-    },
-    "4.2": {
-        "metadata.version": (7, 29),
-        "kraft.version": (0, 1),
-        "transaction.version": (0, 2),
-        "group.version": (0, 1),
-        "eligible.leader.replicas.version": (0, 1),
-        "share.version": (0, 1),
-        "streams.version": (0, 1),
-    },
-    "4.3": {
-        "metadata.version": (7, 30),
-        "kraft.version": (0, 1),
-        "transaction.version": (0, 2),
-        "group.version": (0, 1),
-        "eligible.leader.replicas.version": (0, 1),
-        "share.version": (0, 1),
-        "streams.version": (0, 1),
-    },
-    "4.4": {
-        "metadata.version": (7, 33),
-        "kraft.version": (0, 1),
-        "transaction.version": (0, 2),
-        "group.version": (0, 1),
-        "eligible.leader.replicas.version": (0, 1),
-        "share.version": (0, 2),
-        "streams.version": (0, 1),
-    },
+    "4.0": {"metadata.version": (7, 25), **_SINCE_4_0},
+    "4.1": {"metadata.version": (7, 27), **_SINCE_4_0},
+    "4.2": {"metadata.version": (7, 29), **_SINCE_4_2},
+    "4.3": {"metadata.version": (7, 30), **_SINCE_4_2},
+    "4.4": {"metadata.version": (7, 33), **_SINCE_4_2, "share.version": (0, 2)},
 }
 """What nodes of a release register, as 3.9.2, 4.3.1 and 4.4.0 did; of the others as their classes say."""
 
