@@ -59,6 +59,15 @@ ClustersOption = Annotated[int | None, typer.Option(min=1, show_default=str(FLEE
 PartitionsOption = Annotated[
     int | None, typer.Option(min=1, show_default=str(FLEET_PARTITIONS), help="Of each cluster of a fleet.")
 ]
+ChangesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        show_default=str(FLEET_CHANGES),
+        help="ISR changes in each log of a fleet, rounded up to a multiple of 128. A larger N adds to the same bytes.",
+    ),
+]
 
 
 def simulate(
@@ -79,6 +88,7 @@ def simulate(
     boot: BootOption = False,
     clusters: ClustersOption = None,
     partitions: PartitionsOption = None,
+    changes: ChangesOption = None,
 ) -> int:
     """Play an incident on simulated controllers and brokers, and write the log dirs that they leave.
 
@@ -93,8 +103,8 @@ def simulate(
     if scenario == "list":
         return list_scenarios()
     is_fleet = scenario == "fleet"
-    if not is_fleet and (clusters is not None or partitions is not None):
-        raise UsageError("--clusters and --partitions are of a fleet: `kraft-audit simulate fleet`")
+    if not is_fleet and any(size is not None for size in (clusters, partitions, changes)):
+        raise UsageError("--clusters, --partitions and --changes are of a fleet: `kraft-audit simulate fleet`")
     options = options_of(scenario, release, metadata_version, elr, static, voters, events, without or [])
     if out is not None:
         refuse_filled(out)
@@ -105,7 +115,8 @@ def simulate(
     if out is None:
         raise UsageError("simulate needs --out DIR")
     if is_fleet:
-        return play_fleet(out, clusters or FLEET_CLUSTERS, partitions or FLEET_PARTITIONS, seed)
+        changes = FLEET_CHANGES if changes is None else changes
+        return play_fleet(out, clusters or FLEET_CLUSTERS, partitions or FLEET_PARTITIONS, changes, seed)
     folders = {number: out if seeds == 1 else out / f"seed-{number}" for number in range(seed, seed + seeds)}
     return play_seeds(scenario, folders, options, boot=boot)
 
@@ -182,10 +193,10 @@ def check(scenario: str, options: Options) -> None:
         raise UsageError(f"no scenario {scenario!r}{hint}: `kraft-audit simulate list` names them")
 
 
-def play_fleet(out: Path, clusters: int, partitions: int, seed: int) -> int:
+def play_fleet(out: Path, clusters: int, partitions: int, changes: int, seed: int) -> int:
     from kraft_engine.runs.fleet_logs import simulate_fleet
 
-    fleet = simulate_fleet(out, clusters=clusters, partitions=partitions, changes=FLEET_CHANGES, seed=seed)
+    fleet = simulate_fleet(out, clusters=clusters, partitions=partitions, changes=changes, seed=seed)
     size = f"{fleet.record_count} records, {fleet.log_bytes} bytes"
     Output().text(f"{fleet.cluster_count} clusters, {size} below {out}")
     return EXIT_FINE

@@ -26,6 +26,23 @@ def test_a_fleet(kraft_audit, tmp_path: Path) -> None:
     assert [len(cluster["partitions"]) for cluster in document] == [3, 3]
 
 
+def test_a_fleet_with_more_changes_begins_with_the_same_bytes(kraft_audit, tmp_path: Path) -> None:
+    def logs(changes: int) -> list[bytes]:
+        size = ("--clusters", "2", "--partitions", "3", "--changes", str(changes))
+        assert kraft_audit("simulate", "fleet", *size, "--out", tmp_path / str(changes)).code == 0
+        return [path.read_bytes() for path in sorted((tmp_path / str(changes)).glob("*/node-*/__*-0/*.log"))]
+
+    none, few, more = logs(0), logs(256), logs(640)
+    assert len(none) == len(few) == len(more) == 6
+    assert all(first and second.startswith(first) for first, second in zip(none, few, strict=True))
+    grown = [(len(second), len(third)) for second, third in zip(few, more, strict=True) if third.startswith(second)]
+    heads = [len(octets) for octets in none]
+    # 256 changes, and 384 more: every batch of changes has the same size.
+    assert [(after - before) * 2 for before, after in grown] == [
+        (before - head) * 3 for (before, _), head in zip(grown, heads, strict=True)
+    ]
+
+
 def test_wrong_usage(kraft_audit, tmp_path: Path) -> None:
     reported = dict(line.split(maxsplit=1) for line in kraft_audit("simulate", "list").out.splitlines())
     assert reported["last-replica-standing"].endswith(".")
@@ -57,6 +74,7 @@ def test_a_file_with_options(kraft_audit, tmp_path: Path) -> None:
         (["random", "--without", "fsync"], "fsync"),
         ([tmp_path / "none.yaml"], "none.yaml"),
         (["fleet", "--elr"], "--elr"),
+        (["healthy", "--changes", "5"], "--changes"),
     ):
         ended = kraft_audit("simulate", *wrong, "--out", tmp_path / "x")
         assert (ended.code, len(ended.error_lines)) in {(2, 1), (3, 1)}, wrong
