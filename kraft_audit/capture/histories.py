@@ -10,9 +10,9 @@ A batch's key (offsets, epoch, CRC, timestamp) stands for its bytes: it holds th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from kraft_audit.capture.log_reader import replica_dir
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
 from kraft_audit.capture.scanner import header_at
+from kraft_audit.text.readable import is_local
 from kraft_codec.columns import index_batches
 from kraft_codec.errors import CodecError
 from kraft_codec.file_names import FileKind
@@ -46,6 +47,8 @@ BatchStamp: TypeAlias = tuple[int, int, int, int, int]
 SnapshotStamp: TypeAlias = tuple[int, int, int]
 """A snapshot: end offset, epoch, timestamp of the last record in it."""
 VoterKey: TypeAlias = tuple[int, str | None]
+Address: TypeAlias = tuple[int, str, int]
+"""Where a controller listens: node id, host, port."""
 
 
 def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> list[ClusterPlan]:
@@ -59,7 +62,8 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
     groups = _joined([log for log in logs if log.first_batches])
     if len(groups) > 1:
         groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
-        groups = _merged(_merged(groups, _share_a_batch), _is_one_quorum)
+        groups = _merged(groups, _share_a_batch)
+        groups = _merged(groups, partial(_is_one_quorum, is_declared=bool(plan.name)))
     if len(groups) < 2:
         return [replace(plan, aliases=_aliases(logs))]
     # A replica of another cluster stays with the first: the reading refuses it, and KQ010 reports it.
@@ -147,7 +151,7 @@ class _Log:
             header = next(iter(self._read(file)), None)
             if header is None or not file.base_offset or file.epoch is None:
                 continue
-            for fields in _control_fields(header[1], header[0], self._dialect):
+            for fields in _fields(header[1], header[0], self._dialect):
                 if "lastContainedLogTimestamp" in fields:
                     found.append((file.base_offset, file.epoch, fields["lastContainedLogTimestamp"]))
         return found
@@ -170,6 +174,21 @@ class _Log:
             if header.is_control:
                 named |= _voters_of(buffer, header, self._dialect)
         return frozenset(named)
+
+    @cached_property
+    def addresses(self) -> frozenset[Address]:
+        """Where its controllers listen, as they registered themselves or stand among the voters; loopback left out."""
+        newest = sorted(self._directory.of_kind(FileKind.SNAPSHOT), key=lambda file: (file.base_offset, file.epoch))[
+            -1:
+        ]
+        found: set[Address] = set()
+        for header, buffer in [*self._beginning, *(pair for file in newest for pair in self._read(file))]:
+            for fields in _fields(buffer, header, self._dialect):
+                if "controllerId" in fields:
+                    found |= _addresses(fields["controllerId"], fields.get("endPoints"))
+                for voter in fields.get("voters") or ():
+                    found |= _addresses(voter["voterId"], voter.get("endpoints"))
+        return frozenset(found)
 
     @cached_property
     def _beginning(self) -> list[tuple[BatchHeader, bytes]]:
@@ -212,15 +231,24 @@ def _key(header: BatchHeader) -> BatchStamp:
 def _voters_of(buffer: bytes, header: BatchHeader, dialect: Dialect) -> set[VoterKey]:
     """The voters that the control records of a batch name: Voters, and LeaderChange of a static quorum."""
     named: set[VoterKey] = set()
-    for fields in _control_fields(buffer, header, dialect):
+    for fields in _fields(buffer, header, dialect):
         for voter in fields.get("voters") or ():
             directory_id = voter.get("voterDirectoryId", ZERO_UUID)
             named.add((voter["voterId"], None if directory_id == ZERO_UUID else uuid_text(directory_id)))
     return named
 
 
-def _control_fields(buffer: bytes, header: BatchHeader, dialect: Dialect) -> list[Mapping[str, Any]]:
-    """The fields of a batch's control records; none where it cannot be decoded."""
+def _addresses(node_id: int, endpoints: Sequence[Mapping[str, Any]] | None) -> set[Address]:
+    """The addresses by which other machines reach a node: those of the machine itself are everybody's."""
+    return {
+        (node_id, point["host"], point["port"])
+        for point in endpoints or ()
+        if point["host"] and not is_local(point["host"])
+    }
+
+
+def _fields(buffer: bytes, header: BatchHeader, dialect: Dialect) -> list[Mapping[str, Any]]:
+    """The fields of a batch's records; none where it cannot be decoded."""
     try:
         return [record.fields or {} for record in decode_records(buffer, header, dialect)]
     except CodecError:
@@ -277,13 +305,14 @@ def _merged(groups: list[list[_Log]], belong: Callable[[list[_Log], list[_Log]],
     return merged
 
 
-def _is_one_quorum(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+def _is_one_quorum(first: Sequence[_Log], second: Sequence[_Log], *, is_declared: bool) -> bool:
     """Whether two groups without a common batch are copies of one quorum's logs all the same.
 
     They are where a voter's id and directory id stand in the voter sets or the node dirs of both. By ids alone
-    (kraft.version 0) they are where node dirs with other ids lie side by side and the voter sets of one group name
-    nodes of the other. Copies of a node dir without a directory id are one log where the later begins after the end of
-    the earlier: its segments were deleted.
+    (kraft.version 0) they are where the voter sets of one group name nodes of the other, these have other ids, and were
+    meant to be one: `is_declared` so by one entry of fleet.yaml, lie side by side, or know a controller by one address.
+    Copies of a node dir without a directory id are one log where the later begins after the end of the earlier: its
+    segments were deleted.
     """
     shared = {log.plan.identity for log in first} & {log.plan.identity for log in second}
     if any(directory_id for _, directory_id, _ in shared) or (shared and _are_apart(first, second)):
@@ -291,12 +320,26 @@ def _is_one_quorum(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
     keys = [{key for log in group for key in log.voters} for group in (first, second)]
     if any(directory_id is not None for _, directory_id in keys[0] & keys[1]):
         return True
+    named = [{voter_id for voter_id, _ in group} for group in keys]
     for place in {_place(log) for log in first} & {_place(log) for log in second}:
         ids = [{log.plan.node_id for log in group if _place(log) == place} for group in (first, second)]
-        named = [{voter_id for voter_id, _ in group} for group in keys]
-        if not ids[0] & ids[1] and (ids[0] & named[1] or ids[1] & named[0]):
+        if _name_each_other(ids, named):
             return True
-    return False
+    ids = [{log.plan.node_id for log in group} for group in (first, second)]
+    return _name_each_other(ids, named) and (is_declared or _have_an_address_in_common(first, second))
+
+
+def _name_each_other(ids: Sequence[Set[int | None]], named: Sequence[Set[int]]) -> bool:
+    """Whether two groups have no node id in common, and the voter sets of one name nodes of the other."""
+    return not ids[0] & ids[1] and bool(ids[0] & named[1] or ids[1] & named[0])
+
+
+def _have_an_address_in_common(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+    return (
+        not frozenset()
+        .union(*(log.addresses for log in first))
+        .isdisjoint(address for log in second for address in log.addresses)
+    )
 
 
 def _are_apart(first: Sequence[_Log], second: Sequence[_Log]) -> bool:

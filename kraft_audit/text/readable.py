@@ -6,6 +6,7 @@ anything that shows dates (Python's end with the year 9999), so it is shown as a
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -124,3 +125,12 @@ def committed_text(low: int, high: int | None) -> str:
     if high is not None and high <= low:
         return text
     return f"{text}, upper bound unknown" if high is None else f"{text}, at most {high - 1}"
+
+
+def is_local(host: str) -> bool:
+    """Whether a host, a name or an address, is the machine itself to whoever reads it."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified

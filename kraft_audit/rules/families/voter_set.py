@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,6 +29,7 @@ from kraft_audit.rules.columns.voter_sets import (
 )
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
+from kraft_audit.text.readable import is_local
 from kraft_codec.schemas.releases import FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION
 
 
@@ -138,18 +138,10 @@ def kv009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 fact = Evidence(text, offset=voter_set["from_offset"], before=theirs, after=mine)
                 summary = f"the voter set says {mine}, the registration {theirs}"
                 yield case_at(voter_set, subject, summary, evidence=(fact,), key=f"{subject} {endpoint['name']}")
-            elif len(hosts) > 1 and _is_local(endpoint["host"]):
+            elif len(hosts) > 1 and is_local(endpoint["host"]):
                 summary = f"{endpoint['host']} cannot be reached from the other voters' hosts"
                 fact = set_evidence(voter_set)
                 yield case_at(voter_set, subject, summary, evidence=(fact,), key=f"{subject} {endpoint['name']}")
-
-
-def _is_local(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
 
 
 @rule("KV011", control="quorum_safety", needs=("voter_sets",))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kraft_audit
+from kraft_audit.capture.histories import split_histories
+from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.files.state_files import QuorumState
+from kraft_codec.records.record import write_metadata_value
+from kraft_codec.storage.opener import StoragePool
 from tests.builders.logs import CLUSTER_ID, Log, write_node
 
 DIRECTORIES = [f"{letter * 21}A" for letter in "ABCDEF"]
@@ -110,6 +116,42 @@ def test_wiped_voters_that_began_again_are_judged_with_the_true_disks(tmp_path: 
     for node_id in (4, 5):
         write_node(tmp_path, node_id, true.content)
     assert histories(tmp_path) == [(1, 2, 3, 4, 5)]
+
+
+def began_again(folder: Path, hosts: tuple[str, str]) -> None:
+    """Voters 1 to 3 of five were wiped and began again; nodes lie in folders of their own, and controllers on `hosts`
+    are registered in the log of before and in the new one."""
+    logs = with_topics(led(4, [1, 2, 3, 4, 5]), 6), with_topics(led(1, [1, 2, 3, 4, 5], start_ms=1_700_000_900_000))
+    for log, host in zip(logs, hosts, strict=True):
+        for controller in (1, 4):
+            point = {"name": "CONTROLLER", "host": host, "port": 9090 + controller, "securityProtocol": 0}
+            fields = {"controllerId": controller, "incarnationId": bytes(16), "endPoints": [point], "features": []}
+            log.append(write_metadata_value("RegisterControllerRecord", 0, {**fields, "zkMigrationReady": False}))
+    for node_id in range(1, 6):
+        write_node(folder / f"host-{node_id}", node_id, logs[node_id <= 3].content)
+
+
+@pytest.mark.parametrize(("hosts", "is_one"), [(("quorum-a", "quorum-a"), True), (("quorum-a", "quorum-b"), False)])
+def test_static_voters_in_folders_apart_are_one_quorum_by_their_addresses(
+    tmp_path: Path, hosts: tuple[str, str], is_one: bool
+) -> None:
+    began_again(tmp_path, hosts)
+    assert histories(tmp_path) == ([(1, 2, 3, 4, 5)] if is_one else [(1, 2, 3), (4, 5)])
+
+
+def test_everybody_s_own_address_joins_no_logs(tmp_path: Path) -> None:
+    began_again(tmp_path, ("localhost", "localhost"))
+    assert histories(tmp_path) == [(1, 2, 3), (4, 5)]
+
+
+def test_one_entry_of_the_fleet_declares_static_voters_as_one_quorum(tmp_path: Path) -> None:
+    began_again(tmp_path, ("localhost", "localhost"))
+    with StoragePool() as pool, ExitStack() as stack:
+        roots = [str(path) for path in sorted(tmp_path.iterdir())]
+        plan = plan_cluster(roots, open_storage=pool.open, captured_at_ms=0, name="orders")
+        storages = {root: stack.enter_context(pool.open(root)) for root in roots}
+        assert len(split_histories(plan, storages.__getitem__)) == 1
+        assert len(split_histories(replace(plan, name=""), storages.__getitem__)) == 2
 
 
 def test_a_disk_wiped_with_the_same_directory_id_is_judged_with_its_past(tmp_path: Path) -> None:
