@@ -186,7 +186,8 @@ def _may_lag(truth: Truth, end_offset: int) -> bool:
     )
     committed = {line["epoch"] for line in truth.lines["committed_epoch"]}
     written_ms = max(
-        (line["time_ms"] for line in (*elected, *shorter) if line.get("epoch", min(committed)) in committed), default=0
+        (line["time_ms"] for line in (*elected, *shorter) if line["kind"] == "capture" or line["epoch"] in committed),
+        default=0,
     )
     return lacking > MAX_LAG_RECORDS or (lacking > 0 and truth.lines["end"][0]["time_ms"] - written_ms > MAX_LAG_MS)
 

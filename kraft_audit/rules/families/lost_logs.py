@@ -56,7 +56,7 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             continue
         yield undecided(replica_name(lost.row), lost.sentence, from_offset=lost.end_offset)
     rows = history.rows("captures")
-    if rows and not any(row["directory_id"] is not None for row in rows) and not _is_static(history):
+    if rows and not any(row["directory_id"] is not None for row in rows) and not _votes_by_id(history):
         yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
 
 
@@ -156,21 +156,22 @@ def _all_empty(history: ClusterHistory) -> Case | None:
     )
 
 
-def _is_static(history: ClusterHistory) -> bool:
+def _votes_by_id(history: ClusterHistory) -> bool:
+    """Whether a voter is known by its id alone, so that it votes with any disk."""
     voter_set = current_set(history)
-    return voter_set is not None and voter_set["kraft_version"] == 0
+    return voter_set is not None and all(voter["directory_id"] is None for voter in voter_set["voters"])
 
 
 def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
     """Replicas that held more in an earlier capture: by id alone where a static voter votes with any directory."""
     reached: dict[tuple[int, str | None], tuple[int, TableRow]] = {}
     lows = watermarks_in_order(history)
-    is_static = _is_static(history)
+    by_id = _votes_by_id(history)
     for taken, _newest in rounds_in_order(history):
         for row in taken:
-            if row["node_id"] is None or (row["directory_id"] is None and not is_static):
+            if row["node_id"] is None or (row["directory_id"] is None and not by_id):
                 continue
-            key = (row["node_id"], None if is_static else row["directory_id"])
+            key = (row["node_id"], None if by_id else row["directory_id"])
             proven, earlier = reached.get(key, (0, row))
             lost = _lacked_from(history, earlier, row, proven)
             if lost is not None:
