@@ -1,0 +1,127 @@
+"""The state of a replay, kept between plans: to go on from it gives the rows that going on without a stop gives.
+
+A state holds what has been applied and the records that wait for the end of their transaction or operation, so it may
+be taken after any window. Records come in with their secrets redacted, so it holds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraft_audit.replay.cluster_replay import PARTITION_RECORDS, STATE_MACHINES, ClusterReplay, Settler
+from kraft_audit.replay.partitions.kept_partitions import PARTITION_PARTS
+from kraft_audit.replay.partitions.partition_replay import ReplayProblem
+from kraft_audit.replay.state_machines import CONFIG_TOPICS, ConfigStateMachine
+from kraft_audit.tables.kept_parts import (
+    KeptPartsError,
+    columns_from_bytes,
+    columns_to_bytes,
+    pack,
+    rows_batch,
+    unpack,
+)
+
+_NUMBER: Final = pa.int64()
+PROGRESS: Final = pa.schema(
+    [
+        pa.field("fed_to", _NUMBER, nullable=False),
+        pa.field("settled_offset", _NUMBER, nullable=False),
+        pa.field("begin_offset", _NUMBER, nullable=True),
+        pa.field("run_from_offset", _NUMBER, nullable=True),
+        pa.field("run_count", _NUMBER, nullable=True),
+        pa.field("run_base_offset", _NUMBER, nullable=True),
+    ]
+)
+PROBLEMS: Final = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("offset", _NUMBER, nullable=False),
+        pa.field("problem", pa.string(), nullable=False),
+    ]
+)
+_PARTITIONS: Final = "partition_changes"
+STATE_PARTS: Final[Mapping[str, pa.Schema]] = {
+    "progress": PROGRESS,
+    "problems": PROBLEMS,
+    "config_topics": CONFIG_TOPICS,
+    **{machine.table.name: machine.kept_schema() for machine in STATE_MACHINES},
+    **PARTITION_PARTS,
+}
+"""Every field of the state, by part. Beside them a part `waiting.<message>` for each type of record that waits."""
+_WAITING: Final = "waiting."
+
+
+def save_replay(replay: ClusterReplay) -> bytes:
+    """The state of a replay of all tables, whose rows have been taken."""
+    progress, waiting = replay.settler.saved()
+    parts = {
+        "progress": rows_batch(PROGRESS, [progress]),
+        "problems": rows_batch(PROBLEMS, _problem_rows(replay)),
+    }
+    for name, machine in replay.state_machines.items():
+        parts[name] = machine.saved()
+        if isinstance(machine, ConfigStateMachine):
+            parts["config_topics"] = machine.saved_topics()
+    if replay.partitions is not None:
+        parts |= replay.partitions.saved()
+    if parts.keys() != STATE_PARTS.keys():
+        raise ValueError(f"a replay without {', '.join(sorted(STATE_PARTS.keys() - parts.keys()))} is not kept")
+    packed = {name: columns_to_bytes(batch) for name, batch in parts.items()}
+    return pack(packed | {_WAITING + name: columns_to_bytes(batch) for name, batch in waiting.items()})
+
+
+def load_replay(
+    content: bytes, *, cluster_id: str, plan: int = 0, defaults: Mapping[str, str] | None = None
+) -> ClusterReplay:
+    """A replay that goes on from a state; the next window has to begin at `settler.fed_to`.
+
+    `defaults` are those that the state was made with. Raises KeptPartsError where it cannot be read.
+    """
+    packed = unpack(content)
+    if not STATE_PARTS.keys() <= packed.keys():
+        raise KeptPartsError(f"parts {sorted(STATE_PARTS.keys() - packed.keys())} are missing")
+    parts = {name: columns_from_bytes(packed[name], schema) for name, schema in STATE_PARTS.items()}
+    waiting = {
+        name.removeprefix(_WAITING): columns_from_bytes(part)
+        for name, part in packed.items()
+        if name.startswith(_WAITING)
+    }
+    replay = ClusterReplay(cluster_id=cluster_id, plan=plan, defaults=defaults)
+    try:
+        _restore(replay, parts, waiting)
+    except (ValueError, TypeError, LookupError) as error:
+        raise KeptPartsError(f"it contradicts itself: {error}") from None
+    return replay
+
+
+def _restore(replay: ClusterReplay, parts: Mapping[str, pa.RecordBatch], waiting: Mapping[str, pa.RecordBatch]) -> None:
+    (progress,) = parts["progress"].to_pylist()
+    joined: dict[str, Any] = {
+        name: pa.Table.from_batches([batch]) if name in PARTITION_RECORDS else batch for name, batch in waiting.items()
+    }
+    replay.resume(Settler.restored(progress, joined))
+    for name, machine in replay.state_machines.items():
+        machine.restore(parts[name])
+        if isinstance(machine, ConfigStateMachine):
+            machine.restore_topics(parts["config_topics"])
+    if replay.partitions is not None:
+        replay.partitions.restore(parts)
+    for row in parts["problems"].to_pylist():
+        if row["table"] != _PARTITIONS:
+            replay.state_machines[row["table"]].problems.append((row["offset"], row["problem"]))
+        elif replay.partitions is not None:
+            replay.partitions.problems.append(ReplayProblem(row["offset"], row["problem"]))
+
+
+def _problem_rows(replay: ClusterReplay) -> list[dict[str, Any]]:
+    found = [
+        (name, offset, problem)
+        for name, machine in replay.state_machines.items()
+        for offset, problem in machine.problems
+    ]
+    if replay.partitions is not None:
+        found += [(_PARTITIONS, problem.offset, problem.problem) for problem in replay.partitions.problems]
+    return [dict(zip(PROBLEMS.names, row, strict=True)) for row in found]

@@ -1,0 +1,81 @@
+"""Named parts of Arrow columns as bytes and back: the form in which states are kept between plans.
+
+The same parts give the same bytes, in any process: columns are copied into buffers of their own before they are
+written, so that neither what a slice was cut from nor the order of a dict shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+MAGIC: Final = b"KAKP1\n"
+_LENGTH_BYTES: Final = 8
+_COMPRESSION: Final = "zstd"
+
+
+class KeptPartsError(ValueError):
+    """Kept bytes that are not what was written: cut off, altered, or of another release."""
+
+
+def pack(parts: Mapping[str, bytes]) -> bytes:
+    """Some bytes by name as one piece, in the order of their names."""
+    names = sorted(parts)
+    head = json.dumps({name: len(parts[name]) for name in names}, separators=(",", ":")).encode()
+    return b"".join([MAGIC, len(head).to_bytes(_LENGTH_BYTES, "big"), head, *(parts[name] for name in names)])
+
+
+def unpack(content: bytes) -> dict[str, bytes]:
+    """What `pack` was given. Raises KeptPartsError."""
+    start = len(MAGIC) + _LENGTH_BYTES
+    if len(content) < start or not content.startswith(MAGIC):
+        raise KeptPartsError("it does not begin as kept parts do")
+    end = start + int.from_bytes(content[len(MAGIC) : start], "big")
+    try:
+        sizes = json.loads(content[start:end])
+    except ValueError:
+        raise KeptPartsError("its list of parts cannot be read") from None
+    if not isinstance(sizes, dict) or not all(type(size) is int and size >= 0 for size in sizes.values()):
+        raise KeptPartsError("its list of parts is not one")
+    if end + sum(sizes.values()) != len(content):
+        raise KeptPartsError(f"{len(content)} bytes, its list of parts says {end + sum(sizes.values())}")
+    parts = {}
+    for name, size in sizes.items():
+        parts[name], end = content[end : end + size], end + size
+    return parts
+
+
+def columns_to_bytes(batch: pa.RecordBatch | pa.Table) -> bytes:
+    """A batch as an Arrow IPC stream, compressed."""
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    # `take` copies: what is written depends on the values alone.
+    own = table.take(pa.array(np.arange(table.num_rows))).combine_chunks()
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=_COMPRESSION)
+    with pa.ipc.new_stream(sink, own.schema, options=options) as writer:
+        writer.write_table(own)
+    return bytes(sink.getvalue())
+
+
+def columns_from_bytes(content: bytes, schema: pa.Schema | None = None) -> pa.RecordBatch:
+    """The batch that `columns_to_bytes` was given, of `schema` where it is known. Raises KeptPartsError."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+            table = reader.read_all()
+        if schema is not None and table.schema != schema:
+            raise KeptPartsError(f"columns {table.schema.names}, expected {schema.names}")
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise KeptPartsError(f"its columns cannot be read: {error}") from None
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def rows_batch(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """A batch from a few rows."""
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
