@@ -8,6 +8,7 @@
 
 Everything here is read without Spark, without Java and without a live cluster. `open` gives a `Clusters` of `Cluster`s;
 their methods answer in Arrow tables or small values. Commands, notebooks and the data source call the same methods.
+`open_lake` gives a cluster as the archive of a lake holds it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
-    from kraft_audit.clusters import Clusters, open  # noqa: A004  # as people know it from other libraries
+    from kraft_audit.clusters import Clusters, open, open_lake  # noqa: A004  # as people know it from other libraries
 
-__all__ = ["Cluster", "Clusters", "open"]
+__all__ = ["Cluster", "Clusters", "open", "open_lake"]
 
 
 def __getattr__(name: str) -> object:

@@ -16,8 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.archive.archived_captures import ArchivedRedactor
 from kraft_audit.capture.path_plans import capture_named, captures_text
-from kraft_audit.capture.plan import ClusterPlan, Selection
+from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
 from kraft_audit.capture.survey import Survey
 from kraft_audit.findings.finding_formats import findings_batch
@@ -101,6 +102,7 @@ class Cluster:
         plan: ClusterPlan,
         storage: Storage,
         key: bytes,
+        archives: Mapping[str, Storage] | None = None,
     ) -> None:
         self.plan = plan
         self.keeps_judged_records = False
@@ -108,6 +110,7 @@ class Cluster:
         self.storage = storage
         self._opened = opened
         self._key = key
+        self._archives = archives or {}
 
     def __repr__(self) -> str:
         return f"<Cluster {self.title} below {self.root}>"
@@ -135,12 +138,22 @@ class Cluster:
         return capture_named(capture, self.plan.replicas)
 
     def open_storage(self, root: str) -> AbstractContextManager[Storage]:
-        """The storage that is open already, whatever root is asked for: an archive is unpacked once."""
-        return nullcontext(self.storage)
+        """The storage of a root, which is open already: an archive is unpacked once."""
+        return nullcontext(self._archives.get(root, self.storage))
+
+    @property
+    def disks(self) -> ClusterPlan:
+        """The plan without the copies of a lake: what lies below the path now."""
+        return replace(self.plan, replicas=tuple(each for each in self.plan.replicas if not each.is_archived))
+
+    @property
+    def lake(self) -> str | None:
+        """The lake that copies are read from; None where there is none."""
+        return next((root.removeprefix(ARCHIVED_ROOT) for root in self._archives), None)
 
     def redactor(self) -> Redactor:
-        """A redactor for one reading of this cluster: it numbers short secrets."""
-        return Redactor(self._key)
+        """A redactor for one reading of this cluster: it numbers short secrets. A lake alone holds fingerprints."""
+        return Redactor(self._key) if self.disks.replicas else ArchivedRedactor(self._key)
 
     @property
     def redaction_key(self) -> bytes:
@@ -354,11 +367,12 @@ class Cluster:
         >>> cluster.rescue_plan().verdict.value
         'refused'
         """
-        return rescue_plan(self.reading, self.plan, self.root, gone)
+        beside = self.lake if self.disks.replicas else None
+        return rescue_plan(self.reading, self.plan, self.root, gone, beside)
 
     def rescue(self, request: RescueRequest, gone: Collection[int] = ()) -> Rescue:
         """Writes a new node dir with the state of one copy. Raises RescueRefusedError where the plan does not stand."""
-        return rescue(self.reading, self.plan, self.storage, self.rescue_plan(gone), request)
+        return rescue(self.reading, self.plan, self.open_storage, self.rescue_plan(gone), request)
 
     def upgrade_check(self, release_level: int) -> UpgradeCheck:
         """Whether every feature may go to its level at a metadata.version, as metadata_version_of names it.
@@ -384,7 +398,7 @@ class Cluster:
 
     def old_logs(self, topics: Mapping[str, RestorableTopic], *, names_missing: bool) -> list[OldLog]:
         """The logs of these topics in captured data dirs; with `names_missing` those on disks not read, too."""
-        return old_logs(self.storage, self.plan, topics, names_missing=names_missing)
+        return old_logs(self.storage, self.disks, topics, names_missing=names_missing)
 
     def records(self, selection: Selection = EVERYTHING) -> pa.Table:
         """Every distinct record of log and snapshots, `record` as JSON, secrets as fingerprints: the table `records`.

@@ -40,6 +40,7 @@ class Clusters:
         plans: Sequence[ClusterPlan],
         key: bytes,
         stack: ExitStack,
+        archives: Mapping[str, Mapping[str, Storage]] | None = None,
     ) -> None:
         self.root = root
         self.plans = tuple(plans)
@@ -47,6 +48,7 @@ class Clusters:
         """Lines that say which places could not be read at all."""
         self._storage = storage
         self._key = key
+        self._archives = archives or {}
         self._opened = OpenFiles(root, stack)
 
     def __enter__(self) -> Self:
@@ -78,7 +80,7 @@ class Clusters:
         if not wanted:
             there = captures_text(replica for plan in self.plans for replica in plan.replicas)
             raise ChoiceError(self.root, f"no capture {capture!r}: {there}")
-        return (Cluster(self._opened, plan, self._storage, self._key) for plan in wanted)
+        return (Cluster(self._opened, plan, self._storage, self._key, self._archives.get(plan.key)) for plan in wanted)
 
 
 def open(  # noqa: A001  # kraft_audit.open, as people know it from other libraries
@@ -93,6 +95,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
     redaction_key: bytes | None = None,
     is_running: bool = False,
     gone: Sequence[int] = (),
+    lake: str | None = None,
 ) -> Clusters:
     """Open a log dir, a node dir, a folder of them, an archive or an object-store URI, and plan what lies there.
 
@@ -109,6 +112,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         redaction_key: 32 bytes under which secrets become fingerprints; without it that of the file which
             KRAFT_AUDIT_REDACTION_KEY_FILE names, else a key of this call alone.
         is_running, gone: what no disk shows: that the nodes run, and which node ids are lost with their disks.
+        lake: a lake whose copies of these logs, as they were when it read them, are read as earlier captures.
 
     Raises:
         InputError: nothing there can be read, or there is no metadata log.
@@ -140,7 +144,35 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         sorted_defaults = tuple(sorted(defaults.items()))
         plans = [replace(plan, defaults=sorted_defaults, is_running=is_running, gone=tuple(gone)) for plan in plans]
         plans = [history for plan in plans for history in split_histories(plan, lambda _: storage)]
-        return Clusters(path, storage, plans, key, stack.pop_all())
+        archives: dict[str, Mapping[str, Storage]] = {}
+        if lake is not None:
+            from kraft_audit.lake.lake_copies import copies_beside
+
+            copies = [copies_beside(lake, plan, storage) for plan in plans]
+            plans, archives = [each.plan for each in copies], {each.plan.key: each.storages for each in copies}
+        return Clusters(path, storage, plans, key, stack.pop_all(), archives)
+
+
+def open_lake(lake: str, *, cluster: str | None = None, defaults: Mapping[str, str] | None = None) -> Clusters:
+    """One cluster of a lake, as its archive holds it: every copy that was captured. Its secrets are fingerprints.
+
+    Args:
+        cluster: its id or name; not needed where there is one.
+        defaults: static broker configs, as `open` takes them; without any those of the fleet file.
+
+    Raises:
+        InputError: there is no lake, or nothing of the cluster in its archive.
+        ChoiceError: no such cluster, or several; the text lists them.
+        ValueError: as `open`.
+    """
+    from kraft_audit.lake.lake_copies import copies_alone
+
+    check_defaults(defaults or {})
+    compile_ahead()
+    copies = copies_alone(lake, cluster)
+    plan = replace(copies.plan, defaults=tuple(sorted(defaults.items()))) if defaults else copies.plan
+    (storage,) = copies.storages.values()
+    return Clusters(lake, storage, [plan], secrets.token_bytes(32), ExitStack(), {plan.key: copies.storages})
 
 
 def check_defaults(defaults: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ dirs reads these; only snapshots that nothing needs, text files that tell nothin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +21,7 @@ import pyarrow as pa
 from kraft_audit.archive.runs import (
     ArchivedBatches,
     ArchivedFile,
+    ArchivedKey,
     ArchivedRuns,
     ArchiveTables,
     SmallFile,
@@ -33,6 +34,7 @@ from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
 from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import CAPTURES
 from kraft_audit.tables.contract import build_rows
+from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, segment_name
 from kraft_codec.files.properties import format_meta_properties, meta_properties
@@ -46,6 +48,8 @@ CAPTURES_BYTES: Final = 1 << 30
 DiskKey = tuple[Any, ...]
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]
+FindWhole = Callable[[Collection[ArchivedKey]], Mapping[ArchivedKey, Bytes]]
+"""Gives those of some batches whose bytes a disk still has."""
 CaptureKey = tuple[int, int, int, str, str]
 """A capture of one replica: plan, time, number, root and path."""
 _ROUND_COLUMNS: Final = ("plan", "capture_number", "capture")
@@ -83,6 +87,11 @@ class ArchivedStorage(Storage):
         if path not in self._files:
             raise CodecError(Reason.CHANGED_DURING_READ, 0, "the archive has no such file")
         return planned_length(self._files[path], planned_size_bytes)
+
+    def changed_offsets(self, path: str) -> frozenset[int]:
+        """The base offsets of a file's batches that are not what the disk held: secrets are fingerprints."""
+        file = self._files.get(path)
+        return file.changed_offsets if isinstance(file, ArchivedFile) else frozenset()
 
     def close(self) -> None:
         """The lake is not held open."""
@@ -138,13 +147,19 @@ def archived_cluster(
     dialect: Dialect = Dialect.KIP853,
     defaults: Sequence[tuple[str, str]] = (),
     captures_bytes: int = CAPTURES_BYTES,
+    find_whole: FindWhole | None = None,
 ) -> ArchivedCluster:
-    """Puts one cluster together. Raises InputError where the lake has nothing of it, or not what was written."""
+    """Puts one cluster together. Raises InputError where the lake has nothing of it, or not what was written.
+
+    `find_whole` is asked for the batches that are not archived byte for byte.
+    """
     runs = ArchivedRuns(tables)
     captures = accepted_captures(tables.captures())
     if not captures or LOG_SOURCE not in runs.sources:
         raise InputError(location, f"the archive holds nothing of cluster {cluster_id!r}")
     batches = runs.batches(LOG_SOURCE).in_order()
+    if find_whole is not None and batches.is_changed.any():
+        batches = runs.with_whole(batches, find_whole([key for _, key in batches.changed_keys()]))
     holdings = _Holdings(tables.holdings(), batches)
     files: dict[str, RandomAccess] = {}
     mediums: dict[str, str] = {}

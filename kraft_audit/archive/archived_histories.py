@@ -19,6 +19,7 @@ from kraft_audit.archive.archived_captures import (
     CAPTURES_BYTES,
     ArchivedCluster,
     CaptureKey,
+    FindWhole,
     accepted_captures,
     archived_cluster,
     capture_key,
@@ -119,6 +120,7 @@ def archived_histories(
     dialect: Dialect = Dialect.KIP853,
     defaults: Sequence[tuple[str, str]] = (),
     captures_bytes: int = CAPTURES_BYTES,
+    find_whole: FindWhole | None = None,
 ) -> list[ArchivedHistory]:
     """Each history among the captures of an archive, the newest first; the only one in the usual case.
 
@@ -133,6 +135,7 @@ def archived_histories(
         dialect=dialect,
         defaults=defaults,
         captures_bytes=captures_bytes,
+        find_whole=find_whole,
     )
     whole = put_together(tables)
     rows = tables.captures().to_pylist()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ BLOCK_BYTES: Final = 32 << 20
 """How much is read of the table at a time."""
 BLOCKS_HELD: Final = 3
 KEY_COLUMNS: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
+ArchivedKey: TypeAlias = tuple[int, int, int, int]
+"""A batch by KEY_COLUMNS: its CRC is the one that it had on the disk."""
 
 
 class ArchiveTables(Protocol):
@@ -66,6 +68,7 @@ class ArchivedRuns:
         self._blocks: list[_Block] = []
         self._divide()
         self._held: OrderedDict[int, dict[int, Bytes]] = OrderedDict()
+        self._whole: list[Bytes] = []
 
     @property
     def sources(self) -> list[str]:
@@ -73,7 +76,9 @@ class ArchivedRuns:
         return sorted({row["source"] for row in self._rows})
 
     def content(self, number: int) -> Bytes:
-        """The bytes of a run. Raises InputError where the table no longer has it."""
+        """The bytes of a run, or of a whole batch. Raises InputError where the table no longer has it."""
+        if number >= len(self._rows):
+            return self._whole[number - len(self._rows)]
         block = self._block_of[number]
         if block not in self._held:
             self._held[block] = self._read(block)
@@ -90,17 +95,31 @@ class ArchivedRuns:
         parts = [self._indexed(number) for number, row in enumerate(self._rows) if row["source"] == source]
         return ArchivedBatches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def _indexed(self, number: int) -> tuple[Rows, ...]:
+    def with_whole(self, batches: ArchivedBatches, whole: Mapping[ArchivedKey, Bytes]) -> ArchivedBatches:
+        """The batches, those that are here by their key as a disk has them: with secrets, and records of any type."""
+        run, position, size_bytes = batches.run.copy(), batches.position.copy(), batches.size_bytes.copy()
+        is_changed = batches.is_changed.copy()
+        for row, key in batches.changed_keys():
+            if key in whole:
+                run[row], position[row], size_bytes[row] = len(self._rows) + len(self._whole), 0, len(whole[key])
+                is_changed[row] = False
+                self._whole.append(whole[key])
+        return replace(batches, run=run, position=position, size_bytes=size_bytes, is_changed=is_changed)
+
+    def _indexed(self, number: int) -> tuple[npt.NDArray[Any], ...]:
         row, index = self._rows[number], index_batches(self.content(number))
         if index.stop is not None or (index.status != 0).any() or len(index) != row["batch_count"]:
             raise InputError("archive", f"the run from offset {row['from_offset']} on is not what was written")
         crc = index.crc.astype(np.int64)
+        is_changed = np.zeros(len(index), bool)
         for changed in row["changed_batches"]:
-            crc[index.base_offset == changed["base_offset"]] = changed["original_crc"]
+            at = index.base_offset == changed["base_offset"]
+            crc[at], is_changed[at] = changed["original_crc"], True
         numbers = np.full(len(index), number, np.int64)
         epochs, sizes = index.leader_epoch.astype(np.int64), index.size_bytes.astype(np.int64)
         # Copies, as every run is indexed before any is let go: one column of an index keeps the memory of all.
-        return index.base_offset.copy(), index.last_offset, epochs, crc, numbers, index.position.copy(), sizes
+        base_offset, position = index.base_offset.copy(), index.position.copy()
+        return base_offset, index.last_offset, epochs, crc, numbers, position, sizes, is_changed
 
     def _divide(self) -> None:
         """Blocks of about BLOCK_BYTES; runs that begin at one offset stay together."""
@@ -153,7 +172,10 @@ def _as_read(content: Bytes, unknown_records: Sequence[Mapping[str, Any]]) -> By
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArchivedBatches:
-    """Batches and where they stand: `run`, and `position` in its content. `crc` is the original one."""
+    """Batches and where they stand: `run`, and `position` in its content. `crc` is the original one.
+
+    `is_changed`: not archived byte for byte, as it holds a secret or a record of an unknown type.
+    """
 
     base_offset: Rows
     last_offset: Rows
@@ -162,9 +184,16 @@ class ArchivedBatches:
     run: Rows
     position: Rows
     size_bytes: Rows
+    is_changed: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.base_offset)
+
+    def changed_keys(self) -> list[tuple[int, ArchivedKey]]:
+        """Row and key of each batch that is not archived byte for byte."""
+        rows = np.flatnonzero(self.is_changed)
+        keys = zip(*(getattr(self, name)[rows].tolist() for name in KEY_COLUMNS), strict=True)
+        return list(zip(rows.tolist(), keys, strict=True))
 
     def take(self, rows: Rows) -> ArchivedBatches:
         return ArchivedBatches(*(getattr(self, name)[rows] for name in self.__slots__))
@@ -190,11 +219,15 @@ class ArchivedBatches:
 
 
 class ArchivedFile(RandomAccess):
-    """Batches of the archive one behind the other, as if they were a file."""
+    """Batches of the archive one after the other, as if they were a file.
+
+    `changed_offsets`: the base offsets of those that are not archived byte for byte.
+    """
 
     def __init__(self, path: str, runs: ArchivedRuns, batches: ArchivedBatches, mtime_ms: int) -> None:
         ends = np.cumsum(batches.size_bytes)
         super().__init__(path, int(ends[-1]) if len(ends) else 0, mtime_ms)
+        self.changed_offsets = frozenset(batches.base_offset[batches.is_changed].tolist())
         self._runs = runs
         # Neighbours in a run are one stretch.
         starts = np.ones(len(batches), bool)

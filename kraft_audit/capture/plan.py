@@ -19,6 +19,9 @@ import pyarrow as pa
 
 from kraft_audit.text.readable import shown_cluster_id
 
+ARCHIVED_ROOT: Final = "archive:"
+"""What the root of a replica begins with that is read from a lake's archive: a path is absolute, an address has `://`."""
+
 Identity = tuple[int, str, str]
 """What a replica is known by: node id, directory id and "", or -1, root and path."""
 
@@ -105,6 +108,11 @@ class ReplicaPlan:
         if self.node_id is None:
             return (-1, self.root, self.path)
         return (self.node_id, self.directory_id or "", "")
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether it is put together from a lake's archive, as it was at captured_at_ms, and is no disk of now."""
+        return self.root.startswith(ARCHIVED_ROOT)
 
     @property
     def sort_key(self) -> tuple[int, Identity, str, str]:

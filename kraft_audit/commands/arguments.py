@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 Path = Annotated[
     str, typer.Argument(metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI.")
 ]
+PathOrLake = Annotated[
+    str,
+    typer.Argument(metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI, lake."),
+]
+LakeBeside = Annotated[
+    str | None,
+    typer.Option("--lake", metavar="LAKE", show_default=False, help="Its copies of these logs too, beside the disks."),
+]
 LakePath = Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")]
 OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Table for people; the others for programs.")]
 ClusterId = Annotated[
@@ -84,6 +92,14 @@ class ConfiguredLogs(Logs):
     """Logs with the static broker configs that no log holds."""
 
     default: Defaults = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogsOrLake(ConfiguredLogs):
+    """Logs, a lake that read them, or both: the lake still holds what disks have lost."""
+
+    path: PathOrLake
+    lake: LakeBeside = None
 
 
 @dataclass(frozen=True, slots=True)

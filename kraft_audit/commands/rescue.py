@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, Gone, OutputFormat, node_ids_of, refuse_filled, refuse_within
+from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of, refuse_filled, refuse_within
 from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED, UsageError, complain
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format, Output
@@ -22,7 +22,7 @@ WORD_WIDTH: Final = 6
 
 
 def rescue(
-    logs: ConfiguredLogs,
+    logs: LogsOrLake,
     from_node: Annotated[
         int, typer.Option("--from", metavar="NODE", min=0, show_default=False, help="The copy to go on from.")
     ],
@@ -44,7 +44,8 @@ def rescue(
     """Write a new node dir that one controller starts with when a majority is lost for good, and print the procedure.
 
     The dir begins with a snapshot of the state of one copy, in an epoch and at an offset that no old disk can reach.
-    Refused where `rescue-plan` is: exit code 1, or 4 where it is undecided. What is read is never written to.
+    Refused where `rescue-plan` is: exit code 1, or 4 where it is undecided. What is read is never written to. A copy of
+    a lake holds no secrets: it is refused where the state needs one.
 
     \b
     Examples:
@@ -56,6 +57,8 @@ def rescue(
     from kraft_audit.recovery.rescue_procedure import procedure
 
     refuse_within(out, logs.path)
+    if logs.lake is not None:
+        refuse_within(out, logs.lake)
     refuse_filled(out)
     request = RescueRequest(from_node, out, node_id, None if endpoint is None else _endpoint(endpoint), to)
     results = Results(output, KEYS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.commands.arguments import ConfiguredLogs, Gone, OutputFormat, node_ids_of
+from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of
 from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format
@@ -24,17 +24,21 @@ WORD_WIDTH: Final = 13
 OPERATIONS_SHOWN: Final = 8
 
 
-def rescue_plan(logs: ConfiguredLogs, gone: Gone = None, output: OutputFormat = Format.TABLE) -> int:
+def rescue_plan(logs: LogsOrLake, gone: Gone = None, output: OutputFormat = Format.TABLE) -> int:
     """Rank every copy of the metadata log that is left when a majority of the controllers is lost for good.
 
     For each copy: through which offset it surely keeps what was committed, and what going on from it would lose, bring
     back and make committed. Nothing is written. Exit code 0 where a plan stands, 1 where it is refused, as where a
     majority may live, 4 where it is undecided.
 
+    A lake holds copies as well, as the disks were when it read them: --lake ranks them with the disks below PATH, and
+    PATH may be the lake where no disk is left.
+
     \b
     Examples:
       kraft-audit rescue-plan samples/divergence.tgz --gone 1,2
       kraft-audit rescue-plan samples/divergence.tgz --gone 1,3 --output json
+      kraft-audit rescue-plan .demo/lake --cluster divergence --gone 1,2,3
     """
     missing = node_ids_of("--gone", gone)
     results = Results(output, KEYS)

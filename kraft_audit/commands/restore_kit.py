@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,7 +10,7 @@ import typer
 
 from kraft_audit.commands.arguments import (
     AT_HELP,
-    ConfiguredLogs,
+    LogsOrLake,
     OutputFormat,
     place_of,
     refuse_filled,
@@ -18,7 +18,7 @@ from kraft_audit.commands.arguments import (
     state_at_place,
 )
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.results import Results
+from kraft_audit.commands.results import Results, looks_like_a_lake, open_logs
 from kraft_audit.commands.state import BranchOption, branch_of
 from kraft_audit.text.output import Format
 from kraft_codec.errors import InputError
@@ -35,7 +35,7 @@ KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
 
 
 def restore_kit(
-    logs: ConfiguredLogs,
+    logs: LogsOrLake,
     at: Annotated[str | None, typer.Option("--at", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
     branch: BranchOption = None,
     only_lost: Annotated[
@@ -76,12 +76,16 @@ def restore_kit(
     With --only-lost the script is for the cluster itself: PATH holds logs that parted, or is the dir that `rescue`
     wrote, whose rescue.json says where the old disks were.
 
+    PATH may be a lake: its archive has the state of any time, and what logs held that were truncated since. With --lake
+    beside disks, what only the lake still holds counts as lost.
+
     \b
     Examples:
       kraft-audit restore-kit samples/elr-29-stopped.tgz
       kraft-audit restore-kit samples/elr-29-stopped.tgz --strimzi
       kraft-audit restore-kit samples/divergence.tgz --only-lost
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
+      kraft-audit restore-kit .demo/lake --cluster divergence --only-lost
     """
     from kraft_audit.recovery.restore_kit import KitRequest
     from kraft_audit.recovery.restore_script import kit_heading, script
@@ -100,15 +104,20 @@ def restore_kit(
         raise UsageError("--old-disks is for --only-lost")
     if out is not None:
         refuse_within(out, logs.path)
+        if logs.lake is not None:
+            refuse_within(out, logs.lake)
         refuse_filled(out)
     request = KitRequest(any_brokers, internal_topics, bootstrap_server, command_config)
     results = Results(output, KEYS)
     documents: list[dict[str, Any]] = []
+    lake = logs.lake
+    if lake is not None and only_lost and _is_rescued(logs):
+        logs = replace(logs, lake=None)  # it is a copy of the old disks, and none of the rescued one
     for cluster, moment in results.each_moment(logs, REPLAY_TABLES, None if branch is None else branch_of(branch)):
         if documents:
             raise UsageError(f"{logs.path}: several clusters there: choose one with --cluster")
         state = state_at_place(moment, place)
-        made = _lost(cluster, moment, state, request, old_disks) if only_lost else _whole(cluster, state, request)
+        made = _lost(cluster, moment, state, request, old_disks, lake) if only_lost else _whole(cluster, state, request)
         heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
         files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))}
         if made.strimzi is not None:
@@ -139,36 +148,59 @@ class _Made:
 
 def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
     from kraft_audit.recovery.restorable_state import restorable_state
-    from kraft_audit.recovery.restore_kit import restore_kit, without_internal_topics
+    from kraft_audit.recovery.restore_kit import restore_kit
     from kraft_audit.recovery.strimzi_resources import strimzi_resources
 
     present = restorable_state(state)
     kit = restore_kit(present, request)
-    strimzi = strimzi_resources(present if request.internal_topics else without_internal_topics(present)[0])
-    return _Made(kit, None, cluster.old_logs(kit.topics, names_missing=False), strimzi, present.next_producer_id)
+    logs = cluster.old_logs(kit.topics, names_missing=False)
+    return _Made(kit, None, logs, strimzi_resources(kit.wanted), present.next_producer_id)
 
 
-def _lost(cluster: Cluster, moment: Moment, state: ClusterState, request: KitRequest, old_disks: str | None) -> _Made:
+def _is_rescued(logs: LogsOrLake) -> bool:
+    """Whether PATH is what `rescue` wrote."""
+    from kraft_audit.recovery.lost_state import declared_rescue
+
+    with open_logs(replace(logs, lake=None)) as clusters:
+        return any(declared_rescue(cluster.storage, cluster.disks) is not None for cluster in clusters)
+
+
+def _lost(
+    cluster: Cluster,
+    moment: Moment,
+    state: ClusterState,
+    request: KitRequest,
+    old_disks: str | None,
+    lake: str | None,
+) -> _Made:
     """Raises UsageError, InputError."""
     from kraft_audit.recovery.lost_state import declared_rescue
 
-    declared = declared_rescue(cluster.storage, cluster.plan)
+    declared = declared_rescue(cluster.storage, cluster.disks)
     if declared is not None:
-        return _lost_by_rescue(cluster, state, request, declared, old_disks)
+        places = (old_disks or declared["read_from"]["root"], lake or declared["read_from"].get("lake"))
+        return _lost_by_rescue(cluster, state, request, declared, places)
     if old_disks is not None:
         raise UsageError(f"--old-disks: {cluster.root} has no rescue.json: it is not what `rescue` wrote")
     return _lost_of(cluster, cluster.lost_logs(moment.log, moment.end_offset), state, request)
 
 
 def _lost_by_rescue(
-    cluster: Cluster, state: ClusterState, request: KitRequest, declared: dict[str, Any], old_disks: str | None
+    cluster: Cluster,
+    state: ClusterState,
+    request: KitRequest,
+    declared: dict[str, Any],
+    places: tuple[str, str | None],
 ) -> _Made:
+    """What a rescue lost. `places`: the old disks, or a lake, and a lake beside the disks. Raises as `_lost`."""
     import kraft_audit
     from kraft_audit.recovery.lost_state import rescued_from
 
-    place = old_disks or declared["read_from"]["root"]
+    place, lake = places
+    same: dict[str, Any] = {"cluster_id": cluster.cluster_id, "redaction_key": cluster.redaction_key, "lake": lake}
     try:
-        opened = kraft_audit.open(place, cluster_id=cluster.cluster_id, redaction_key=cluster.redaction_key)
+        is_lake = looks_like_a_lake(place)
+        opened = kraft_audit.open_lake(place) if is_lake else kraft_audit.open(place, **same)
     except InputError as problem:
         raise InputError(place, f"{problem.detail}; rescue.json names the old disks so: --old-disks") from None
     with opened as clusters:

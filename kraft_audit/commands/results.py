@@ -7,12 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.commands.arguments import ConfiguredLogs, JudgedLogs, Logs, node_ids_of
+from kraft_audit.commands.arguments import (
+    ConfiguredLogs,
+    JudgedLogs,
+    Logs,
+    LogsOrLake,
+    need_packages,
+    node_ids_of,
+)
 from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError, complain, remark
 from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
 from kraft_codec.errors import InputError, Reason
+from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster, NoCanonicalLogError
@@ -175,6 +184,11 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
     """
     import kraft_audit
 
+    lake = logs.lake if isinstance(logs, LogsOrLake) else None
+    if lake is not None:
+        need_packages("--lake", ("deltalake",))
+    if isinstance(logs, LogsOrLake) and looks_like_a_lake(logs.path):
+        return _open_lake(logs)
     judged = logs if isinstance(logs, JudgedLogs) else None
     try:
         clusters = kraft_audit.open(
@@ -187,14 +201,40 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
             file=file,
             is_running=judged is not None and judged.running,
             gone=() if judged is None else node_ids_of("--gone", judged.gone),
+            lake=lake,
         )
     except InputError as problem:
         if problem.path == logs.path and looks_like_a_lake(logs.path):
             raise InputError(logs.path, IS_A_LAKE) from None
+        if problem.path == logs.path and isinstance(logs, LogsOrLake) and _is_lake_in_a_store(logs.path):
+            return _open_lake(logs)
         raise
     for line in clusters.unread:
         complain(line)
     return clusters
+
+
+def _open_lake(logs: LogsOrLake) -> Clusters:
+    """The one cluster that --cluster names, or that the lake has. Raises UsageError, InputError."""
+    import kraft_audit
+
+    need_packages("a lake", ("deltalake",))
+    if logs.lake is not None:
+        raise UsageError(f"--lake: {logs.path} is a lake itself")
+    if logs.dialect != Dialect.KIP853:
+        raise UsageError("--dialect: a lake knows the dialect of its logs")
+    return kraft_audit.open_lake(logs.path, cluster=logs.cluster, defaults=static_defaults(logs.default))
+
+
+def _is_lake_in_a_store(path: str) -> bool:
+    from kraft_audit.lake.lake_paths import is_uri
+
+    if not is_uri(path) or find_spec("deltalake") is None:
+        return False
+    from kraft_audit.lake.archive_reading import lake_at
+    from kraft_audit.tables.bronze import PLANS
+
+    return lake_at(path).exists(PLANS.name)
 
 
 def looks_like_a_lake(path: str) -> bool:

@@ -14,9 +14,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor
+from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, FindWhole
 from kraft_audit.archive.archived_histories import ArchivedHistory, archived_histories
-from kraft_audit.capture.plan import ONLY_HISTORY, ClusterPlan, HistoryOf, cluster_id_of, history_id, plan_from_json
+from kraft_audit.capture.plan import (
+    ARCHIVED_ROOT,
+    ONLY_HISTORY,
+    ClusterPlan,
+    HistoryOf,
+    cluster_id_of,
+    history_id,
+    plan_from_json,
+)
 from kraft_audit.findings.analysis import reanalyze
 from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.lake_paths import absolute
@@ -32,8 +40,6 @@ from kraft_audit.tables.silver import SILVER, WATERMARKS
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.schemas import Dialect
 
-ARCHIVED_ROOT: Final = "archive:"
-"""What the roots of a plan begin with that reads the archive; a path is absolute, an address has `://`."""
 REPLAYED: Final = frozenset(SILVER) - {WATERMARKS.name}
 HOLDINGS: tuple[str, ...] = (
     "node_id", "directory_id", "captured_at_ms", "capture_number", "root", "path", "source", "file_name",
@@ -120,24 +126,43 @@ def closed_plan(lake: DeltaLake) -> int:
 
 
 def open_archive(
-    lake: DeltaLake, cluster: LakeCluster, closed: int, number: int = 0, *, root: str = ""
+    lake: DeltaLake,
+    cluster: LakeCluster,
+    closed: int,
+    number: int = 0,
+    *,
+    root: str = "",
+    find_whole: FindWhole | None = None,
 ) -> ArchivedCluster:
     """One cluster of the archive, read as plan `number` would; `root` is put before the lake's address.
 
     Raises InputError where the archive has nothing of it.
     """
-    return _history_of_archive(lake, cluster, closed, number, root).cluster
+    return _history_of_archive(lake, cluster, closed, number, root, find_whole).cluster
 
 
-def _history_of_archive(lake: DeltaLake, cluster: LakeCluster, closed: int, number: int, root: str) -> ArchivedHistory:
-    for history in histories_of_archive(lake, cluster, closed, number, root=root):
+def _history_of_archive(
+    lake: DeltaLake,
+    cluster: LakeCluster,
+    closed: int,
+    number: int,
+    root: str,
+    find_whole: FindWhole | None = None,
+) -> ArchivedHistory:
+    for history in histories_of_archive(lake, cluster, closed, number, root=root, find_whole=find_whole):
         if history.cluster.plan.key == cluster.cluster_id:
             return history
     raise InputError(f"{root}{lake.uri}", f"the archive holds nothing of cluster {cluster.cluster_id!r}")
 
 
 def histories_of_archive(
-    lake: DeltaLake, cluster: LakeCluster, closed: int, number: int, *, root: str = ""
+    lake: DeltaLake,
+    cluster: LakeCluster,
+    closed: int,
+    number: int,
+    *,
+    root: str = "",
+    find_whole: FindWhole | None = None,
 ) -> list[ArchivedHistory]:
     """The histories among the rows that hold a cluster, each with its id; nearly always this cluster alone.
 
@@ -152,6 +177,7 @@ def histories_of_archive(
         number=number,
         dialect=cluster.dialect,
         defaults=cluster.defaults,
+        find_whole=find_whole,
     )
     if len(found) == 1:
         plan = replace(found[0].cluster.plan, history_id=source, history_of=cluster.history_of)
@@ -225,7 +251,7 @@ def chosen_cluster(lake: DeltaLake, clusters: list[LakeCluster], wanted: str | N
 
 def is_archived(plan: ClusterPlan) -> bool:
     """Whether a plan reads the archive."""
-    return bool(plan.replicas) and plan.replicas[0].root.startswith(ARCHIVED_ROOT)
+    return bool(plan.replicas) and plan.replicas[0].is_archived
 
 
 def of_history(batch: pa.RecordBatch, plan: ClusterPlan) -> pa.RecordBatch:

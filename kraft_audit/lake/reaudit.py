@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft_audit.capture.plan import ClusterPlan, SilverPosition
+from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, SilverPosition
 from kraft_audit.lake.archive_reading import (
-    ARCHIVED_ROOT,
     LakeCluster,
     closed_plan,
     histories_of_archive,

@@ -72,12 +72,26 @@ def committed_intervals(
     """The rounds with the committed interval of each, in time; a replica of another cluster takes no part.
 
     `earlier_low` is the (offset, epoch) that captures before these proved. Where nothing proves the order of two rounds
-    they stand as the plan numbers them, and neither is evidence for the other.
+    they stand as the plan numbers them, and neither is evidence for the other. Copies of a lake come before the disks
+    that they are read beside, and are no evidence for these: whether the disks still hold as much is the question.
     """
-    members: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for replica in survey.replicas:
-        if replica.is_accepted:
-            members[replica.plan.capture_number, replica.plan.capture].append(replica.number)
+    rounds: list[ProvenRound] = []
+    for is_archived in (True, False):
+        members: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for replica in survey.replicas:
+            if replica.is_accepted and replica.plan.is_archived is is_archived:
+                members[replica.plan.capture_number, replica.plan.capture].append(replica.number)
+        rounds += _intervals(survey, plan, members, earlier_low)
+    return rounds
+
+
+def _intervals(
+    survey: Survey,
+    plan: ClusterPlan,
+    members: Mapping[tuple[int, str], list[int]],
+    earlier_low: tuple[int, int] | None,
+) -> list[ProvenRound]:
+    """The rounds of these replicas, by capture, in time."""
     alone: dict[int, ProvenRound] = {}
     for (number, capture), replicas in sorted(members.items()):
         evidence = round_evidence(survey, plan, replicas, earlier_low=earlier_low)

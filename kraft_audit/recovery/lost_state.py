@@ -192,14 +192,12 @@ def rescued_from(reading: ClusterReading, declared: Mapping[str, Any]) -> tuple[
     `declared` is its rescue.json. None where the copy is not among them.
     """
     copy, survey = declared["source"]["copy"], reading.survey
+    archived_ms = copy.get("archived_ms")
     for replica in survey.replicas:
         plan = replica.plan
-        same = (plan.node_id, plan.directory_id, plan.capture) == (
-            copy["node_id"],
-            copy["directory_id"],
-            copy["capture"],
-        )
-        if same:
+        own_ms = plan.captured_at_ms if plan.is_archived else None
+        copied = (copy["node_id"], copy["directory_id"], copy["capture"], archived_ms)
+        if (plan.node_id, plan.directory_id, plan.capture, own_ms) == copied:
             beyond = next((each for each in survey.snapshots if each.source == copy["snapshot"]), None)
             return BranchLog(reading, survey.ends[replica.number].branch, beyond=beyond), declared["cut"]
     return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kraft_audit.archive.archived_captures import ArchivedStorage
 from kraft_audit.capture.plan import FilePlan, ReplicaPlan
 from kraft_audit.recovery.rescued_records import StateRecords, UnknownStateError
 from kraft_codec.errors import CodecError
@@ -41,15 +42,18 @@ def state_at_cut(storage: Storage, replica: ReplicaPlan, end_offset: int, to_off
     snapshot = _snapshot_below(replica, cut)
     state, timestamp_ms, position = StateRecords(), NEVER_MS, 0
     if snapshot is not None:
+        changed = _changed_offsets(storage, replica, snapshot)
         for header, records in _read(storage, replica, snapshot):
             if not header.is_control:
-                state.add(records)
+                state.add(records, is_redacted=header.base_offset in changed)
         position = snapshot.base_offset or 0
+    changed = _changed_offsets(storage, replica, *_segments(replica))
     for header, records in _log(storage, replica, position, cut):
         if header.base_offset > position:
             raise UnknownStateError(f"{replica.path}: no record of offsets {position} to {header.base_offset - 1}")
         if not header.is_control:
-            state.add(record for record in records if record.raw.offset >= position)
+            wanted = (record for record in records if record.raw.offset >= position)
+            state.add(wanted, is_redacted=header.base_offset in changed)
         position, timestamp_ms = header.last_offset + 1, header.max_timestamp_ms
     if position != cut:
         raise UnknownStateError(f"{replica.path}: its own log ends at {position}, before the cut at {cut}")
@@ -80,9 +84,20 @@ def _log(
     storage: Storage, replica: ReplicaPlan, from_offset: int, to_offset: int
 ) -> Iterator[tuple[BatchHeader, list[DecodedRecord]]]:
     """The batches that hold offsets from `from_offset` on and end below `to_offset`."""
-    segments = [file for file in replica.files if file.kind == FileKind.SEGMENT]
-    for file in sorted(segments, key=lambda file: file.base_offset or 0):
+    for file in _segments(replica):
         yield from _read(storage, replica, file, from_offset, to_offset)
+
+
+def _segments(replica: ReplicaPlan) -> list[FilePlan]:
+    segments = [file for file in replica.files if file.kind == FileKind.SEGMENT]
+    return sorted(segments, key=lambda file: file.base_offset or 0)
+
+
+def _changed_offsets(storage: Storage, replica: ReplicaPlan, *files: FilePlan) -> frozenset[int]:
+    """The base offsets of batches that hold fingerprints in place of secrets: a lake's, never a disk's."""
+    if not isinstance(storage, ArchivedStorage):
+        return frozenset()
+    return frozenset().union(*(storage.changed_offsets(join(replica.path, file.name)) for file in files))
 
 
 def _read(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
-from kraft_audit.quorum.rounds import committed_intervals, round_evidence, static_voters
+from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, round_evidence, static_voters
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters, in_effect
 from kraft_audit.recovery.start_safety import EMPTY_END, StartSafety, start_safety
 from kraft_codec.files.state_files import EpochEntry
@@ -22,8 +22,9 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
     newest = rounds[-1]
     epochs: dict[tuple[int, str | None], int] = {}
     ends: dict[tuple[int, str | None], tuple[int, int]] = {}
+    is_lake = _is_archived(survey, newest)
     for captured in rounds[:-1]:
-        if captured.number in newest.follows:
+        if captured.number in newest.follows or (_is_archived(survey, captured) and not is_lake):
             for replica in captured.evidence.replicas:
                 key = (replica.node_id, replica.directory_id)
                 ends[key] = max(ends.get(key, EMPTY_END), replica.end)
@@ -41,6 +42,11 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
     if safety is None:
         return None, newest.interval.undecided or "its logs contradict each other"
     return safety, newest.interval.undecided
+
+
+def _is_archived(survey: Survey, captured: ProvenRound) -> bool:
+    """Whether a round is of a lake: what is read beside it is later."""
+    return survey.replicas[captured.replicas[0]].plan.is_archived
 
 
 def held_more(replica: CapturedReplica, listed: Sequence[EpochEntry], evidence: QuorumEvidence) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
+from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
+from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
@@ -27,7 +28,6 @@ from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import listed
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
 from kraft_codec.storage.opener import file_path
-from kraft_codec.storage.random_access import Storage
 
 EPOCHS_ADDED: Final = 1_000_000
 """Old controllers raise their epoch while they find no majority, by 4 every 10 s before pre-vote (KIP-996)."""
@@ -37,6 +37,7 @@ EPOCH_MAX: Final = 2**31 - 1
 FIRST_LEVEL: Final = 21
 """metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
 DECLARATION: Final = "rescue.json"
+SECRETS_NAMED: Final = 8
 
 
 class RescueRefusedError(Exception):
@@ -83,7 +84,7 @@ class Rescue:
 
 
 def rescue(
-    reading: ClusterReading, cluster: ClusterPlan, storage: Storage, plan: RescuePlan, request: RescueRequest
+    reading: ClusterReading, cluster: ClusterPlan, open_storage: OpenStorage, plan: RescuePlan, request: RescueRequest
 ) -> Rescue:
     """Writes the dir. Raises RescueRefusedError, OSError."""
     if plan.verdict is not RescueVerdict.STANDS:
@@ -92,11 +93,13 @@ def rescue(
     replica = reading.survey.replicas[source.copy.number].plan
     _refuse_running(reading)
     try:
-        cut = state_at_cut(storage, replica, source.copy.end_offset, request.to_offset)
+        with open_storage(replica.root) as storage:
+            cut = state_at_cut(storage, replica, source.copy.end_offset, request.to_offset)
     except UnknownStateError as problem:
         raise RescueRefusedError(f"No state can be built from {source.copy.name} alone: {problem}.") from None
     log = BranchLog(reading, source.copy.branch, beyond=snapshot_of(reading.survey, source.copy))
     at_cut, at_end = (state_at(log, offset=end - 1) for end in (cut.end_offset, source.copy.end_offset))
+    _refuse_redacted(source, cut)
     _refuse_unready(at_cut, cut)
     node = _node(cluster, plan, at_end, source, request)
     offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + EPOCHS_ADDED
@@ -104,7 +107,7 @@ def rescue(
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
     partitions = [row for row in at_cut.rows("partition_changes") if row["exists"]]
     # All of it is encoded before anything is written: a dir that is there is whole.
-    values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, storage, plan, cut))))
+    values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
     found = Rescue(
         str(request.out),
@@ -131,11 +134,21 @@ def declare(found: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
         "declared": "rescue",
         "written_ms": time.time_ns() // 1_000_000,
         "cluster_id": cluster.cluster_id,
-        "read_from": {"root": replica.root, "path": replica.path, "node_id": replica.node_id},
+        "read_from": _read_from(cluster, replica),
         **asdict(found),
     }
     with (Path(found.out) / DECLARATION).open("x", encoding="utf-8") as file:
         json.dump(document, file, indent=1, default=str)
+
+
+def _read_from(cluster: ClusterPlan, replica: ReplicaPlan) -> dict[str, Any]:
+    """Where the copies were: `root` is the folder of the disks, or the lake alone; `lake` one read beside the disks."""
+    disks = next((each.root for each in cluster.replicas if not each.is_archived), None)
+    lakes = {each.root.removeprefix(ARCHIVED_ROOT) for each in cluster.replicas if each.is_archived}
+    lake = next(iter(lakes), None)
+    places = {"root": lake} if disks is None else {"root": disks, "lake": lake}
+    path = "" if replica.is_archived else replica.path
+    return {"lake": None, **places, "path": path, "node_id": replica.node_id}
 
 
 def _source(plan: RescuePlan, node_id: int) -> CopyOutcome:
@@ -151,11 +164,25 @@ def _source(plan: RescuePlan, node_id: int) -> CopyOutcome:
 def _refuse_running(reading: ClusterReading) -> None:
     """Refuses where a process of this machine holds a node dir that was read."""
     for replica in reading.survey.replicas:
+        if replica.plan.is_archived:
+            continue
         root = file_path(replica.plan.root) or replica.plan.root
         folder = "/".join(part for part in (root, replica.plan.path) if part)
         holder = lock_holder(folder)
         if holder is not None:
             raise RescueRefusedError(f"Process {holder} holds {folder}/.lock: stop it first.")
+
+
+def _refuse_redacted(source: CopyOutcome, cut: CutState) -> None:
+    """Refuses a lake's copy whose state needs secrets, which no lake holds."""
+    if cut.records.redacted:
+        what = listed(cut.records.redacted[:SECRETS_NAMED])
+        more = len(cut.records.redacted) - SECRETS_NAMED
+        raise RescueRefusedError(
+            f"The state of {source.copy.name} holds secrets, of which a lake keeps fingerprints only: {what}"
+            f"{f' and {more} more' if more > 0 else ''}. Go on from a disk, without the lake, or bring the state back "
+            "on a new cluster: kraft-audit restore-kit with the lake leaves a blank for each secret."
+        )
 
 
 def _refuse_unready(state: ClusterState, cut: CutState) -> None:
@@ -239,13 +266,15 @@ def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:
             yield row["broker_id"], f"{point['host']}:{point['port']}"
 
 
-def _next_producer_id(reading: ClusterReading, storage: Storage, plan: RescuePlan, cut: CutState) -> int:
+def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: RescuePlan, cut: CutState) -> int:
     """The largest next producer id that any copy names; a copy that cannot be read has none to say."""
     found = [cut.records.value("ProducerIdsRecord")]
     for outcome in plan.outcomes:
         replica = reading.survey.replicas[outcome.copy.number].plan
         try:
-            found.append(state_at_cut(storage, replica, outcome.copy.end_offset).records.value("ProducerIdsRecord"))
+            with open_storage(replica.root) as storage:
+                state = state_at_cut(storage, replica, outcome.copy.end_offset)
+            found.append(state.records.value("ProducerIdsRecord"))
         except UnknownStateError:
             continue
     return max((int(fields["nextProducerId"]) for fields in found if fields is not None), default=0)

@@ -14,10 +14,11 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
-from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.quorum.committed_interval import Proof, proofs_of_commitment, sets_from
+from kraft_audit.capture.plan import ClusterPlan, Identity
+from kraft_audit.capture.survey import Survey
+from kraft_audit.quorum.committed_interval import Proof, committed_interval, proofs_of_commitment, sets_from
 from kraft_audit.quorum.quorum_evidence import LogChain, QuorumEvidence, majority
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals
+from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, round_evidence
 from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.quorum_disks import quorum_disks
@@ -86,39 +87,74 @@ class RescuePlan:
         return None if self.chosen is None else self.outcomes[self.chosen]
 
 
-def rescue_plan(reading: ClusterReading, plan: ClusterPlan, path: str, gone: Collection[int]) -> RescuePlan:
-    """The plan for one cluster. `gone`: nodes that are lost with their disks. `path`: where it was read, to paste."""
+def rescue_plan(
+    reading: ClusterReading, plan: ClusterPlan, path: str, gone: Collection[int], lake: str | None = None
+) -> RescuePlan:
+    """The plan for one cluster. `gone`: nodes that are lost with their disks. `path`: where it was read, to paste.
+
+    `lake`: the lake that was read beside the disks below the path.
+    """
     rounds = committed_intervals(reading.survey, plan)
     if not rounds:
         return RescuePlan(RescueVerdict.UNDECIDED, NO_COPY)
-    return _Planner(reading, plan, rounds[-1], shlex.quote(path), frozenset(gone)).plan()
+    return _Planner(reading, plan, rounds, (path, lake), frozenset(gone)).plan()
+
+
+def _all_evidence(survey: Survey, plan: ClusterPlan, rounds: Sequence[ProvenRound]) -> QuorumEvidence:
+    """What the disks of the newest round say, and each earlier capture that reaches further than its disk does now.
+
+    Whatever was committed stays so, so the earlier rounds' bounds count too.
+    """
+    newest = rounds[-1]
+    furthest: dict[Identity, tuple[tuple[int, int], int]] = {}
+    for captured in rounds:
+        for number in captured.replicas:
+            end = survey.ends[number]
+            reach = (end.last_epoch, end.end_offset), number
+            identity = survey.replicas[number].plan.identity
+            if identity not in furthest or reach[0] >= furthest[identity][0]:
+                furthest[identity] = reach
+    numbers = {*newest.replicas, *(number for _, number in furthest.values())}
+    lows = [(each.interval.low, each.interval.low_epoch) for each in rounds if each.interval.low > 0]
+    return round_evidence(survey, plan, sorted(numbers), earlier_low=max(lows, default=None))
 
 
 class _Planner:
-    """One cluster's newest round, and the copies below the path."""
+    """The copies of a log, and what all rounds prove of it. `_disk_ids` are the nodes whose disks are here now."""
 
     def __init__(
-        self, reading: ClusterReading, plan: ClusterPlan, newest: ProvenRound, path: str, gone: frozenset[int]
+        self,
+        reading: ClusterReading,
+        plan: ClusterPlan,
+        rounds: Sequence[ProvenRound],
+        places: tuple[str, str | None],
+        gone: frozenset[int],
     ) -> None:
         self._reading = reading
-        self._cluster = plan
-        self._newest = newest
-        self._path = path
+        self._path = shlex.quote(places[0])
+        self._asked = self._path if places[1] is None else f"{self._path} --lake {shlex.quote(places[1])}"
         self._gone = gone
         self._states: dict[tuple[int | None, str | None, int], ClusterState] = {}
+        newest = rounds[-1]
+        self._evidence = _all_evidence(reading.survey, plan, rounds)
+        self._interval = committed_interval(self._evidence)
+        disks = [reading.survey.replicas[number].plan for number in newest.replicas]
+        self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
+        # A lake's copies bound nothing: their nodes may have written more since.
+        high = newest.interval.high if not disks[0].is_archived else None
+        self._high = None if high is None or high < self._interval.low else high
         safety, self._undecided = quorum_disks(reading.survey, plan)
-        self._chain: LogChain | None = newest.interval.canonical
-        self._sets: Sequence[VoterSet] = sets_from(self._chain, newest.interval.low) if self._chain else ()
+        self._chain: LogChain | None = self._interval.canonical
+        self._sets: Sequence[VoterSet] = sets_from(self._chain, self._interval.low) if self._chain else ()
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
-        self._copies = surviving_copies(
-            reading.survey, plan, self._chain, () if safety is None else safety.disks, voters, gone
-        )
+        known = () if safety is None else safety.disks
+        self._copies = surviving_copies(reading.survey, plan, self._chain, known, voters, gone, newest.replicas)
         self._ranked = [copy for copy in self._copies if copy.excluded is None]
 
     def plan(self) -> RescuePlan:
         verdict, reason, steps = self._verdict()
         outcomes = [self._outcome(copy) for copy in self._copies]
-        interval, newest = self._newest.interval, self._sets[-1] if self._sets else None
+        newest = self._sets[-1] if self._sets else None
         survey = self._reading.survey
         states = (replica.quorum_state for replica in survey.replicas if replica.is_accepted)
         epochs = [state.leader_epoch for state in states if state is not None]
@@ -133,8 +169,8 @@ class _Planner:
             tuple(sorted(newest.ids)) if newest is not None else (),
             newest.kraft_version if newest is not None else 0,
             tuple(sorted(self._gone)),
-            interval.low,
-            interval.high,
+            self._interval.low,
+            self._high,
             max([*epochs, *(epoch for epoch, _ in ends)], default=-1),
             max((offset for _, offset in ends), default=0),
             self._uncaptured_brokers(),
@@ -146,21 +182,21 @@ class _Planner:
         refused, undecided = RescueVerdict.REFUSED, RescueVerdict.UNDECIDED
         if not self._copies:
             return undecided, f"{NO_COPY[:1].upper()}{NO_COPY[1:]}.", []
-        conflict = committed_on_two_branches(self._newest.evidence)
+        conflict = committed_on_two_branches(self._evidence)
         if conflict is not None:
             first, second = conflict
             reason = (
                 f"Two branches were both committed: {first.text}, and {second.text}. Whichever is chosen, committed "
                 "records of the other one are lost, and brokers may have acted on both."
             )
-            return refused, reason, [f"kraft-audit diverge {self._path}"]
+            return refused, reason, list(self._see_branches())
         for voter_set in self._sets:
             alive = sorted(voter_set.ids - self._gone)
             if len(alive) >= majority(len(voter_set.ids)):
                 return refused, *self._may_live(voter_set, alive)
         if self._chain is None or not self._sets:
-            why = self._newest.interval.undecided or self._undecided or "its logs contradict each other"
-            return undecided, f"No log is known to be the canonical one: {why}.", [f"kraft-audit diverge {self._path}"]
+            why = self._interval.undecided or self._undecided or "its logs contradict each other"
+            return undecided, f"No log is known to be the canonical one: {why}.", list(self._see_branches())
         tied = [copy for copy in self._copies if copy.excluded is not None and "other bytes" in copy.excluded]
         missing = self._uncaptured_voters()
         if missing:
@@ -168,8 +204,9 @@ class _Planner:
             reason = f"It depends on {disks}, which is neither here nor said to be gone: it may hold a better "
             reason += "copy."
             away = ",".join(map(str, sorted({*self._gone, *missing})))
-            step = f"Copy {disks} below {self._path}, or name what is lost: kraft-audit rescue-plan {self._path}"
-            return undecided, reason, [f"{step} --gone {away}"]
+            lost = f"or name what is lost: kraft-audit rescue-plan {self._asked} --gone {away}"
+            below = f"below {self._path}" if self._disk_ids else f"into a folder to read with --lake {self._path}"
+            return undecided, reason, [f"Copy {disks} {below}, {lost}"]
         if not self._ranked:
             which = listed([copy.name for copy in tied or self._copies])
             return undecided, f"No copy can be ranked: {which}: {(tied or self._copies)[0].excluded}.", []
@@ -183,16 +220,19 @@ class _Planner:
             f"A majority may live: {needed} of {count} voters elect a leader, and {listed(alive)} are not said to be "
             "gone. A rescued quorum beside a living one means two clusters with one id."
         )
-        uncaptured = sorted(set(alive) - {copy.node_id for copy in self._copies})
+        uncaptured = sorted(set(alive) - self._disk_ids)
         away = ",".join(map(str, sorted(self._gone | set(uncaptured or alive[1:]))))
-        steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"]
-        steps += [f"Name the nodes that are lost with their disks: kraft-audit rescue-plan {self._path} --gone {away}"]
+        steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"] if self._disk_ids else []
+        steps += [f"Name the nodes that are lost with their disks: kraft-audit rescue-plan {self._asked} --gone {away}"]
         return reason, steps
 
+    def _see_branches(self) -> Iterator[str]:
+        if self._disk_ids:
+            yield f"kraft-audit diverge {self._path}"
+
     def _uncaptured_voters(self) -> list[int]:
-        known = {self._reading.survey.replicas[number].plan.node_id for number in self._newest.replicas}
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
-        return sorted(voters - self._gone - {node for node in known if node is not None})
+        return sorted(voters - self._gone - self._disk_ids)
 
     def _uncaptured_brokers(self) -> tuple[int, ...]:
         """Registered brokers whose copy of the metadata log was not read: one of them may reach further."""
@@ -200,10 +240,11 @@ class _Planner:
             return ()
         rows = self._state(self._ranked[0], self._ranked[0].end_offset).rows("broker_changes")
         registered = {row["broker_id"] for row in rows if row["exists"]}
-        return tuple(sorted(registered - self._gone - {copy.node_id for copy in self._copies}))
+        read = {copy.node_id for copy in self._copies if copy.archived_ms is None}
+        return tuple(sorted(registered - self._gone - read))
 
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
-        others = sorted({copy.node_id for copy in self._copies if copy.node_id is not None} - {best.node_id})
+        others = sorted(self._disk_ids - ({best.node_id} if best.archived_ms is None else set()))
         if others:
             yield f"Keep the disks of {listed(others)} as they are: copy them before anything starts."
         brokers = self._uncaptured_brokers()
@@ -213,8 +254,8 @@ class _Planner:
     # What each copy would mean
 
     def _outcome(self, copy: SurvivingCopy) -> CopyOutcome:
-        interval = self._newest.interval
-        keeps_to = min(copy.held_to, interval.low)
+        low = self._interval.low
+        keeps_to = min(copy.held_to, low)
         best = self._ranked[0] if self._ranked else self._copies[0]
         own = self._state(copy, copy.end_offset)
         loses: list[Operation] = []
@@ -225,9 +266,9 @@ class _Planner:
         return CopyOutcome(
             copy,
             keeps_to,
-            copy.held_to if copy.held_to < interval.low else interval.low,
-            interval.low,
-            keeps_to if interval.high is None else None,
+            keeps_to,
+            low,
+            keeps_to if self._high is None else None,
             tuple(operation for operation in loses if operation.change != "deleted"),
             tuple(operation for operation in loses if operation.change == "deleted"),
             tuple(operations(proven, own)),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kraft_codec.records.message import Fields
 from kraft_codec.records.record import DecodedRecord, write_metadata_value
+from kraft_codec.records.redaction import is_public_config
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE
 from kraft_codec.text.java_text import uuid_bytes
 
@@ -82,14 +83,20 @@ class StateRecords:
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Hashable], Entry] = {}
         self._partition_versions: dict[tuple[bytes, int], int] = {}
-        self._open: list[DecodedRecord] | None = None
+        self._open: list[tuple[DecodedRecord, bool]] | None = None
+        self._redacted: dict[tuple[str, Hashable], str] = {}
 
     @property
     def is_in_transaction(self) -> bool:
         return self._open is not None
 
-    def add(self, records: Iterable[DecodedRecord]) -> None:
-        """Applies the records of a batch. Raises UnknownStateError."""
+    @property
+    def redacted(self) -> list[str]:
+        """What of the state holds a secret that is a fingerprint only."""
+        return [text for key, text in self._redacted.items() if key in self._entries]
+
+    def add(self, records: Iterable[DecodedRecord], *, is_redacted: bool = False) -> None:
+        """Applies the records of a batch, whose secrets may be fingerprints. Raises UnknownStateError."""
         for record in records:
             if record.message is None or record.fields is None:
                 raise UnknownStateError(f"the record at offset {record.raw.offset} could not be decoded")
@@ -99,11 +106,11 @@ class StateRecords:
             elif name in ("EndTransactionRecord", "AbortTransactionRecord"):
                 ended, self._open = self._open or [], None
                 for each in ended if name == "EndTransactionRecord" else ():
-                    self._apply(each)
+                    self._apply(*each)
             elif self._open is not None:
-                self._open.append(record)
+                self._open.append((record, is_redacted))
             else:
-                self._apply(record)
+                self._apply(record, is_redacted)
 
     def value(self, name: str, key: Hashable = ()) -> Mapping[str, Any] | None:
         """The fields of what a record of this name set last."""
@@ -114,7 +121,7 @@ class StateRecords:
         """The fields of everything that records of this name set."""
         return [fields for (each, _), (_, fields) in self._entries.items() if each == name]
 
-    def _apply(self, record: DecodedRecord) -> None:
+    def _apply(self, record: DecodedRecord, is_redacted: bool) -> None:
         message, version, fields = record.message, record.version, record.fields
         if message is None or version is None or fields is None:
             return
@@ -133,6 +140,9 @@ class StateRecords:
                 self._entries.pop((name, key), None)
             else:
                 self._entries[name, key] = version, dict(fields)
+                self._redacted.pop((name, key), None)
+                if is_redacted and (secret := secret_in(name, fields)) is not None:
+                    self._redacted[name, key] = secret
         elif name in ("FenceBrokerRecord", "UnfenceBrokerRecord"):
             self._change_broker(fields["id"], 0, {"fenced": name == "FenceBrokerRecord"})
         elif name == "BrokerRegistrationChangeRecord":
@@ -194,6 +204,17 @@ class StateRecords:
                 fields["eligibleLeaderReplicas"] = list(row["elr"]) or None
                 fields["lastKnownElr"] = list(row["last_known_elr"]) or None
             yield "PartitionRecord", version, fields
+
+
+def secret_in(name: str, fields: Mapping[str, Any]) -> str | None:
+    """What a record's secret is of, as an administrator would name it; None where it holds none."""
+    if name == "UserScramCredentialRecord":
+        return f"the SCRAM credential of {fields['name']}"
+    if name == "DelegationTokenRecord":
+        return f"a delegation token of {fields['owner']}"
+    if name == "ConfigRecord" and not is_public_config(fields["resourceType"], fields["name"]):
+        return f"the config {fields['name']} of {fields['resourceName'] or 'all'}" if fields["value"] else None
+    return None
 
 
 def _is_removal(name: str, fields: Mapping[str, Any]) -> bool:

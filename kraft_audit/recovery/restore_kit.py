@@ -41,14 +41,19 @@ class KitRequest:
 class RestoreKit:
     """The commands in their order, the blanks to fill in first, and what no command brings back.
 
-    `topics` are those that it creates, with the ids that they had.
+    `wanted` is the state that they bring back, `topics` the topics in it that they create, with the ids that they had.
     """
 
     restored: tuple[Restored, ...]
     left_out: tuple[LeftOut, ...]
     blanks: tuple[Blank, ...]
-    object_count: int
+    wanted: RestorableState
     topics: Mapping[str, RestorableTopic]
+
+    @property
+    def object_count(self) -> int:
+        """How many things there are to create or set."""
+        return self.wanted.object_count
 
 
 def restore_kit(
@@ -73,7 +78,7 @@ def restore_kit(
     blanks = {blank.name: blank for step in restored for blank in step.command.blanks}
     created = {step.subject for step in restored if step.kind == "topic"}
     topics = {name: topic for name, topic in wanted.topics.items() if name in created}
-    return RestoreKit(tuple(restored), tuple(left_out), tuple(blanks.values()), wanted.object_count, topics)
+    return RestoreKit(tuple(restored), tuple(left_out), tuple(blanks.values()), wanted, topics)
 
 
 def with_notes(kit: RestoreKit, notes: Iterable[LeftOut]) -> RestoreKit:

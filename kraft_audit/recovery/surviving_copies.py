@@ -7,15 +7,16 @@ their votes, as what they hold now says nothing of what they once held, and disk
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.capture.plan import ClusterPlan, Identity
+from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Identity, ReplicaPlan
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LogChain
 from kraft_audit.quorum.rounds import round_evidence
 from kraft_audit.recovery.start_safety import NEVER, VoterDisk
+from kraft_audit.text.readable import time_text
 from kraft_codec.storage.random_access import join
 
 FORGETFUL: Final = "it forgot its vote (quorum-state is missing or older than its own elections)"
@@ -26,6 +27,7 @@ class SurvivingCopy:
     """One copy: `number` is its replica's in the survey, `held_to` how far it holds the canonical log.
 
     `snapshot` is the source of the snapshot that it stands for, None for a log. `excluded`: why it is not ranked.
+    `archived_ms`: when a lake read it, None for a disk; `path` is then the lake.
     """
 
     number: int
@@ -40,6 +42,7 @@ class SurvivingCopy:
     branch: int | None
     snapshot: str | None = None
     excluded: str | None = None
+    archived_ms: int | None = None
 
     @property
     def end(self) -> tuple[int, int]:
@@ -49,6 +52,8 @@ class SurvivingCopy:
     def name(self) -> str:
         """What it is called in a sentence."""
         who = f"node {self.node_id}" if self.node_id is not None else self.path
+        if self.archived_ms is not None:
+            return f"{who} (lake, {time_text(self.archived_ms)} UTC)"
         return f"{who} ({self.capture})" if self.capture else who
 
 
@@ -59,32 +64,49 @@ def surviving_copies(
     disks: Collection[VoterDisk],
     voters: Collection[int],
     gone: Collection[int],
+    newest: Collection[int],
 ) -> list[SurvivingCopy]:
     """The copies that are left, best first, and after them those that are not ranked.
 
-    A node that is gone has no disk, but what was captured of it before still is a copy.
+    A node that is gone has no disk, but what was captured of it before still is a copy, and so is what a lake holds of
+    any node. `disks` are those with the numbers `newest`.
     """
     copies: dict[Identity, list[SurvivingCopy]] = defaultdict(list)
     for replica in sorted(survey.replicas, key=lambda replica: replica.plan.capture_number):
         if replica.is_accepted:
             (captured,) = round_evidence(survey, plan, [replica.number]).replicas
-            copies[replica.plan.identity].append(_copy(survey, replica.number, captured, chain, disks, voters))
-    # An earlier capture of a disk is a copy of its own where it reaches further than the disk does now.
-    left = [
-        each for of_disk in copies.values() for each in of_disk if each is of_disk[-1] or each.end > of_disk[-1].end
-    ]
+            own = disks if replica.number in newest else ()
+            copies[replica.plan.identity].append(_copy(survey, replica.number, captured, chain, own, voters))
     return sorted(
-        (copy for copy in left if copy.end > (-1, 0)),
+        (copy for of_disk in copies.values() for copy in _left_of(of_disk) if copy.end > (-1, 0)),
         key=lambda copy: (
             copy.excluded is not None,
             -copy.last_epoch,
             -copy.end_offset,
-            copy.node_id in gone,
+            copy.archived_ms is not None,
+            copy.archived_ms is None and copy.node_id in gone,
             not copy.is_voter,
             -1 if copy.node_id is None else copy.node_id,
             copy.path,
         ),
     )
+
+
+def _left_of(of_disk: Sequence[SurvivingCopy]) -> Iterator[SurvivingCopy]:
+    """The copies of one disk, in time, that count: as it is now, and earlier captures that reach further than that.
+
+    A lake may have read it many times: of those the furthest counts.
+    """
+    *earlier, now = of_disk
+    archived = [copy for copy in earlier if copy.archived_ms is not None]
+    yield now
+    for copy in (*(copy for copy in earlier if copy.archived_ms is None), *_furthest(archived)):
+        if copy.end > now.end:
+            yield copy
+
+
+def _furthest(copies: Sequence[SurvivingCopy]) -> Sequence[SurvivingCopy]:
+    return [max(copies, key=lambda copy: (copy.end, copy.number))] if copies else []
 
 
 def _copy(
@@ -112,7 +134,7 @@ def _copy(
         replica.plan.node_id,
         replica.plan.directory_id,
         replica.plan.capture,
-        join(replica.plan.root, replica.plan.path) if replica.plan.path else replica.plan.root,
+        _place(replica.plan),
         is_voter,
         last_epoch,
         end_offset,
@@ -120,7 +142,14 @@ def _copy(
         end.branch,
         newest.source if newest is not None and is_snapshot else None,
         FORGETFUL if is_forgetful else _altered_text(survey, number),
+        replica.plan.captured_at_ms if replica.plan.is_archived else None,
     )
+
+
+def _place(plan: ReplicaPlan) -> str:
+    if plan.is_archived:
+        return plan.root.removeprefix(ARCHIVED_ROOT)
+    return join(plan.root, plan.path) if plan.path else plan.root
 
 
 def _altered_text(survey: Survey, number: int) -> str | None:
