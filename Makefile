@@ -151,4 +151,4 @@ notebooks: setup ## run every notebook on the samples; what they show goes to bu
 clean: ## remove what runs and tests made; keep .venv and .jars
 	@rm -rf .demo .cache build dist site spark-warehouse metastore_db derby.log htmlcov .coverage* \
 	  .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find kraft_codec kraft_engine kraft_audit tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find kraft_codec kraft_engine kraft_audit kraft_capture tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = ("kraft_codec", "kraft_engine", "kraft_audit", "pyspark_kraft", "scripts")
+SOURCES = ("kraft_codec", "kraft_engine", "kraft_audit", "kraft_capture", "pyspark_kraft", "scripts")
 FILES = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore")
 NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "https_proxy": "http://127.0.0.1:9"}
 
