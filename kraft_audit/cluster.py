@@ -41,6 +41,7 @@ from kraft_audit.recovery.rescue import Rescue, RescueRequest, rescue
 from kraft_audit.recovery.rescue_plan import RescuePlan, rescue_plan
 from kraft_audit.recovery.restorable_state import RestorableTopic, restorable_state
 from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit, restore_kit
+from kraft_audit.recovery.start_safety import StartSafety
 from kraft_audit.recovery.stray_logs import OldLog, old_logs
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
@@ -348,6 +349,15 @@ class Cluster:
         logs = replica_logs(self.storage, self._judged.plan, leaderless) if leaderless else {}
         return recovery_plans(self.history, logs)
 
+    @cached_property
+    def start_safety(self) -> tuple[StartSafety | None, str | None]:
+        """What the disks of the newest captures can do to each other; or None, and why that is not known.
+
+        >>> cluster.start_safety[0].low
+        189
+        """
+        return quorum_disks(self.judged_reading.survey, self._judged.plan)
+
     def may_i(self, question: Question) -> Permission:
         """Whether a node may be started, restarted, wiped or removed, or lose its volume. Raises ChoiceError.
 
@@ -355,8 +365,7 @@ class Cluster:
         >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
         'no'
         """
-        disks = quorum_disks(self.judged_reading.survey, self._judged.plan)
-        found = permission(question, *disks, self.history)
+        found = permission(question, *self.start_safety, self.history)
         if found is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
         return found

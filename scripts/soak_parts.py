@@ -21,6 +21,7 @@ from tests.fuzz.decoder import fuzz, sample_batches
 from tests.fuzz.every_bit import cut_at_every_length, flip_every_bit, sound_run
 from tests.fuzz.parsers import PARSERS, mutated
 from tests.witness.altered_disks import VOTERS, judged, write_altered
+from tests.witness.recovery_seeds import play_all
 from tests.witness.runs import WITHIN_MODEL, disagreement_lines
 from tests.witness.sweep import SHARES, play
 
@@ -38,6 +39,7 @@ GUIDED_START_SECONDS = 8
 EVERY_BIT_BYTES = 16 << 10
 INTERLEAVINGS = 20
 SWITCHES = 4
+RECOVERIES = 50
 EXAMPLES_A_SECOND = 200
 PROPERTIES = sorted(
     str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if "@given" in path.read_text()
@@ -168,6 +170,12 @@ def _tests(arguments: list[str], settings: dict[str, str]) -> str:
     return ended.stdout
 
 
+def _recovered(seed: int, _: float) -> Done:
+    """What `may-i` and `rescue-plan` say, against what the engine then does."""
+    found = play_all(range(seed * RECOVERIES, (seed + 1) * RECOVERIES))
+    return Done(RECOVERIES, found.disagreements)
+
+
 def _killed(seed: int, _: float) -> Done:
     test = "tests/kraft_audit/lake/test_pipeline.py::test_killed_at_any_moment_and_run_again"
     _tests([test], {"KRAFT_AUDIT_KILLS": str(KILLS), "KRAFT_AUDIT_KILLS_SEED": str(seed)})
@@ -240,6 +248,7 @@ PARTS: dict[str, Part] = {
     "parsers, guided by branches": Part(6, "inputs", _guided),
     "every bit, every length": Part(3, "changes", _every_bit),
     "properties": Part(5, "examples", _properties),
+    "may-i and rescue-plan, then played": Part(4, "seeds", _recovered),
     "rules of the engine switched off": Part(4, "rules", _switched_off),
     "runs at once, interleaved": Part(4, "interleavings", _interleaved),
     "killed at any moment, run again": Part(20, "kills", _killed),

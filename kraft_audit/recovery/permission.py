@@ -173,7 +173,14 @@ class _ControllerCase:
             [self.safety.newest_epoch if disk.state is None else disk.state.epoch for disk in own], default=-1
         )
         emptied = [disk.emptied(known_to) if disk in own else disk for disk in self.running]
-        doubt = self._doubt(emptied)
+        # Only a configured voter set surely outlives the wipe: how the disk is formatted decides of the others.
+        sure = [
+            replace(disk, voter_sets=tuple(each for each in disk.voter_sets if each.is_static))
+            if disk.node_id == self.node_id
+            else disk
+            for disk in emptied
+        ]
+        doubt = self._doubt(emptied, sure)
         if doubt is not None:
             return replace(doubt, next_steps=self._replace_voter() or doubt.next_steps)
         ids = self.voters.ids - {self.node_id} if self.voters else frozenset()
@@ -258,9 +265,12 @@ class _ControllerCase:
 
     # What they rest on
 
-    def _doubt(self, running: Collection[VoterDisk]) -> Permission | None:
-        """No or undecided, where an election among these disks can lose something; else None."""
-        election = self.safety.playable(running)
+    def _doubt(self, running: Collection[VoterDisk], sure: Collection[VoterDisk] | None = None) -> Permission | None:
+        """No or undecided, where an election among these disks can lose something; else None.
+
+        `sure`: the same disks with what is surely known of them, where that is less.
+        """
+        election = self.safety.playable(running if sure is None else sure)
         if election is not None:
             return self._permission(Verdict.NO, self._loss_text(election), *self._holder_first(election))
         election = self.safety.losing(running)

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
 from kraft_audit.capture.plan import ClusterPlan, Identity
 from kraft_audit.capture.survey import Survey
-from kraft_audit.quorum.committed_interval import Proof, committed_interval, proofs_of_commitment, sets_from
+from kraft_audit.quorum.committed_interval import (
+    Proof,
+    canonical_chain,
+    committed_interval,
+    proofs_of_commitment,
+    sets_from,
+)
 from kraft_audit.quorum.quorum_evidence import LogChain, QuorumEvidence, majority
 from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, round_evidence
 from kraft_audit.quorum.voter_history import VoterSet
@@ -137,15 +143,19 @@ class _Planner:
         self._states: dict[tuple[int | None, str | None, int], ClusterState] = {}
         newest = rounds[-1]
         self._evidence = _all_evidence(reading.survey, plan, rounds)
-        self._interval = committed_interval(self._evidence)
+        # A copy may hold what was proven earlier where no voter's disk does.
+        evidence = replace(self._evidence, earlier_low=None)
+        self._interval = committed_interval(evidence)
+        earlier = self._evidence.earlier_low or (0, -1)
+        self._low, low_epoch = max((self._interval.low, self._interval.low_epoch), earlier)
+        self._chain: LogChain | None = canonical_chain(evidence, Proof(self._low, low_epoch, "of all rounds"))
         disks = [reading.survey.replicas[number].plan for number in newest.replicas]
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         # A lake's copies bound nothing: their nodes may have written more since.
         high = newest.interval.high if not disks[0].is_archived else None
-        self._high = None if high is None or high < self._interval.low else high
+        self._high = None if high is None or high < self._low else high
         safety, self._undecided = quorum_disks(reading.survey, plan)
-        self._chain: LogChain | None = self._interval.canonical
-        self._sets: Sequence[VoterSet] = sets_from(self._chain, self._interval.low) if self._chain else ()
+        self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
         known = () if safety is None else safety.disks
         self._copies = surviving_copies(reading.survey, plan, self._chain, known, voters, gone, newest.replicas)
@@ -169,7 +179,7 @@ class _Planner:
             tuple(sorted(newest.ids)) if newest is not None else (),
             newest.kraft_version if newest is not None else 0,
             tuple(sorted(self._gone)),
-            self._interval.low,
+            self._low,
             self._high,
             max([*epochs, *(epoch for epoch, _ in ends)], default=-1),
             max((offset for _, offset in ends), default=0),
@@ -254,8 +264,7 @@ class _Planner:
     # What each copy would mean
 
     def _outcome(self, copy: SurvivingCopy) -> CopyOutcome:
-        low = self._interval.low
-        keeps_to = min(copy.held_to, low)
+        keeps_to = min(copy.held_to, self._low)
         best = self._ranked[0] if self._ranked else self._copies[0]
         own = self._state(copy, copy.end_offset)
         loses: list[Operation] = []
@@ -266,8 +275,8 @@ class _Planner:
         return CopyOutcome(
             copy,
             keeps_to,
-            keeps_to,
-            low,
+            self._low if self._chain is None else keeps_to,
+            self._low,
             keeps_to if self._high is None else None,
             tuple(operation for operation in loses if operation.change != "deleted"),
             tuple(operation for operation in loses if operation.change == "deleted"),

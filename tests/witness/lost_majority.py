@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from kraft_engine.brokers.controller_admin import create_topic
 from kraft_engine.runs.scenario_stage import Stage
 
 
@@ -21,7 +22,7 @@ class LostMajority:
         for number in range(chance.randint(1, 4)):
             self.stage.heal()
             leader = self.stage.leader().id
-            self.stage.topic(f"t{number}", [11])
+            self._create(f"t{number}")
             drawn = chance.random()
             if drawn < 0.7:
                 followers = [node for node in self.ids if node != leader]
@@ -29,7 +30,7 @@ class LostMajority:
             self.stage.run_ms(chance.choice([0, 10, 200, 3_000, 8_000]))
         for controller in [leader.id for leader in self.stage.leaders()]:
             if controller == self.stage.leader().id:
-                self.stage.topic("last", [11])
+                self._create("last")
                 self.stage.run_ms(chance.choice([0, 0, 5, 20]))
         for node in self.ids:
             self.stage.crash(node)
@@ -38,6 +39,11 @@ class LostMajority:
         self.gone = [node for node in self.ids if node not in self.left]
         self.committed = list(self.stage.invariants.ledger.batches)
         self.stage.capture("left", *copied)
+
+    def _create(self, name: str) -> None:
+        """A topic, unless the broker is fenced just then."""
+        topic_id = self.stage.world.chance.uuid()
+        create_topic(self.stage.controller(), name, [[11]], topic_id=topic_id)
 
     def missing(self, node: int) -> list[int]:
         """The base offsets of the committed batches that a disk lacks."""
