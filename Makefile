@@ -43,7 +43,7 @@ lock: $(VENV)/installed ## write requirements.lock again from pyproject.toml
 .PHONY: demo
 demo: setup ## read samples/ into Delta tables on local Spark, then write the pages that show what was unsafe
 	@rm -rf $(DEMO_LAKE)
-	@$(RUN)/kraft-audit run conf/fleet.yaml --lake $(DEMO_LAKE)
+	@$(RUN)/kraft-audit run conf/fleet.yaml --engine spark --lake $(DEMO_LAKE)
 	@$(RUN)/kraft-audit tables $(DEMO_LAKE)
 	@$(RUN)/kraft-audit report $(DEMO_LAKE) --out $(DEMO_SITE)
 	@echo "open file://$(CURDIR)/$(DEMO_SITE)/index.html in a browser"

@@ -1,17 +1,38 @@
-"""`run`: a fleet's log dirs into Delta tables, by Spark."""
+"""`run`: a fleet's log dirs into Delta tables, by Spark or in this process."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from kraft_audit.commands.arguments import Gone, Running, need_packages, node_ids_of
 from kraft_audit.commands.ending import UsageError
 
-NEEDED: Final = ("pyspark", "delta", "deltalake")
+if TYPE_CHECKING:
+    from kraft_audit.lake.delta import Lake
+    from kraft_audit.lake.gold_merge import GoldEngine
+    from kraft_audit.lake.gold_tables import GoldTables
+    from kraft_audit.lake.ledger_state import Manifest
+    from kraft_audit.lake.pipeline import Run, Step
+    from kraft_audit.lake.progress import Progress, RunResult
+    from kraft_audit.lake.settings import FleetSettings
+    from kraft_audit.spark.run_fleet import SparkRun
+
+Engine = Literal["local", "spark"]
+NEEDED: Final = ("deltalake",)
+NEEDED_BY_SPARK: Final = ("pyspark", "delta", "deltalake")
 """The packages of the extra that Spark's commands import."""
+SPARK_VARIABLES: Final = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER", "PYSPARK_GATEWAY_PORT")
+"""One of these is set where somebody configured Spark, or started this process by it."""
+LOCAL_CLUSTERS_MAX: Final = 200
+LOCAL_BYTES_MAX: Final = 2 * 10**9
+"""Up to so many clusters and new bytes a machine is as fast as a cluster that first has to start."""
 
 
 SparkConf = Annotated[
@@ -36,6 +57,14 @@ def run(
         Literal["plan", "stage", "commit", "close", "findings", "risk"] | None,
         typer.Option(show_default=False, help="One step; the first four are of the open plan."),
     ] = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option(
+            show_default=False,
+            help="local: processes of this machine, no Java. Default: local where no Spark is configured and little "
+            "is new, else spark.",
+        ),
+    ] = None,
     spark_conf: SparkConf = None,
     committer: Annotated[
         Literal["deltalake", "spark"] | None,
@@ -59,38 +88,161 @@ def run(
         Literal["table", "json"], typer.Option("--output", "-o", help="How the summary is printed.")
     ] = "table",
 ) -> int:
-    """Read what is new in a fleet's log dirs into Delta tables, on Spark.
+    """Read what is new in a fleet's log dirs into Delta tables, on Spark or in processes of this machine.
 
     Plan, stage, commit, close, findings, risk: the next run finishes one that was killed, and reading the same logs
-    twice adds nothing. With --from archive no log dir is read: replay and rules run again over all that was archived.
-    --running and --gone are about one --cluster and this run; `running` and `gone` in FLEET.yaml hold for every run.
+    twice adds nothing. Both engines write the same rows, and may take turns on one lake. With --from archive no log
+    dir is read: replay and rules run again over all that was archived. --running and --gone are about one --cluster and
+    this run; `running` and `gone` in FLEET.yaml hold for every run.
 
     \b
     Examples:
       kraft-audit run conf/fleet.yaml
       kraft-audit run conf/fleet.yaml --lake /data/lake --output json
-      kraft-audit run conf/fleet.yaml --cluster elr --log-format json
+      kraft-audit run conf/fleet.yaml --engine spark --cluster elr --log-format json
       kraft-audit run --from archive --lake /data/lake
       kraft-audit run --from archive --lake /data/lake --cluster elr --gone 1,2
     """
-    need_packages("run", NEEDED)
+    need_packages("run", NEEDED_BY_SPARK if engine == "spark" else NEEDED)
     if fleet is None and not (source == "archive" and lake):
         raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
-    from kraft_audit.lake.pipeline import Step
-    from kraft_audit.spark.run_fleet import main_run
+    from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
+    from kraft_audit.lake.progress import EXIT_UNREADABLE, EXIT_USAGE, progress_on_stderr, summary_text
+    from kraft_audit.lake.settings import SettingsError, load_fleet, only_clusters
+    from kraft_audit.lake.stage import StageError
+    from kraft_codec.errors import InputError
 
-    return main_run(
-        fleet,
-        lake=lake,
-        only=None if only is None else Step(only),
-        spark_conf=spark_conf,
-        committer=committer,
-        output=output,
-        clusters=cluster,
-        finish=finish,
-        log_format=log_format,
-        tables_only=tables_only,
-        from_archive=source == "archive",
-        running=running,
-        gone=node_ids_of("--gone", gone),
-    )
+    progress = progress_on_stderr(log_format)
+    try:
+        if fleet is None:
+            settings = lake_alone(lake, cluster)
+        else:
+            settings = load_fleet(fleet, arguments={"lake": lake, "committer": committer})
+            settings = only_clusters(settings, fleet, cluster)
+        settings = with_word(settings, running=running, gone=node_ids_of("--gone", gone))
+        settings = without_lost_key(settings) if source == "archive" else settings
+        result = run_fleet(
+            settings,
+            progress,
+            engine=engine,
+            only=None if only is None else Step(only),
+            spark_conf=spark_conf,
+            finish=finish,
+            tables_only=tables_only,
+            from_archive=source == "archive",
+        )
+    except SettingsError as problem:
+        progress(f"kraft-audit: {problem}")
+        return EXIT_USAGE
+    except (InputError, StageError) as problem:
+        progress(f"kraft-audit: {problem}")
+        return EXIT_UNREADABLE
+    except Exception as problem:
+        from kraft_audit.spark.session import is_jvm_gone
+
+        if not is_jvm_gone(problem):
+            raise
+        progress("kraft-audit: the JVM of Spark has ended or been killed: the next run finishes what this one began")
+        return EXIT_UNREADABLE
+    sys.stdout.write(json.dumps(result.to_dict()) + "\n" if output == "json" else summary_text(result))
+    # What the open plan could not read was a failure of the run that planned it.
+    return 0 if finish else result.exit_code
+
+
+def run_fleet(
+    fleet: FleetSettings,
+    progress: Progress,
+    *,
+    engine: Engine | None = None,
+    only: Step | None = None,
+    spark_conf: Path | None = None,
+    finish: bool = False,
+    tables_only: bool = False,
+    from_archive: bool = False,
+) -> RunResult:
+    """Run all steps, or one, over a fleet; `finish` only ends a plan that was left open.
+
+    With `tables_only` the run ends with its closed plan: findings wait until the quality gate has judged the tables.
+
+    Raises SettingsError (exit 2), InputError and StageError (exit 3).
+    """
+    from kraft_audit.lake.lineage import traced
+    from kraft_audit.lake.pipeline import Run
+    from kraft_audit.lake.reaudit import Reaudit
+
+    engines = Engines(fleet, progress, engine, spark_conf)
+    lake = engines.lake()
+    gold = None if tables_only else engines.gold(lake)
+    kind = Reaudit if from_archive else Run
+    engines.run = run = kind(fleet, lake, engines.stage, progress, gold)
+    with traced(run, progress):
+        if finish:
+            return run.finish_open_plan()
+        return run.all_steps() if only is None else run.one_step(only)
+
+
+class Engines:
+    """What stages and merges in a run: as asked for, else by how much there is to do once that is known."""
+
+    def __init__(self, fleet: FleetSettings, progress: Progress, asked: Engine | None, spark_conf: Path | None) -> None:
+        self._fleet = fleet
+        self._progress = progress
+        if fleet.committer == "spark":
+            if asked == "local":
+                raise UsageError("--engine: local: this lake's committer is spark, which needs Spark")
+            asked = "spark"
+        is_configured = spark_conf is not None or any(os.environ.get(name) for name in SPARK_VARIABLES)
+        self._asked = asked or ("spark" if is_configured else None)
+        self._spark_conf = spark_conf
+        self._spark: SparkRun | None = None
+        if self._asked == "spark":
+            need_packages("run", NEEDED_BY_SPARK)
+            self._spark = self._new_spark()
+        self.run: Run | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether what this run has to do is done in this process."""
+        if self._asked is not None or self.run is None:
+            return self._asked == "local"
+        is_small = len(self._fleet.clusters) <= LOCAL_CLUSTERS_MAX
+        is_small = is_small and (self.run.planned_bytes or 0) <= LOCAL_BYTES_MAX
+        return is_small or any(find_spec(name) is None for name in NEEDED_BY_SPARK)
+
+    def lake(self) -> Lake:
+        from kraft_audit.lake.delta import DeltaLake
+
+        return DeltaLake(self._fleet.lake) if self._fleet.committer != "spark" else self._with_spark().lake()
+
+    def stage(self, number: int) -> Manifest:
+        assert self.run is not None  # noqa: S101  # a run stages
+        if not self.is_local:
+            return self._with_spark().stager(self.run.lake)(number)
+        from kraft_audit.lake.local_stager import LocalStager
+
+        return LocalStager(self._fleet)(number)
+
+    def gold(self, lake: Lake) -> GoldTables:
+        if self._asked == "spark":
+            return self._with_spark().gold(lake)
+        from kraft_audit.lake.gold_tables import GoldTables
+
+        return GoldTables(self._fleet, lake, lambda: self._gold_engine(lake))
+
+    def _gold_engine(self, lake: Lake) -> GoldEngine:
+        from kraft_audit.lake.delta import DeltaLake
+        from kraft_audit.lake.gold_merge import LocalGold
+
+        if self.is_local and isinstance(lake, DeltaLake):
+            return LocalGold(lake)
+        return self._with_spark().gold_engine(lake)
+
+    def _with_spark(self) -> SparkRun:
+        if self._spark is None:
+            self._spark = self._new_spark()
+        return self._spark
+
+    def _new_spark(self) -> SparkRun:
+        from kraft_audit.spark.run_fleet import SparkRun
+
+        return SparkRun(self._fleet, self._spark_conf, self._progress, lambda: self.run)

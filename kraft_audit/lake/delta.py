@@ -160,7 +160,7 @@ class DeltaLake:
 
     def widen(self, table: str, schema: pa.Schema) -> None:
         for attempt in range(COMMIT_ATTEMPTS):
-            found = self._latest(table)
+            found = self.latest(table)
             is_nullable = {field.name: field.nullable for field in found.schema().fields}
             if all(is_nullable.get(field.name, False) >= field.nullable for field in schema):
                 return
@@ -173,18 +173,18 @@ class DeltaLake:
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to add columns met other commits")
 
     def table_id(self, table: str) -> str:
-        found = self._latest(table)
+        found = self.latest(table)
         with self.reading(table):
             return str(found.metadata().id)
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
-        found = self._latest(table)
+        found = self.latest(table)
         with self.reading(table):
             return [found.transaction_version(application) or 0 for application in applications]
 
     def file_sizes(self, table: str) -> list[int]:
         """Bytes of each of the table's files."""
-        found = self._latest(table)
+        found = self.latest(table)
         with self.reading(table):
             sizes: list[int] = found.get_add_actions(flatten=True).column("size_bytes").to_pylist()
         return sizes
@@ -194,7 +194,7 @@ class DeltaLake:
 
     def queries(self, *tables: str) -> Callable[[str], pa.Table]:
         """A function that queries the tables as they are now; they are opened once for all queries."""
-        return self.queries_of({table: self._latest(table) for table in tables})
+        return self.queries_of({table: self.latest(table) for table in tables})
 
     def queries_of(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
         """A function that queries these tables, each under its name and at the version at which it was opened."""
@@ -211,7 +211,7 @@ class DeltaLake:
         return query
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        if self._is_done(self._latest(table), table, application, version):
+        if self._is_done(self.latest(table), table, application, version):
             return False
         with self._writing(table):
             file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
@@ -222,7 +222,7 @@ class DeltaLake:
         actions = [AddAction(file.path, file.size_bytes, {}, now_ms, True, file.statistics) for file in files]
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
         for attempt in range(COMMIT_ATTEMPTS):
-            found = self._latest(table)
+            found = self.latest(table)
             if self._is_done(found, table, application, version):
                 return False
             try:
@@ -238,7 +238,7 @@ class DeltaLake:
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         return {}
 
-    def _latest(self, table: str) -> DeltaTable:
+    def latest(self, table: str) -> DeltaTable:
         """The table as of now, for one use: of a table that was opened before only newer versions are read."""
         known = self._known.get(table)
         if known is not None:

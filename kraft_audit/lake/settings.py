@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -332,3 +332,14 @@ def _check_tables(file: str, settings: MaintainSettings) -> None:
         wrong = [column for column in columns if column not in known]
         if wrong or not columns:
             raise SettingsError(file, f"cluster_by.{table}", columns, "columns of the table")
+
+
+def only_clusters(fleet: FleetSettings, file: Path, names: Sequence[str] | None) -> FleetSettings:
+    """The fleet with only these clusters. Raises SettingsError for a name that the file does not have."""
+    if not names:
+        return fleet
+    known = {cluster.name: cluster for cluster in fleet.clusters}
+    for name in names:
+        if name not in known:
+            raise SettingsError("--cluster", "name", name, f"a cluster of {file}")
+    return fleet.model_copy(update={"clusters": [known[name] for name in dict.fromkeys(names)]})

@@ -1,8 +1,8 @@
 """Stage: read clusters once for all tables and leave their rows as data files that no transaction names yet.
 
-Runs inside a Spark task, over plain values. What goes back to the driver is the manifest, a few rows a cluster. A
-cluster that fails leaves nothing and does not disturb the others in the task; a lake that cannot be written fails the
-task.
+Runs inside a task of Spark or of a pool of processes, over plain values. What goes back is the manifest, a few rows a
+cluster. A cluster that fails leaves nothing and does not disturb the others in the task; a lake that cannot be written
+fails the task.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ MANIFEST_SCHEMA: Final = pa.schema(
         pa.field("data_file", pa.string()),
     ]
 )
+
+
+class StageError(Exception):
+    """A plan could not be staged: the lake cannot be written, or workers were lost. The plan stays open."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"plan {number} could not be staged and stays open for the next run: {why}")
 
 
 class Reading(Protocol):

@@ -48,12 +48,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kraft_audit.lake.settings import SettingsError
+from kraft_audit.lake.staging_tasks import planned_bytes, staging_tasks, task_label
 from kraft_audit.tables import READABLE_TABLES
 from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
-    from kraft_audit.capture.plan import ClusterPlan, Selection
+    from kraft_audit.capture.plan import Selection
 
 STAGED_TABLE: Final = "staged"
 OPTIONS: Final = (
@@ -276,19 +277,7 @@ class StagingReader(DataSourceReader):
         if isinstance(partition, ClusterTask):
             lake, plan = self.options["lake"], int(self.options["plan"])
             read = pipeline_reading(lake, partition.redaction_key, self.options.get("known"))
-            yield from stage_clusters(lake, partition.clusters, read, f"plan-{plan:08d}-{partition.number:05d}")
-
-
-# What opening a file costs, in bytes of log, so that many tiny files count too.
-FILE_COST_BYTES: Final = 16 << 10
-# Below this a task costs more to start than to run.
-TASK_BYTES: Final = 4 << 20
-
-
-def planned_bytes(plan: ClusterPlan) -> int:
-    """The cost of reading a cluster, in bytes of log."""
-    files = [file for replica in plan.replicas for file in replica.files if not file.is_unchanged]
-    return sum(FILE_COST_BYTES + file.size_bytes - (file.earlier.scanned_to if file.earlier else 0) for file in files)
+            yield from stage_clusters(lake, partition.clusters, read, task_label(plan, partition.number))
 
 
 def task_limit(options: dict[str, str]) -> int:
@@ -296,18 +285,9 @@ def task_limit(options: dict[str, str]) -> int:
 
 
 def tasks(clusters: list[tuple[int, str, int]], limit: int, key: str) -> Iterator[ClusterTask]:
-    """Distribute (number, plan, cost) over at most `limit` tasks: the costliest first, each to the least loaded."""
-    total = sum(cost for _, _, cost in clusters)
-    count = max(1, min(limit, len(clusters), total // TASK_BYTES + 1))
-    assigned: list[list[tuple[int, str]]] = [[] for _ in range(count)]
-    loads = [0] * count
-    for number, text, cost in sorted(clusters, key=lambda cluster: (-cluster[2], cluster[0])):
-        least = loads.index(min(loads))
-        assigned[least].append((number, text))
-        loads[least] += cost
-    for number, share in enumerate(assigned):
-        if share:
-            yield ClusterTask(number, tuple(share), key)
+    """The tasks of (number, plan, cost), numbered."""
+    for number, share in enumerate(staging_tasks(clusters, limit)):
+        yield ClusterTask(number, share, key)
 
 
 def _is_called_for_pushdown(frame: FrameType | None) -> bool:

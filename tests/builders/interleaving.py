@@ -72,9 +72,9 @@ class TurnLake(DeltaLake):
         self._actor.turn()
         return super().exists(table)
 
-    def _latest(self, table: str) -> Any:
+    def latest(self, table: str) -> Any:
         self._actor.turn()
-        return super()._latest(table)
+        return super().latest(table)
 
     @contextlib.contextmanager
     def _writing(self, table: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,11 @@ Line = dict[str, Any]
 
 @dataclass
 class ClusterState:
-    """Everything as after the record at `offset`; `before` holds what its partitions were just before it."""
+    """Everything as after the record at `offset`; `before` holds what its partitions were just before it.
+
+    `concerned` are the partitions that the record may make another case of: those of its topic, as partition 0 counts
+    for all of them; every one where a config or the active controller changed.
+    """
 
     offset: int = -1
     line: Line = field(default_factory=dict)
@@ -29,6 +33,7 @@ class ClusterState:
     features: dict[str, int] = field(default_factory=dict)
     acls: dict[str, Line] = field(default_factory=dict)
     controller_id: int = -1
+    concerned: Collection[Subject] = ()
 
     def min_isr(self, subject: Subject) -> int:
         """Topic, then the active controller's own node, then cluster, then 1; at most the replicas of the topic's
@@ -56,7 +61,17 @@ def states_of(truth: Truth, *, to_offset: int) -> Iterator[ClusterState]:
         state.offset, state.line, state.before = offset, by_offset[offset][0], {}
         for line in by_offset[offset]:
             _apply(state, truth, line)
+        state.concerned = list(_concerned(state, by_offset[offset]))
         yield state
+
+
+def _concerned(state: ClusterState, lines: Sequence[Line]) -> Iterator[Subject]:
+    if any(line["kind"] == "leader_epoch" or line.get("type") == "ConfigRecord" for line in lines):
+        yield from state.partitions
+        return
+    topics = {line["topic_id"] for line in lines if line["kind"] == "partition"}
+    if topics:
+        yield from (subject for subject in state.partitions if subject[0] in topics)
 
 
 def _apply(state: ClusterState, truth: Truth, line: Line) -> None:

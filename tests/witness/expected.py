@@ -45,7 +45,7 @@ def expected_of(truth: Truth, *, from_offset: int, to_offset: int) -> Names:
         is_before = state.offset < from_offset
         if is_before:
             names.clear()
-        for subject in state.partitions:
+        for subject in state.partitions if is_before else state.concerned:
             _of_partition(names, state, subject)
         _of_config(names, state)
         restless.see(names, state, is_counted=not is_before)

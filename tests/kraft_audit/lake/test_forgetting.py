@@ -19,13 +19,13 @@ from kraft_audit.commands.cli import run_command
 from kraft_audit.lake import expectations, maintenance
 from kraft_audit.lake.archive_reading import REPLAYED, lake_clusters
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.findings_table import FindingsTable
+from kraft_audit.lake.gold_merge import GoldLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_lake
 from kraft_audit.lake.pipeline import lake_alone
 from kraft_audit.lake.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings
-from kraft_audit.spark.findings_table import FindingsTable
-from kraft_audit.spark.gold_merge import GoldLake
 from kraft_audit.tables import FINDINGS_STAGED
 from kraft_audit.tables.gold import FINDINGS
 from kraft_audit.text.readable import DAY_MS

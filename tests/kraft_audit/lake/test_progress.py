@@ -13,8 +13,7 @@ import pytest
 from kraft_audit.commands.cli import run_job
 from kraft_audit.lake.pipeline import Step
 from kraft_audit.lake.progress import ProgressLine, progress_to, run_id
-from kraft_audit.lake.settings import FleetSettings, SettingsError
-from kraft_audit.spark.run_fleet import only_clusters
+from kraft_audit.lake.settings import FleetSettings, SettingsError, only_clusters
 
 
 def progress_lines(run: Callable[[list[str]], object]) -> list[str]:

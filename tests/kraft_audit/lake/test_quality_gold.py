@@ -16,11 +16,11 @@ import yaml
 from deltalake import write_deltalake
 
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.findings_table import FindingsTable
+from kraft_audit.lake.gold_merge import GoldLake
 from kraft_audit.lake.quality_gate import judge_lake
 from kraft_audit.lake.settings import load_fleet
 from kraft_audit.rules.rule_model import CONTROLS
-from kraft_audit.spark.findings_table import FindingsTable
-from kraft_audit.spark.gold_merge import GoldLake
 from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
     FINDING_EPISODES,

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.gold_tables import fleet_waivers
 from kraft_audit.lake.open_incidents import ClusterState
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
-from kraft_audit.spark.gold_merge import GoldLake
-from kraft_audit.spark.run_fleet import SparkGoldSteps, fleet_waivers
+from kraft_audit.spark.gold_engine import SparkGold
+from kraft_audit.spark.run_fleet import SparkGoldSteps
 from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import InputError
 
@@ -184,7 +185,7 @@ def test_waivers_that_cannot_be_used(tmp_path: Path, text: str | None, reported:
 
 def test_s3_is_s3a_to_the_jvm() -> None:
     for uri, place in (("s3://bucket/lake", "delta.`s3a://bucket/lake/x`"), ("/data/la`ke", "delta.`/data/la``ke/x`")):
-        assert GoldLake(DeltaLake(uri), no_session).place("x") == place
+        assert SparkGold(DeltaLake(uri), no_session).place("x") == place
 
 
 def test_the_summary_says_what_is_open_in_each_cluster() -> None:

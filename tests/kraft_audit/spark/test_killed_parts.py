@@ -84,7 +84,7 @@ def test_a_part_killed_at_any_moment_and_run_again(
     killed = 0
     for number in range(KILLS):
         fleet = make_fleet(clusters, lake=f"lake-{number}", file=f"{number}.yaml")
-        command = [str(COMMAND), "run", str(tmp_path / f"{number}.yaml")]
+        command = [str(COMMAND), "run", str(tmp_path / f"{number}.yaml"), "--engine", "spark"]
         run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         killed += killed_one(run, kind, (number + chance.random()) / KILLS * LASTS_S[kind])
         _, second = run.communicate(timeout=280)

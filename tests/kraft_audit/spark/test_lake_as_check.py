@@ -12,10 +12,10 @@ import pytest
 import kraft_audit
 from kraft_audit.incidents.incident import incident_row
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.findings_table import FindingsTable
+from kraft_audit.lake.gold_merge import GoldLake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.rules.rule_model import Status
-from kraft_audit.spark.findings_table import FindingsTable
-from kraft_audit.spark.gold_merge import GoldLake
 from tests.kraft_audit.capture.test_histories import led, with_topics
 from tests.kraft_audit.lake.test_histories import histories, rows, write
 

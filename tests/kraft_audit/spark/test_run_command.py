@@ -42,7 +42,9 @@ def test_a_missing_java_is_one_line_and_the_plan_stays_open(
     make_fleet: Callable[..., FleetSettings], small_corpus: Path, tmp_path: Path
 ) -> None:
     make_fleet({"a": [small_corpus / "torn-write"]})
-    ended = kraft_audit("run", tmp_path / "fleet.yaml", JAVA_HOME=str(tmp_path / "none"), PATH="/nonexistent")
+    ended = kraft_audit(
+        "run", tmp_path / "fleet.yaml", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"), PATH="/nonexistent"
+    )
     if "Java" not in ended.stderr:
         pytest.skip("a Java that make setup fetched serves where no other is")
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -77,19 +79,19 @@ def test_workers_and_driver_killed_under_spark(
     fleet = make_fleet(clusters)
     file = tmp_path / "fleet.yaml"
 
-    ended = kraft_audit("run", file, KRAFT_AUDIT_FAILPOINT="in-stage")
+    ended = kraft_audit("run", file, "--engine", "spark", KRAFT_AUDIT_FAILPOINT="in-stage")
     assert ended.returncode == 3, ended.stderr
     assert "plan 1 could not be staged and stays open for the next run" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert "WARN" not in ended.stderr
 
-    ended = kraft_audit("run", file, KRAFT_AUDIT_FAILPOINT="before-manifest")
+    ended = kraft_audit("run", file, "--engine", "spark", KRAFT_AUDIT_FAILPOINT="before-manifest")
     assert ended.returncode == -signal.SIGKILL
     assert Ledger(DeltaLake(fleet.lake)).status().open_number == 1
     left = {path.name for path in (tmp_path / "lake" / "records").glob("*.parquet")}
     assert left, "data files that no transaction names"
 
-    ended = kraft_audit("run", file, "--output", "json")
+    ended = kraft_audit("run", file, "--engine", "spark", "--output", "json")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["plans"] == [1]
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
 
 from kraft_audit.capture.plan import Selection
 from kraft_audit.lake.settings import SettingsError
+from kraft_audit.lake.staging_tasks import TASK_BYTES
 from kraft_audit.spark.source import (
-    TASK_BYTES,
     ClusterTask,
     KraftDataSource,
     PushedFilters,

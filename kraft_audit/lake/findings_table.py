@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from kraft_audit.capture.plan import cluster_id_of
 from kraft_audit.lake.delta import sql_text
+from kraft_audit.lake.gold_merge import GoldLake, Merge, MergeAction, MergeClause
 from kraft_audit.lake.ledger import contract_schema
 from kraft_audit.lake.progress import FindingCounts, failpoint
 from kraft_audit.lake.views import TableReference, sql_file
 from kraft_audit.rules.rule_model import Waiver
 from kraft_audit.rules.rule_settings import is_expired, matches
-from kraft_audit.spark.gold_merge import GoldLake, Merge, MergeAction, MergeClause
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.contract import Table

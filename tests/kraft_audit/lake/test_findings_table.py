@@ -15,15 +15,16 @@ from deltalake import DeltaTable
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.finding_formats import findings_batch
+from kraft_audit.lake import gold_merge
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.findings_table import STAGED_FINDINGS, FindingsTable, waived_rows
+from kraft_audit.lake.gold_merge import GoldLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.quality_gate import judge_lake
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Case, Finding, Rule, Waiver, finding_of, undecided
-from kraft_audit.spark import gold_merge
-from kraft_audit.spark.findings_table import STAGED_FINDINGS, FindingsTable, waived_rows
-from kraft_audit.spark.gold_merge import GoldLake
+from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.gold import FINDINGS, JUDGED_FINDINGS
 from kraft_codec.errors import InputError
 
@@ -222,7 +223,7 @@ def test_many_findings_are_merged_by_spark_alike(
     plans: Plans, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gold_merge, "SMALL_ROWS", -1)
-    live(plans, FindingsTable(GoldLake(plans.lake, lambda: spark)), 3, seed=7)
+    live(plans, FindingsTable(GoldLake(plans.lake, lambda: SparkGold(plans.lake, lambda: spark))), 3, seed=7)
 
 
 def test_the_same_plan_is_merged_once_whoever_comes_first(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:

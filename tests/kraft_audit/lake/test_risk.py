@@ -1,4 +1,4 @@
-"""Exposure and compliance by Spark SQL, against loops over minutes and days in plain Python."""
+"""Exposure and compliance by each engine, against loops over minutes and days in plain Python."""
 
 from __future__ import annotations
 
@@ -8,31 +8,27 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.lake import gold_merge
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.gold_merge import GoldEngine, GoldLake, LocalGold
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+from kraft_audit.lake.risk import RiskTables
 from kraft_audit.rules.registry import control_of, rules
 from kraft_audit.rules.rule_model import CONTROLS
-from kraft_audit.spark import gold_merge
-from kraft_audit.spark.gold_merge import GoldLake
-from kraft_audit.spark.risk import RiskTables
+from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.bronze import BATCHES, CAPTURES
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, SILVER
 from tests.builders.expected_exposures import exposure_rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.ci
 
 MINUTE_MS = 60_000
 DAY_MINUTES = 1440
@@ -96,6 +92,25 @@ class SmallLake:
         return found
 
 
+NewEngine = Callable[[DeltaLake], GoldEngine]
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("DataFusion", marks=pytest.mark.slow),
+        pytest.param("handed to Spark", marks=pytest.mark.ci),
+        pytest.param("read and merged by Spark", marks=pytest.mark.ci),
+    ]
+)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> NewEngine:
+    if request.param == "DataFusion":
+        return LocalGold
+    if request.param == "read and merged by Spark":
+        monkeypatch.setattr(gold_merge, "SMALL_ROWS", -1)
+    session = request.getfixturevalue("spark")
+    return lambda lake: SparkGold(lake, lambda: session)
+
+
 @pytest.fixture
 def small(tmp_path: Path, make_plan: Callable[..., ClusterPlan]) -> SmallLake:
     return SmallLake(tmp_path / "lake", make_plan)
@@ -157,14 +172,10 @@ def minutes_in(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], list[int]]:
     return {tuple(row[name] for name in PARTITION_RISK.key): [row[name] for name in names] for row in rows}
 
 
-@pytest.mark.parametrize("small_rows", [100_000, -1], ids=["handed to Spark", "read and merged by it"])
-def test_exposure_is_what_a_count_of_minutes_gives(
-    small: SmallLake, spark: SparkSession, small_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exposure_is_what_a_count_of_minutes_gives(small: SmallLake, engine: NewEngine) -> None:
     """Two plans: the second goes on with one cluster, and leaves the other's rows alone."""
-    monkeypatch.setattr(gold_merge, "SMALL_ROWS", small_rows)
     chance = random.Random(11)  # noqa: S311  # a seed, no secret
-    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     ends = {"a": START + DAY_MINUTES + 700, "b": START + 300}
     changes: list[dict[str, Any]] = []
     brokers = [
@@ -198,13 +209,9 @@ def test_exposure_is_what_a_count_of_minutes_gives(
     assert small.lake.open(PARTITION_RISK.name).protocol().min_reader_version == 1
 
 
-@pytest.mark.parametrize("small_rows", [100_000, -1], ids=["handed to Spark", "read and merged by it"])
-def test_who_was_gone_after_a_history_gap_is_exposed_to_its_end(
-    small: SmallLake, spark: SparkSession, small_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_gone_after_a_history_gap_is_exposed_to_its_end(small: SmallLake, engine: NewEngine) -> None:
     """A topic that was deleted in a gap: the snapshot after it has brokers, but not the topic."""
-    monkeypatch.setattr(gold_merge, "SMALL_ROWS", small_rows)
-    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     end = START + 700
     where = {"cluster_id": "a", "plan": 1, "is_offline": True, "topic": "t", "topic_id": "id-of-t"}
     small.write(EXPOSURE_CHANGES, [{**where, "from_offset": 5, "timestamp_ms": (START + 60) * MINUTE_MS}])
@@ -223,11 +230,11 @@ def test_who_was_gone_after_a_history_gap_is_exposed_to_its_end(
 
 
 def test_what_an_earlier_release_counted_is_kept_until_it_is_reported_again(
-    small: SmallLake, spark: SparkSession
+    small: SmallLake, engine: NewEngine
 ) -> None:
     """A lake from before `exposure_changes`: of the changes of its plans nothing stands there."""
     chance = random.Random(12)  # noqa: S311  # a seed, no secret
-    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     end = START + 700
     changes = [{**row, "plan": 1} for cluster in "ab" for row in states_of(chance, cluster, START, end)]
     by_hand = minutes_by_hand(changes, {"a": end, "b": end})
@@ -242,7 +249,7 @@ def test_what_an_earlier_release_counted_is_kept_until_it_is_reported_again(
     assert {key[:3] for key in counted} == {key[:3] for key in by_hand}
     shutil.rmtree(small.lake.table_uri(EXPOSURE_CHANGES.name))
     small.lake = DeltaLake(small.lake.uri)
-    small.ledger, risk = Ledger(small.lake), RiskTables(GoldLake(small.lake, lambda: spark))
+    small.ledger, risk = Ledger(small.lake), RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     small.ledger.create()
     small.replayed(2, end, "a", "b")
     small.close("a", "b")
@@ -334,8 +341,8 @@ def compliance_in(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any
     return {tuple(row[name] for name in CLUSTER_COMPLIANCE.key): tuple(row[name] for name in names) for row in rows}
 
 
-def test_controls_hold_and_break_day_by_day(small: SmallLake, spark: SparkSession) -> None:
-    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+def test_controls_hold_and_break_day_by_day(small: SmallLake, engine: NewEngine) -> None:
+    risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     ends = {"a": START + 5 * DAY_MINUTES + 10, "healthy": START + DAY_MINUTES + 5}
     until = (date(1970, 1, 1) + timedelta(days=20_003)).isoformat()
     waived = {"state": "waived", "waiver": {"who": "x", "why": "y", "until": until}}
@@ -366,7 +373,7 @@ def test_controls_hold_and_break_day_by_day(small: SmallLake, spark: SparkSessio
     assert compliance_in(small.rows(CLUSTER_COMPLIANCE)) == compliance_by_hand(findings, ends)
 
 
-def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, spark: SparkSession) -> None:
+def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, engine: NewEngine) -> None:
     """One row a control on the day on which that was seen, and none that held."""
     seen_ms = (START + DAY_MINUTES) * MINUTE_MS
     small.write(CAPTURES, [{"cluster_id": "unread", "plan": 1, "read_to_ms": seen_ms}])
@@ -378,15 +385,15 @@ def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, spa
     )
     # A look at all of the batches must not need one.
     small.write(BATCHES, [])
-    RiskTables(GoldLake(small.lake, lambda: spark)).update()
+    RiskTables(GoldLake(small.lake, lambda: engine(small.lake))).update()
     reported = [(row["day"], row["control"], row["status"]) for row in small.rows(CLUSTER_COMPLIANCE)]
     day = datetime.fromtimestamp(seen_ms / 1000, UTC).date()
     assert sorted(reported) == sorted((day, control, "undecided") for control in CONTROLS)
 
 
-def test_days_begin_where_the_oldest_log_does(small: SmallLake, spark: SparkSession) -> None:
+def test_days_begin_where_the_oldest_log_does(small: SmallLake, engine: NewEngine) -> None:
     """Whichever plan emits it: only later plans are read, and their rows are compared with what is known."""
-    risk = RiskTables(GoldLake(small.lake, lambda: spark))
+    risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     end = START + 4 * DAY_MINUTES
     small.end("a", end)
     small.write(FINDINGS, [finding(1, "a", "KP018", "low", (2.0, None))])

@@ -1,34 +1,33 @@
 """`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls held.
 
-Spark SQL over the lake's own tables, across clusters and time. Only clusters that a plan has read since, or whose
-findings changed, are computed again. A row is written only if it differs, so that a second run changes nothing.
+SQL over the lake's own tables, across clusters and time, by Spark or by DataFusion. Only clusters that a plan has read
+since, or whose findings changed, are computed again. A row is written only if it differs, so that a second run changes
+nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.lake import gold_merge
 from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.gold_merge import GoldLake, Merge, MergeAction, MergeClause
+from kraft_audit.lake.gold_query import GoldQuery, LakeInput
 from kraft_audit.lake.progress import failpoint
-from kraft_audit.lake.views import TableReference, query_of, sql_file
+from kraft_audit.lake.views import TableReference, query_of
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.rules.registry import rules
-from kraft_audit.spark import gold_merge
-from kraft_audit.spark.gold_merge import GoldLake, Merge, MergeAction, MergeClause
-from kraft_audit.spark.source import spark_schema
-from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, PLANS
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDING_EPISODES, FINDINGS, PARTITION_RISK
+from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDING_EPISODES, FINDINGS, PARTITION_RISK, SEVERITIES
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, REPLAYS, SILVER
 
-# The columns that the queries use of each table, where Spark is given the rows.
+# The columns that the queries use of each table.
 INPUT_COLUMNS: Final = {
     CAPTURES.name: ["cluster_id", "last_timestamp_ms", "read_to_ms"],
     BROKER_CHANGES.name: ["cluster_id", "broker_id", "rack", "from_offset", "timestamp_ms", "exists"],
@@ -90,11 +89,7 @@ WHERE done.plan IS NULL OR judged.plan > done.plan OR coalesce(found.changed_ms,
 
 
 class RiskTables:
-    """The two tables of one lake.
-
-    If Python reaches the lake, Spark is given the rows of small tables: opening a Delta table of a hundred rows takes
-    the JVM longer than computing with them.
-    """
+    """The two tables of one lake."""
 
     def __init__(self, gold: GoldLake) -> None:
         self.gold = gold
@@ -139,14 +134,10 @@ class RiskTables:
         if self._is_never_exposed(changed):
             self._merge_rows(PARTITION_RISK, _no_rows(PARTITION_RISK), changed, closed)
             return
-        self._rows("changed", changed)
-        self._inputs(closed, changed, CAPTURES.name, EXPOSURE_CHANGES.name, BROKER_CHANGES.name)
-        self._merge(
-            PARTITION_RISK,
-            sql_file("partition_risk", is_exposed=IS_EXPOSED_SQL),
-            changed,
-            closed,
-        )
+        inputs = self._inputs(closed, CAPTURES.name, EXPOSURE_CHANGES.name, BROKER_CHANGES.name)
+        words = {"is_exposed": IS_EXPOSED_SQL}
+        query = GoldQuery("partition_risk", {"changed": changed}, inputs, words, _of_clusters(changed))
+        self._merge(PARTITION_RISK, query, changed, closed)
 
     def _is_never_exposed(self, changed: pa.Table) -> bool:
         """Whether no partition of these clusters was ever exposed, as is usual: then nothing has to be computed."""
@@ -156,74 +147,54 @@ class RiskTables:
         return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
 
     def _update_compliance(self, closed: int, changed: pa.Table) -> None:
-        # Which clusters changed must stay fixed while their rows are merged.
-        self._rows("changed", changed)
-        ranks = ((name, rank) for rank, name in enumerate(("low", "medium", "high", "critical")))
-        self._values("severities (name, rank)", ranks)
-        self._values("controls (rule, control)", ((rule.id, rule.control) for rule in rules().values()))
-        self._inputs(closed, changed, CAPTURES.name, FINDINGS.name)
-        self._log_begins(closed, changed)
-        self._merge(CLUSTER_COMPLIANCE, sql_file("cluster_compliance"), changed)
+        values = {
+            # Which clusters changed must stay fixed while their rows are merged.
+            "changed": changed,
+            "severities": pa.table({"name": list(SEVERITIES)[::-1], "rank": range(len(SEVERITIES))}),
+            "controls": pa.table(
+                {"rule": list(rules()), "control": [str(rule.control) for rule in rules().values()]},
+            ),
+            "log_begins": self._log_begins(closed, changed),
+        }
+        inputs = self._inputs(closed, CAPTURES.name, FINDINGS.name)
+        query = GoldQuery("cluster_compliance", values, inputs, where=_of_clusters(changed))
+        self._merge(CLUSTER_COMPLIANCE, query, changed)
 
-    def _inputs(self, closed: int, changed: pa.Table, *names: str) -> None:
-        """Register what the queries read of closed plans: as rows if the tables are small, else as Delta tables."""
-        sources = {name: (name, REPLAYS.name) if name in SILVER else (name,) for name in names}
+    def _inputs(self, closed: int, *names: str) -> dict[str, LakeInput]:
+        """What the queries read of closed plans."""
         # Where findings were merged last by a release before episodes, there is no table of them yet.
         has_episodes = self.gold.lake.exists(FINDING_EPISODES.name)
-        if FINDINGS.name in sources and has_episodes:
-            sources[FINDINGS.name] = (FINDINGS.name, FINDING_EPISODES.name)
-        of_findings = _lasting_findings if has_episodes else _older_findings
-        for name, tables in sources.items():
-            query = partial(query_of, name, closed=closed) if name in LAKE_TABLES else of_findings
-            if self._is_small(*tables):
-                sql = f"SELECT * FROM ({query(str)}) AS every WHERE {_of_clusters(changed)}"  # noqa: S608
-                self._rows(name, self.gold.lake.query(sql, *tables).select(INPUT_COLUMNS[name]))
+        inputs = {}
+        for name in names:
+            if name == FINDINGS.name:
+                tables = (name, FINDING_EPISODES.name) if has_episodes else (name,)
+                select = _lasting_findings if has_episodes else _older_findings
             else:
-                self._view(name, query(self.gold.place))
+                tables = (name, REPLAYS.name) if name in SILVER else (name,)
+                select = partial(query_of, name, closed=closed)
+            inputs[name] = LakeInput(tables, select, tuple(INPUT_COLUMNS[name]))
+        return inputs
 
-    def _log_begins(self, closed: int, changed: pa.Table) -> None:
-        sql = partial(LOG_BEGINS.format, of_new_plans=_of_new_plans(changed))
-        batches = partial(query_of, BATCHES.name, closed=closed)
-        if isinstance(self.gold.lake, DeltaLake):
-            self._rows("log_begins", self.gold.lake.query(sql(batches=batches(str)), BATCHES.name))
-        else:
-            self._view("log_begins", sql(batches=batches(self.gold.place)))
+    def _log_begins(self, closed: int, changed: pa.Table) -> pa.Table:
+        sql = LOG_BEGINS.format(batches=query_of(BATCHES.name, str, closed=closed), of_new_plans=_of_new_plans(changed))
+        return self.gold.lake.query(sql, BATCHES.name)
 
-    def _is_small(self, *tables: str) -> bool:
-        lake = self.gold.lake
-        if not isinstance(lake, DeltaLake):
-            return False
-        counts = (lake.query(f"SELECT count(*) AS n FROM {name}", name) for name in tables)  # noqa: S608
-        return all(int(count.column("n")[0].as_py()) <= gold_merge.SMALL_ROWS for count in counts)
+    def _merge(self, table: Table, query: GoldQuery, changed: pa.Table, version: int | None = None) -> None:
+        """Compute, and merge by `deltalake` if Python reaches the lake and the rows are few."""
+        columns, key, engine = table.column_names, table.key, self.gold.engine
+        shape = COMPUTED_ROWS.format(computed="{computed}", columns=", ".join(columns))
+        rows, large_merges = engine.rows(query, shape), engine.large_merges
+        if large_merges is None or (isinstance(self.gold.lake, DeltaLake) and rows.num_rows <= gold_merge.SMALL_ROWS):
+            self._merge_rows(table, _with_lists(rows), changed, version)
+            return
+        computed = large_merges.computed(query, shape)
+        old_is_new = " AND ".join(f"computed.{name} = old.{name}" for name in key)
 
-    def _rows(self, name: str, rows: pa.Table) -> None:
-        # PySpark cannot take an Arrow table without chunks, and a table without rows often has none.
-        frame = rows if rows.num_rows else []
-        self.gold.spark.createDataFrame(frame, schema=spark_schema(rows.schema)).createOrReplaceTempView(name)
+        def changes(reference: TableReference) -> str:
+            old = {"table": reference(table.name), "columns": ", ".join(columns), "old_is_new": old_is_new}
+            return f"{computed} UNION ALL {NO_LONGER_COMPUTED.format(**old)}"
 
-    def _values(self, name: str, rows: Iterable[tuple[str, object]]) -> None:
-        values = ", ".join(map(repr, rows))
-        self._view(name, f"VALUES {values}")
-
-    def _view(self, name: str, sql: str) -> None:
-        self.gold.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {sql}")
-
-    def _merge(self, table: Table, computed: str, changed: pa.Table, version: int | None = None) -> None:
-        """Compute by Spark, and merge by `deltalake` if Python reaches the lake and the rows are few."""
-        columns, key = table.column_names, table.key
-        found = COMPUTED_ROWS.format(computed=computed, columns=", ".join(columns))
-        if isinstance(self.gold.lake, DeltaLake):
-            rows = self.gold.spark.sql(found).limit(gold_merge.SMALL_ROWS + 1).toArrow()
-            if rows.num_rows <= gold_merge.SMALL_ROWS:
-                self._merge_rows(table, rows, changed, version)
-                return
-        gone = NO_LONGER_COMPUTED.format(
-            table=self.gold.place(table.name),
-            columns=", ".join(columns),
-            old_is_new=" AND ".join(f"computed.{name} = old.{name}" for name in key),
-        )
-        sql = f"{found} UNION ALL {gone}"
-        merge = Merge(_same_row(table), _clauses(table), lambda _: sql, row_count=gold_merge.SMALL_ROWS + 1)
+        merge = Merge(_same_row(table), _clauses(table), changes, row_count=gold_merge.SMALL_ROWS + 1)
         self.gold.merge(table.name, merge, version)
 
     def _merge_rows(self, table: Table, found: pa.Table, changed: pa.Table, version: int | None) -> None:
@@ -240,6 +211,15 @@ class RiskTables:
         for name, value in (("is_newest", False), ("is_gone", True)):
             gone = gone.append_column(name, pa.repeat(pa.scalar(value), gone.num_rows))
         return gone.select(found.column_names).cast(found.schema)
+
+
+def _with_lists(rows: pa.Table) -> pa.Table:
+    """The rows with an empty list where a list has no element: DataFusion gathers nothing into NULL."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_list(field.type) and rows.column(place).null_count:
+            filled = pc.fill_null(rows.column(place), pa.scalar([], field.type))
+            rows = rows.set_column(place, field, filled)
+    return rows
 
 
 def _same_row(table: Table) -> str:

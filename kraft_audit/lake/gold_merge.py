@@ -1,33 +1,30 @@
-"""What every gold table needs: its creation, its address in Spark, and a merge that happens once."""
+"""What every gold table needs: its creation, a merge that happens once, and what computes its queries.
+
+`GoldEngine` is Spark (`kraft_audit.spark.gold_engine`) or this process, by the DataFusion inside `deltalake`.
+"""
 
 from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake, Lake, error_line
+from kraft_audit.lake.gold_query import IN_LAKE, GoldQuery
 from kraft_audit.lake.ledger import Ledger, contract_schema
-from kraft_audit.lake.views import TableReference, path_tables
-from kraft_audit.spark.session import spark_error_line
-from kraft_audit.spark.source import spark_schema
+from kraft_audit.lake.views import TableReference
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import CHANGE_FEED
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
-
-APPLICATION_CONF: Final = "spark.databricks.delta.write.txnAppId"
-VERSION_CONF: Final = "spark.databricks.delta.write.txnVersion"
 
 
 SMALL_ROWS: Final = 100_000
@@ -67,20 +64,62 @@ class Merge:
     null_type: pa.DataType | None = None
 
 
-class GoldLake:
-    """The gold tables of one lake. The session is requested only if there is something to do."""
+@dataclass(frozen=True, slots=True)
+class Once:
+    """The application transaction of a merge: done by whoever comes first, whatever dies meanwhile."""
 
-    def __init__(self, lake: Lake, session: Callable[[], SparkSession]) -> None:
-        self.lake = lake
-        self.ledger = Ledger(lake)
-        self._session = session
-        self._own: SparkSession | None = None
+    application: str
+    version: int
+    is_done: Callable[[], bool]
+
+
+class LargeMerges(Protocol):
+    """Merges more rows than this process should hold."""
+
+    def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
+        """False if that was done before."""
+
+    def computed(self, query: GoldQuery, shape: str) -> str:
+        """The text of `shape`, for a merge; `rows` of the same query came before."""
+
+
+class GoldEngine(Protocol):
+    """Computes gold's queries."""
 
     @property
-    def spark(self) -> SparkSession:
-        """A session of our own, so that settings and temporary views do not mix with those of the caller."""
+    def large_merges(self) -> LargeMerges | None:
+        """What merges more than SMALL_ROWS rows; None where `deltalake` merges any number."""
+
+    def rows(self, query: GoldQuery, shape: str) -> pa.Table:
+        """The rows of `shape`, a query over `{computed}`: SMALL_ROWS + 1 where others merge more."""
+
+
+class LocalGold:
+    """The engine of a laptop, and of a run without Spark: everything in this process."""
+
+    large_merges = None
+
+    def __init__(self, lake: DeltaLake) -> None:
+        self._lake = lake
+
+    def rows(self, query: GoldQuery, shape: str) -> pa.Table:
+        tables = {IN_LAKE.format(table): self._lake.latest(table) for table in query.tables}
+        return self._lake.queries_of(tables)(shape.format(computed=query.datafusion_text))
+
+
+class GoldLake:
+    """The gold tables of one lake. `engine` is asked for only if there is something to do."""
+
+    def __init__(self, lake: Lake, engine: Callable[[], GoldEngine]) -> None:
+        self.lake = lake
+        self.ledger = Ledger(lake)
+        self._engine = engine
+        self._own: GoldEngine | None = None
+
+    @property
+    def engine(self) -> GoldEngine:
         if self._own is None:
-            self._own = self._session().newSession()
+            self._own = self._engine()
         return self._own
 
     def merged_plan(self, table: str) -> int:
@@ -96,25 +135,17 @@ class GoldLake:
         versions = {self.ledger.application(table.name): merged_plan} if merged_plan else {}
         self.lake.create(table.name, contract_schema(table), described, properties, versions)
 
-    @property
-    def spark_uri(self) -> str:
-        """The lake's address for the JVM's file systems: S3 is s3a there, whose jar the Spark profile adds."""
-        scheme, separator, rest = self.lake.uri.partition("://")
-        return f"s3a://{rest}" if separator and scheme.lower() == "s3" else self.lake.uri
-
-    def place(self, table: str) -> str:
-        """The table as SQL names it."""
-        return path_tables(self.spark_uri)(table)
-
     def merge(self, table: str, merge: Merge, version: int | None = None) -> bool:
         """Merge once, under the application transaction `version` if one is given.
 
         False if the table already had that version. A commit that loses against another run's is tried again. If Python
-        reaches the lake and the rows are few, `deltalake` merges in a tenth of a second; else delta-spark does.
+        reaches the lake and the rows are few, `deltalake` merges in a tenth of a second; else the engine does.
         """
         lake = self.lake
-        if not isinstance(lake, DeltaLake) or merge.row_count > SMALL_ROWS:
-            return self._merge_by_spark(table, self._merge_text(table, merge), version)
+        is_large = not isinstance(lake, DeltaLake) or merge.row_count > SMALL_ROWS
+        if is_large and (large_merges := self.engine.large_merges) is not None:
+            return large_merges.merge(table, merge, None if version is None else self._once(table, version))
+        assert isinstance(lake, DeltaLake)  # noqa: S101  # only Spark's engine has a lake of another kind
         application = self.ledger.application(table)
         transactions = [] if version is None else [Transaction(application, version)]
         for attempt in range(COMMIT_ATTEMPTS):
@@ -132,6 +163,9 @@ class GoldLake:
             else:
                 return True
         raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+    def _once(self, table: str, version: int) -> Once:
+        return Once(self.ledger.application(table), version, lambda: self.merged_plan(table) >= version)
 
     def _merge_small(self, known: DeltaTable, merge: Merge, transactions: list[Transaction]) -> None:
         rows = merge.rows
@@ -164,73 +198,8 @@ class GoldLake:
             # Without a change `deltalake` commits nothing.
             _record(known, transactions)
 
-    def _merge_text(self, table: str, merge: Merge) -> str:
-        """The merge as Spark SQL."""
-        if merge.rows is not None:
-            schema = spark_schema(merge.rows.schema)
-            self.spark.createDataFrame(merge.rows, schema=schema).createOrReplaceTempView("merged_rows")
-            source = "TABLE merged_rows"
-        else:
-            assert merge.changes is not None  # noqa: S101  # a merge has rows or the query that gives them
-            source = merge.changes(self.place)
-        text = [f"MERGE INTO {self.place(table)} AS known", f"USING ({source}) AS found", f"ON {merge.same_row}"]
-        for clause in merge.clauses:
-            values = {name: value.format(no_waiver="NULL") for name, value in clause.values.items()}
-            condition = f" AND {clause.condition}" if clause.condition else ""
-            if clause.action is MergeAction.DELETE:
-                text.append(f"WHEN MATCHED{condition} THEN DELETE")
-            elif clause.action is MergeAction.UPDATE:
-                updates = ", ".join(f"{name} = {value}" for name, value in values.items())
-                text.append(f"WHEN MATCHED{condition} THEN UPDATE SET {updates}")
-            else:
-                columns, inserted = ", ".join(values), ", ".join(values.values())
-                text.append(f"WHEN NOT MATCHED{condition} THEN INSERT ({columns}) VALUES ({inserted})")  # noqa: S608
-        return "\n".join(text)
-
-    def _merge_by_spark(self, table: str, sql: str, version: int | None = None) -> bool:
-        """Merge once by Spark's MERGE."""
-        from delta.exceptions import DeltaConcurrentModificationException
-
-        for _ in range(COMMIT_ATTEMPTS):
-            if version is not None and self.merged_plan(table) >= version:
-                return False
-            try:
-                with self._transaction(table, version):
-                    self.spark.sql(sql)
-            except DeltaConcurrentModificationException:
-                continue  # perhaps the same transaction by another run: the next attempt checks
-            return True
-        raise InputError(self.lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
-
-    @contextmanager
-    def _transaction(self, table: str, version: int | None) -> Iterator[None]:
-        conf = self.spark.conf
-        if version is None:
-            yield
-            return
-        conf.set(APPLICATION_CONF, self.ledger.application(table))
-        conf.set(VERSION_CONF, str(version))
-        try:
-            yield
-        finally:
-            conf.unset(APPLICATION_CONF)
-            conf.unset(VERSION_CONF)
-
 
 def _record(table: DeltaTable, transactions: list[Transaction]) -> None:
     """Record in a table that a plan was merged which changes nothing in it."""
     properties = CommitProperties(app_transactions=transactions)
     table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-
-
-@contextmanager
-def spark_errors_as_input_errors(lake: Lake, step: str) -> Iterator[None]:
-    """Turn Spark's errors in a gold step into an InputError that names the lake: the next run repeats the step."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as problem:
-        why = spark_error_line(str(problem))
-        raise InputError(lake.uri, f"step {step} failed, the next run repeats it: {why}") from problem

@@ -1,0 +1,113 @@
+-- cluster_compliance on DataFusion: cluster_compliance.spark.sql says what each step is for.
+seen AS (
+    SELECT captures.cluster_id,
+        CAST(floor(
+            CAST(least(max(last_timestamp_ms) FILTER (WHERE last_timestamp_ms >= 0), max(read_to_ms)) AS DOUBLE)
+            / 86400000.0
+        ) AS BIGINT) AS last_day
+    FROM captures
+    JOIN changed ON captures.cluster_id = changed.cluster_id
+    GROUP BY captures.cluster_id
+),
+begun AS (
+    SELECT changed.cluster_id,
+        least(
+            CAST(arrow_cast(known_first_day, 'Int32') AS BIGINT),
+            CAST(floor(CAST(begun_ms AS DOUBLE) / 86400000.0) AS BIGINT)
+        ) AS first_day
+    FROM changed
+    LEFT JOIN log_begins ON changed.cluster_id = log_begins.cluster_id
+),
+spans AS (
+    SELECT seen.cluster_id, last_day,
+        least(last_day, greatest(coalesce(first_day, last_day), last_day - 1100)) AS first_day
+    FROM seen
+    LEFT JOIN begun ON seen.cluster_id = begun.cluster_id
+),
+calendar AS (
+    SELECT cluster_id, control, unnest(range(first_day, last_day + 1)) AS day_number
+    FROM spans
+    CROSS JOIN (SELECT DISTINCT control FROM controls) AS all_controls
+),
+lasting AS (
+    SELECT
+        findings.cluster_id, controls.control, findings.rule, findings.severity, findings.status, findings.state,
+        CAST(arrow_cast(try_cast(findings.waived_until AS DATE), 'Int32') AS BIGINT) AS waived_to,
+        greatest(
+            first_day,
+            least(last_day, CAST(floor(CAST(coalesce(from_ms, first_seen_ms) AS DOUBLE) / 86400000.0) AS BIGINT))
+        ) AS from_day,
+        CASE
+            WHEN closed_by = 'not_found'
+                THEN least(last_day, CAST(floor(CAST(last_seen_ms AS DOUBLE) / 86400000.0) AS BIGINT))
+            WHEN is_over THEN least(last_day, coalesce(
+                CAST(floor(CAST(
+                    greatest(CASE WHEN to_ms > -9223372036854775808 THEN to_ms - 1 END, from_ms) AS DOUBLE
+                ) / 86400000.0) AS BIGINT),
+                CAST(floor(CAST(from_ms AS DOUBLE) / 86400000.0) AS BIGINT), last_day
+            ))
+            ELSE last_day
+        END AS to_day
+    FROM findings
+    JOIN controls ON findings.rule = controls.rule
+    JOIN spans ON findings.cluster_id = spans.cluster_id
+),
+judged AS (
+    SELECT
+        *,
+        status = 'raised' AND state = 'waived' AND day_number <= waived_to AS is_waived,
+        status = 'raised' AND severity <> 'low' AS counts
+    FROM (SELECT *, unnest(range(from_day, greatest(from_day, to_day) + 1)) AS day_number FROM lasting) AS each_day
+),
+daily AS (
+    SELECT
+        cluster_id, control, day_number,
+        array_sort(array_agg(DISTINCT rule) FILTER (WHERE counts AND NOT coalesce(is_waived, false))) AS broken_by,
+        array_sort(array_agg(DISTINCT rule) FILTER (WHERE is_waived)) AS waived_by,
+        array_sort(array_agg(DISTINCT rule) FILTER (WHERE status = 'undecided')) AS undecided_by,
+        count(*) FILTER (WHERE counts AND NOT coalesce(is_waived, false)) AS open_findings,
+        count(*) FILTER (WHERE is_waived) AS waived_findings,
+        count(*) FILTER (WHERE status = 'raised' AND severity = 'low' AND NOT coalesce(is_waived, false))
+            AS low_findings,
+        last_value(severity ORDER BY rank) FILTER (WHERE counts AND NOT coalesce(is_waived, false)) AS worst_severity
+    FROM judged
+    JOIN severities ON judged.severity = severities.name
+    GROUP BY cluster_id, control, day_number
+),
+complete AS (
+    SELECT
+        calendar.cluster_id, calendar.day_number, calendar.control, broken_by, waived_by, undecided_by,
+        coalesce(open_findings, 0) AS open_findings, coalesce(waived_findings, 0) AS waived_findings,
+        coalesce(low_findings, 0) AS low_findings, worst_severity,
+        CASE
+            WHEN open_findings > 0 THEN 'broken'
+            WHEN cardinality(undecided_by) > 0 THEN 'undecided'
+            ELSE 'held'
+        END AS status
+    FROM calendar
+    LEFT JOIN daily
+    ON calendar.cluster_id = daily.cluster_id AND calendar.control = daily.control
+        AND calendar.day_number = daily.day_number
+),
+before AS (
+    SELECT
+        *,
+        lag(open_findings) OVER by_day AS open_before,
+        max(CASE WHEN status <> 'broken' THEN day_number END) OVER by_day AS last_unbroken_day,
+        min(day_number) OVER by_day AS first_day
+    FROM complete
+    WINDOW by_day AS (PARTITION BY cluster_id, control ORDER BY day_number)
+)
+SELECT
+    before.cluster_id, arrow_cast(CAST(day_number AS INT), 'Date32') AS day, control, status,
+    broken_by, waived_by, undecided_by, open_findings, waived_findings, low_findings, worst_severity,
+    CASE
+        WHEN open_before IS NULL THEN 'first'
+        WHEN open_findings > open_before THEN 'worse'
+        WHEN open_findings < open_before THEN 'better'
+        ELSE 'same'
+    END AS trend,
+    CAST(day_number - coalesce(last_unbroken_day, first_day - 1) AS BIGINT) AS broken_days,
+    changed.changed_ms AS as_of_ms, changed.plan
+FROM before
+JOIN changed ON before.cluster_id = changed.cluster_id
