@@ -31,6 +31,7 @@ from kraft_audit.capture.decoded_records import (
     records_batch,
     typed_records,
 )
+from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
 from kraft_audit.capture.replica import ReadingSettings
@@ -57,11 +58,20 @@ class ClusterReading:
     """The replicas of one plan, read once: by `bronze`, or by whatever is asked for first.
 
     With `keeps_records` the records of every branch and snapshot can be asked for afterwards, as often as wanted.
-    Raises InputError where a storage cannot be opened.
+    With the `earlier` survey only what is new since then is read, and the lag of the logs with changes. Raises
+    InputError where a storage cannot be opened.
     """
 
-    def __init__(self, plan: ClusterPlan, settings: ReadingSettings, *, keeps_records: bool = True) -> None:
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        settings: ReadingSettings,
+        *,
+        keeps_records: bool = True,
+        earlier: KeptSurvey | None = None,
+    ) -> None:
         self.plan = plan
+        self._kept = earlier
         self.settings = settings
         self.dialect = Dialect(plan.dialect)
         self.store = RecordStore()
@@ -90,13 +100,22 @@ class ClusterReading:
 
         Other tables give nothing. The rows and their order depend on the plan and the bytes alone.
         """
-        plan, keyed_hash, selection = self.plan, self.settings.redactor.keyed_hash, self.settings.selection
+        yield from _in_slices(self._open(tables).rows())
 
-        def to_rows(records: Records, source: str) -> pa.RecordBatch:
-            return records_batch(records, source, selection, keyed_hash, cluster_id=plan.cluster_id, plan=plan.number)
+    def begin(self, tables: frozenset[str] = BRONZE_TABLES) -> Iterator[TableRows]:
+        """As `bronze`, and opens the replicas at once.
 
-        for name, batch in self._begin(tables, to_rows).rows():
-            yield from ((name, part) for part in slices(batch))
+        Raises NotResumableError where the reading cannot go on from what was kept: then none of it has been read.
+        """
+        return _in_slices(self._open(tables).rows())
+
+    def records_from(self, path: Sequence[int]) -> int:
+        """The offset from which on `windows` has the records of a path: 0 unless it went on from what was kept."""
+        return self._done.records_from(path)
+
+    def kept_survey(self) -> KeptSurvey:
+        """What the next plan needs to go on from here."""
+        return self._done.kept_survey()
 
     def typed_records(self, record_type: str) -> Iterator[pa.RecordBatch]:
         """The records of one type, fields as typed columns, by `record_type_schema`: asked instead of `bronze`.
@@ -199,6 +218,14 @@ class ClusterReading:
         selects: Wanted | None = None if is_whole else wanted
         yield from self.store.records(part, Decoder(self.dialect, self.settings.redactor), selects)
 
+    def _open(self, tables: frozenset[str]) -> ClusterPass:
+        plan, keyed_hash, selection = self.plan, self.settings.redactor.keyed_hash, self.settings.selection
+
+        def to_rows(records: Records, source: str) -> pa.RecordBatch:
+            return records_batch(records, source, selection, keyed_hash, cluster_id=plan.cluster_id, plan=plan.number)
+
+        return self._begin(tables, to_rows)
+
     def _begin(self, tables: frozenset[str], to_rows: ToRows) -> ClusterPass:
         if self._pass is not None:
             raise ValueError("a cluster is read once")
@@ -210,6 +237,7 @@ class ClusterReading:
             store=self.store,
             stack=self._stack,
             keeps_records=self._keeps_records,
+            earlier=self._kept,
         )
         return self._pass
 
@@ -222,6 +250,11 @@ class ClusterReading:
         if self._pass is None or not self._pass.is_done:
             raise ValueError("the bronze rows must be taken to their end first")
         return self._pass
+
+
+def _in_slices(rows: Iterator[TableRows]) -> Iterator[TableRows]:
+    for name, batch in rows:
+        yield from ((name, part) for part in slices(batch))
 
 
 def read_survey(plan: ClusterPlan, settings: ReadingSettings) -> Survey:

@@ -38,7 +38,6 @@ class Branch:
     first_crc: int
     to_offset: int
     last_epoch: int
-    last_crc: int
     epochs: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
@@ -83,6 +82,21 @@ class BranchTree:
             self._position_of[replica] = int(batches.last_offset[last]) + 1
         self._extend(batches, label)
         return label
+
+    def restore(self, branches: list[Branch], ends: Sequence[LogEnd], rejoins: Sequence[Rejoin]) -> None:
+        """Takes what an earlier reading knew of the branches up to where each replica is read from now."""
+        self.branches += branches
+        self._rejoins += rejoins
+        self._has_children = {branch.parent for branch in branches if branch.parent is not None}
+        for end in ends:
+            self._branch_of[end.replica] = end.branch
+            self._end_of[end.replica] = (end.end_offset, end.last_epoch)
+            self._position_of[end.replica] = None if end.branch is None else end.end_offset
+
+    @property
+    def rejoins(self) -> Sequence[Rejoin]:
+        """Where logs that had parted agree again."""
+        return self._rejoins
 
     def ends(self) -> list[LogEnd]:
         """Where each replica's log ends, by replica number."""
@@ -155,7 +169,7 @@ class BranchTree:
         if number == BRANCHES_MAX:
             self.is_overflowing = True
             return number - 1
-        self.branches.append(Branch(number, parent, from_offset, crc, to_offset, last_epoch, crc))
+        self.branches.append(Branch(number, parent, from_offset, crc, to_offset, last_epoch))
         if parent is not None:
             self._has_children.add(parent)
         return number
@@ -245,7 +259,7 @@ class BranchTree:
             skips = np.flatnonzero(base > before)
             branch.gaps += zip(before[skips].tolist(), base[skips].tolist(), strict=True)
             branch.to_offset = int(batches.last_offset[last]) + 1
-            branch.last_epoch, branch.last_crc = int(batches.leader_epoch[last]), int(batches.crc[last])
+            branch.last_epoch = int(batches.leader_epoch[last])
 
 
 def _outer_parent(branch: int) -> int:

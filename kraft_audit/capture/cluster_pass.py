@@ -5,7 +5,7 @@ The replicas are read in lock step by windows of offsets (`reconcile`); each dis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -15,6 +15,7 @@ from kraft_audit.capture.archiver import Archiver
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
 from kraft_audit.capture.continuity import Masks, Rows
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
+from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.presence import KnownWindow, Presence
 from kraft_audit.capture.reconcile import Slice, Window, windows
@@ -23,6 +24,7 @@ from kraft_audit.capture.replica import ReadingSettings, Replica, open_replicas
 from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder
+from kraft_audit.capture.survey_memory import SurveyMemory
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, RECORDS
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect
@@ -33,7 +35,8 @@ ToRows = Callable[[Records, str], pa.RecordBatch]
 class ClusterPass:
     """The pass over the replicas of one plan, and what it leaves: `windows` and `snapshots`, if records are kept.
 
-    `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages.
+    `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages. The survey
+    goes on from the `earlier` one; raises NotResumableError where it cannot.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ClusterPass:
         store: RecordStore,
         stack: ExitStack,
         keeps_records: bool,
+        earlier: KeptSurvey | None = None,
     ) -> None:
         dialect = Dialect(plan.dialect)
         self.plan = plan
@@ -53,7 +57,10 @@ class ClusterPass:
         self.is_done = False
         self.windows: list[StoredWindow] = []
         self.snapshots: dict[str, Snapshot] = {}
-        self._replicas, self._scan_settings = open_replicas(plan, settings, stack)
+        logs = None if earlier is None else {log.place: log for log in earlier.logs}
+        self._replicas, self._scan_settings = open_replicas(plan, settings, stack, logs)
+        self._readable = [replica for replica in self._replicas if replica.log is not None]
+        self._changed = [replica for replica in self._readable if replica.at_rest is None]
         self._settings = settings
         self._store = store
         self._keeps_records = keeps_records
@@ -62,17 +69,34 @@ class ClusterPass:
         self._emitter = BronzeRows(plan, self._replicas, tables, settings.selection, settings.redactor.keyed_hash)
         self._archiver = None
         if ARCHIVE.name in tables:
-            self._archiver = Archiver(plan, self._replicas, settings.redactor.keyed_hash)
+            self._archiver = Archiver(plan, self._changed, settings.redactor.keyed_hash)
         self._redacts = self._wants_records or self._archiver is not None
         self._decoder = Decoder(dialect, settings.redactor if self._redacts else None)
         is_all_decoded = tables != {RECORDS.name} or settings.selection == Selection()
-        self._survey = SurveyBuilder(self._replicas, dialect) if plan.is_whole and is_all_decoded else None
+        self._survey = None
+        if is_all_decoded and (plan.is_whole or earlier is not None):
+            self._survey = SurveyBuilder(self._replicas, dialect)
+        self._memory = SurveyMemory(earlier)
+        if earlier is not None and self._survey is not None:
+            self._memory.resume(self._survey, self._replicas)
+
+    def records_from(self, path: Sequence[int]) -> int:
+        """The offset from which on this pass has met all batches of a path."""
+        known = self._memory.known
+        return 0 if known is None else max((known.known_to(branch) for branch in path), default=0)
 
     def surveyed(self) -> Survey:
         """The survey of what was read."""
+        return self._builder().survey
+
+    def kept_survey(self) -> KeptSurvey:
+        """What the next plan needs to go on from here, once the pass is done."""
+        return self._memory.kept_survey(self._builder(), self._replicas)
+
+    def _builder(self) -> SurveyBuilder:
         if self._survey is None:
             raise ValueError("only a whole plan, all of it decoded, is surveyed")
-        return self._survey.survey
+        return self._survey
 
     def rows(self) -> Iterator[TableRows]:
         """Rows of the wanted tables, and of no other."""
@@ -93,12 +117,11 @@ class ClusterPass:
         self.is_done = True
 
     def _logs_and_snapshots(self) -> Iterator[TableRows]:
-        readable = [replica for replica in self._replicas if replica.log is not None]
-        presence = Presence(self.plan.cluster_id, readable, self._settings.known, self.plan.decoded_to)
-        snapshots = find_snapshots(readable)
+        presence = Presence(self.plan.cluster_id, self._changed, self._settings.known, self.plan.decoded_to)
+        snapshots = find_snapshots(self._readable)
         # A snapshot comes where the log reaches its end: short secrets are numbered as they are met, in log order.
         cuts = sorted({snapshot.end_offset for snapshot in snapshots})
-        for window in windows(readable, self._emitter.take_refused, self._close, cuts):
+        for window in windows(self._readable, self._emitter.take_refused, self._close, cuts):
             while snapshots and snapshots[0].end_offset <= window.from_offset:
                 yield from self._snapshot(snapshots.pop(0))
             yield from self._window(window, presence)
@@ -112,18 +135,22 @@ class ClusterPass:
 
     def _close(self, replica: Replica) -> None:
         replica.close(self._settings.clock_ms)
+        if self._survey is not None:
+            self._memory.log_ended(self._survey, replica)
 
     def _window(self, window: Window, presence: Presence) -> Iterator[TableRows]:
         labels = None if self._survey is None else self._survey.add_window(window)
+        self._memory.marks.take(window)
         known = presence.known(window.batches, window.to_offset) if self.tables else None
         decoded = DecodedBatches.unknown(len(window.batches))
         if known is not None:
             known.fill_noop_counts(decoded.noop_count)
-        for part, numbers, records in self._decoded(window, known, labels):
+        is_known = _read_before(window, known)
+        for part, numbers, records in self._decoded(window, is_known, labels):
             judge(decoded, numbers, records)
             if self._survey is not None and labels is not None:
                 self._survey.add_controls(window, labels, numbers, records)
-            if self.tables:
+            if self.tables and not is_known[numbers[0]]:
                 yield from self._record_rows(part.replica, records)
         if self._survey is not None:
             self._survey.add_unsound(window, decoded)
@@ -142,10 +169,10 @@ class ClusterPass:
         if self._archiver is not None and is_archived:
             yield from ((ARCHIVE.name, run) for run in self._archiver.add(source, replica.number, records))
 
-    def _decoded(
-        self, window: Window, known: KnownWindow | None, labels: Rows | None
-    ) -> Iterator[tuple[Slice, Rows, Records]]:
+    def _decoded(self, window: Window, is_known: Masks, labels: Rows | None) -> Iterator[tuple[Slice, Rows, Records]]:
         """(slice, batch numbers, records) of what is decoded while the cluster is read, in the order of the log.
+
+        Records together are either of batches that earlier plans have decoded, or of none of these.
 
         Short secrets are numbered as they are met, whoever the bytes come from. Batches that are kept are put into the
         store on the way. Without tables control batches alone are decoded: the records of others where they are asked
@@ -155,7 +182,8 @@ class ClusterPass:
             stored = StoredWindow(window.from_offset, window.to_offset)
             self.windows.append(stored)
             everything = np.ones(len(window.batches), bool)
-            for part, numbers, rows in window.runs(everything, None if self._redacts else labels):
+            groups = is_known.astype(np.int64) if self._redacts or labels is None else 2 * labels + is_known
+            for part, numbers, rows in window.runs(everything, groups):
                 branches = np.zeros(len(numbers), np.int64) if labels is None else labels[numbers]
                 batches, chunk = self._store.add(part.replica, part.chunk, rows, branches)
                 stored.parts.append(batches)
@@ -167,15 +195,16 @@ class ClusterPass:
                     self._store.keep_records(batches, found, is_redacted=self._redacts)
             if self.tables:
                 return
-        for part, numbers, rows in window.runs(self._wanted(window, known)):
+        for part, numbers, rows in window.runs(self._wanted(window, is_known), is_known.astype(np.int64)):
             yield from ((part, own, records) for own, records in self._decoder.batches(part.chunk, numbers, rows))
 
-    def _wanted(self, window: Window, known: KnownWindow | None) -> Masks:
+    def _wanted(self, window: Window, is_known: Masks) -> Masks:
         """Which batches to decode: not those of earlier plans; where records alone are asked, only those in range."""
         batches = window.batches
         if not self.tables:
             return window.header("is_control")
-        wanted = np.ones(len(batches), bool) if known is None else ~known.decoded(len(batches))
+        # A survey that goes on from an earlier one needs the control records of what is read again, too.
+        wanted = ~is_known if self._survey is None else ~is_known | window.header("is_control")
         if self.tables == {RECORDS.name}:
             wanted &= self._settings.selection.includes(batches.base_offset, batches.last_offset)
         return wanted
@@ -183,9 +212,11 @@ class ClusterPass:
     def _snapshot(self, snapshot: Snapshot) -> Iterator[TableRows]:
         keeps_bytes = self._keeps_records or bool(self.tables)
         checker = SnapshotChecker(self._scan_settings, self.plan.known_sources, self._store if keeps_bytes else None)
+        self._memory.know(snapshot)
         checker.check(snapshot)
         if self._survey is not None:
-            self._survey.add_snapshot(snapshot)
+            self._survey.add_snapshot(snapshot, self._memory.controls_of(snapshot))
+            self._memory.add_snapshot(snapshot)
         if self.tables:
             is_archived = self._archiver is not None and self._archiver.wants(snapshot)
             for copy in snapshot.copies:
@@ -237,3 +268,12 @@ class ClusterPass:
             self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
         if self._keeps_records:
             self._store.keep_records(stored, found, is_redacted=self._redacts)
+
+
+def _read_before(window: Window, known: KnownWindow | None) -> Masks:
+    """Which of the window's batches earlier plans have decoded."""
+    is_known = np.zeros(len(window.batches), bool) if known is None else known.decoded(len(window.batches))
+    for part in window.slices:
+        if part.chunk.is_read_before:
+            is_known[part.numbers] = True
+    return is_known

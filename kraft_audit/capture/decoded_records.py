@@ -157,6 +157,11 @@ class ControlRecord:
     fields: Mapping[str, Any]
     batch_offset: int | None = None
 
+    @property
+    def batch_start(self) -> int:
+        """The base offset of its batch as far as it is known, else its own."""
+        return self.offset if self.batch_offset is None else self.batch_offset
+
 
 def control_records(records: RecordColumns, dialect: Dialect = Dialect.KIP853) -> list[ControlRecord]:
     """The control records of a window in log order."""

@@ -117,7 +117,8 @@ class Presence:
 
     def changes(self, window: Window | None, known: KnownWindow | None) -> Iterator[PresenceChange]:
         """What is to be written of each replica, captures of one replica in time."""
-        parts = {part.replica.number: part for part in window.slices} if window is not None else {}
+        slices = [] if window is None else window.slices
+        parts = {part.replica.number: part for part in slices if not part.chunk.is_read_before}
         base_offset = window.batches.base_offset if window is not None else np.zeros(0, np.int64)
         for identity in sorted(self._captures):
             captures = self._captures[identity]

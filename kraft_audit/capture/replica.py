@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+from kraft_audit.capture.kept_log import KeptLog, NotResumableError, Place
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
@@ -59,11 +60,24 @@ class ReadingSettings:
 
 
 class Replica:
-    """The state of reading one replica. `is_accepted` is False where it belongs to another cluster."""
+    """The state of reading one replica. `is_accepted` is False where it belongs to another cluster.
+
+    `earlier` is its log as an earlier plan left it, `at_rest` the same where it has no changes since then: such a
+    replica is evidence, and has no rows.
+    """
 
     def __init__(
-        self, number: int, cluster: ClusterPlan, plan: ReplicaPlan, storage: Storage, settings: ScanSettings
+        self,
+        number: int,
+        cluster: ClusterPlan,
+        plan: ReplicaPlan,
+        storage: Storage,
+        settings: ScanSettings,
+        earlier: KeptLog | None = None,
+        is_at_rest: bool = False,
     ) -> None:
+        self.earlier = earlier
+        self.at_rest = earlier if is_at_rest else None
         self.number = number
         self.cluster = cluster
         self.plan = plan
@@ -105,7 +119,7 @@ class Replica:
                 name = self._by_path.get(damage.path)
                 if name is None or not self.tallies[name].plan.is_unchanged:
                     self._take_damage(damage)
-        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings)
+        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, self.at_rest)
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
@@ -244,12 +258,16 @@ def odd_epoch_start(
     return min(set(seen) ^ set(inside), key=lambda start: (start[1], start[0]), default=None)
 
 
-def open_replicas(plan: ClusterPlan, settings: ReadingSettings, stack: ExitStack) -> tuple[list[Replica], ScanSettings]:
+def open_replicas(
+    plan: ClusterPlan, settings: ReadingSettings, stack: ExitStack, earlier: Mapping[Place, KeptLog] | None = None
+) -> tuple[list[Replica], ScanSettings]:
     """Opens what the plan names, in an order that does not depend on the plan's; storages are closed with the stack.
 
-    Raises InputError where a storage cannot be opened any more.
+    With the `earlier` logs the replicas without changes are opened too, as they were kept. Raises InputError where a
+    storage cannot be opened any more, NotResumableError where a replica was not kept.
     """
-    planned = sorted(plan.replicas, key=lambda replica: replica.sort_key)
+    context = frozenset() if earlier is None else frozenset(plan.context)
+    planned = sorted((*plan.replicas, *context), key=lambda replica: replica.sort_key)
     _allow_open_files(len(planned))
     size_bytes = chunk_bytes(len(planned), settings.chunk_bytes_max)
     scan_settings = ScanSettings(size_bytes, settings.redactor.keyed_hash, settings.stop_on_change)
@@ -258,7 +276,11 @@ def open_replicas(plan: ClusterPlan, settings: ReadingSettings, stack: ExitStack
     for number, replica_plan in enumerate(planned):
         if replica_plan.root not in storages:
             storages[replica_plan.root] = stack.enter_context(settings.open_storage(replica_plan.root))
-        replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings)
+        known = None if earlier is None else earlier.get((replica_plan.root, replica_plan.path))
+        if earlier is not None and known is None:
+            raise NotResumableError(f"{replica_plan.path}: no earlier plan read it")
+        is_at_rest = replica_plan in context
+        replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings, known, is_at_rest)
         replica.open(settings.clock_ms)
         replicas.append(replica)
     return replicas, scan_settings

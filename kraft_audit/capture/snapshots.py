@@ -61,7 +61,7 @@ class SnapshotCopy:
 
     @property
     def is_known(self) -> bool:
-        return self.file.is_unchanged
+        return self.file.is_unchanged or self.replica.at_rest is not None
 
     @property
     def end_offset(self) -> int:
@@ -84,6 +84,16 @@ class Snapshot:
     def holders(self, version: SnapshotCopy) -> tuple[int, ...]:
         """The numbers of the replicas that hold what a version says."""
         return tuple(copy.replica.number for copy in self.copies if copy.is_complete and copy.digest == version.digest)
+
+    def version_holders(self) -> list[tuple[bytes, tuple[int, ...]]]:
+        """(digest, numbers of the replicas that hold it) of each version: the one that most disks hold comes first."""
+        found: dict[bytes, list[int]] = defaultdict(list)
+        for copy in self.copies:
+            if copy.is_complete and copy.digest:
+                found[copy.digest].append(copy.replica.number)
+        disks = {copy.replica.number: copy.replica.plan.identity for copy in self.copies}
+        ordered = sorted(found.items(), key=lambda entry: -len({disks[number] for number in entry[1]}))
+        return [(digest, tuple(numbers)) for digest, numbers in ordered]
 
     def order_versions(self) -> None:
         """Puts the version that most disks hold first; a disk that was captured often counts once."""
@@ -120,7 +130,8 @@ class SnapshotChecker:
         """Reads the copies that no earlier plan knows; a complete one of each content is decoded, else the first."""
         for copy in snapshot.copies:
             if copy.is_known:
-                copy.is_complete = copy.replica.tallies[copy.file.name].damage_count == 0
+                is_sound = copy.replica.tallies[copy.file.name].damage_count == 0
+                copy.is_complete = is_sound if copy.replica.at_rest is None else bool(copy.digest)
             else:
                 self._read(copy, snapshot)
             if copy.is_complete and copy.file.kind == FileKind.SNAPSHOT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -9,9 +10,9 @@ import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun
 from kraft_audit.capture.branches import Branch, BranchTree, LogEnd
-from kraft_audit.capture.continuity import Rows
+from kraft_audit.capture.continuity import Masks, Rows
 from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Records, controls_of
-from kraft_audit.capture.reconcile import Window
+from kraft_audit.capture.reconcile import DistinctBatches, Window
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import HEADER, Snapshot
 from kraft_codec.file_names import FileKind
@@ -25,7 +26,7 @@ LEADER_CHANGE: Final = "LEADER_CHANGE"
 class BranchEpoch:
     """One leader epoch on one branch: half-open offsets, max timestamp and end of its first batch.
 
-    `has_data_after` is set where a metadata batch of the epoch follows that first batch.
+    `data_from` is where the first metadata batch of the epoch after that one begins, None where there is none.
     """
 
     branch: int
@@ -34,7 +35,12 @@ class BranchEpoch:
     to_offset: int
     timestamp_ms: int
     first_batch_end: int
-    has_data_after: bool = False
+    data_from: int | None = None
+
+    @property
+    def has_data_after(self) -> bool:
+        """Whether a metadata batch of the epoch follows its first batch."""
+        return self.data_from is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +121,8 @@ class Survey:
                     continue
                 to_offset = run.to_offset if end_offset is None else min(run.to_offset, end_offset)
                 if joined and joined[-1].epoch == run.epoch:
-                    has_data = joined[-1].has_data_after or run.has_data_after
-                    joined[-1] = replace(joined[-1], to_offset=to_offset, has_data_after=has_data)
+                    data_from = run.data_from if joined[-1].data_from is None else joined[-1].data_from
+                    joined[-1] = replace(joined[-1], to_offset=to_offset, data_from=data_from)
                 else:
                     joined.append(replace(run, to_offset=to_offset))
         return joined
@@ -142,14 +148,14 @@ class SurveyBuilder:
     """Follows a reading of all replicas; `survey` is complete when `finish` was called."""
 
     def __init__(self, replicas: list[Replica], dialect: Dialect) -> None:
-        self._tree = BranchTree([replica.plan.identity for replica in replicas])
+        self.tree = BranchTree([replica.plan.identity for replica in replicas])
         self._dialect = dialect
-        self.survey = Survey(replicas, self._tree.branches, [])
+        self.survey = Survey(replicas, self.tree.branches, [])
 
     def add_window(self, window: Window) -> Rows:
         """Takes the headers of a window; returns the branch of each of its distinct batches."""
         holdings = {part.replica.number: part.numbers for part in window.slices}
-        labels = self._tree.grow(window.batches, holdings)
+        labels = self.tree.grow(window.batches, holdings)
         _add_epochs(self.survey.epochs, window, labels)
         return labels
 
@@ -173,19 +179,15 @@ class SurveyBuilder:
             unsound = unsound[window.header("is_control")[unsound]]
             self.survey.unsound_offsets += window.batches.base_offset[unsound].tolist()
 
-    def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Takes a snapshot whose copies have been checked."""
+    def add_snapshot(self, snapshot: Snapshot, known_controls: Sequence[ControlRecord] = ()) -> None:
+        """Takes a snapshot whose copies have been checked; `known_controls` where no copy of it was decoded."""
         copy = snapshot.decoded or snapshot.copies[0]
         holders = tuple(own.replica.number for own in snapshot.copies if own.is_complete)
-        epoch = copy.file.epoch or 0
+        controls = known_controls if snapshot.decoded is None else copy.controls
+        versions = tuple(numbers for _, numbers in snapshot.version_holders())
         self.survey.snapshots.append(
             SurveyedSnapshot(
-                snapshot.source,
-                snapshot.end_offset,
-                epoch,
-                holders,
-                tuple(copy.controls),
-                tuple(map(snapshot.holders, snapshot.versions)),
+                snapshot.source, snapshot.end_offset, copy.file.epoch or 0, holders, tuple(controls), versions
             )
         )
 
@@ -194,13 +196,12 @@ class SurveyBuilder:
 
         A log whose end only fewer disks hold ends where that version begins: what it holds there is not the log.
         """
-        self.survey.ends = self._tree.ends()
+        self.survey.controls.sort(key=lambda entry: entry[1].batch_start)
+        self.survey.ends = self.tree.ends()
         leaders = {
-            (branch, control.offset if control.batch_offset is None else control.batch_offset)
-            for branch, control in self.survey.controls
-            if control.name == LEADER_CHANGE
+            (branch, control.batch_start) for branch, control in self.survey.controls if control.name == LEADER_CHANGE
         }
-        self.survey.altered = self._tree.altered_runs(leaders)
+        self.survey.altered = self.tree.altered_runs(leaders)
         for run in self.survey.altered:
             if run.rejoins or run.is_tied:
                 continue
@@ -208,7 +209,7 @@ class SurveyBuilder:
             for _, replicas in run.versions[1:]:
                 for number in replicas:
                     self.survey.ends[number] = LogEnd(number, parent, run.from_offset, run.epoch)
-        self.survey.is_overflowing = self._tree.is_overflowing
+        self.survey.is_overflowing = self.tree.is_overflowing
 
 
 def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None:
@@ -224,7 +225,7 @@ def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None
             known = next((run for run in reversed(epochs) if run.branch == branch), None)
             if known is not None and known.epoch == int(batches.leader_epoch[first]):
                 known.to_offset = end
-                known.has_data_after = known.has_data_after or bool(is_data[group].any())
+                known.data_from = _first_data(batches, is_data, group) if known.data_from is None else known.data_from
                 continue
             epochs.append(
                 BranchEpoch(
@@ -234,6 +235,11 @@ def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None
                     end,
                     int(timestamp_ms[first]),
                     int(batches.last_offset[first]) + 1,
-                    bool(is_data[group[1:]].any()),
+                    _first_data(batches, is_data, group[1:]),
                 )
             )
+
+
+def _first_data(batches: DistinctBatches, is_data: Masks, rows: Rows) -> int | None:
+    data = rows[is_data[rows]]
+    return int(batches.base_offset[data[0]]) if len(data) else None

@@ -147,7 +147,7 @@ def test_fewer_than_a_majority_bound_nothing_above(small_corpus: Path) -> None:
 def test_metadata_after_an_epochs_first_batch_proves_that_batch(
     leader_change: int, to_offset: int, has_data: bool, control_offsets: tuple[int, ...], proves: bool
 ) -> None:
-    epoch = BranchEpoch(0, 5, 10, to_offset, 0, 13, has_data)
+    epoch = BranchEpoch(0, 5, 10, to_offset, 0, 13, 13 if has_data else None)
     controls = [ControlRecord(offset, 5, 0, "KRAFT_VOTERS", {}) for offset in control_offsets]
     assert _proves_first(epoch, {5: LeaderStart(5, leader_change, 1)}, controls) == proves
     assert not _proves_first(epoch, {}, controls)
@@ -168,7 +168,7 @@ def test_what_lies_below_the_canonical_log_came_before_it(
     start: int, snapshot_epoch: int | None, is_earlier: bool
 ) -> None:
     """A piece [start, 163), and a canonical log from 161 on that continues a snapshot: of the piece's epoch, or not."""
-    branches = [Branch(0, None, start, 0, 163, 14, 0), Branch(1, None, 161, 0, 226, 22, 0)]
+    branches = [Branch(0, None, start, 0, 163, 14), Branch(1, None, 161, 0, 226, 22)]
     found = Survey([], branches, [LogEnd(0, 0, 163, 14), LogEnd(1, 1, 226, 22)])
     found.epochs = [
         *([BranchEpoch(0, 8, start, 161, 0, start + 1)] if start < 161 else []),
@@ -205,7 +205,7 @@ def test_a_piece_below_is_canonical_to_where_the_canonical_log_starts(tmp_path: 
 def test_the_canonical_log_comes_first_though_another_continues_it() -> None:
     """A branch that others continue has no rows of its own, except the canonical one: its end is the log's end."""
     parents = (None, 0, 1, 0, 3)  # 2 goes on from the canonical branch 1, 4 from 3
-    branches = [Branch(n, parent, 10 * n, n, 10 * n + 10, 1, n) for n, parent in enumerate(parents)]
+    branches = [Branch(n, parent, 10 * n, n, 10 * n + 10, 1) for n, parent in enumerate(parents)]
     ends = [LogEnd(0, 3, 35, 1), LogEnd(1, 4, 50, 1), LogEnd(2, 2, 30, 1), LogEnd(3, 1, 15, 1), LogEnd(4, 1, 20, 1)]
     accepted: Any = [SimpleNamespace(is_accepted=number != 1) for number in range(6)]
     ends.append(LogEnd(5, 4, 45, 1))

@@ -1,0 +1,90 @@
+"""What a survey takes from the plan before it, and leaves for the one after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraft_audit.capture.decoded_records import ControlRecord
+from kraft_audit.capture.kept_survey import KeptCopy, KeptSnapshot, KeptSurvey
+from kraft_audit.capture.log_marks import LogMarks
+from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.snapshots import Snapshot
+from kraft_audit.capture.survey import SurveyBuilder
+from kraft_audit.capture.survey_resume import ResumedSurvey, resume_survey
+
+
+class SurveyMemory:
+    """Follows one reading, from the `earlier` survey (None: there is none) to what is kept after it.
+
+    `known` is what stands of that.
+    """
+
+    def __init__(self, earlier: KeptSurvey | None) -> None:
+        self.marks = LogMarks()
+        self.known: ResumedSurvey | None = None
+        self._kept = earlier
+        known = () if earlier is None else earlier.snapshots
+        self._known = {snapshot.source: snapshot for snapshot in known}
+        self._digests = {copy.place: bytes.fromhex(copy.digest) for each in known for copy in each.copies}
+        self._snapshots: list[KeptSnapshot] = []
+
+    def resume(self, builder: SurveyBuilder, replicas: Sequence[Replica]) -> None:
+        """Lets a survey and the replicas' logs go on from what was kept. Raises NotResumableError."""
+        if self._kept is None:
+            return
+        found = resume_survey(self._kept, replicas)
+        self.known = found
+        builder.tree.restore(found.branches, found.ends, found.rejoins)
+        survey = builder.survey
+        survey.epochs += found.epochs
+        survey.controls += found.controls
+        survey.unsound_offsets += found.unsound_offsets
+        for number, mark in found.read_again.items():
+            log = replicas[number].log
+            if log is not None:
+                log.read_again_from(mark)
+
+    def log_ended(self, builder: SurveyBuilder, replica: Replica) -> None:
+        """Notes that a log has been read to its end."""
+        end = builder.tree.ends()[replica.number]
+        if end.branch is not None:
+            self.marks.want(end.end_offset)
+
+    def know(self, snapshot: Snapshot) -> None:
+        """Says of the copies that are not read again what they say."""
+        for copy in snapshot.copies:
+            if copy.is_known:
+                place = (copy.replica.plan.root, copy.replica.plan.path, copy.file.name)
+                copy.digest = self._digests.get(place, b"")
+
+    def controls_of(self, snapshot: Snapshot) -> Sequence[ControlRecord]:
+        """The control records of a snapshot that was kept."""
+        known = self._known.get(snapshot.source)
+        return () if known is None else known.controls
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot whose copies have been checked."""
+        copies = [copy for copy in snapshot.copies if copy.is_complete and copy.digest]
+        if not copies:
+            return
+        decoded = snapshot.decoded
+        controls = self.controls_of(snapshot) if decoded is None else decoded.controls
+        places = [
+            KeptCopy(copy.replica.plan.root, copy.replica.plan.path, copy.file.name, copy.digest.hex())
+            for copy in copies
+        ]
+        self._snapshots.append(KeptSnapshot(snapshot.source, tuple(controls), tuple(places)))
+
+    def kept_survey(self, builder: SurveyBuilder, replicas: Sequence[Replica]) -> KeptSurvey:
+        """What the next plan needs, once everything was read."""
+        survey, tree = builder.survey, builder.tree
+        return KeptSurvey(
+            logs=tuple(self.marks.kept_logs(replicas, tree.ends())),
+            branches=tuple(tree.branches),
+            epochs=tuple(survey.epochs),
+            controls=tuple(survey.controls),
+            snapshots=tuple(self._snapshots),
+            unsound_offsets=tuple(survey.unsound_offsets),
+            rejoins=tuple(tree.rejoins),
+            is_overflowing=tree.is_overflowing,
+        )

@@ -1,0 +1,207 @@
+"""Disks of a simulated cluster as an hourly run finds them: they grow, lag, stand still, part, and lose old segments.
+
+A disk's log is that of a capture, up to some batch, cut into segments. What does not change keeps its time, as on a
+disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_codec.file_names import segment_name
+from kraft_codec.records.batch import Batch, read_batches
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage.opener import open_storage
+from kraft_codec.storage.random_access import Buffer, RandomAccess, Storage
+from kraft_engine import simulate
+from tests.builders.memory_lake import Lake
+
+LOG_DIR = "__cluster_metadata-0"
+SEGMENT_OFFSETS = 40
+HOUR_NS = 3_600 * 10**9
+
+
+def dialect_of(kind: str) -> Dialect:
+    """The dialect of a kind of random run."""
+    return Dialect(kind.removeprefix("random-")) if "kip" in kind else Dialect.KIP853
+
+
+@dataclass
+class HourlyDisks:
+    """The disks below `root`. `chance` decides which of them lag, stand still or delete segments in an hour."""
+
+    kind: str
+    seed: int
+    root: Path
+    hour: int = 0
+    starts: dict[str, int] = field(default_factory=dict)
+    logs: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311  # not a secret
+        self.run = self.root.parent / "run"
+        simulate(self.kind, self.seed, self.run)
+        self.captures = sorted(path for path in self.run.iterdir() if path.is_dir())
+        self.nodes = sorted({node.name for capture in self.captures for node in capture.iterdir()})
+
+    def pass_hour(self, capture: int, *, share: float = 1.0, deletes: bool = False, stands_still: float = 0.2) -> None:
+        """The disks become those of a capture, each up to a share of what it has more there, and some not at all."""
+        self.hour += 1
+        for name in self.nodes:
+            source = self.captures[capture] / name
+            if not source.is_dir() or (self.hour > 1 and self.chance.random() < stands_still):
+                continue
+            own = share if self.hour == 1 else min(1.0, share * self.chance.choice((0.5, 1.0, 1.0)))
+            self._copy(source, self.root / name, own, deletes=deletes)
+
+    def _copy(self, source: Path, target: Path, share: float, *, deletes: bool) -> None:
+        wanted: dict[Path, bytes] = {}
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            place = target / file.relative_to(source)
+            if file.suffix not in (".log", ".index", ".timeindex"):
+                wanted[place] = file.read_bytes()
+        batches = log_batches(source / LOG_DIR)
+        held = self.counts.get(target.name, 0)
+        batches = self._with_cleaned(target.name, batches)
+        count = self.counts[target.name] = max(held, int(len(batches) * share))
+        batches = batches[:count]
+        groups = [list(group) for _, group in itertools.groupby(batches, key=lambda batch: batch[0] // SEGMENT_OFFSETS)]
+        ends = [int(path.name.split("-")[0]) for path in wanted if path.suffix == ".checkpoint" and "-" in path.name]
+        if deletes and ends:
+            self.starts[target.name] = max(self.starts.get(target.name, 0), max(ends))
+        start = self.starts.get(target.name, 0)
+        for number, group in enumerate(groups):
+            is_needed = number + 1 == len(groups) or groups[number + 1][0][0] > start
+            if is_needed or not deletes:
+                wanted[target / LOG_DIR / segment_name(group[0][0])] = b"".join(content for _, content in group)
+        _write(target, wanted, self.hour)
+
+    def _with_cleaned(self, name: str, batches: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """The log with what its cluster has deleted since: which segments are deleted is decided here."""
+        known = self.logs.get(name, [])
+        starts = [base_offset for base_offset, _ in known]
+        if batches and batches[0][0] in starts:
+            batches = known[: starts.index(batches[0][0])] + batches
+        self.logs[name] = batches
+        return batches
+
+
+def log_batches(log_dir: Path) -> list[tuple[int, bytes]]:
+    """(base offset, bytes) of the batches of a log, in order."""
+    found = []
+    for file in sorted(log_dir.glob("*.log")):
+        content = file.read_bytes()
+        for batch in read_batches(content):
+            if not isinstance(batch, Batch):
+                break
+            header = batch.header
+            found.append((header.base_offset, content[header.position : header.position + header.size_bytes]))
+    return found
+
+
+def _write(target: Path, wanted: dict[Path, bytes], hour: int) -> None:
+    for path in sorted(target.rglob("*")) if target.is_dir() else ():
+        if path.is_file() and path not in wanted:
+            path.unlink()
+    for path, content in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != content:
+            path.write_bytes(content)
+            os.utime(path, ns=(hour * HOUR_NS, hour * HOUR_NS))
+
+
+class PlannedLake(Lake):
+    """A lake whose plans tell replicas with changes from those without, as `fleet_plan` does."""
+
+    def __init__(self, reading: Any, dialect: Dialect) -> None:
+        super().__init__(reading)
+        self.dialect = dialect
+
+    def next_plan(self, root: Path) -> ClusterPlan | None:
+        """The plan of what lies below a path now, None where nothing changed."""
+        self.number += 1
+        plans = plan_path(str(root), open_storage=open_storage, captured_at_ms=self.number, dialect=self.dialect)
+        whole = max(plans, key=lambda plan: len(plan.replicas))
+        resumed = self.plan(whole)
+        changed = [
+            (replica, before)
+            for replica, before in zip(resumed.replicas, whole.replicas, strict=True)
+            if replica.gone_files or not all(file.is_unchanged for file in replica.files)
+        ]
+        if not changed:
+            return None
+        befores = [before for _, before in changed]
+        context = tuple(replica for replica in whole.replicas if replica not in befores)
+        return replace(resumed, replicas=tuple(replica for replica, _ in changed), context=context)
+
+    def take(self, rows: dict[str, list[dict[str, Any]]]) -> None:
+        """Takes the rows of a plan."""
+        for name in self.rows:
+            self.rows[name] += rows.get(name, [])
+        for row in rows.get("files", []):
+            self.files[row["path"], row["file_name"]] = row
+
+
+class CountedBytes:
+    """Storages that count the bytes that are read of segments, by path."""
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return sum(self.read.values())
+
+    @contextmanager
+    def open(self, root: str) -> Iterator[Storage]:
+        with open_storage(root) as storage:
+            yield _CountedStorage(storage, self)
+
+
+class _CountedStorage(Storage):
+    def __init__(self, inner: Storage, counts: CountedBytes) -> None:
+        super().__init__(inner.location, start=inner.start, is_immutable=inner.is_immutable, limits=inner.limits)
+        self._inner, self._counts = inner, counts
+
+    def list_dir(self, path: str) -> Any:
+        return self._inner.list_dir(path)
+
+    def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
+        return _CountedFile(self._inner.open(path, planned_size_bytes), self._counts)
+
+    def medium(self, path: str) -> str:
+        return self._inner.medium(path)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _CountedFile(RandomAccess):
+    def __init__(self, inner: RandomAccess, counts: CountedBytes) -> None:
+        super().__init__(inner.path, inner.size_bytes, inner.mtime_ms)
+        self._inner, self._counts = inner, counts
+
+    def read_into(self, position: int, buffer: Buffer) -> None:
+        if self.path.endswith(".log"):
+            self._counts.read[self.path] += len(buffer)
+        self._inner.read_into(position, buffer)
+
+    def change(self) -> Any:
+        return self._inner.change()
+
+    def next_data(self, position: int) -> int:
+        return self._inner.next_data(position)
+
+    def close(self) -> None:
+        self._inner.close()
