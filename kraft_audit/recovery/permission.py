@@ -172,14 +172,7 @@ class _ControllerCase:
         known_to = max(
             [self.safety.newest_epoch if disk.state is None else disk.state.epoch for disk in own], default=-1
         )
-        emptied = [disk.emptied(known_to) if disk in own else disk for disk in self.running]
-        # Only a configured voter set surely outlives the wipe: how the disk is formatted decides of the others.
-        sure = [
-            replace(disk, voter_sets=tuple(each for each in disk.voter_sets if each.is_static))
-            if disk.node_id == self.node_id
-            else disk
-            for disk in emptied
-        ]
+        emptied, sure = self.safety.after_wipe(self.node_id, self.running, known_to)
         doubt = self._doubt(emptied, sure)
         if doubt is not None:
             return replace(doubt, next_steps=self._replace_voter() or doubt.next_steps)

@@ -99,6 +99,21 @@ class StartSafety:
     def with_disks(self, disks: Iterable[VoterDisk]) -> StartSafety:
         return replace(self, disks=tuple(disks))
 
+    def after_wipe(
+        self, node_id: int, running: Collection[VoterDisk], forgotten_to: int
+    ) -> tuple[list[VoterDisk], list[VoterDisk]]:
+        """The running disks once this node's is empty, twice: with every voter set that it may go by, and that it does.
+
+        Only a configured set surely outlives the wipe. The one that the disk was first formatted with, which it may get
+        again, can name fewer voters, so that fewer votes elect it.
+        """
+        own = [disk for disk in running if disk.node_id == node_id]
+        rest = [disk for disk in running if disk.node_id != node_id]
+        seen = dict.fromkeys((*self.chain.voter_sets, *(each for disk in own for each in disk.voter_sets)))
+        wiped = [replace(disk.emptied(forgotten_to), voter_sets=tuple(seen)) for disk in own]
+        configured = tuple(voter_set for voter_set in seen if voter_set.is_static)
+        return [*rest, *wiped], [*rest, *(replace(disk, voter_sets=configured) for disk in wiped)]
+
     def playable(self, running: Collection[VoterDisk]) -> Election | None:
         """An election that can be won at once, with disks that were read, and loses what is surely committed."""
         read = [disk for disk in running if disk.is_captured]

@@ -53,7 +53,10 @@ class Incident:
         self.stage = Stage(seed, out, release=self.chance.choice(["4.3.1", "4.3.1", "4.4.0"]))
         self.ids = list(range(1, self.chance.choice([3, 3, 3, 4, 5]) + 1))
         self.is_static = self.chance.random() < 0.5
-        self.stage.controllers(*self.ids, static=self.is_static)
+        if not self.is_static and self.chance.random() < 0.2:
+            self._grow()
+        else:
+            self.stage.controllers(*self.ids, static=self.is_static)
         self.stage.run_ms(self.chance.choice([500, 2_000]))
         if not self.is_static and self.chance.random() < 0.3:
             self.ids.append(9)
@@ -64,7 +67,7 @@ class Incident:
             self.stage.run_ms(self.chance.choice([0, 20, 500, 3_000, 8_000]))
         self._stop()
         self.committed = list(self.stage.invariants.ledger.batches)
-        self.led = {epoch: truth.leader for epoch, truth in self.stage.invariants.ledger.epochs.items()}
+        self.led = frozenset(self.stage.invariants.ledger.epochs)
 
     @property
     def up(self) -> list[int]:
@@ -77,6 +80,13 @@ class Incident:
         return read
 
     # What happens before the question
+
+    def _grow(self) -> None:
+        """One controller is formatted alone, and the others are added to it."""
+        self.stage.controllers(*self.ids[:1])
+        for node in self.ids[1:]:
+            self.stage.spare_controller(node)
+            self.stage.add_voter(node)
 
     def _event(self) -> None:
         drawn = self.chance.random()
@@ -96,7 +106,18 @@ class Incident:
             change_voters(self.stage, self.chance, self.ids)
         write(self.stage, self.chance)
 
+    def _end_in_an_election(self) -> None:
+        """The leader crashes, and the others do as soon as one of them is elected: who voted in that epoch matters."""
+        leader = self.stage.cluster.ready_leader()
+        if leader is None or leader.id not in self.up or len(self.up) - 1 <= len(self.ids) // 2:
+            return
+        self.down.append(leader.id)
+        self.stage.crash(leader.id)
+        self.stage.world.run_until(lambda: bool(self.stage.leaders()), limit_us=20_000 * MS)
+
     def _stop(self) -> None:
+        if not self.is_at_rest and self.chance.random() < 0.3:
+            self._end_in_an_election()
         up = self.up
         count = len(up) if self.is_at_rest else self.chance.randint(1, len(up))
         for node in self.chance.sample(up, count):
@@ -108,9 +129,9 @@ class Incident:
             drawn = self.chance.random()
             if drawn < 0.4:
                 self.stage.wipe_disk(node)
-            elif drawn < 0.5:
+            elif drawn < 0.6:
                 self.stage.disk_accident("quorum-state lost", node, change=disk_accidents.lose_quorum_state)
-            elif drawn < 0.65:
+            elif drawn < 0.7:
                 self.stage.disk_accident("segments emptied", node, change=disk_accidents.empty_segments)
         self.stage.heal()
         self.stage.run_ms(self.chance.choice([0, 0, 2_000]))
@@ -146,18 +167,18 @@ class Incident:
         return [each for each in self.ids if each not in away]
 
     def loss(self) -> Callable[[], bool]:
-        """Whether a leader lacks what was committed when the disks were read, or is a second one of its epoch."""
-        led = dict(self.led)
+        """Whether a leader lacks what was committed when the disks were read, or an epoch is led a second time."""
+        leading = {node.epoch: node for node in self.stage.leaders()}
+        led: dict[int, RaftNode | None] = {epoch: leading.get(epoch) for epoch in self.led}
 
         def is_lost() -> bool:
             for node in self.stage.cluster.nodes():
                 if node.role == LEADER:
-                    key = led.get(node.epoch)
-                    if key is None:
-                        led[node.epoch] = node.key
+                    if node.epoch not in led:
+                        led[node.epoch] = node
                         if self.lacks(node):
                             return True
-                    elif key != node.key:
+                    elif led[node.epoch] is not node:
                         return True
             return False
 
@@ -181,6 +202,8 @@ class Incident:
         if is_observer:
             nodes = [node for node in nodes if node in self.up or node == question.node_id]
         chance.shuffle(nodes)
+        if chance.random() < 0.4:
+            self.stage.isolate(chance.choice(self.ids))
         for node in nodes:
             if self.stage.cluster.processes[self.stage.slot(node)].node is None:
                 self.stage.start(node)
