@@ -18,7 +18,9 @@ from typing import Any
 from kraft_capture.errors import InputUnreadableError, LogChangedError, UsageError
 
 METADATA_DIR = "__cluster_metadata-0"
-NODE_FILES = ("meta.properties", "bootstrap.checkpoint", ".lock", ".kafka_cleanshutdown")
+RESCUE_NAME = "rescue.json"
+"""What `kraft-audit rescue` leaves in a node dir: audits of a copy without it take what it declares for losses."""
+NODE_FILES = ("meta.properties", "bootstrap.checkpoint", ".lock", ".kafka_cleanshutdown", RESCUE_NAME)
 """What is listed of the log dir itself; the other files there belong to other partitions."""
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 SNAPSHOT_NAME = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")

@@ -17,6 +17,7 @@ from kraft_capture.errors import InputUnreadableError, LogChangedError
 from kraft_capture.log_dirs import (
     INLINE_BYTES_MAX,
     METADATA_DIR,
+    RESCUE_NAME,
     SEGMENT_NAME,
     SNAPSHOT_NAME,
     Entry,
@@ -287,6 +288,7 @@ class LogPass:
             self._read_inline(reading.entry(f"{METADATA_DIR}/{name}"))
         self._read_inline(reading.entry("bootstrap.checkpoint"))
         self._read_inline(reading.entry(".kafka_cleanshutdown"))
+        self._read_inline(reading.entry(RESCUE_NAME))
         reading.state_not_before_ms = self._now_ms()
         self._read_inline(reading.entry(f"{METADATA_DIR}/quorum-state"))
         self._read_inline(reading.entry("meta.properties"))

@@ -34,11 +34,17 @@ class FileKind(enum.StrEnum):
     BOOTSTRAP_SNAPSHOT = "bootstrap_snapshot"
     CLEAN_SHUTDOWN = "clean_shutdown"
     OFFSET_CHECKPOINT = "offset_checkpoint"
+    RESCUE_DECLARATION = "rescue_declaration"
 
 
 NODE_KINDS: Final = frozenset(
-    {FileKind.META_PROPERTIES, FileKind.BOOTSTRAP_SNAPSHOT, FileKind.CLEAN_SHUTDOWN, FileKind.OFFSET_CHECKPOINT}
+    {
+        *(FileKind.META_PROPERTIES, FileKind.BOOTSTRAP_SNAPSHOT, FileKind.CLEAN_SHUTDOWN, FileKind.OFFSET_CHECKPOINT),
+        FileKind.RESCUE_DECLARATION,
+    }
 )
+RESCUE_DECLARATION_NAME: Final = "rescue.json"
+"""No file of Kafka's: `kraft-audit rescue` leaves it in a node dir that it wrote."""
 
 _WHOLE_NAMES: Final = {
     "quorum-state": FileKind.QUORUM_STATE,
@@ -54,6 +60,7 @@ _WHOLE_NAMES: Final = {
     "log-start-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     "replication-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     "cleaner-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
+    RESCUE_DECLARATION_NAME: FileKind.RESCUE_DECLARATION,
 }
 _SUFFIXES: Final = {
     ".log": FileKind.SEGMENT,

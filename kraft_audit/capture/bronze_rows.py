@@ -287,6 +287,7 @@ def _capture_row(replica: Replica) -> dict[str, Any]:
         "leader_epoch_checkpoint": None
         if epochs is None
         else [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in epochs],
+        "rescue": None if replica.rescue is None else replica.rescue.to_json(),
         "batch_count": sum(tally.batch_count for tally in segments),
         "record_count": sum(tally.record_count for tally in segments),
         "bytes_seen": sum(tally.plan.size_bytes for tally in tallies),

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from kraft_audit.capture.declared_rescue import read_rescue
 from kraft_audit.capture.log_reader import replica_dir
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
 from kraft_audit.capture.scanner import header_at
@@ -159,6 +160,15 @@ class _Log:
     @property
     def last(self) -> BatchStamp | None:
         return max(self.batches, default=None)
+
+    @cached_property
+    def rescue(self) -> str | None:
+        """What its rescue.json declares, where it has one."""
+        for file in self.plan.files:
+            if file.kind == FileKind.RESCUE_DECLARATION:
+                declared, _ = read_rescue(self._storage, self.plan, file)
+                return None if declared is None else declared.to_json()
+        return None
 
     @cached_property
     def voters(self) -> frozenset[VoterKey]:
@@ -377,7 +387,8 @@ def _summary(group: Sequence[_Log]) -> HistorySummary:
     ends = [last for log in group if (last := log.last) is not None]
     to_ms = max((timestamp_ms for *_, timestamp_ms in ends), default=-1)
     end_offset = max((last_offset + 1 for _, last_offset, *_ in ends), default=0)
-    return HistorySummary(replicas, min(begun, default=None), to_ms if to_ms >= 0 else None, end_offset)
+    rescue = next((declared for log in group if (declared := log.rescue) is not None), "")
+    return HistorySummary(replicas, min(begun, default=None), to_ms if to_ms >= 0 else None, end_offset, rescue)
 
 
 def _is_of(path: str, group: Sequence[_Log]) -> bool:

@@ -180,12 +180,16 @@ def default_min_isr(defaults: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HistorySummary:
-    """A history in a few values: who holds it, and from when to when it was written (None: unknown)."""
+    """A history in a few values: who holds it, and from when to when it was written (None: unknown).
+
+    `rescue` is what a node dir of it declares of the rescue that it began with, as `DeclaredRescue.to_json` writes it.
+    """
 
     replicas: tuple[ReplicaPlan, ...]
     from_ms: int | None
     to_ms: int | None
     end_offset: int
+    rescue: str = ""
 
     @property
     def node_ids(self) -> tuple[int, ...]:

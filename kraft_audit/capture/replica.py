@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
 from kraft_audit.capture.kept_log import KeptLog, NotResumableError, Place
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
@@ -90,6 +91,7 @@ class Replica:
         self.meta: MetaProperties | None = None
         self.quorum_state: QuorumState | None = None
         self.leader_epochs: tuple[EpochEntry, ...] | None = None
+        self.rescue: DeclaredRescue | None = None
         self.is_accepted = True
         self.read_from_ms = 0
         self.read_to_ms = 0
@@ -114,6 +116,7 @@ class Replica:
         if not self.is_accepted:
             return
         self._refuse_renamed()
+        self._read_rescue()
         if not self._is_structure_known():
             for damage in structure_damages(self._directory, self.plan.missing_segments):
                 name = self._by_path.get(damage.path)
@@ -167,6 +170,12 @@ class Replica:
             f"it was planned as node {self.plan.node_id}, directory {self.plan.directory_id}"
         )
         self.damage.add(None, Reason.CHANGED_DURING_READ, detail)
+
+    def _read_rescue(self) -> None:
+        """What `rescue` declares of this node dir, where it wrote it."""
+        for file in self.files_of(FileKind.RESCUE_DECLARATION):
+            self.rescue, damages = read_rescue(self.storage, self.plan, file)
+            self._take_small(FileKind.RESCUE_DECLARATION, damages)
 
     def _take_small(self, kind: FileKind, damages: Sequence[Damage]) -> None:
         """Counts a small file as decoded or quarantined as a whole."""

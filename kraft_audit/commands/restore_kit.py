@@ -24,6 +24,7 @@ from kraft_audit.text.output import Format
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
+    from kraft_audit.capture.declared_rescue import DeclaredRescue
     from kraft_audit.cluster import Cluster
     from kraft_audit.recovery.lost_state import LostLog
     from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit
@@ -177,8 +178,10 @@ def _lost(
     from kraft_audit.recovery.lost_state import declared_rescue
 
     declared = declared_rescue(cluster.storage, cluster.disks)
+    if declared is not None and declared.misfit is not None:
+        raise UsageError(f"{cluster.root}: rescue.json does not fit the node dir: {declared.misfit}")
     if declared is not None:
-        places = (old_disks or declared["read_from"]["root"], lake or declared["read_from"].get("lake"))
+        places = (old_disks or declared.read_from, lake or declared.read_from_lake)
         return _lost_by_rescue(cluster, state, request, declared, places)
     if old_disks is not None:
         raise UsageError(f"--old-disks: {cluster.root} has no rescue.json: it is not what `rescue` wrote")
@@ -189,7 +192,7 @@ def _lost_by_rescue(
     cluster: Cluster,
     state: ClusterState,
     request: KitRequest,
-    declared: dict[str, Any],
+    declared: DeclaredRescue,
     places: tuple[str, str | None],
 ) -> _Made:
     """What a rescue lost. `places`: the old disks, or a lake, and a lake beside the disks. Raises as `_lost`."""

@@ -55,6 +55,7 @@ def answer_lines(
     yield AnswerLine("", header(history, standing), is_header=True)
     yield from _history_lines(folded)
     yield from state
+    yield from _rescue_lines(folded)
     yield from _altered_lines(folded)
     yield from _copy_lines(history, folded)
     if (damage := uncited_text(history, _every_finding(folded))) is not None:
@@ -84,8 +85,9 @@ def _incidents_shown(
 
     Of a single node the line of its state says that it stopped, and each stop of its only broker stopped everything.
     """
-    resolved = [incident for incident in folded.incidents if not incident.is_open]
-    lasting = [incident for incident in folded.incidents if incident.is_open]
+    others = [incident for incident in folded.incidents if incident.kind is not IncidentKind.DECLARED_RESCUE]
+    resolved = [incident for incident in others if not incident.is_open]
+    lasting = [incident for incident in others if incident.is_open]
     shown = [incident for incident in resolved if incident.severity.rank >= Severity.HIGH.rank][:RESOLVED_SHOWN]
     if is_single:
         lasting, shown = [incident for incident in lasting if incident.kind is not IncidentKind.CLUSTER_STOP], []
@@ -135,6 +137,7 @@ def opening_lines(
     """The lines that say whether the quorum works, what is lost or at risk now and what to do next, as in `check`."""
     return (
         *_state_lines(history, standing, folded),
+        *_rescue_lines(folded),
         *_altered_lines(folded),
         *_next_lines(history, standing, folded, path),
     )
@@ -306,6 +309,15 @@ def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
         holder = f"broker {brokers.pop()} is" if len(brokers) == 1 else "one broker each is"
         sentences.append(f"For {names}{more} {holder} the only replica left with all acknowledged records.")
     return " ".join(sentences)
+
+
+def _rescue_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
+    """Each declared rescue, with the rules whose findings it explains."""
+    for incident in folded.incidents:
+        if incident.kind is IncidentKind.DECLARED_RESCUE:
+            rules = sorted({finding.rule for finding in incident.findings})
+            replaced = f" In place of {listed(rules)}: --findings." if rules else ""
+            yield AnswerLine("RESCUE", f"{incident.headline}.{replaced}", Severity.MEDIUM if incident.is_open else None)
 
 
 def _altered_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:

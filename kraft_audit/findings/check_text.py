@@ -64,6 +64,7 @@ def check_lines(
             yield from _group_lines(alike, history, in_full)
     undecided = [f for f in ordered if f.status is Status.UNDECIDED]
     yield from _undecided_lines(undecided, in_full, is_first=not shown)
+    yield from _declared_lines([f for f in ordered if f.is_declared])
     if show_all:
         for finding in ordered:
             if finding.status is Status.CLEAR:
@@ -225,6 +226,17 @@ def _undecided_lines(findings: Sequence[Finding], in_full: bool, is_first: bool)
         yield Line("")
 
 
+def _declared_lines(findings: Sequence[Finding]) -> Iterator[Line]:
+    """A line for each rule whose findings a declared rescue explains."""
+    for rule, group in groupby(sorted(findings, key=lambda f: f.rule), key=lambda f: f.rule):
+        known = list(group)
+        why = "" if known[0].waiver is None else known[0].waiver.why
+        count = f" ({len(known)})" if len(known) > 1 else ""
+        yield Line(f"DECLARED  {rule} {known[0].name}{count}   {known[0].subject}: {known[0].summary}; {why}")
+    if findings:
+        yield Line("")
+
+
 def _undecided_rules(findings: Sequence[Finding], in_full: bool) -> Iterator[Line]:
     for rule, group in groupby(sorted(findings, key=lambda f: f.rule), key=lambda f: f.rule):
         known = list(group)
@@ -248,6 +260,8 @@ def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | 
         if count := of_each[severity, False] + past:
             counts.append(f"{count} {severity.value}" + (f" ({past} resolved)" if past else ""))
     counts.append(f"{sum(f.status is Status.UNDECIDED for f in findings)} undecided")
+    if declared := sum(f.is_declared for f in findings):
+        counts.append(f"{declared} declared")
     if waivers is not None and (waivers.waived or waivers.expired):
         counts.append(f"{waivers.waived} waived, {waivers.expired} waivers expired")
     quoted = shlex.quote(path)

@@ -13,10 +13,17 @@ from typing import Any, Final
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.declared_recovery import (
+    declared_recoveries,
+    fitting_recoveries,
+    is_declared_by,
+    rescue_name,
+    rescue_past,
+)
 from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status
-from kraft_audit.text.readable import duration, listed, nouns, plural
+from kraft_audit.text.readable import duration, listed, nouns, plural, when
 
 EFFECTS: Final = (
     ("KP001", "with one replica left that holds all acknowledged records", False),
@@ -43,14 +50,15 @@ class FoldedFindings:
 
 def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings:
     """Folds raised findings into incidents; undecided and clear ones are left out."""
-    found = [*_quorum_incidents(history), *_broker_incidents(history), *_leaderless_incidents(history)]
+    found = [*_declared_rescues(history), *_quorum_incidents(history)]
+    found += [*_broker_incidents(history), *_leaderless_incidents(history)]
     history_id = history.history_id or history.cluster_id
     found = [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
     return fold_into(found, findings)
 
 
 def fold_into(found: Sequence[Incident], findings: Sequence[Finding]) -> FoldedFindings:
-    """The same with incidents that are known: those of the quorum first, then brokers' by offset, then elections."""
+    """The same with incidents that are known: declared rescues, those of the quorum, brokers' by offset, elections."""
     raised = [finding for finding in findings if finding.status is Status.RAISED]
     members: dict[int, list[Finding]] = {number: [] for number in range(len(found))}
     unexplained: list[Finding] = []
@@ -92,6 +100,8 @@ def _began(incident: Incident) -> int:
 
 
 def _explains(incident: Incident, finding: Finding) -> bool:
+    if finding.is_declared or incident.kind is IncidentKind.DECLARED_RESCUE:
+        return incident.kind is IncidentKind.DECLARED_RESCUE and is_declared_by(finding, incident.subject)
     if finding.rule in QUORUM_RULES:
         return incident.kind is IncidentKind.QUORUM
     if incident.kind in (IncidentKind.QUORUM, IncidentKind.NO_LEADER):
@@ -112,6 +122,33 @@ BROKER_EFFECTS: Final = frozenset({"KP008", "KB001"})
 def _is_about(incident: Incident, finding: Finding, end: int) -> bool:
     is_during = incident.from_offset is not None and incident.from_offset <= (finding.from_offset or 0) <= end
     return is_during and any(finding.subject == f"broker {broker}" for broker in incident.subject.split(", "))
+
+
+def _declared_rescues(history: ClusterHistory) -> Iterator[Incident]:
+    """What was declared, and is over; what does not fit the logs stays open, and explains nothing."""
+    for recovery in declared_recoveries(history):
+        rescue = recovery.rescue
+        yield Incident(
+            IncidentKind.DECLARED_RESCUE,
+            recovery.subject,
+            recovery.sentence,
+            rescue.offset,
+            rescue.written_ms,
+            rescue.offset,
+            rescue.written_ms,
+            is_open=recovery.misfit is not None,
+        )
+    past = rescue_past(history)
+    if past is not None:
+        headline = (
+            f"This log was left behind: a rescue at {when(past.written_ms)} went on from {past.source}, cut at offset "
+            f"{past.cut}, as {rescue_name(past)}. Do not start any of its disks"
+        )
+        subject = f"left behind by node {past.node_id}"
+        yield Incident(
+            *(IncidentKind.DECLARED_RESCUE, subject, headline, past.cut, past.written_ms, past.cut, past.written_ms),
+            is_open=False,
+        )
 
 
 def _broker_incidents(history: ClusterHistory) -> Iterator[Incident]:
@@ -214,13 +251,15 @@ def _events(group: Sequence[Absence]) -> tuple[IncidentEvent, ...]:
 def _leaderless_incidents(history: ClusterHistory) -> Iterator[Incident]:
     """Runs of epochs without a leader between two that had one, and how long nothing was written around them."""
     run: list[int] = []
+    passed = [recovery.fence for recovery in fitting_recoveries(history)]
     before: dict[str, Any] | None = None
     rows = sorted(history.rows("leader_epochs"), key=lambda row: row["epoch"])
     for row in rows:
         if row["leader_id"] is None and row["from_offset"] is None:
             run.append(row["epoch"])
         else:
-            if run and before is not None and row["timestamp_ms"] is not None:
+            is_rescue = any(run[-1] in fence or row["epoch"] - 1 in fence for fence in passed) if run else False
+            if run and before is not None and row["timestamp_ms"] is not None and not is_rescue:
                 yield _leaderless_incident(history, run, before, row)
             run, before = [], row
 

@@ -25,6 +25,7 @@ class IncidentKind(enum.StrEnum):
     BROKER_STOP = "broker_stop"
     BROKER_RESTART = "broker_restart"
     NO_LEADER = "no_leader"
+    DECLARED_RESCUE = "declared_rescue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Incident:
 def incident_id(history_id: str, incident: Incident) -> str:
     """A stable name of an incident: 32 hex digits of its history, family and beginning; its kind may change."""
     family = incident.kind.value if incident.kind in (IncidentKind.QUORUM, IncidentKind.NO_LEADER) else "broker"
+    if incident.kind is IncidentKind.DECLARED_RESCUE:
+        family = f"{incident.kind.value} {incident.subject}"
     began = incident.from_ms if incident.from_offset is None else incident.from_offset
     return hashlib.blake2b("\0".join((history_id, family, str(began))).encode(), digest_size=16).hexdigest()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -102,6 +102,7 @@ SAME_EPISODE: Final = (
 )
 """An episode begins at an offset, at a time only where no offset is known."""
 
+NONE_DECLARED: Final[Mapping[str, Mapping[str, str]]] = {}
 NO_EPISODE: Final = {"of_episode": "", "by_episode": "", "and_episode": ""}
 BY_EPISODE: Final = {
     "of_episode": "from_offset AS of_offset, from_ms AS of_ms,",
@@ -273,20 +274,37 @@ class FindingsTable:
         return int(staged.column("n")[0].as_py()) + int(known.column("n")[0].as_py())
 
     def _update_waivers(self, now_ms: int) -> None:
-        changed = list(waived_rows(self._waivable(), self.waivers, now_ms))
+        declared = self._declared()
+        changed = list(waived_rows(self._waivable(declared), self.waivers, now_ms, declared))
         if not changed:
             return
         rows = pa.Table.from_pylist(changed, schema=_WAIVED)
         clause = MergeClause(MergeAction.UPDATE, _with(WAIVER_VALUES, now_ms=now_ms), "known.state <> 'closed'")
         self.gold.merge(FINDINGS.name, Merge(_KEY, (clause,), rows=rows))
 
-    def _waivable(self) -> list[dict[str, Any]]:
+    def _declared(self) -> dict[str, dict[str, str]]:
+        """By id the findings that a declared rescue explains, with its words, as the plan says that judged them last.
+
+        A finding of which another episode lasts is none.
+        """
+        rows = self.gold.lake.query(
+            "SELECT DISTINCT staged.finding_id, staged.waiver FROM findings AS known "  # noqa: S608
+            f"JOIN {STAGED_FINDINGS} AS staged ON staged.finding_id = known.finding_id AND staged.plan = known.plan "
+            "WHERE known.status = 'raised' AND known.state <> 'closed' AND staged.waiver IS NOT NULL AND NOT EXISTS "
+            f"(SELECT 1 FROM {STAGED_FINDINGS} AS other WHERE other.finding_id = known.finding_id "
+            "AND other.plan = known.plan AND other.waiver IS NULL AND NOT other.is_over)",
+            *(FINDINGS.name, STAGED_FINDINGS),
+        ).to_pylist()
+        return {row["finding_id"]: row["waiver"] for row in rows}
+
+    def _waivable(self, declared: Collection[str]) -> list[dict[str, Any]]:
         """The findings that a waiver applies to, has applied to, or may apply to."""
         rules = ", ".join(sorted({f"'{waiver.rule}'" for waiver in self.waivers})) or "''"
+        ids = ", ".join(map(sql_text, sorted(declared))) or "''"
         rows: list[dict[str, Any]] = self.gold.lake.query(
             "SELECT finding_id, cluster_id, rule, subject, state, waiver, expired_waiver FROM findings "  # noqa: S608
             "WHERE status = 'raised' AND state <> 'closed' "
-            f"AND (rule IN ({rules}) OR waiver IS NOT NULL OR expired_waiver IS NOT NULL)",
+            f"AND (rule IN ({rules}) OR finding_id IN ({ids}) OR waiver IS NOT NULL OR expired_waiver IS NOT NULL)",
             FINDINGS.name,
         ).to_pylist()
         return rows
@@ -303,8 +321,14 @@ def _with(expressions: Mapping[str, str], **values: int) -> dict[str, str]:
     return {name: text.format(no_waiver="{no_waiver}", **values) for name, text in expressions.items()}
 
 
-def waived_rows(rows: Iterable[Mapping[str, Any]], waivers: Sequence[Waiver], now_ms: int) -> Iterable[dict[str, Any]]:
-    """The changes after which exactly the findings that the waivers cover at `now_ms` are waived."""
+def waived_rows(
+    rows: Iterable[Mapping[str, Any]],
+    waivers: Sequence[Waiver],
+    now_ms: int,
+    declared: Mapping[str, Mapping[str, str]] = NONE_DECLARED,
+) -> Iterable[dict[str, Any]]:
+    """The changes after which exactly the findings that the waivers cover at `now_ms`, or that are `declared`, are
+    waived."""
     for row in rows:
         ids = {row["cluster_id"], cluster_id_of(row["cluster_id"])}
         matching = [
@@ -314,11 +338,12 @@ def waived_rows(rows: Iterable[Mapping[str, Any]], waivers: Sequence[Waiver], no
             if any(matches(waiver, rule=row["rule"], cluster_id=each, subject=row["subject"]) for each in ids)
         ]
         valid = next((waiver for waiver in matching if not is_expired(waiver, now_ms)), None)
-        expired = matching[0] if matching and valid is None else None
+        of_rescue = declared.get(row["finding_id"])
+        expired = matching[0] if matching and valid is None and of_rescue is None else None
         wanted = {
             "finding_id": row["finding_id"],
-            "state": "open" if valid is None else "waived",
-            "waiver": _who(valid),
+            "state": "open" if valid is None and of_rescue is None else "waived",
+            "waiver": of_rescue if valid is None else _who(valid),
             "expired_waiver": _who(expired),
         }
         if any(row[name] != value for name, value in wanted.items()):

@@ -6,24 +6,22 @@ and the cluster has it neither so nor changed by itself since. What the lost log
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.reading import ClusterReading
-from kraft_audit.recovery.rescue import DECLARATION
 from kraft_audit.recovery.restorable_state import RestorableState, RestorableTopic, restorable_state
 from kraft_audit.recovery.restore_commands import LeftOut, acl_text
 from kraft_audit.replay.cluster_state import state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_codec.errors import CodecError
-from kraft_codec.storage.random_access import Storage, join
+from kraft_codec.file_names import FileKind
+from kraft_codec.storage.random_access import Storage
 
 DELETED: Final = "it was deleted in the lost log and is there again: delete it where that was meant"
 BOTH_CHANGED: Final = "both logs changed it: the cluster's own value stays"
-DECLARATION_BYTES_MAX: Final = 64 << 20
 _Value = TypeVar("_Value")
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -186,31 +184,28 @@ _FLAT: Final[Mapping[str, Callable[[RestorableState], Mapping[Any, Any]]]] = {
 """The parts of a state by what names each value in them."""
 
 
-def rescued_from(reading: ClusterReading, declared: Mapping[str, Any]) -> tuple[BranchLog, int] | None:
+def rescued_from(reading: ClusterReading, declared: DeclaredRescue) -> tuple[BranchLog, int] | None:
     """The copy that a rescue went on from, and the end of what it took, in a reading of the old disks.
 
-    `declared` is its rescue.json. None where the copy is not among them.
+    None where the copy is not among them.
     """
-    copy, survey = declared["source"]["copy"], reading.survey
-    archived_ms = copy.get("archived_ms")
+    survey, archived_ms = reading.survey, declared.source_archived_ms
+    source = (declared.source_node_id, declared.source_directory_id, declared.source_capture, archived_ms)
     for replica in survey.replicas:
         plan = replica.plan
         own_ms = plan.captured_at_ms if plan.is_archived else None
-        copied = (copy["node_id"], copy["directory_id"], copy["capture"], archived_ms)
-        if (plan.node_id, plan.directory_id, plan.capture, own_ms) == copied:
-            beyond = next((each for each in survey.snapshots if each.source == copy["snapshot"]), None)
-            return BranchLog(reading, survey.ends[replica.number].branch, beyond=beyond), declared["cut"]
+        if (plan.node_id, plan.directory_id, plan.capture, own_ms) == source:
+            beyond = next((each for each in survey.snapshots if each.source == declared.source_snapshot), None)
+            return BranchLog(reading, survey.ends[replica.number].branch, beyond=beyond), declared.cut
     return None
 
 
-def declared_rescue(storage: Storage, cluster: ClusterPlan) -> dict[str, Any] | None:
-    """What `rescue` wrote beside a node dir that was read; None where there is no such file."""
+def declared_rescue(storage: Storage, cluster: ClusterPlan) -> DeclaredRescue | None:
+    """What `rescue` declares of a node dir that was read; None where none has a rescue.json that can be read."""
     for replica in cluster.replicas:
-        place = join(replica.path, DECLARATION) if replica.path else join(storage.start, DECLARATION)
-        try:
-            found: dict[str, Any] = json.loads(storage.read_small(place, DECLARATION_BYTES_MAX))
-        except (CodecError, OSError, ValueError):
-            continue
-        if found.get("declared") == "rescue":
-            return found
+        for file in replica.files:
+            if file.kind == FileKind.RESCUE_DECLARATION:
+                found, _ = read_rescue(storage, replica, file)
+                if found is not None:
+                    return found
     return None

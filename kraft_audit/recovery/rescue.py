@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kraft_audit.capture.declared_rescue import DECLARED
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.reading import ClusterReading
@@ -26,6 +27,7 @@ from kraft_audit.recovery.zk_migration import UNFINISHED_MIGRATION
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import listed
+from kraft_codec.file_names import RESCUE_DECLARATION_NAME
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
 from kraft_codec.storage.opener import file_path
 
@@ -36,7 +38,6 @@ OFFSETS_ADDED: Final = 1_000_000
 EPOCH_MAX: Final = 2**31 - 1
 FIRST_LEVEL: Final = 21
 """metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
-DECLARATION: Final = "rescue.json"
 SECRETS_NAMED: Final = 8
 
 
@@ -131,13 +132,13 @@ def rescue(
 def declare(found: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
     """Writes beside the dir's files what was done: the plan, hashes, what is lost."""
     document = {
-        "declared": "rescue",
+        "declared": DECLARED,
         "written_ms": time.time_ns() // 1_000_000,
         "cluster_id": cluster.cluster_id,
         "read_from": _read_from(cluster, replica),
         **asdict(found),
     }
-    with (Path(found.out) / DECLARATION).open("x", encoding="utf-8") as file:
+    with (Path(found.out) / RESCUE_DECLARATION_NAME).open("x", encoding="utf-8") as file:
         json.dump(document, file, indent=1, default=str)
 
 

@@ -16,7 +16,7 @@ from kraft_audit.incidents.folding import FoldedFindings, fold_into
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.report.report_source import state_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import newest_round, newest_watermark
+from kraft_audit.rules.columns.captures import newest_watermark, path_read
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Evidence, Finding, Scope, Severity, Status, Waiver
@@ -25,14 +25,14 @@ SETS_OF_VOTERS: Final = "voters "
 """How the subject of KQ020 begins where it is open whether a majority of the voters lost records."""
 JUDGED: Final = {"KQ025": Standing.MAJORITY_LOST, "KQ024": Standing.STALLED}
 """What a finding of the quorum says of it, the first one first."""
-IN_ORDER: Final = {IncidentKind.QUORUM: 0, IncidentKind.NO_LEADER: 2}
+IN_ORDER: Final = {IncidentKind.DECLARED_RESCUE: -1, IncidentKind.QUORUM: 0, IncidentKind.NO_LEADER: 2}
 
 
 def lake_answer(
     history: ClusterHistory, findings: Sequence[TableRow], incidents: Sequence[TableRow], judged: frozenset[str]
 ) -> tuple[AnswerLine, ...]:
     """The lines of the answer. `judged` are the rules that the newest plan judged."""
-    path = _path(history)
+    path = path_read(history)
     standing = _standing(history, findings, judged, path)
     return opening_lines(history, standing, _folded(findings, incidents), path)
 
@@ -66,12 +66,6 @@ def _is_judged(history: ClusterHistory, judged: frozenset[str]) -> bool:
     if newest is None or not {"KQ020", "KQ024"} <= judged:
         return False
     return newest["canonical_end_offset"] is not None or ends_before_its_snapshot(history, newest["low"]) is not None
-
-
-def _path(history: ClusterHistory) -> str:
-    """Where the newest captures were read, PATH where that is more than one place."""
-    roots = {row["root"] for row in newest_round(history)}
-    return roots.pop() if len(roots) == 1 else "PATH"
 
 
 def _folded(findings: Sequence[TableRow], incidents: Sequence[TableRow]) -> FoldedFindings:

@@ -13,7 +13,7 @@ import re
 import tomllib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from kraft_audit.rules import families
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.declared_recovery import declared_waiver, fitting_recoveries
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.rule_model import (
@@ -135,17 +136,27 @@ def control_of(rule_id: str) -> ControlName | None:
 def check(
     history: ClusterHistory, settings: Mapping[str, RuleSettings] | None = None, *, only: Iterable[str] | None = None
 ) -> Iterator[Finding]:
-    """The findings of one cluster, rule by rule: raised, undecided and clear.
+    """The findings of one cluster, rule by rule: raised, undecided and clear; waived what a declared rescue explains.
 
     `settings`: thresholds by rule id (`load_rule_settings`), defaults where absent. `only`: ids to run.
     """
     wanted = None if only is None else set(only)
     chosen = [each for each in rules().values() if wanted is None or each.id in wanted]
+    found = _check(chosen, history, settings or {})
+    if not fitting_recoveries(history):
+        yield from found
+        return
+    for finding in found:
+        waiver = declared_waiver(history, finding)
+        yield finding if waiver is None else finding._replace(waiver=waiver)
+
+
+def _check(chosen: Sequence[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings]) -> Iterator[Finding]:
     by_part = [] if history.parts is None else [each for each in chosen if PARTITION_CHANGES.name in each.needs]
     for each in chosen:
         if each not in by_part:
-            yield from check_rule(each, history, (settings or {}).get(each.id, {}))
-    yield from _check_by_part(by_part, history, settings or {})
+            yield from check_rule(each, history, settings.get(each.id, {}))
+    yield from _check_by_part(by_part, history, settings)
 
 
 def check_rule(each: Rule, history: ClusterHistory, settings: RuleSettings) -> Iterator[Finding]:

@@ -277,6 +277,11 @@ class Rule:
         return self.limits(**{name: kinds[name](settings[key]) for name, key in keys.items() if key in settings})
 
 
+DECLARED_BY: Final = "kraft-audit rescue"
+"""Who stands in the waiver of a finding that a declared rescue explains; FOR_EVER is until when."""
+FOR_EVER: Final = "9999-12-31"
+
+
 @dataclass(frozen=True, slots=True)
 class Waiver:
     """A finding that a person accepts until a day; `cluster` and `subject` are exact, or shell patterns."""
@@ -313,6 +318,11 @@ class Finding(NamedTuple):
     what_to_do: str
     waiver: Waiver | None = None
     expired_waiver: Waiver | None = None
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether a declared rescue explains it: then no person had to accept it."""
+        return self.waiver is not None and self.waiver.who == DECLARED_BY
 
 
 def finding_id(history_id: str, rule: str, kind: str, key: str) -> str:

@@ -181,7 +181,7 @@ def apply_waivers(
         elif mine:
             finding = finding._replace(expired_waiver=mine[0])
         marked.append(finding)
-    waived = sum(finding.waiver is not None for finding in marked)
+    waived = sum(finding.waiver is not None and not finding.is_declared for finding in marked)
     expired = sum(finding.expired_waiver is not None for finding in marked)
     return marked, WaiverCount(waived, expired, tuple(waiver for waiver in known if waiver not in used))
 

@@ -164,7 +164,10 @@ FINDING_EPISODES: Final = Table(
 _INCIDENT: Final = (
     required("incident_id", TEXT, "hash of (history, family of the cause, beginning)"),
     required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
-    choice("kind", ("quorum", "cluster_stop", "broker_loss", "broker_stop", "broker_restart", "no_leader")),
+    choice(
+        "kind",
+        ("quorum", "cluster_stop", "broker_loss", "broker_stop", "broker_restart", "no_leader", "declared_rescue"),
+    ),
     choice("severity", SEVERITIES, "the worst of its open findings"),
     required("subject", TEXT, "the brokers, the epochs or the quorum"),
     required("headline", TEXT, "what happened, one line"),

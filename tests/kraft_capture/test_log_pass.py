@@ -57,6 +57,15 @@ def between_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[]
     return arrange
 
 
+def test_what_a_rescue_declares_is_copied_too(log: LiveLog) -> None:
+    declared = b'{"declared": "rescue"}'
+    (log.folder / "rescue.json").write_bytes(declared)
+    entry = read(log).entry("rescue.json")
+    assert entry is not None
+    assert (entry.state, entry.content) == ("sent", declared)
+    assert read(LiveLog(log.folder.with_name("without"))).entry("rescue.json") is None
+
+
 def truncate_and_regrow(log: LiveLog, count: int) -> None:
     """Other batches of the same sizes and the next epoch stand where the last ones stood."""
     log.truncate(count)

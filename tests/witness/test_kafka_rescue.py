@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 import kraft_audit
+from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.recovery.rescue import Rescue, RescueRequest
+from kraft_audit.rules.columns.quorum_standing import Standing
+from kraft_audit.rules.rule_model import Severity
 from kraft_engine.runs.scenario_stage import Stage
 from tests.builders.kafka_tools import controller_properties, free_port, image_rows, read_by_kafka, started_status
+from tests.builders.rescues import newest_history, raised
 from tests.witness.lost_majority import LostMajority
 from tests.witness.runs import seed_count
 
@@ -70,6 +74,12 @@ def test_kafka_leads_from_a_rescued_dir_with_the_state_at_the_cut(kafka_classpat
     assert (status["ClusterId"], status["LeaderId"]) == (found.node.cluster_id, "3")
     assert int(status["LeaderEpoch"]) > found.epoch
     assert int(status["HighWatermark"]) > found.offset
+    audited = newest_history(target)
+    assert audited.standing().standing is Standing.HEALTHY
+    (incident,) = [each for each in audited.incidents().incidents if each.kind is IncidentKind.DECLARED_RESCUE]
+    assert not incident.is_open, incident.headline
+    of_quorum = [f for f in raised(audited) if f.rule.startswith(("KQ", "KV")) and f.waiver is None and not f.is_over]
+    assert {f.rule for f in of_quorum if f.severity.rank > Severity.MEDIUM.rank} == set()
     led = read_by_kafka(kafka_classpath, [log_dir])
     assert [row for row in led if row[0] == "partition"] == [row for row in expected if row[0] == "partition"]
 

@@ -6,6 +6,7 @@ watermark says that the canonical log ends: equal keys are equal bytes, and an e
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -65,6 +66,19 @@ def newest_round(history: ClusterHistory) -> list[TableRow]:
     """The captures that were taken together last."""
     rounds = rounds_in_order(history)
     return rounds[-1].taken if rounds else []
+
+
+def path_read(history: ClusterHistory) -> str:
+    """Where the newest captures were read; PATH where that is more than one place."""
+    roots = {str(row["root"]) for row in newest_round(history)}
+    return roots.pop() if len(roots) == 1 else "PATH"
+
+
+def audit_command(history: ClusterHistory, *words: object) -> str:
+    """A command of this tool to paste, about what was read: the words before the path and `--options` after it."""
+    texts = [str(word) for word in words]
+    first = next((place for place, text in enumerate(texts) if text.startswith("--")), len(texts))
+    return " ".join(["kraft-audit", *texts[:first], shlex.quote(path_read(history)), *texts[first:]])
 
 
 def newest_captures(history: ClusterHistory) -> list[TableRow]:

@@ -26,6 +26,7 @@ from kraft_audit.rules.columns.captures import (
     replica_end,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
 from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
 from kraft_audit.rules.columns.voter_sets import current_set
@@ -113,6 +114,10 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
         return QuorumStanding(Standing.EMPTY, f"nodes {nodes} are formatted and were never started: no record exists")
     if rows and all(row["log_end_offset"] is None for row in rows) and any(row["snapshot_count"] for row in rows):
         return QuorumStanding(Standing.NO_LOG, without_log(history, rows))
+    if (waiting := waiting_recovery(history)) is not None:
+        node_id = waiting.rescue.node_id
+        reason = f"node {node_id}, rescued from {waiting.rescue.source}, was not started yet: no log goes on from there"
+        return QuorumStanding(Standing.NOT_JUDGED, reason, voters=(node_id,), captured=(node_id,))
     if not rows or voter_set is None:
         return QuorumStanding(Standing.NOT_JUDGED, "no voter set is known: no log and no checkpoint names the voters")
     facts = _facts(history, rows, voter_set)

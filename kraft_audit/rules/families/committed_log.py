@@ -19,6 +19,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
 from kraft_audit.rules.columns.voter_sets import Key, canonical_sets, keys_of, set_at
 from kraft_audit.rules.registry import rule
@@ -56,6 +57,8 @@ def _contradicted(history: ClusterHistory, log: CanonicalBatches) -> Iterator[Ca
     proved more.
     """
     proofs, only_snapshots = _proofs(history)
+    rescued = waiting_recovery(history)
+    waiting = () if rescued is None else ((rescued.rescue.offset, rescued.rescue.epoch),)
     for (end, epoch), proof in sorted(proofs.items()):
         epoch_there = log.epoch_at(end - 1)
         in_a_gap = epoch_there is None and end <= log.end_offset
@@ -63,6 +66,8 @@ def _contradicted(history: ClusterHistory, log: CanonicalBatches) -> Iterator[Ca
             continue
         if epoch_there is not None and not _is_held_now(history, end - 1, epoch_there):
             continue  # the end of a log that lags, where only snapshots show what came after
+        if (end, epoch) in waiting:
+            continue  # the snapshot of a rescue: its node was not started yet
         if epoch_there is None and (end, epoch) in only_snapshots:
             reason = f"{missing_before(history, log.end_offset, end)}; copy the log again to decide"
             yield undecided("log", reason, from_offset=end - 1)

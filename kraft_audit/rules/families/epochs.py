@@ -11,6 +11,7 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import LogBatches, canonical_log, identity_of, log_batches, moment_number
+from kraft_audit.rules.columns.declared_recovery import FENCE_KEY, fitting_recoveries
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold
@@ -114,7 +115,14 @@ def kq016(history: ClusterHistory, limits: ElectionStormLimits) -> Iterator[Case
         yield _storm_case(history, storm, busiest, limits.max_epochs_an_hour)
     leaderless = sorted(row["epoch"] for row in rows if row["ended_by"] == WITHOUT_LEADER)
     newest_led = max((row["epoch"] for row in rows if row["leader_id"] is not None), default=-1)
-    yield from _longest_leaderless_run(leaderless, limits.max_leaderless_epochs, newest_led)
+    limit = limits.max_leaderless_epochs
+    for recovery in fitting_recoveries(history):
+        passed = [epoch for epoch in leaderless if epoch in recovery.fence]
+        key = FENCE_KEY.format(recovery.rescue.offset)
+        for case in _longest_leaderless_run(passed, limit, recovery.rescue.epoch + 1):
+            yield case._replace(subject=key)
+        leaderless = [epoch for epoch in leaderless if epoch not in recovery.fence]
+    yield from _longest_leaderless_run(leaderless, limit, newest_led)
 
 
 def _storms(timed: list[TableRow], limit: int) -> Iterator[tuple[list[TableRow], int]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kraft_audit.capture.histories import COPIED_IDS
 from kraft_audit.capture.plan import HistoryOf, HistorySummary, ReplicaPlan
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.declared_recovery import DeclaredRecovery, fitting_recoveries, is_left_behind
 from kraft_audit.rules.columns.voter_sets import keys_of, named, set_evidence
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
@@ -52,13 +53,17 @@ def _reason(history: ClusterHistory) -> str:
     known = history.history_of
     if history.cluster_id in COPIED_IDS:
         return f"{COPIED_IDS[history.cluster_id]}, so other clusters have it too"
-    return "; ".join(_relation(known, summary) for summary in known.histories[1:])
+    recoveries = fitting_recoveries(history)
+    return "; ".join(_relation(known, summary, recoveries) for summary in known.histories[1:])
 
 
-def _relation(known: HistoryOf, summary: HistorySummary) -> str:
+def _relation(known: HistoryOf, summary: HistorySummary, recoveries: Sequence[DeclaredRecovery]) -> str:
     """What an older history is to the newest one, as far as node dirs and times show."""
     mine = known.mine
     nodes = _named_nodes(summary)
+    for recovery in recoveries:
+        if is_left_behind(recovery.rescue, summary):
+            return f"{nodes} were left behind by the rescue of node {recovery.rescue.node_id}, as its rescue.json says"
     if _beside(mine, summary):
         return f"{nodes} began alone, beside {_named_nodes(mine)}"
     if {_folder(replica) for replica in mine.replicas} & {_folder(replica) for replica in summary.replicas}:

@@ -18,6 +18,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
 from kraft_audit.rules.columns.frame import Rows
 from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.registry import rule
@@ -34,11 +35,12 @@ def kq012(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     """`high` bounds what was committed when reading began, and the nodes of one set of captures may have been copied
     one after another: only a later set proves that a snapshot stood above it."""
     reported: set[tuple[str, int, int]] = set()
+    rescued = {(each.rescue.offset, each.rescue.epoch) for each in fitting_recoveries(history)}
     for row in captures_in_order(history):
         end, epoch, number = row["snapshot_end_offset"], row["snapshot_epoch"], row["capture_number"]
         name = replica_name(row)
-        if not end or (name, end, epoch) in reported:
-            continue
+        if not end or (name, end, epoch) in reported or (end, epoch) in rescued:
+            continue  # a rescue puts its snapshot above everything
         bounds = [bound for bound in watermarks_in_order(history) if bound["high"] is not None and bound["high"] < end]
         later = next((bound for bound in bounds if bound["capture_number"] > number), None)
         if later is not None:

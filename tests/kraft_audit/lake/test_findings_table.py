@@ -23,7 +23,7 @@ from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.quality_gate import judge_lake
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import Case, Finding, Rule, Waiver, finding_of, undecided
+from kraft_audit.rules.rule_model import DECLARED_BY, FOR_EVER, Case, Finding, Rule, Waiver, finding_of, undecided
 from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.gold import FINDINGS, JUDGED_FINDINGS
 from kraft_codec.errors import InputError
@@ -293,6 +293,27 @@ def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: Finding
     rows_of_feed = feed.select(["subject", "state", "_change_type"]).to_pylist()
     reported = [(row["subject"], row["state"]) for row in rows_of_feed if row["_change_type"] != "update_preimage"]
     assert {("t-0", "waived"), ("t-0", "open"), ("t-1", "closed")} <= set(reported)
+
+
+def test_what_a_rescue_declares_is_waived_as_long_as_plans_say_so(plans: Plans, table: FindingsTable) -> None:
+    """A plan's own rows say it; another episode of the same finding that lasts is an open finding."""
+    declared = Waiver("KP001", "a", "t-0", DECLARED_BY, "a rescue", FOR_EVER)
+    explained = found("a", "t-0")._replace(waiver=declared)
+    who = {"who": DECLARED_BY, "why": "a rescue", "until": FOR_EVER}
+
+    def state_after(*said: Finding) -> tuple[str, dict[str, str] | None]:
+        plans.close({"a": [*said]})
+        table.update(NOW_MS)
+        (row,) = [row for row in rows(plans.lake).values() if row["subject"] == "t-0"]
+        return row["state"], row["waiver"]
+
+    assert state_after(explained) == ("waived", who)
+    assert table.counts().open["critical"] == 0
+    assert state_after(explained._replace(summary="again")) == ("waived", who)
+    assert state_after(explained, found("a", "t-0")._replace(from_offset=9)) == ("open", None)
+    assert state_after(explained, found("a", "t-0", is_over=True)._replace(from_offset=9)) == ("waived", who)
+    assert state_after(found("a", "t-0")) == ("open", None)
+    assert state_after() == ("closed", None)
 
 
 def test_open_findings_of_a_build_without_episodes_are_counted(plans: Plans, table: FindingsTable) -> None:

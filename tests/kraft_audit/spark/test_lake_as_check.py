@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +15,12 @@ from kraft_audit.incidents.incident import incident_row
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.findings_table import FindingsTable
 from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.pipeline import lake_alone
 from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.rules.rule_model import Status
+from tests.builders.rescues import LostAndRescued, newest_history, raised
+from tests.builders.without_spark import run_from_archive
 from tests.kraft_audit.capture.test_histories import led, with_topics
 from tests.kraft_audit.lake.test_histories import histories, rows, write
 
@@ -94,3 +99,35 @@ def test_histories_that_prove_to_be_one_are_merged_and_the_others_findings_close
     assert (newer, "closed", "merged") in states
     assert not [state for state in states if state[0] == newer and state[1] != "closed"]
     assert {row["cluster_id"] for row in table(lake, "findings") if row["state"] == "open"} == {older}
+
+
+@pytest.mark.slow
+def test_a_declared_rescue_stands_in_a_lake_as_in_check(
+    tmp_path: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
+) -> None:
+    """The old disks first, then the rescued dir beside them, then from the archive alone: its findings are waived."""
+    lost = LostAndRescued(tmp_path / "quorum")
+    folder = lost.place("disks", {f"node-{node}": lost.old / f"node-{node}" for node in (1, 2)})
+    fleet = make_fleet({"lost": [folder]})
+    without_spark.run(fleet)
+    assert not [row for row in table(merged(fleet), "incidents") if row["kind"] == "declared_rescue"]
+    shutil.copytree(lost.rescued, folder / "rescued")
+    without_spark.run(fleet)
+    lake = merged(fleet)
+    waived = {each.finding_id for each in raised(newest_history(folder)) if each.is_declared}
+    assert waived
+    for source in ("disks", "archive"):
+        found = {row["finding_id"]: row for row in table(lake, "findings") if row["status"] == "raised"}
+        assert {id_ for id_, row in found.items() if row["state"] == "waived"} == waived, source
+        (incident,) = [row for row in table(lake, "incidents") if row["kind"] == "declared_rescue"]
+        explained = {row["finding_id"] for row in table(lake, "incident_findings")}
+        assert not incident["is_open"]
+        assert waived <= explained, source
+        assert all(found[id_]["state"] == "closed" for id_ in explained - waived)
+        (given,) = LakeSource(fleet.lake).clusters()
+        (line,) = [line for line in given.answer if line.word == "RESCUE"]
+        assert line.text.startswith(incident["headline"])
+        assert all(rule in line.text for rule in {row["rule"] for row in found.values() if row["state"] == "waived"})
+        if source == "disks":
+            run_from_archive(lake_alone(fleet.lake))
+            lake = merged(fleet)
