@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kraft_audit.commands.arguments import ConfiguredLogs, Gone, OutputFormat, node_ids_of
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import listed
 from kraft_codec.errors import ChoiceError
@@ -23,8 +23,6 @@ KEYS: Final = (
     *("cluster_id", "action", "node_id", "verdict", "reason", "next_steps", "running", "cannot_be_lost"),
     *("gone", "stopped"),
 )
-EXIT_CODES: Final = {"yes": 0, "no": EXIT_FINDINGS, "undecided": EXIT_UNDECIDED}
-WORD_WIDTH: Final = 11
 
 
 class ActionName(StrEnum):
@@ -67,32 +65,26 @@ def may_i(
         frozenset(node_ids_of("--stopped", stopped)),
     )
     results = Results(output, KEYS)
-    documents: list[dict[str, Any]] = []
-    exit_code, unknown = 0, None
+    verdicts, unknown = Verdicts(results), None
     for cluster in results.each_history(logs):
         try:
             answer = cluster.may_i(question)
         except ChoiceError as problem:
             unknown = problem
             continue
-        exit_code = max(exit_code, EXIT_CODES[answer.verdict], key=(0, EXIT_UNDECIDED, EXIT_FINDINGS).index)
         away = {"gone": sorted(question.gone), "stopped": sorted(question.stopped)}
         asked = {"cluster_id": cluster.cluster_id, "action": action, "node_id": node}
-        documents.append({**asked, **asdict(answer), **away})
-        results.add(documents[-1:])
+        verdicts.add(answer.verdict, {**asked, **asdict(answer), **away})
         if results.is_table:
             results.title(cluster)
-            for word, text in _lines(answer):
-                results.out.text(f"{word:<{WORD_WIDTH}}{text}", hanging=WORD_WIDTH)
-    if unknown is not None and not documents:
+            print_lines(results.out, _lines(answer))
+    if unknown is not None and not verdicts.documents:
         raise unknown
-    return results.end_documents(documents) or exit_code
+    return verdicts.end()
 
 
 def _lines(answer: Permission) -> Iterator[tuple[str, str]]:
-    yield answer.verdict.upper(), answer.reason
-    for place, step in enumerate(answer.next_steps):
-        yield "" if place else "NEXT", step
+    yield from decision_lines(answer.verdict, answer)
     if answer.running:
         yield "", f"Assumed to run: {listed(answer.running)}."
     if answer.cannot_be_lost is not None:

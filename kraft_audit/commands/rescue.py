@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of, refuse_filled, refuse_within
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED, UsageError, complain
+from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.verdicts import EXIT_CODE_OF
 from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ def rescue(
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --to 40 --out rescued-40
     """
     from kraft_audit.recovery.rescue import RescueRefusedError, RescueRequest
-    from kraft_audit.recovery.rescue_plan import RescueVerdict
     from kraft_audit.recovery.rescue_procedure import procedure
 
     refuse_within(out, logs.path)
@@ -73,8 +73,7 @@ def rescue(
             complain(f"{logs.path}: refused: {refused.reason}")
             for step in refused.plan.next_steps if refused.plan is not None else ():
                 complain(step)
-            is_undecided = refused.plan is not None and refused.plan.verdict is RescueVerdict.UNDECIDED
-            return EXIT_UNDECIDED if is_undecided else EXIT_FINDINGS
+            return EXIT_CODE_OF["refused" if refused.plan is None else refused.plan.verdict]
         steps = list(procedure(found))
         documents.append({"cluster_id": cluster.cluster_id, **asdict(found), "procedure": steps})
         results.add(documents)

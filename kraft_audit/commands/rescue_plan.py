@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ KEYS: Final = (
     *("cluster_id", "verdict", "reason", "next_steps", "outcomes", "chosen", "voters", "kraft_version", "gone"),
     *("low", "high", "newest_epoch", "end_offset", "uncaptured_brokers"),
 )
-EXIT_CODES: Final = {"a plan stands": 0, "refused": EXIT_FINDINGS, "undecided": EXIT_UNDECIDED}
-WORD_WIDTH: Final = 13
 OPERATIONS_SHOWN: Final = 8
 
 
@@ -42,25 +40,19 @@ def rescue_plan(logs: LogsOrLake, gone: Gone = None, output: OutputFormat = Form
     """
     missing = node_ids_of("--gone", gone)
     results = Results(output, KEYS)
-    documents: list[dict[str, Any]] = []
-    exit_code = 0
+    verdicts = Verdicts(results)
     for cluster in results.each_cluster(logs):
         plan = cluster.rescue_plan(missing)
-        exit_code = max(exit_code, EXIT_CODES[plan.verdict], key=(0, EXIT_UNDECIDED, EXIT_FINDINGS).index)
-        documents.append({"cluster_id": cluster.cluster_id, **asdict(plan)})
-        results.add(documents[-1:])
+        verdicts.add(plan.verdict, {"cluster_id": cluster.cluster_id, **asdict(plan)})
         if results.is_table:
             results.title(cluster)
-            for word, text in plan_lines(plan):
-                results.out.text(f"{word:<{WORD_WIDTH}}{text}".rstrip(), hanging=WORD_WIDTH)
-    return results.end_documents(documents) or exit_code
+            print_lines(results.out, plan_lines(plan))
+    return verdicts.end()
 
 
 def plan_lines(plan: RescuePlan) -> Iterator[tuple[str, str]]:
     """The plan for people: a word, and what it says."""
-    yield {"a plan stands": "PLAN"}.get(plan.verdict, plan.verdict.upper()), plan.reason
-    for place, step in enumerate(plan.next_steps):
-        yield "" if place else "NEXT", step
+    yield from decision_lines("plan" if plan.verdict == "a plan stands" else plan.verdict, plan)
     for place, outcome in enumerate(plan.outcomes):
         yield "", ""
         yield from _copy_lines(plan, outcome, place + 1)

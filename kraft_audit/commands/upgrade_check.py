@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kraft_audit.commands.arguments import Logs, OutputFormat
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNDECIDED, UsageError
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
 from kraft_audit.text.readable import when
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.upgrade_check import UpgradeCheck
 
 KEYS: Final = ("cluster_id", "to", "release_level", "verdict", "reason", "next_steps", "features")
-EXIT_CODES: Final = {"allowed": 0, "blocked": EXIT_FINDINGS, "undecided": EXIT_UNDECIDED}
-WORD_WIDTH: Final = 11
 FEATURE_COLUMNS: Final = [
     ShownColumn(name, name) for name in ("feature", "finalized", "release", "new", "verdict", "drops")
 ]
@@ -53,23 +52,18 @@ def upgrade_check(
     except ValueError as problem:
         raise UsageError(f"--to: {problem}") from None
     results = Results(output, KEYS)
-    documents: list[dict[str, Any]] = []
-    exit_code = 0
+    verdicts = Verdicts(results)
     for cluster in results.each_history(logs):
         answer = cluster.upgrade_check(level)
-        exit_code = max(exit_code, EXIT_CODES[answer.verdict], key=(0, EXIT_UNDECIDED, EXIT_FINDINGS).index)
-        documents.append({"cluster_id": cluster.cluster_id, "to": to, **asdict(answer)})
-        results.add(documents[-1:])
+        verdicts.add(answer.verdict, {"cluster_id": cluster.cluster_id, "to": to, **asdict(answer)})
         if results.is_table:
             results.title(cluster)
             _print(results.out, answer)
-    return results.end_documents(documents) or exit_code
+    return verdicts.end()
 
 
 def _print(out: Output, answer: UpgradeCheck) -> None:
-    out.text(f"{answer.verdict.upper():<{WORD_WIDTH}}{answer.reason}", hanging=WORD_WIDTH)
-    for place, step in enumerate(answer.next_steps):
-        out.text(f"{'' if place else 'NEXT':<{WORD_WIDTH}}{step}", hanging=WORD_WIDTH)
+    print_lines(out, decision_lines(answer.verdict, answer))
     out.line("")
     out.rows(map(_feature_row, answer.features), FEATURE_COLUMNS)
     blockers = list(_blocker_rows(answer.features))

@@ -19,12 +19,11 @@ from kraft_audit.recovery.start_safety import Durability, Election, SecondLeader
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
+from kraft_audit.rules.columns.server_addresses import UNKNOWN_ADDRESS, controller_server
 from kraft_audit.text.readable import any_of, listed
 
 NEAR_RECORDS: Final = 1_000
 """A voter whose log ends so close to `low` has the rest after a fetch or two: copies of running nodes differ so far."""
-
-UNKNOWN_ADDRESS: Final = "HOST:PORT"
 
 
 class Action(enum.StrEnum):
@@ -371,13 +370,7 @@ class _ControllerCase:
     def _bootstrap(self) -> str:
         _, leader = self._leader()
         asked = [node for node in (leader, *sorted(self.voters.ids if self.voters else ())) if node is not None]
-        for node in asked:
-            if node == self.node_id and len(asked) > 1:
-                continue
-            address = _address(self.voters, self.history, node)
-            if address is not None:
-                return f"--bootstrap-controller {address}"
-        return f"--bootstrap-controller {UNKNOWN_ADDRESS}"
+        return controller_server(self.history, [node for node in asked if node != self.node_id or len(asked) == 1])
 
     def _check_quorum(self, what: str = "--status") -> Iterator[str]:
         if UNKNOWN_ADDRESS not in self._bootstrap():
@@ -404,14 +397,3 @@ class _ControllerCase:
             f"kafka-server-start -daemon {CONFIG}",
             add_controller(self._bootstrap()),
         )
-
-
-def _address(voters: VoterSet | None, history: ClusterHistory, node_id: int) -> str | None:
-    """host:port of a controller, as the voter set or its registration has it."""
-    for voter in voters.voters if voters else ():
-        if voter.voter_id == node_id and voter.endpoints:
-            return f"{voter.endpoints[0].host}:{voter.endpoints[0].port}"
-    rows = history.newest_rows("controller_changes", "controller_id")
-    row = rows.get(node_id)
-    points = row["end_points"] if row is not None and row["exists"] else []
-    return f"{points[0]['host']}:{points[0]['port']}" if points else None

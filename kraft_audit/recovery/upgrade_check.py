@@ -29,7 +29,7 @@ from kraft_audit.recovery.feature_levels import (
 )
 from kraft_audit.recovery.zk_migration import LEVELS_THAT_MIGRATE, is_migrating
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.nodes import is_active, registrations
+from kraft_audit.rules.columns.server_addresses import broker_server, controller_server
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import listed
 from kraft_codec.schemas.releases import (
@@ -39,7 +39,6 @@ from kraft_codec.schemas.releases import (
     METADATA_VERSIONS,
 )
 
-UNKNOWN_ADDRESS: Final = "HOST:PORT"
 MIGRATING: Final = "The migration from ZooKeeper is not finished: until then Kafka changes no metadata.version."
 
 
@@ -220,17 +219,8 @@ class _Steps:
 
 def _server(levels: FeatureLevels) -> str:
     """The option that names a node which can be asked: a voter, or a broker where controllers do not take commands."""
-    registered = registrations(levels.history)
-    if levels.controllers_register:
-        voter_set = current_set(levels.history)
-        missing = levels.standing.missing
-        for voter in sorted(voter_set["voters"] if voter_set else (), key=lambda each: each["voter_id"] in missing):
-            rows = registered.get(("controller", voter["voter_id"]))
-            points = voter["endpoints"] or (rows[-1]["end_points"] if rows else ())
-            if points:
-                return f"--bootstrap-controller {points[0]['host']}:{points[0]['port']}"
-    for (kind, _), rows in sorted(registered.items()):
-        if kind == "broker" and is_active(rows[-1]) and rows[-1]["end_points"]:
-            point = rows[-1]["end_points"][0]
-            return f"--bootstrap-server {point['host']}:{point['port']}"
-    return f"--bootstrap-server {UNKNOWN_ADDRESS}"
+    if not levels.controllers_register:
+        return broker_server(levels.history)
+    voter_set, missing = current_set(levels.history), levels.standing.missing
+    ids = (voter["voter_id"] for voter in (voter_set["voters"] if voter_set else ()))
+    return controller_server(levels.history, sorted(ids, key=lambda voter: (voter in missing, voter)))

@@ -7,15 +7,18 @@ from collections.abc import Collection, Iterator, Sequence
 from kraft_audit.quorum.controller_commands import add_controller, format_disk, remove_controller
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import newest_captures, replica_end
+from kraft_audit.rules.columns.captures import audit_command, newest_captures, replica_end
 from kraft_audit.rules.columns.lost_records import LostVoters, start_is_safe
+from kraft_audit.rules.columns.server_addresses import controller_server
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import any_of, listed
 
 
 def what_to_do(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> str:
-    """All steps as one text."""
-    return " ".join(steps(history, found, went_back))
+    """All steps as one text, and the command that says what a start of the node would do."""
+    node_id = min([each.node_id for each in found.proven] or [*went_back] or [row["node_id"] for row in found.lacking])
+    ask = f"What starting it would do:   {audit_command(history, 'may-i', 'start', node_id)}"
+    return " ".join([*steps(history, found, went_back), ask])
 
 
 def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> Iterator[str]:
@@ -41,7 +44,7 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
         yield f"Do not start {nodes}: the others are no majority. Copy every disk before anything else{held}."
         return
     best = _best(history, holders)
-    server = _endpoint(history, best)
+    server = controller_server(history, [best["voter_id"]])
     run = f"Run controllers {listed(others)}: {best['voter_id']} holds everything, and the others fetch it"
     voter_set = current_set(history)
     if voter_set is None or voter_set["kraft_version"] == 0:
@@ -61,11 +64,12 @@ def _start_again(history: ClusterHistory, found: LostVoters, lacking: Collection
     """Where a majority holds everything: Kafka cuts what is left of the log, and the node fetches it again."""
     holders = [voter for voter in found.voters if voter["voter_id"] not in lacking]
     whole = listed(sorted(voter["voter_id"] for voter in holders))
+    server = controller_server(history, [_best(history, holders)["voter_id"]])
     nodes, it = f"node{'s' * (len(lacking) > 1)} {listed(sorted(lacking))}", "it" if len(lacking) == 1 else "them"
     yield (
         f"Copy the disk of {nodes}, then start {it}: voters {whole} hold the whole log and are a majority, so no "
         f"election can lose it, and the log is fetched again. Leave every other disk alone until one LogEndOffset is "
-        f"shown:   kafka-metadata-quorum {_endpoint(history, _best(history, holders))} describe --replication"
+        f"shown:   kafka-metadata-quorum {server} describe --replication"
     )
 
 
@@ -77,14 +81,3 @@ def _end(history: ClusterHistory, voter: TableRow) -> int:
     return max(
         (replica_end(row) for row in newest_captures(history) if row["node_id"] == voter["voter_id"]), default=-1
     )
-
-
-def _endpoint(history: ClusterHistory, voter: TableRow) -> str:
-    """How to reach a controller: by its voter record, else its registration, else through any broker."""
-    registered = history.newest_rows("controller_changes", "controller_id").get(voter["voter_id"])
-    points: Sequence[TableRow] = voter["endpoints"] or (registered["end_points"] if registered else ())
-    if points:
-        return f"--bootstrap-controller {points[0]['host']}:{points[0]['port']}"
-    brokers = history.newest_rows("broker_changes", "broker_id").values()
-    named = [row["end_points"][0] for row in brokers if row["exists"] and row["end_points"]]
-    return f"--bootstrap-server {named[0]['host']}:{named[0]['port']}" if named else "--bootstrap-server HOST:PORT"

@@ -17,6 +17,7 @@ from kraft_audit.rules.cluster_history import (
     feature_row,
 )
 from kraft_audit.rules.columns.nodes import registered_nodes
+from kraft_audit.rules.columns.server_addresses import broker_server
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import (
     Case,
@@ -76,7 +77,7 @@ def kb002(history: ClusterHistory, limits: VersionDriftLimits) -> Iterator[Case]
             f"{each} ({METADATA_VERSIONS[each]})" if each in METADATA_VERSIONS else each for each in (level, newest)
         ]
         summary = f"{names[0]} for {days:.0f} days; every live node supports {names[1]}"
-        advice = f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature metadata.version={newest}"
+        advice = f"kafka-features.sh {broker_server(history)} upgrade --feature metadata.version={newest}"
         yield case_at(row, "metadata.version age", summary, evidence=fact, what_to_do=advice)
 
 

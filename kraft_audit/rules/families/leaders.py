@@ -10,6 +10,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
+    audit_command,
     canonical_log,
     capture_evidence,
     capture_time,
@@ -23,7 +24,7 @@ from kraft_audit.rules.columns.quorum_standing import QUORUM_TABLES, QuorumStand
 from kraft_audit.rules.columns.voter_sets import ids_of, keys_of, set_at
 from kraft_audit.rules.families.epochs import epoch_evidence
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
-from kraft_audit.rules.registry import rule
+from kraft_audit.rules.registry import rule, texts
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
 from kraft_codec.errors import Reason
 
@@ -204,7 +205,10 @@ def _count_vote(known: dict[tuple[int, str | None], Evidence], vote: tuple[int, 
 def kq023(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     standing = quorum_standing(history)
     if standing.standing is Standing.NO_LEADER:
-        yield _quorum_case(history, standing, f"epoch {standing.epoch} has no leader: {standing.reason}")
+        epochs = dict(standing.epochs)
+        asked = min(epochs, key=lambda voter: (epochs[voter], voter), default=None)
+        summary = f"epoch {standing.epoch} has no leader: {standing.reason}"
+        yield _quorum_case(history, standing, summary, "start", asked)
     elif standing.standing is Standing.UNDECIDED and standing.leader_id is None:
         yield undecided("quorum", standing.reason, epoch=standing.epoch)
 
@@ -213,7 +217,9 @@ def kq023(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def kq024(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     standing = quorum_standing(history)
     if standing.standing is Standing.STALLED:
-        yield _quorum_case(history, standing, standing.reason)
+        ends = {row["node_id"]: replica_end(row) for row in newest_round(history) if row["node_id"] in standing.voters}
+        asked = min(ends, key=lambda voter: (ends[voter], voter), default=None)
+        yield _quorum_case(history, standing, standing.reason, "restart", asked)
     is_said = standing.reason == undecided_majority(history)  # by KQ020
     if standing.standing is Standing.UNDECIDED and standing.leader_id is not None and not is_said:
         yield undecided("quorum", standing.reason, epoch=standing.epoch)
@@ -223,11 +229,21 @@ def kq024(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def kq025(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     standing = quorum_standing(history)
     if standing.standing is Standing.MAJORITY_LOST:
-        yield _quorum_case(history, standing, standing.reason)
+        gone = ",".join(map(str, standing.gone))
+        plan = audit_command(history, "rescue-plan", "--gone", gone)
+        advice = f"{texts()['KQ025']['what_to_do']} Which copy to go on from:   {plan}"
+        yield _quorum_case(history, standing, standing.reason)._replace(what_to_do=advice)
 
 
-def _quorum_case(history: ClusterHistory, standing: QuorumStanding, summary: str) -> Case:
-    offset = standing.committed_to
+def _quorum_case(
+    history: ClusterHistory, standing: QuorumStanding, summary: str, action: str = "", asked: int | None = None
+) -> Case:
+    """`action` on node `asked` is what `may-i` is to be asked about before."""
+    offset, rule_id = standing.committed_to, {"start": "KQ023", "restart": "KQ024"}.get(action)
+    advice = None
+    if rule_id is not None and asked is not None:
+        may_i = audit_command(history, "may-i", action, asked)
+        advice = f"{texts()[rule_id]['what_to_do']} Ask before:   {may_i}"
     return Case(
         "quorum",
         summary,
@@ -235,6 +251,7 @@ def _quorum_case(history: ClusterHistory, standing: QuorumStanding, summary: str
         from_ms=None if not offset else canonical_log(history).time_at(offset - 1),
         epoch=standing.epoch,
         evidence=tuple(_disks(history, standing)),
+        what_to_do=advice,
     )
 
 

@@ -15,6 +15,7 @@ from kraft_audit.quorum.controller_commands import add_controller, format_disk, 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import captures_in_order, newest_captures, replica_end
+from kraft_audit.rules.columns.server_addresses import controller_server
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
 from kraft_audit.rules.registry import rule, words_for
@@ -105,9 +106,7 @@ def replacement(history: ClusterHistory, row: TableRow) -> str:
         return f"Stop the node, empty its metadata folder, {format_it}, start it: it fetches the log."
     if voter_set["kraft_version"] < 1:
         return f"Stop node {node_id}, {format_it} on an empty disk, start it while the others run: it fetches the log."
-    endpoints = [each for voter in voters if voter["voter_id"] != node_id for each in voter["endpoints"]]
-    address = f"{endpoints[0]['host']}:{endpoints[0]['port']}" if endpoints else "HOST:PORT"
-    server = f"--bootstrap-controller {address}"
+    server = controller_server(history, sorted(voter["voter_id"] for voter in voters if voter["voter_id"] != node_id))
     directory = next(voter["directory_id"] for voter in voters if voter["voter_id"] == node_id)
     return (
         f"Stop node {node_id}, then: {remove_controller(server, node_id, directory)}; "

@@ -11,6 +11,7 @@ from typing import Final
 
 from kraft_audit.quorum.controller_commands import unregister_broker, unregister_controller
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
+from kraft_audit.rules.columns.captures import audit_command
 from kraft_audit.rules.columns.nodes import (
     RegisteredNode,
     broker_states,
@@ -18,6 +19,7 @@ from kraft_audit.rules.columns.nodes import (
     registered_nodes,
     registrations,
 )
+from kraft_audit.rules.columns.server_addresses import broker_server, controller_server
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, case_at, evidence_at, threshold
 from kraft_audit.text.readable import HOUR_MS, listed, nouns
@@ -151,7 +153,7 @@ def kb008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ranged.add(node.name)
         blocks = node.level < newest and node.level >= level
         if blocks or (node.is_ghost and node.kind == "controller"):
-            yield _blocking_case(node, level, newest if blocks else None)
+            yield _blocking_case(history, node, level, newest if blocks else None)
     for (kind, node_id), rows in registrations(history).items():
         name = f"{kind} {node_id}"
         if kind == "controller" and name not in ranged and is_ghost_controller(history, node_id):
@@ -159,7 +161,7 @@ def kb008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             yield case_at(rows[-1], name, summary, severity=Severity.LOW)
 
 
-def _blocking_case(node: RegisteredNode, level: int, newest: int | None) -> Case:
+def _blocking_case(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> Case:
     """A registration that blocks levels up to `newest`; None where it blocks nothing that another node supports."""
     supported = f"metadata.version {_level(node.lowest_level)} to {_level(node.level)}"
     state = {
@@ -174,20 +176,28 @@ def _blocking_case(node: RegisteredNode, level: int, newest: int | None) -> Case
         summary += f"; no upgrade past {_level(node.level)} passes, the others support {_level(newest)}"
         severity = Severity.HIGH if node.is_ghost else Severity.MEDIUM
     fact = evidence_at(node.row, f"its registration: {supported}", epoch=node.row["from_epoch"])
-    advice = _way_out(node, level, newest)
+    advice = _way_out(history, node, level, newest)
     return case_at(node.row, node.name, summary, severity=severity, evidence=(fact,), what_to_do=advice)
 
 
-def _way_out(node: RegisteredNode, level: int, newest: int | None) -> str:
-    """What removes the registration, as far as the metadata.version in effect lets it (KIP-1312, KAFKA-20295)."""
+def _way_out(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> str:
+    """What removes the registration, and the command that says what it blocks (KIP-1312, KAFKA-20295)."""
+    release = METADATA_VERSIONS.get(newest or node.level + 1)
+    removal = _removal(history, node, level, newest)
+    if release is None:
+        return removal
+    return f"{removal} All that blocks it:   {audit_command(history, 'upgrade-check', '--to', release)}"
+
+
+def _removal(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> str:
     if not node.is_ghost:
         return f"Upgrade the software of {node.name} before you raise metadata.version."
     if node.kind == "broker":
         return (
             f"Start broker {node.node_id} with the new release. If it is gone for good: "
-            f"{unregister_broker('--bootstrap-server HOST:PORT', node.node_id)}"
+            f"{unregister_broker(broker_server(history), node.node_id)}"
         )
-    unregister = unregister_controller("--bootstrap-controller HOST:PORT", node.node_id)
+    unregister = unregister_controller(controller_server(history), node.node_id)
     if level >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
         return f"If controller {node.node_id} is gone for good: {unregister}"
     if newest is None:

@@ -18,6 +18,7 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
+from kraft_audit.rules.columns.server_addresses import broker_server
 from kraft_audit.rules.columns.voter_sets import (
     Key,
     canonical_sets,
@@ -62,7 +63,7 @@ def _is_static(history: ClusterHistory, voter_set: TableRow) -> bool:
 def _dynamic_first(history: ClusterHistory) -> str:
     """What lets voters be changed at kraft.version 0: the software decides whether the feature can be raised."""
     supported = [node.level for node in registered_nodes(history) if not node.is_ghost]
-    command = "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature kraft.version=1"
+    command = f"kafka-features.sh {broker_server(history)} upgrade --feature kraft.version=1"
     then = "Then change voters one by one with kafka-metadata-quorum.sh."
     if supported and min(supported) >= FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION:
         return f"First {command}: at kraft.version 0 no change of voters is safe. {then}"
