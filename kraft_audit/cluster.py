@@ -35,6 +35,7 @@ from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of
 from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
 from kraft_audit.recovery.lost_state import LostLog, lost_logs
 from kraft_audit.recovery.permission import Permission, Question
+from kraft_audit.recovery.permission_table import Permissions, ask_one, permissions
 from kraft_audit.recovery.quorum_disks import quorum_disks
 from kraft_audit.recovery.replica_logs import replica_logs
 from kraft_audit.recovery.rescue import Rescue, RescueRequest, rescue
@@ -64,6 +65,7 @@ EVERYTHING: Final = Selection()
 CAPTURE_ROWS: Final = frozenset({"captures"})
 READ_FROM_FILES: Final = frozenset({"records", "files"})
 """Tables that no history holds whole: they are read from the files when they are asked for."""
+PERMISSION_BYTES_MAX: Final = 256 << 20
 VOTER_SET_SCHEMA: Final = pa.schema(
     [*(field for field in VOTER_SETS.schema if field.name != "plan"), pa.field("committed", pa.bool_())]
 )
@@ -310,6 +312,9 @@ class Cluster:
         (1, 1, 189, 189)
         """
         name = None if capture is None else self.capture_name(capture)
+        if "_judged" in self.__dict__:
+            judged = self._judged
+            return describe_quorum(judged.reading.survey, judged.plan, judged.history.rows("captures"), name)
         with OrderedReading(self.plan, self.settings(), keeps_records=False) as ordered:
             for reading in ordered:
                 captures = [row for _, batch in reading.bronze(CAPTURE_ROWS) for row in batch.to_pylist()]
@@ -369,6 +374,20 @@ class Cluster:
         if found is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
         return found
+
+    def permissions(self) -> Permissions:
+        """What `may_i` answers about every controller, all voters running, and of brokers what may not be done.
+
+        A cluster of which more than PERMISSION_BYTES_MAX lie there is not replayed for it: `skipped` says so.
+
+        >>> [row.action for row in cluster.permissions().rows if (row.node_id, row.verdict) == (13, "no")]
+        ['wipe', 'remove', 'delete-volume']
+        """
+        size_bytes = sum(file.size_bytes for replica in self.plan.replicas for file in replica.files)
+        if "_judged" not in self.__dict__ and size_bytes > PERMISSION_BYTES_MAX:
+            return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(self.root)}")
+        disks = quorum_disks(self.judged_reading.survey, self._judged.plan)
+        return permissions(*disks, self.history, self.root)
 
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
         """Every copy of the log that is left, best first, and what going on from it would lose: a majority is `gone`.

@@ -15,7 +15,9 @@ from kraft_audit.text.output import Format, Output, neutral, table_columns
 from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text
 
 if TYPE_CHECKING:
+    from kraft_audit.cluster import Cluster
     from kraft_audit.quorum.description import CapturedVoter, QuorumDescription
+    from kraft_audit.recovery.permission_table import PermissionLine, Permissions
 
 COLUMNS: Final = table_columns(
     "node_id directory_id role leader_epoch leader_id voted_id log_start_offset log_end_offset last_epoch lag snapshot "
@@ -32,6 +34,8 @@ COLUMNS: Final = table_columns(
     },
 )
 
+PERMISSION_COLUMNS: Final = table_columns("node action answer why first", wide="why first")
+CLUSTERS_ASKED_MAX: Final = 20
 NOT_CAPTURED: Final = -1
 """What Kafka's tool prints where it does not know."""
 LABEL_CHARACTERS: Final = 24
@@ -52,6 +56,8 @@ def quorum(
 ) -> int:
     """Show each captured replica: who it is, its epoch and votes, where its log ends, and what is proven committed.
 
+    Then what `may-i` answers about each controller, and of brokers what may not be done, all voters running.
+
     Of several captures below PATH the newest is shown, or the one that --capture names; earlier ones are evidence.
     With --status and --replication, what only a live leader knows is -1, and a high watermark that the disks do not
     decide is a range. JSON is an object; of several clusters below PATH, a list of them.
@@ -63,22 +69,74 @@ def quorum(
     """
     if (status or replication) and output is not Format.TABLE:
         raise UsageError("--status and --replication are texts of their own: leave --output out")
+    from kraft_audit.recovery.permission_table import Permissions
     from kraft_audit.tables.bronze import CAPTURES
 
     results = Results(output, (*CAPTURES.column_names, "lag", "role"))
     documents: list[dict[str, Any]] = []
     with open_logs(replace(logs, capture=None)) as clusters:
-        quorums = [cluster.quorum(capture=logs.capture) for cluster in clusters.with_capture(logs.capture)]
-    for number, described in enumerate(quorums):
+        asked = [
+            # First: what it reads `quorum` need not read again.
+            (None if status or replication else _permissions(cluster, logs, len(clusters)), cluster)
+            for cluster in clusters.with_capture(logs.capture)
+        ]
+        quorums = [(cluster.quorum(capture=logs.capture), found) for found, cluster in asked]
+    for number, (described, found) in enumerate(quorums):
         if number and results.is_table:
             results.out.line("")
         if status or replication:
             _print_as_kafka(results.out, described, status=status, replication=replication)
         elif results.is_table:
             _print(results.out, described)
-        documents.append(asdict(described))
+            _print_permissions(results.out, found or Permissions())
+        documents.append({**asdict(described), **_permission_keys(found or Permissions())})
         results.add(described.replicas)
     return results.end_documents(documents)
+
+
+def _permissions(cluster: Cluster, logs: ConfiguredLogs, cluster_count: int) -> Permissions:
+    """What may be done to each node, where that is asked of the newest capture and of few clusters."""
+    from kraft_audit.recovery.permission_table import Permissions, ask_one
+
+    if cluster_count > CLUSTERS_ASKED_MAX:
+        return Permissions(skipped=f"{cluster_count} clusters lie there. {ask_one(logs.path)}")
+    if logs.capture is not None and len(cluster.captures) > 1:
+        return Permissions(skipped=f"the answers are about the newest capture. {ask_one(logs.path)}")
+    return cluster.permissions()
+
+
+def _permission_keys(found: Permissions) -> dict[str, Any]:
+    lost = found.cannot_be_lost
+    return {
+        "may_i": [asdict(row) for row in found.rows],
+        "may_i_skipped": found.skipped,
+        "cannot_be_lost": None if lost is None else asdict(lost),
+    }
+
+
+def _print_permissions(out: Output, found: Permissions) -> None:
+    from kraft_audit.recovery.permission_table import permission_lines
+
+    if not found.rows and found.skipped is None:
+        return
+    out.line("")
+    if found.rows:
+        out.text("What may be done, all voters running:")
+        out.rows(map(_shown_line, permission_lines(found)), PERMISSION_COLUMNS)
+    if found.skipped is not None:
+        out.text(f"What may be done was not asked: {found.skipped}")
+    if found.cannot_be_lost is not None:
+        out.text(found.cannot_be_lost.text)
+
+
+def _shown_line(line: PermissionLine) -> dict[str, Any]:
+    return {
+        "node": f"{line.role} {line.node_id}",
+        "action": ", ".join(line.actions),
+        "answer": line.row.verdict,
+        "why": line.row.why,
+        "first": line.row.first,
+    }
 
 
 def _print_as_kafka(out: Output, described: QuorumDescription, *, status: bool, replication: bool) -> None:

@@ -47,7 +47,7 @@ def report(
     if output == "html" and find_spec("jinja2") is None:
         raise UsageError("report needs jinja2: pip install jinja2")
     refuse_within(out, logs.path)
-    pages = _source(logs)
+    pages = _source(logs, has_pages=output == "html")
     lines = Output()
     if output == "html":
         from kraft_audit.report.site import write_site
@@ -73,7 +73,7 @@ def _not_read(count: int) -> str:
     return f", {count} could not be read whole" if count else ""
 
 
-def _source(logs: JudgedLogs) -> ReportSource:
+def _source(logs: JudgedLogs, *, has_pages: bool) -> ReportSource:
     if find_spec("deltalake") is not None:
         from kraft_audit.report.lake_source import LakeSource, is_lake
 
@@ -85,5 +85,6 @@ def _source(logs: JudgedLogs) -> ReportSource:
         raise UsageError("a report of a lake needs deltalake: pip install 'kraft-audit[spark]'")
     from kraft_audit.report.report_source import PathSource
 
-    histories = (cluster.history for cluster in Results(Format.TABLE, is_spaced=False).each_history(logs))
+    clusters = Results(Format.TABLE, is_spaced=False).each_history(logs)
+    histories = ((cluster.history, cluster.permissions() if has_pages else None) for cluster in clusters)
     return PathSource(logs.path, histories, thresholds_of(logs.settings), waivers_of(logs.waivers))

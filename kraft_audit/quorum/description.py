@@ -27,7 +27,7 @@ class CapturedVoter:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """One capture of a quorum; its fields, in this order, are the keys of the JSON of `quorum`.
+    """One capture of a quorum; its fields, in this order, are the first keys of the JSON of `quorum`.
 
     `leader_id` and `leader_epoch` are -1 where no disk names them; `leader_ids` are several where they contradict each
     other. The committed offset lies in

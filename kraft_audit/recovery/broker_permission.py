@@ -19,6 +19,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_e
 from kraft_audit.rules.columns.frame import Rows, holders
 from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.columns.server_addresses import UNKNOWN_ADDRESS, broker_address
 from kraft_audit.text.readable import any_of, listed
 
 NAMED: Final = 3
@@ -40,14 +41,22 @@ def broker_permission(question: Question, history: ClusterHistory) -> Permission
 def permission(
     question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
 ) -> Permission | None:
-    """The answer for a node, the worse one where it is both broker and voter; None where there is no such node."""
+    """The answer for a node, and what no election can lose; None where there is no such node."""
+    found = node_permission(question, safety, undecided, history)
+    return found and replace(found, cannot_be_lost=None if safety is None else durability(safety))
+
+
+def node_permission(
+    question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
+) -> Permission | None:
+    """The answer alone, the worse one where a node is both broker and voter; None where there is no such node."""
     is_voter = safety is None or any(question.node_id in own.ids for disk in safety.disks for own in disk.voter_sets)
     found = broker_permission(question, history)
     if found is None or is_voter:  # another broker's copy of the log is an observer's
         of_controller = controller_permission(question, safety, undecided, history)
         answers = [answer for answer in (of_controller, found) if answer is not None]
         found = max(answers, key=lambda answer: answer.verdict.rank, default=None)
-    return found and replace(found, cannot_be_lost=None if safety is None else durability(safety))
+    return found
 
 
 def _rows(states: PartitionStates, broker: int, *lists: str) -> Rows:
@@ -151,8 +160,4 @@ def _names(states: PartitionStates, rows: Sequence[int]) -> str:
 
 def _address(history: ClusterHistory, running: Sequence[int], but: int) -> str:
     """host:port of another broker that runs."""
-    for broker in running:
-        row = broker_states(history)[broker].newest if broker in broker_states(history) else None
-        if broker != but and row is not None and row["exists"] and row["end_points"]:
-            return f"{row['end_points'][0]['host']}:{row['end_points'][0]['port']}"
-    return "HOST:PORT"
+    return broker_address(history, [broker for broker in running if broker != but]) or UNKNOWN_ADDRESS

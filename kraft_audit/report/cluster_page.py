@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kraft_audit.findings.answer import AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice
+from kraft_audit.recovery.permission_table import PermissionLine, Permissions, permission_lines
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput, state_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
@@ -100,6 +101,8 @@ class ClusterView:
     answer: tuple[AnswerLine, ...]
     open_incidents: tuple[TableRow, ...]
     resolved_incidents: tuple[TableRow, ...]
+    permissions: Permissions | None
+    permission_lines: tuple[PermissionLine, ...]
 
     @property
     def worst(self) -> str | None:
@@ -152,6 +155,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         answer=tuple(given.answer),
         open_incidents=_incidents(given, is_open=True),
         resolved_incidents=_incidents(given, is_open=False),
+        permissions=given.permissions,
+        permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
     )
 
 

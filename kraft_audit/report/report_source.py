@@ -20,6 +20,7 @@ from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import incident_row
+from kraft_audit.recovery.permission_table import Permissions
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
@@ -71,7 +72,7 @@ class ClusterInput:
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
-    `check` says of the cluster first.
+    `check` says of the cluster first. `permissions` is what `may-i` answers, None where the source holds no disks.
     """
 
     history: ClusterHistory
@@ -83,6 +84,7 @@ class ClusterInput:
     judged_rules: frozenset[str] | None = None
     incidents: Sequence[TableRow] = ()
     answer: Sequence[AnswerLine] = ()
+    permissions: Permissions | None = None
 
     @property
     def cluster_id(self) -> str:
@@ -116,11 +118,11 @@ def rules_version() -> str:
 class PathSource:
     """A report straight from log dirs: the histories that `check` reads, judged by the same rules. No Spark, no lake.
 
-    `histories` is read once, from first to last.
+    `histories` is read once, from first to last; each comes with what `may-i` answers, where that is asked.
     """
 
     path: str
-    histories: Iterator[ClusterHistory]
+    histories: Iterator[tuple[ClusterHistory, Permissions | None]]
     settings: Mapping[str, RuleSettings] = field(default_factory=dict)
     waivers: Sequence[Waiver] = ()
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
@@ -129,7 +131,7 @@ class PathSource:
         return AsOf(self.path, "log dirs", self.now_ms, version("kraft-audit"), rules_version())
 
     def clusters(self) -> Iterator[ClusterInput]:
-        for history in self.histories:
+        for history, permissions in self.histories:
             judged, _ = apply_waivers(list(registry.check(history, self.settings)), self.waivers, self.now_ms)
             rows = finding_rows(judged, seen_ms=history.seen_ms)
             for row, finding in zip(rows, judged, strict=True):
@@ -138,4 +140,4 @@ class PathSource:
             folded = fold(history, judged)
             incidents = [incident_row(history.cluster_id, incident) for incident in folded.incidents]
             answer = opening_lines(history, quorum_standing(history), folded, self.path)
-            yield ClusterInput(history, rows, incidents=incidents, answer=answer)
+            yield ClusterInput(history, rows, incidents=incidents, answer=answer, permissions=permissions)

@@ -34,7 +34,8 @@ class GivenSource:
 
 
 def path_source(path: Path, **options: Any) -> PathSource:
-    return PathSource(str(path), (cluster.history for cluster in kraft_audit.open(str(path))), now_ms=NOW_MS, **options)
+    histories = ((cluster.history, cluster.permissions()) for cluster in kraft_audit.open(str(path)))
+    return PathSource(str(path), histories, now_ms=NOW_MS, **options)
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def test_commands_print_what_it_gives(cluster: kraft_audit.Cluster, capsys: pyte
     described = dataclasses.asdict(cluster.quorum())
     for name in ("leader_id", "leader_epoch", "committed_low", "committed_high"):
         assert quorum[name] == described[name]
-    assert list(quorum) == list(described)
+    assert list(quorum) == [*described, "may_i", "may_i_skipped", "cannot_be_lost"]
 
 
 def test_findings_are_a_table_of_the_check(cluster: kraft_audit.Cluster) -> None:
