@@ -13,6 +13,7 @@ from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round
+from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.registry import words_for
@@ -33,12 +34,18 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         yield "Stop all controllers and keep every disk, of brokers too: each may hold the best copy of the log."
         yield f"Find the copy to go on from:   kraft-audit rescue-plan {quoted} --gone {gone}"
     elif altered:
-        yield _stop_altered(altered)
+        yield f"{_stop_altered(altered)}   kraft-audit diverge {quoted}"
+    elif standing.standing is Standing.STALLED:
+        yield from (finding.what_to_do for finding in open_findings(folded) if finding.rule == "KQ024")
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:
         text = f"{standing.majority} of controllers {listed(sorted(standing.voters))} have to reach each other"
         yield f"{text}: see their server.log and the network between them. Wipe none of them."
+        yield f"What may be done to each of them:   kraft-audit quorum {quoted}"
     elif standing.standing is Standing.NO_LEADER:
         yield from _start_voters(history, standing, quoted)
+    elif (waiting := waiting_recovery(history)) is not None:
+        node_id = waiting.rescue.node_id
+        yield f"Start node {node_id} as the procedure says that `rescue` printed. Start no old disk, then check again."
     elif standing.standing is Standing.AT_REST:
         first = _start_first(folded)
         if first:

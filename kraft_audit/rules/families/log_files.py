@@ -21,6 +21,7 @@ from kraft_audit.rules.columns.altered_runs import (
 )
 from kraft_audit.rules.columns.captures import (
     LogBatches,
+    audit_command,
     canonical_log,
     capture_evidence,
     captures_in_order,
@@ -29,7 +30,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
 )
 from kraft_audit.rules.columns.voter_sets import set_at
-from kraft_audit.rules.registry import rule, words_for
+from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
 from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
 from kraft_codec.file_names import printable
@@ -250,7 +251,11 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if voters is not None and is_held_by_majority(taken, voters):
             for replica in (replica for held in rest for replica in held):
                 text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {named_replicas(taken)}"
-                words = _words_of(cause_of(history, run, replica))
+                cause = cause_of(history, run, replica)
+                words = _words_of(cause)
+                if cause is Cause.ALTERED and replica.node_id is not None:
+                    ask = audit_command(history, "may-i", "remove", replica.node_id)
+                    words = {"what_to_do": f"{texts()['KQ022']['what_to_do']} Ask before:   {ask}"}
                 yield Case(named_replica(replica), f"{text}; {agreement}", **at, **words)
             continue
         sides = " and ".join(map(named_replicas, run.versions))

@@ -91,7 +91,9 @@ def test_the_line_says_when_from_whom_the_cut_what_was_lost_and_what_is_fenced(
     assert ended.code == 0
 
 
-def test_a_node_that_was_not_started_is_said_to_wait(quorum: LostAndRescued) -> None:
+def test_a_node_that_was_not_started_is_said_to_wait(kraft_audit: Any, quorum: LostAndRescued) -> None:
+    (step,) = [line for line in kraft_audit("check", quorum.rescued).out.splitlines() if line.startswith("NEXT")]
+    assert "Start node 3 " in step
     cluster = newest_history(quorum.rescued)
     assert cluster.standing().standing is Standing.NOT_JUDGED
     assert "not started" in cluster.standing().reason
