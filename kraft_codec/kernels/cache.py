@@ -1,8 +1,9 @@
 """A private folder for compiled kernels: object code is executed, so no other user may be able to put a file there.
 
 The folder is KRAFT_AUDIT_CACHE, or `kraft-audit` in the user's cache folder. It is used only where it is ours, mode
-0700, no link, and below no folder that everybody may write to. Files are written whole and renamed into place under a
-lock of each library, so processes that start together wait for the one that compiles it.
+0700, no link, and where no other user can put another in its place: a folder above it that everybody may write to must
+be sticky, as /tmp is, and what stands in it on the way must be ours. Files are written whole and renamed into place
+under a lock of each library, so processes that start together wait for the one that compiles it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import stat
 import tempfile
@@ -41,14 +43,27 @@ def private_folder() -> Path:
     try:
         folder.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
         _check(folder)
-        for ancestor in folder.parents:
-            if ancestor.stat().st_mode & stat.S_IWOTH:
-                raise UnsafeFolderError(f"{folder}: everybody may write to {ancestor}")
-            if ancestor.stat().st_uid not in (0, os.geteuid()):
-                raise UnsafeFolderError(f"{folder}: {ancestor} belongs to another user")
+        for path in {folder, folder.resolve()}:  # links on the way, and where they lead
+            _check_above(path)
     except (OSError, RuntimeError) as error:
         raise UnsafeFolderError(f"{folder}: {error}") from None
     return folder
+
+
+def _check_above(folder: Path) -> None:
+    """Raises UnsafeFolderError where another user could replace a folder on the way to this one.
+
+    In a sticky folder only the owner of an entry, of the folder and root may rename or delete the entry.
+    """
+    trusted = (0, os.geteuid())
+    for below, above in itertools.pairwise((folder, *folder.parents)):
+        found = above.stat()
+        if found.st_uid not in trusted:
+            raise UnsafeFolderError(f"{folder}: {above} belongs to another user")
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise UnsafeFolderError(f"{folder}: everybody may write to {above}")
+        if found.st_mode & stat.S_IWOTH and below.lstat().st_uid not in trusted:
+            raise UnsafeFolderError(f"{folder}: everybody may write to {above}, and {below} belongs to another user")
 
 
 def _check(folder: Path) -> None:

@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,22 +25,11 @@ print("numba" in sys.modules)
 """
 
 
-def is_shared(folder: Path) -> bool:
-    return bool(folder.stat().st_mode & stat.S_IWOTH)
-
-
 @pytest.fixture
-def folder(project_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A cache folder below the project, or at home: pytest's own stand in a folder that everybody may write to."""
-    name = f"kernels-test-{os.getpid()}-{tmp_path.name}"
-    places = [place / ".cache" / name for place in (project_root, Path.home())]
-    private = [place for place in places if not any(above.exists() and is_shared(above) for above in place.parents)]
-    if not private:
-        pytest.skip(f"everybody may write to a folder above each of {', '.join(map(str, places))}")
-    base = private[0]
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(base / "cache"))
-    yield base / "cache"
-    shutil.rmtree(base, ignore_errors=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache folder below pytest's own, which usually stands in /tmp: sticky, and everybody may write there."""
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "ours" / "cache"))
+    return tmp_path / "ours" / "cache"
 
 
 @pytest.fixture
@@ -116,6 +103,10 @@ def spoil(folder: Path, how: str) -> None:
         case "parent":
             folder.mkdir(parents=True, mode=0o700)
             folder.parent.chmod(0o777)
+        case "below a link":
+            (folder.parent.parent / "shared" / "cache").mkdir(parents=True, mode=0o700)
+            (folder.parent.parent / "shared").chmod(0o777)
+            folder.parent.symlink_to(folder.parent.parent / "shared")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +115,8 @@ def spoil(folder: Path, how: str) -> None:
         ("mode", "mode 0755 lets others in"),
         ("link", "not a folder"),
         ("file", "File exists"),
-        ("parent", "everybody may"),
+        ("parent", "everybody may write"),
+        ("below a link", "everybody may write"),
     ],
 )
 def test_an_unsafe_folder_is_not_used(
@@ -140,6 +132,29 @@ def test_an_unsafe_folder_is_not_used(
     assert said in lines[0]
     assert "for this process alone" in lines[0]
     assert cache.FOLDER_VARIABLE in lines[0]
+
+
+def test_a_folder_of_ours_in_a_sticky_one_is_used(folder: Path, compiled: list[str]) -> None:
+    folder.parent.mkdir()
+    folder.parent.chmod(0o1777)
+    assert code() == code() == b"{}\ncode 1"
+    assert cache.private_folder() == folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to somebody else")
+def test_what_another_user_put_into_a_sticky_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    """The link leads to a folder of ours; its owner can turn it elsewhere at any time."""
+    (tmp_path / "elsewhere" / "cache").mkdir(parents=True, mode=0o700)
+    folder.parent.mkdir()
+    folder.parent.chmod(0o1777)
+    link = folder.parent / "link"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(cache.FOLDER_VARIABLE, str(link / "cache"))
+        assert cache.private_folder() == link / "cache"
+        os.chown(link, 12345, 12345, follow_symlinks=False)
+        with pytest.raises(cache.UnsafeFolderError, match="belongs to another user"):
+            cache.private_folder()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
