@@ -77,7 +77,7 @@ ci: setup airflow-setup chromium s3a-jars ## tests that start another real part 
 	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 200 examples each
 
 .PHONY: dist
-dist: setup ## the wheel, the zip for --py-files and their bill of materials (CycloneDX), in dist/
+dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), in dist/
 	@$(RUN)/python scripts/build_dist.py
 
 COVERED := tests/kraft_codec tests/kraft_audit tests/fuzz tests/hostile tests/witness

@@ -86,6 +86,17 @@ class ChoiceError(InputError):
     """What was asked for by name is not among what a path holds: one line that names what is, exit code 2."""
 
 
+class MissingPackageError(Exception):
+    """Something needs packages that are not installed: one line that says what to install, exit code 2.
+
+    `extra` is the extra of kraft-audit that brings them.
+    """
+
+    def __init__(self, problem: str, extra: str) -> None:
+        super().__init__(f"{problem}: pip install 'kraft-audit[{extra}]'")
+        self.extra = extra
+
+
 _CUT: Final = "cuts the log here at the next start, with a WARN line only, and deletes the segments after it"
 STOPS_AT_REPLAY: Final = (
     "keeps the batch, as its CRC is right, and stops with a fatal fault when a node replays the record"

@@ -16,7 +16,7 @@ import typer
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import is_time, time_text
-from kraft_codec.errors import InputError
+from kraft_codec.errors import InputError, MissingPackageError
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -150,11 +150,15 @@ def time_option(option: str, text: str) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def need_packages(command: str, names: Sequence[str], extra: str = "spark") -> None:
-    """Raises UsageError with the remedy where packages that a command needs are not installed."""
+LAKE_PACKAGES: Final = ("deltalake", "pydantic")
+SPARK_PACKAGES: Final = ("pyspark", "delta", *LAKE_PACKAGES)
+
+
+def need_packages(command: str, names: Sequence[str], extra: str) -> None:
+    """Raises MissingPackageError with the remedy where packages that a command needs are not installed."""
     missing = [name for name in names if find_spec(name) is None]
     if missing:
-        raise UsageError(f"{command} needs {', '.join(missing)}: pip install 'kraft-audit[{extra}]'")
+        raise MissingPackageError(f"{command} needs {', '.join(missing)}", extra)
 
 
 def refuse_filled(out: FilePath) -> None:

@@ -30,21 +30,11 @@ from kraft_audit.commands.ending import (
     complain,
     remark,
 )
-from kraft_codec.errors import ChoiceError, CodecError, InputError
+from kraft_audit.commands.refused_arguments import usage_text
+from kraft_codec.errors import ChoiceError, CodecError, InputError, MissingPackageError
 
 OUTPUT: Final = "output"
 """The name of standard output in errors."""
-EXPECTED: Final[Mapping[str, str]] = {
-    "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number",
-    "int_from_float": "a whole number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "greater_than_equal": "{ge:.15g} or more",
-    "less_than_equal": "{le:.15g} or less",
-}
-"""What an option takes, by the kind of error in which pydantic, below Typer, says that it got something else."""
-VALUE_ERROR: Final = "value_error"
 FAULT_CHARACTERS_MAX: Final = 200
 COLLECT_AFTER: Final = (50_000, 20, 50)
 """Thresholds of Python's garbage collector, which looks for objects that refer to each other in circles.
@@ -138,7 +128,7 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
             code = command(**options)
             sys.stdout.flush()
             return code or 0
-        except (UsageError, ChoiceError) as problem:
+        except (UsageError, ChoiceError, MissingPackageError) as problem:
             complain(str(problem))
             return EXIT_USAGE
         except (InputError, CodecError) as problem:
@@ -211,8 +201,8 @@ def kraft_audit(
     """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
 
     PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, or an archive (.tar, .tar.gz, .tgz or
-    .zip) of any of these, here or in an object store. Nothing is ever written there, and no live cluster is asked. run
-    and tables need the extra: pip install 'kraft-audit[spark]'.
+    .zip) of any of these, here or in an object store. Nothing is ever written there, and no live cluster is asked.
+    Commands for a lake need the extra `lake`, on Spark `spark`: pip install 'kraft-audit[spark]'.
 
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input or unwritable output.
 
@@ -322,26 +312,3 @@ def run_command(arguments: list[str]) -> int:
         complain(usage_text(error))
         return EXIT_USAGE
     return code if isinstance(code, int) else 0
-
-
-def usage_text(error: Any) -> str:
-    """An error of Typer in one line. It need not have any of what is looked for, whichever release raised it."""
-    text = str(error.format_message()).rstrip(".")
-    for refused in _refused(error)[:1]:
-        head, _, _ = text.partition(str(refused.get("msg", "")).rstrip("."))
-        text = f"{head}{_expectation(refused)}"
-    context = getattr(error, "ctx", None)
-    return text if context is None else f"{text} (see `{context.command_path} --help`)"
-
-
-def _refused(error: Any) -> list[dict[str, Any]]:
-    errors = getattr(error.__cause__, "errors", None)
-    return list(errors()) if callable(errors) else []
-
-
-def _expectation(refused: Mapping[str, Any]) -> str:
-    kind, given = str(refused.get("type")), refused.get("input")
-    if kind in EXPECTED:
-        return f"{given!r}: expected {EXPECTED[kind].format(**refused.get('ctx', {}))}"
-    text = str(refused.get("msg", "")).rstrip(".")
-    return text.removeprefix("Value error, ") if kind == VALUE_ERROR else text

@@ -15,14 +15,20 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import OutputFormat
+from kraft_audit.commands.arguments import LAKE_PACKAGES, OutputFormat
 from kraft_audit.commands.ending import EXIT_FINDINGS
 from kraft_audit.text.output import Format, Output, table_columns
 from kraft_codec.errors import InputError
 
 COLUMNS: Final = table_columns("status what found remedy", {"status": ""}, wide="found remedy")
 LOW_DISK_BYTES: Final = 1 << 30
+PIP: Final = "pip install kraft-audit"
+COMPILE_REMEDY: Final = "pip install 'kraft-audit[compile]'"
+LAKE_REMEDY: Final = "pip install 'kraft-audit[lake]'"
 SPARK_REMEDY: Final = "pip install 'kraft-audit[spark]'"
+NEEDED: Final = "every command needs it"
+FOR_LAKE: Final = "run and every command that reads a lake need it"
+FOR_SPARK: Final = "run on Spark and notebooks need it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +64,39 @@ def doctor(
 
 def all_checks(paths: list[str]) -> list[Check]:
     """Every check, in the order of what a first run meets."""
-    checks = [_package("pyarrow", is_needed=True), _package("numba", is_needed=True), _kernels()]
+    checks = [_package("pyarrow", NEEDED, PIP)]
+    checks += _prebuilt() or [_package("numba", NEEDED, COMPILE_REMEDY), _kernels()]
+    checks += [_package(name, FOR_LAKE, LAKE_REMEDY) for name in LAKE_PACKAGES]
+    checks += [_package(name, FOR_SPARK, SPARK_REMEDY) for name in ("pyspark", "delta-spark")]
     has_spark = find_spec("pyspark") is not None
-    checks += [_package(name, is_needed=False) for name in ("pyspark", "delta-spark", "deltalake")]
-    checks += [_java(has_spark), _jars(has_spark), _arrow(has_spark)]
+    if find_spec("pydantic") is not None:
+        checks += [_java(has_spark), _jars(has_spark)]
+    checks.append(_arrow(has_spark))
     checks += [_disk("working folder", Path.cwd()), _disk("temporary files", Path(tempfile.gettempdir()))]
     checks.append(_key_file())
     checks += [_input(path) for path in paths]
     return checks
 
 
-def _package(name: str, *, is_needed: bool) -> Check:
+def _package(name: str, needed_for: str, remedy: str) -> Check:
     try:
         return Check(name, "ok", version(name))
     except PackageNotFoundError:
-        if is_needed:
-            return Check(name, "fail", "not installed", "pip install kraft-audit")
-        return Check(name, "warn", "not installed: run, tables and notebooks need it", SPARK_REMEDY)
+        status: Literal["warn", "fail"] = "fail" if needed_for == NEEDED else "warn"
+        return Check(name, status, f"not installed: {needed_for}", remedy)
+
+
+def _prebuilt() -> list[Check]:
+    """The compiled kernels of a platform's wheel; none where they are compiled here."""
+    from kraft_audit.replay import kernels as replay
+    from kraft_codec.kernels import library, native
+    from kraft_codec.kernels.prebuilt import PROCESSOR
+
+    if not native.is_prebuilt(library.NAME, library.kernel_list()):
+        return []
+    if not native.is_prebuilt(replay.NAME, replay.KERNELS, replay.PACKAGES):
+        return []
+    return [Check("kernels", "ok", f"compiled for {PROCESSOR} when this wheel was built")]
 
 
 def _kernels() -> Check:
@@ -189,7 +211,7 @@ def _lake(path: str) -> Check:
 
 
 def _input(path: str) -> Check:
-    if Path(path, "plans", "_delta_log").is_dir() and find_spec("deltalake") is not None:
+    if Path(path, "plans", "_delta_log").is_dir() and all(find_spec(name) is not None for name in LAKE_PACKAGES):
         return _lake(path)
     from kraft_codec.files.discovery import discover
     from kraft_codec.storage.opener import open_storage

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft_audit.commands.arguments import LakePath, check_range, need_packages, refuse_filled
+from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, check_range, need_packages, refuse_filled
 from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def export(
       kraft-audit export .demo/lake --cluster elr --out exported
       kraft-audit export .demo/lake --cluster elr --from 600 --to 700 --out exported
     """
-    need_packages("export", ("deltalake",))
+    need_packages("export", LAKE_PACKAGES, "lake")
     check_range(from_offset, to_offset)
     refuse_filled(out)
     from kraft_audit.archive.archived_captures import ArchivedRedactor

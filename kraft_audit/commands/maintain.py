@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import LakePath, OutputFormat, need_packages
+from kraft_audit.commands.arguments import LAKE_PACKAGES, SPARK_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError
-from kraft_audit.commands.run import NEEDED, SparkConf
+from kraft_audit.commands.run import SparkConf
 from kraft_audit.text.output import Format, Output, table_columns
+
+if TYPE_CHECKING:
+    from kraft_audit.lake.delta import Lake
+    from kraft_audit.lake.maintenance import Maintainer
 
 COLUMNS: Final = table_columns(
     "table rows_forgotten files_before files_after size_bytes_before size_bytes_after files_vacuumed layout failure",
@@ -54,15 +58,26 @@ def maintain(
       kraft-audit maintain .demo/lake --dry-run
       kraft-audit maintain .demo/lake --conf conf/maintain.yaml
     """
-    need_packages("maintain", NEEDED)
+    if committer == "spark":
+        need_packages("maintain --committer spark", SPARK_PACKAGES, "spark")
+    need_packages("maintain", LAKE_PACKAGES, "lake")
+    from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
-    from kraft_audit.lake.maintenance import Maintained, maintain_lake
+    from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_lake
     from kraft_audit.lake.settings import SettingsError, load_maintain
-    from kraft_audit.spark.jvm_lake import open_maintainer
 
     try:
         settings = load_maintain(conf)
-        opened, maintainer = open_maintainer(absolute(lake, Path.cwd()), committer, settings, spark_conf)
+        uri = absolute(lake, Path.cwd())
+        opened: Lake
+        maintainer: Maintainer
+        if committer == "spark":
+            from kraft_audit.spark.jvm_lake import open_maintainer
+
+            opened, maintainer = open_maintainer(uri, settings, spark_conf)
+        else:
+            opened = DeltaLake(uri)
+            maintainer = DeltaMaintainer(opened, settings.target_file_bytes)
         maintained = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
         rows: list[dict[str, Any]] = [asdict(result) for result in maintained]
     except SettingsError as problem:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import LakePath, OutputFormat, need_packages
-from kraft_audit.commands.ending import EXIT_FINDINGS, remark
+from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
+from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, remark
 from kraft_audit.text.output import Format, Output, table_columns
 
 HOURS_MAX: Final = 1_000_000
@@ -46,7 +47,9 @@ def quality(
       kraft-audit quality .demo/lake --docs site/quality --output json
       kraft-audit quality .demo/lake --new
     """
-    need_packages("quality", ("great_expectations", "duckdb_engine", "deltalake"), "spark,quality")
+    if math.isnan(fresh_hours):
+        raise UsageError(f"'--fresh-hours': 'nan': expected {HOURS_MAX} or less (see `kraft-audit quality --help`)")
+    need_packages("quality", ("great_expectations", "duckdb_engine", *LAKE_PACKAGES), "lake,quality")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
     from kraft_audit.lake.quality_gate import judge_lake

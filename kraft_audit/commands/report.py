@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import JudgedLogs, refuse_within, thresholds_of, waivers_of
+from kraft_audit.commands.arguments import (
+    LAKE_PACKAGES,
+    JudgedLogs,
+    need_packages,
+    refuse_within,
+    thresholds_of,
+    waivers_of,
+)
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, looks_like_a_lake
 from kraft_audit.text.output import Format, Output
@@ -74,7 +81,7 @@ def _not_read(count: int) -> str:
 
 
 def _source(logs: JudgedLogs, *, has_pages: bool) -> ReportSource:
-    if find_spec("deltalake") is not None:
+    if all(find_spec(name) is not None for name in LAKE_PACKAGES):
         from kraft_audit.report.lake_source import LakeSource, is_lake
 
         if is_lake(logs.path):
@@ -82,7 +89,7 @@ def _source(logs: JudgedLogs, *, has_pages: bool) -> ReportSource:
                 raise UsageError("a lake was judged when it was written: leave out the options that are for log dirs")
             return LakeSource(logs.path)
     elif looks_like_a_lake(logs.path):
-        raise UsageError("a report of a lake needs deltalake: pip install 'kraft-audit[spark]'")
+        need_packages("a report of a lake", LAKE_PACKAGES, "lake")
     from kraft_audit.report.report_source import PathSource
 
     clusters = Results(Format.TABLE, is_spaced=False).each_history(logs)

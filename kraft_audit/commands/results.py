@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.commands.arguments import (
+    LAKE_PACKAGES,
     ConfiguredLogs,
     JudgedLogs,
     Logs,
@@ -186,7 +187,7 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
 
     lake = logs.lake if isinstance(logs, LogsOrLake) else None
     if lake is not None:
-        need_packages("--lake", ("deltalake",))
+        need_packages("--lake", LAKE_PACKAGES, "lake")
     if isinstance(logs, LogsOrLake) and looks_like_a_lake(logs.path):
         return _open_lake(logs)
     judged = logs if isinstance(logs, JudgedLogs) else None
@@ -218,7 +219,7 @@ def _open_lake(logs: LogsOrLake) -> Clusters:
     """The one cluster that --cluster names, or that the lake has. Raises UsageError, InputError."""
     import kraft_audit
 
-    need_packages("a lake", ("deltalake",))
+    need_packages("a lake", LAKE_PACKAGES, "lake")
     if logs.lake is not None:
         raise UsageError(f"--lake: {logs.path} is a lake itself")
     if logs.dialect != Dialect.KIP853:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import Gone, Running, need_packages, node_ids_of
+from kraft_audit.commands.arguments import LAKE_PACKAGES, SPARK_PACKAGES, Gone, Running, need_packages, node_ids_of
 from kraft_audit.commands.ending import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from kraft_audit.spark.run_fleet import SparkRun
 
 Engine = Literal["local", "spark"]
-NEEDED: Final = ("deltalake",)
-NEEDED_BY_SPARK: Final = ("pyspark", "delta", "deltalake")
-"""The packages of the extra that Spark's commands import."""
 SPARK_VARIABLES: Final = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER", "PYSPARK_GATEWAY_PORT")
 """One of these is set where somebody configured Spark, or started this process by it."""
 LOCAL_CLUSTERS_MAX: Final = 200
@@ -103,7 +100,9 @@ def run(
       kraft-audit run --from archive --lake /data/lake
       kraft-audit run --from archive --lake /data/lake --cluster elr --gone 1,2
     """
-    need_packages("run", NEEDED_BY_SPARK if engine == "spark" else NEEDED)
+    if engine == "spark":
+        need_packages("run --engine spark", SPARK_PACKAGES, "spark")
+    need_packages("run", LAKE_PACKAGES, "lake")
     if fleet is None and not (source == "archive" and lake):
         raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
@@ -196,7 +195,7 @@ class Engines:
         self._spark_conf = spark_conf
         self._spark: SparkRun | None = None
         if self._asked == "spark":
-            need_packages("run", NEEDED_BY_SPARK)
+            need_packages("run on Spark", SPARK_PACKAGES, "spark")
             self._spark = self._new_spark()
         self.run: Run | None = None
 
@@ -207,7 +206,7 @@ class Engines:
             return self._asked == "local"
         is_small = len(self._fleet.clusters) <= LOCAL_CLUSTERS_MAX
         is_small = is_small and (self.run.planned_bytes or 0) <= LOCAL_BYTES_MAX
-        return is_small or any(find_spec(name) is None for name in NEEDED_BY_SPARK)
+        return is_small or any(find_spec(name) is None for name in SPARK_PACKAGES)
 
     def lake(self) -> Lake:
         from kraft_audit.lake.delta import DeltaLake

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import LakePath, OutputFormat, need_packages
+from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.text.output import Format, Json, Output, ShownColumn
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def tables(
       kraft-audit tables .demo/lake
       kraft-audit tables .demo/lake --rows 1 --output json
     """
-    need_packages("tables", ("deltalake",))
+    need_packages("tables", LAKE_PACKAGES, "lake")
     from kraft_audit.lake.lake_contents import lake_contents
 
     contents = lake_contents(lake, sample_rows)

@@ -20,11 +20,8 @@ from kraft_audit.lake.delta import (
     NO_PROPERTIES,
     NO_VERSIONS,
     TABLE_PROPERTIES,
-    DeltaLake,
-    Lake,
 )
 from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
-from kraft_audit.lake.maintenance import DeltaMaintainer, Maintainer
 from kraft_audit.lake.settings import MaintainSettings
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.tables import LAKE_TABLES
@@ -216,13 +213,10 @@ class SparkMaintainer:
 
 
 def open_maintainer(
-    uri: str, committer: str, settings: MaintainSettings, spark_conf: Path | None = None
-) -> tuple[Lake, Maintainer]:
-    """The lake and its maintainer: deltalake, or a Spark session if only the JVM reaches the lake."""
-    if committer == "spark":
-        from kraft_audit.spark.session import spark_session
+    uri: str, settings: MaintainSettings, spark_conf: Path | None = None
+) -> tuple[JvmLake, SparkMaintainer]:
+    """A lake that only the JVM reaches, and its maintainer: starts a Spark session."""
+    from kraft_audit.spark.session import spark_session
 
-        jvm_lake = JvmLake(uri, uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
-        return jvm_lake, SparkMaintainer(jvm_lake, settings.target_file_bytes)
-    lake = DeltaLake(uri)
-    return lake, DeltaMaintainer(lake, settings.target_file_bytes)
+    lake = JvmLake(uri, uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
+    return lake, SparkMaintainer(lake, settings.target_file_bytes)

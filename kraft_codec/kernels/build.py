@@ -17,8 +17,10 @@ config.OPT = type(config.OPT)(0)
 _SPEED_LEVEL = 3
 
 
-def compile_kernels(kernels: Mapping[str, Kernel], prefix: str) -> bytes:
-    """Object code for this processor: each kernel is `int32 <prefix><name>(int64 *result, void **, int64...)`.
+def compile_kernels(kernels: Mapping[str, Kernel], prefix: str, processor: str | None = None) -> bytes:
+    """Object code: each kernel is `int32 <prefix><name>(int64 *result, void **, int64...)`.
+
+    It is for this processor, to be loaded by LLVM; for `processor`, by LLVM's name, it is to be linked.
 
     numba's own calling convention is kept: the int32 is 0 unless the function raised, which no kernel does.
     """
@@ -26,7 +28,7 @@ def compile_kernels(kernels: Mapping[str, Kernel], prefix: str) -> bytes:
     module = modules[0]
     for further in modules[1:]:
         module.link_in(further)
-    machine = _target_machine()
+    machine = _target_machine(processor)
     _optimise(module, machine, prefix)
     code: bytes = machine.emit_object(module)
     return code
@@ -62,10 +64,13 @@ def _optimise(module: Any, machine: Any, prefix: str) -> None:
     passes.getModulePassManager().run(module, passes)
 
 
-def _target_machine() -> Any:
+def _target_machine(processor: str | None) -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    return binding.Target.from_default_triple().create_target_machine(
+    target = binding.Target.from_default_triple()
+    if processor is not None:
+        return target.create_target_machine(cpu=processor, opt=_SPEED_LEVEL, reloc="pic", codemodel="default")
+    return target.create_target_machine(
         cpu=binding.get_host_cpu_name(),
         features=binding.get_host_cpu_features().flatten(),
         opt=_SPEED_LEVEL,

@@ -6,7 +6,6 @@ Importing this module imports no numba: the functions that list the kernels do, 
 from __future__ import annotations
 
 import functools
-import platform
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,25 +14,27 @@ import numpy.typing as npt
 
 from kraft_codec.kernels import native
 from kraft_codec.kernels.codes import CRC_LANE_BYTES
+from kraft_codec.kernels.processor import has_crc32_instruction
 
 CRC_POLYNOMIAL: Final = 0x82F63B78
 """Castagnoli, reversed."""
-_NAME: Final = "decoder"
+NAME: Final = "decoder"
 _MODULE: Final = "kraft_codec.kernels.library"
 
 
 @functools.cache
 def kernels() -> Mapping[str, native.Kernel]:
     """The decoder's kernels, loaded or compiled at the first call."""
-    return native.library(_NAME, _kernel_list())
+    return native.library(NAME, kernel_list())
 
 
 def compile_ahead() -> None:
     """Begins to compile the decoder while the caller compiles other kernels: a first start does both at once."""
-    native.compile_ahead(_NAME, _kernel_list())
+    native.compile_ahead(NAME, kernel_list())
 
 
-def _kernel_list() -> str:
+def kernel_list() -> str:
+    """The function that lists the kernels of this processor, as `native.library` takes it."""
     return f"{_MODULE}:{'with_crc32_instruction' if has_crc32_instruction() else 'with_crc32_tables'}"
 
 
@@ -66,16 +67,6 @@ def _with_crc(crc32c: Any) -> dict[str, Callable[..., int]]:
         "fill_columns": fill_columns,
         "write_json": write_json,
     }
-
-
-@functools.cache
-def has_crc32_instruction() -> bool:
-    """Whether this processor has SSE 4.2's crc32 (every x86-64 server since 2009)."""
-    if platform.machine().lower() not in {"x86_64", "amd64"}:
-        return False
-    from llvmlite import binding
-
-    return bool(binding.get_host_cpu_features().get("sse4.2", False))
 
 
 def crc_tables() -> npt.NDArray[np.uint32]:

@@ -1,7 +1,7 @@
-"""Compiled kernels as Python functions of integers: loaded from the private cache, compiled where it has none.
+"""Compiled kernels as Python functions of integers: built into the wheel, kept in the private cache, or compiled.
 
-A warm start needs LLVM alone and takes some hundredths of a second; numba is imported only to compile. Calls release
-the interpreter lock.
+Those of the wheel (`prebuilt`) need neither numba nor LLVM. Without them, a warm start needs LLVM alone and takes some
+hundredths of a second; numba is imported only to compile. Calls release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import hashlib
 import importlib
 import importlib.metadata
-import importlib.resources
+import importlib.util
 import json
 import os
 import subprocess
@@ -19,7 +19,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kraft_codec.kernels import cache
+from kraft_codec.errors import MissingPackageError
+from kraft_codec.kernels import cache, prebuilt
 
 Kernel = Callable[..., int]
 
@@ -45,11 +46,33 @@ def library(
 
     Each takes and returns int64 only and never raises; the module is imported only to compile. `packages` are those
     whose modules the kernels are made of: a change in any of them makes new code. `seconds` is how
-    long compiling takes, for the message on stderr.
+    long compiling takes, for the message on stderr. Raises MissingPackageError where the wheel brings no kernels for
+    this processor and no compiler is installed.
     """
     if sys.byteorder != "little":
         raise RuntimeError("the decoder's kernels are written for little-endian processors")
-    return _load(code(name, kernels, packages, seconds))
+    try:
+        built = prebuilt.find(name, kernels, packages).addresses()
+    except prebuilt.NotPrebuiltError as problem:
+        if not has_compiler():
+            missing = f"{problem}, and numba, which compiles them, is not installed"
+            raise MissingPackageError(missing, "compile") from None
+        return _load(code(name, kernels, packages, seconds))
+    return {kernel: _function(kernel, address, count) for kernel, (address, count) in built.items()}
+
+
+def is_prebuilt(name: str, kernels: str, packages: Sequence[str] = DECODER_PACKAGES) -> bool:
+    """Whether the wheel brings this library for this processor: nothing is compiled."""
+    try:
+        prebuilt.find(name, kernels, packages)
+    except prebuilt.NotPrebuiltError:
+        return False
+    return True
+
+
+def has_compiler() -> bool:
+    """Whether numba is installed. It is not imported."""
+    return importlib.util.find_spec("numba") is not None
 
 
 def compile_ahead(name: str, kernels: str, *, packages: Sequence[str] = DECODER_PACKAGES, seconds: int = 10) -> None:
@@ -57,7 +80,7 @@ def compile_ahead(name: str, kernels: str, *, packages: Sequence[str] = DECODER_
 
     `library` then waits for it, or compiles by itself where that failed.
     """
-    if (os.cpu_count() or 1) < 2:
+    if (os.cpu_count() or 1) < 2 or is_prebuilt(name, kernels, packages) or not has_compiler():
         return
     try:
         is_kept = (cache.private_folder() / _file_name(name, kernels, packages)).exists()
@@ -96,15 +119,18 @@ def code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> byte
         return compile_library(kernels)
 
 
-def compile_library(kernels: str) -> bytes:
-    """What the cache holds: a line of JSON (exported name and number of arguments of each kernel), then object code."""
+def compile_library(kernels: str, processor: str | None = None) -> bytes:
+    """What the cache holds: a line of JSON (exported name and number of arguments of each kernel), then object code.
+
+    `processor` is LLVM's name of the one to compile for, by default this one.
+    """
     from kraft_codec.kernels import build
 
     module, _, function = kernels.partition(":")
     functions: Mapping[str, Kernel] = getattr(importlib.import_module(module), function)()
     prefix = f"{module}.{function}.".replace(".", "_")
     contents = {name: [prefix + name, build.arity(kernel)] for name, kernel in functions.items()}
-    return json.dumps(contents).encode() + b"\n" + build.compile_kernels(functions, prefix)
+    return json.dumps(contents).encode() + b"\n" + build.compile_kernels(functions, prefix, processor)
 
 
 def _load(code: bytes) -> Mapping[str, Kernel]:
@@ -147,11 +173,8 @@ def _fingerprint(kernels: str, packages: Sequence[str]) -> str:
     from llvmlite import binding
 
     known = hashlib.sha256()
-    for package in packages:
-        for source in sorted(importlib.resources.files(package).iterdir(), key=lambda entry: entry.name):
-            if source.name.endswith(".py"):
-                known.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     for part in (
+        prebuilt.sources_digest(packages),
         kernels,
         importlib.metadata.version("numba"),
         importlib.metadata.version("llvmlite"),

@@ -17,7 +17,7 @@ NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "https_pr
 
 
 def built(project_root: Path, folder: Path, umask: int, touched_s: int) -> dict[str, str]:
-    """Name and hash of what `make dist` makes of a copy whose files have this age and these modes."""
+    """Name and hash of what `make dist --pure` makes of a copy whose files have this age and these modes."""
     for name in SOURCES:
         shutil.copytree(project_root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
@@ -25,7 +25,7 @@ def built(project_root: Path, folder: Path, umask: int, touched_s: int) -> dict[
     for path in [folder, *folder.rglob("*")]:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
         os.utime(path, (touched_s, touched_s))
-    command = [sys.executable, str(folder / "scripts" / "build_dist.py"), str(folder / "dist")]
+    command = [sys.executable, str(folder / "scripts" / "build_dist.py"), str(folder / "dist"), "--pure"]
     if shutil.which("unshare") and subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode == 0:
         command = ["unshare", "-rn", *command]
     environment = {**os.environ, **NO_INDEX, "SOURCE_DATE_EPOCH": "1700000000", "PYTHONPATH": ""}

@@ -14,9 +14,9 @@ from typing import Any, Final
 from kraft_codec.kernels import library as decoder
 from kraft_codec.kernels import native
 
-_NAME: Final = "replay"
-_KERNELS: Final = "kraft_audit.replay.kernels:kernel_list"
-_PACKAGES: Final = ("kraft_audit.replay.kernels", *native.DECODER_PACKAGES)
+NAME: Final = "replay"
+KERNELS: Final = "kraft_audit.replay.kernels:kernel_list"
+PACKAGES: Final = ("kraft_audit.replay.kernels", *native.DECODER_PACKAGES)
 
 
 @functools.cache
@@ -28,13 +28,13 @@ def kernel(name: str) -> native.Kernel:
 @functools.cache
 def compile_ahead() -> None:
     """Begins to compile the replay before the decoder is compiled: a first start does both at once."""
-    native.compile_ahead(_NAME, _KERNELS, packages=_PACKAGES)
+    native.compile_ahead(NAME, KERNELS, packages=PACKAGES)
 
 
 @functools.cache
 def _kernels() -> Mapping[str, native.Kernel]:
     decoder.compile_ahead()  # whoever replays decodes
-    return native.library(_NAME, _KERNELS, packages=_PACKAGES)
+    return native.library(NAME, KERNELS, packages=PACKAGES)
 
 
 def kernel_list() -> dict[str, native.Kernel]:

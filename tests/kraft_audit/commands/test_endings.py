@@ -280,19 +280,28 @@ def test_commands_that_need_no_spark_import_none_of_it(program, project_root: Pa
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_run_says_what_to_install(project_root: Path) -> None:
+def test_a_missing_extra_is_named(project_root: Path, tmp_path: Path) -> None:
+    """`run` on Spark needs Spark, other commands for a lake only what reads one; each says so with what to install."""
     script = (
         "import sys, importlib.util as util\n"
         "found = util.find_spec\n"
         "util.find_spec = lambda name: None if name in ('pyspark', 'delta', 'deltalake') else found(name)\n"
         "from kraft_audit.commands.cli import run_command\n"
-        "sys.exit(run_command(['run', 'conf/fleet.yaml']) * 10 + run_command(['tables', '.demo/lake']))\n"
+        "lake = [['tables'], ['maintain'], ['export', '--out', 'x'], ['report', '--out', 'x']]\n"
+        "run = ['run', 'conf/fleet.yaml']\n"
+        "codes = [run_command([*run, '--engine', 'spark']), run_command(run)]\n"
+        "codes += [*(run_command([*line, sys.argv[1]]) for line in lake)]\n"
+        "codes.append(run_command(['maintain', '--committer', 'spark', sys.argv[1]]))\n"
+        "sys.exit(int(set(codes) != {2}))\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, cwd=project_root, check=False)
-    assert ended.returncode == 22
+    (tmp_path / "plans" / "_delta_log").mkdir(parents=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, cwd=project_root, check=False
+    )
     lines = ended.stderr.decode().splitlines()
-    assert len(lines) == 2
-    assert all("pip install 'kraft-audit[spark]'" in line for line in lines)
+    assert ended.returncode == 0, lines
+    extras = [re.search(r"pip install 'kraft-audit\[(.*)\]'$", line)[1] for line in lines]
+    assert extras == ["spark", "lake", "lake", "lake", "lake", "lake", "spark"]
 
 
 def test_no_command_is_help(kraft_audit) -> None:
@@ -387,8 +396,8 @@ def test_the_list_of_commands_is_whole(kraft_audit) -> None:
             "'--fresh-hours': 'nan': expected 1000000 or less (see `kraft-audit quality --help`)",
         ),
         (
-            "quality x --fresh-hours 1e300",
-            "'--fresh-hours': '1e300': expected 1000000 or less (see `kraft-audit quality --help`)",
+            "quality x --fresh-hours 1e+300",
+            "'--fresh-hours': '1e+300': expected 1000000 or less (see `kraft-audit quality --help`)",
         ),
         ("quality x --fresh-hours six", "'--fresh-hours': 'six': expected a number (see `kraft-audit quality"),
         ("foo", "No such command 'foo' (see `kraft-audit --help`)"),
