@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from kraft_audit.archive.archived_captures import ArchivedCluster
 from kraft_audit.archive.runs import ArchivedKey
 from kraft_audit.archive.whole_batches import whole_batches
 from kraft_audit.capture.histories import split_histories
@@ -53,12 +54,20 @@ def copies_beside(lake: str, disks: ClusterPlan, storage: Storage) -> LakeCopies
 
     for cluster in same:
         archived = open_archive(there, cluster, closed, root=ARCHIVED_ROOT, find_whole=find_whole)
-        root, archive = archived.storage.location, archived.storage
-        first = max(replica.capture_number for replica in archived.plan.replicas) + 1
-        later = [replace(replica, capture_number=first + replica.capture_number) for replica in disks.replicas]
-        both = replace(disks, replicas=(*archived.plan.replicas, *later))
-        for history in split_histories(both, {disks.replicas[0].root: storage, root: archive}.__getitem__):
-            if len({replica.is_archived for replica in history.replicas}) == 2:
-                return LakeCopies(replace(history, history_of=disks.history_of), {root: archive})
+        found = joined(archived, disks, storage)
+        if found is not None:
+            return found
     detail = f"the logs of cluster {disks.cluster_id} there are other histories than the one on the disks"
     raise ChoiceError(there.uri, f"{detail}: read the lake alone")
+
+
+def joined(archived: ArchivedCluster, disks: ClusterPlan, storage: Storage) -> LakeCopies | None:
+    """The plan of some disks with the archived copies before them; None where these are of another history."""
+    root, archive = archived.storage.location, archived.storage
+    first = max(replica.capture_number for replica in archived.plan.replicas) + 1
+    later = [replace(replica, capture_number=first + replica.capture_number) for replica in disks.replicas]
+    both = replace(disks, replicas=(*archived.plan.replicas, *later))
+    for history in split_histories(both, {disks.replicas[0].root: storage, root: archive}.__getitem__):
+        if len({replica.is_archived for replica in history.replicas}) == 2:
+            return LakeCopies(replace(history, history_of=disks.history_of), {root: archive})
+    return None

@@ -50,7 +50,8 @@ def node_permission(
     question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
 ) -> Permission | None:
     """The answer alone, the worse one where a node is both broker and voter; None where there is no such node."""
-    is_voter = safety is None or any(question.node_id in own.ids for disk in safety.disks for own in disk.voter_sets)
+    with_earlier = question.action is Action.WIPE
+    is_voter = safety is None or question.node_id in safety.voter_ids(with_earlier=with_earlier)
     found = broker_permission(question, history)
     if found is None or is_voter:  # another broker's copy of the log is an observer's
         of_controller = controller_permission(question, safety, undecided, history)

@@ -108,7 +108,7 @@ class _ControllerCase:
         self.voters = safety.voters_in_effect()
         away = question.gone | (question.stopped - {self.node_id})
         self.running = [disk for disk in safety.disks if disk.node_id not in away]
-        self.is_voter = any(self.node_id in voter_set.ids for disk in safety.disks for voter_set in disk.voter_sets)
+        self.is_voter = self.node_id in safety.voter_ids(with_earlier=question.action is Action.WIPE)
 
     def answer(self) -> Permission:
         if not self.is_voter:

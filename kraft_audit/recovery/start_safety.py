@@ -96,6 +96,12 @@ class StartSafety:
         """The voter set at the end of the canonical log, uncommitted changes included."""
         return in_effect(self.chain.voter_sets, self.chain.end[1])
 
+    def voter_ids(self, *, with_earlier: bool) -> frozenset[int]:
+        """Who is a voter in a set that a disk goes by; with those of earlier sets, which an empty disk may go by."""
+        sets = [voter_set for disk in self.disks for voter_set in disk.voter_sets]
+        sets += self.chain.voter_sets if with_earlier else ()
+        return frozenset(voter_id for voter_set in sets for voter_id in voter_set.ids)
+
     def with_disks(self, disks: Iterable[VoterDisk]) -> StartSafety:
         return replace(self, disks=tuple(disks))
 

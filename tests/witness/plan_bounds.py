@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
-from tests.witness.lost_majority import LostMajority
+from tests.witness.lost_majority import EARLY, LostMajority
 
 
 def plan_disagreements(incident: LostMajority, plan: RescuePlan, counts: Counter[str]) -> Iterator[str]:
@@ -24,7 +24,8 @@ def plan_disagreements(incident: LostMajority, plan: RescuePlan, counts: Counter
         if outcome.copy.node_id is None:
             yield "a copy without a node"
             continue
-        missing = incident.missing(outcome.copy.node_id)
+        is_early = outcome.copy.archived_ms is not None or outcome.copy.capture == EARLY
+        missing = incident.missing(outcome.copy.node_id, is_early=is_early)
         yield from (f"{outcome.copy.name}: {text}" for text in _wrong_bounds(incident, plan, outcome, missing, counts))
         if plan.best is outcome:
             best = set(missing)

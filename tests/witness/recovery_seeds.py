@@ -76,7 +76,7 @@ def play(seed: int) -> Played:
     with tempfile.TemporaryDirectory(prefix="kraft-recovery-", dir=FAST_FOLDER) as made:
         counts, disagreements = _asked(seed, Path(made))
         if seed % 3 == 1:
-            incident = LostMajority(seed, Path(made) / "lost")
+            incident = LostMajority(seed, Path(made) / "lost", was_read=seed % 2 == 0)
             with kraft_audit.open(str(incident.out)) as clusters:
                 (cluster,) = clusters
                 plan = cluster.rescue_plan(incident.gone)

@@ -160,6 +160,18 @@ def test_what_only_the_lake_still_holds_is_ranked_first(kraft_audit: Any, tmp_pa
     assert files_of(lake) == as_read
 
 
+def test_real_disks_that_diverged_are_ranked_with_those_of_the_lake(kraft_audit: Any, tmp_path: Path) -> None:
+    """Node 2 alone is left, with a suffix that was never committed: the lake has what nodes 1 and 3 committed since."""
+    lake = lake_of(tmp_path, DIVERGENCE / "11-dead-node-diverged")
+    now = tmp_path / "now"
+    shutil.copytree(DIVERGENCE / "11-dead-node-diverged" / "node-2", now / "node-2")
+    plan = answer(kraft_audit, "rescue-plan", now, "--gone", "1,3", "--lake", lake)
+    found = [(each["copy"]["node_id"], each["copy"]["last_epoch"], each["keeps_to"]) for each in plan["outcomes"]]
+    assert found == [(1, 3, 52), (3, 3, 52), (11, 3, 52), (2, 2, 27)]
+    alone = answer(kraft_audit, "rescue-plan", now, "--gone", "1,3")
+    assert alone["outcomes"][0]["copy"]["node_id"] == 2
+
+
 def test_a_dir_rescued_from_a_lake_holds_what_the_dead_disk_did(kraft_audit: Any, tmp_path: Path) -> None:
     story = LaterLost(tmp_path)
     lake = lake_of(tmp_path, story.before)
