@@ -50,7 +50,7 @@ demo: setup ## read samples/ into Delta tables on local Spark, then write the pa
 
 .PHONY: test
 test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
-	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not ci and not spark$(PASSED_BEFORE:%= and not %)"
+	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not ci and not drill and not spark$(PASSED_BEFORE:%= and not %)"
 	@$(PYTEST) -m "spark and not ci"  # one Spark session in one process: it takes both processors by itself
 
 .PHONY: check
@@ -75,6 +75,10 @@ chromium:
 ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
 	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m ci --durations 30 || test $$? -eq 5
 	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 200 examples each
+
+.PHONY: drills
+drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; three quarters of an hour
+	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 
 .PHONY: dist
 dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), in dist/

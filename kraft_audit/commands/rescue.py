@@ -17,6 +17,7 @@ from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
     from kraft_audit.recovery.rescue import Rescue
+    from kraft_audit.recovery.rescue_procedure import ProcedureStep
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
 WORD_WIDTH: Final = 6
@@ -39,12 +40,17 @@ def rescue(
         int | None,
         typer.Option("--to", metavar="OFFSET", min=0, show_default=False, help="Last record to keep, at most."),
     ] = None,
+    static: Annotated[
+        bool | None,
+        typer.Option("--static/--dynamic", show_default=False, help="Whether the node's config names the voters."),
+    ] = None,
     gone: Gone = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Write a new node dir that one controller starts with when a majority is lost for good, and print the procedure.
 
     The dir begins with a snapshot of the state of one copy, in an epoch and at an offset that no old disk can reach.
+    It is for a dynamic quorum, of kraft.version 1, where metadata.version is 3.9-IV0 or later; below it stays static.
     Refused where `rescue-plan` is: exit code 1, or 4 where it is undecided. What is read is never written to. A copy of
     a lake holds no secrets: it is refused where the state needs one.
 
@@ -60,7 +66,7 @@ def rescue(
     if logs.lake is not None:
         refuse_within(out, logs.lake)
     refuse_filled(out)
-    request = RescueRequest(from_node, out, node_id, None if endpoint is None else _endpoint(endpoint), to)
+    request = RescueRequest(from_node, out, node_id, None if endpoint is None else _endpoint(endpoint), to, static)
     results = Results(output, KEYS)
     missing = node_ids_of("--gone", gone)
     documents: list[dict[str, Any]] = []
@@ -75,7 +81,9 @@ def rescue(
                 complain(step)
             return EXIT_CODE_OF["refused" if refused.plan is None else refused.plan.verdict]
         steps = list(procedure(found))
-        documents.append({"cluster_id": cluster.cluster_id, **asdict(found), "procedure": steps})
+        documents.append(
+            {"cluster_id": cluster.cluster_id, **asdict(found), "procedure": [asdict(step) for step in steps]}
+        )
         results.add(documents)
         results.title(cluster)
         if results.is_table:
@@ -83,12 +91,14 @@ def rescue(
     return results.end_documents(documents)
 
 
-def _print(lines: Output, found: Rescue, steps: Sequence[str]) -> None:
+def _print(lines: Output, found: Rescue, steps: Sequence[ProcedureStep]) -> None:
     node = found.node
     lines.text(f"{found.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
     lines.text(f"state of {found.source.copy.name} before offset {found.cut}; log start offset {found.offset}")
     for number, step in enumerate(steps, start=1):
-        lines.text(f"{f'{number}.':<{WORD_WIDTH}}{step}", hanging=WORD_WIDTH)
+        lines.text(f"{f'{number}.':<{WORD_WIDTH}}{step.text}", hanging=WORD_WIDTH)
+        for line in (*step.settings, *step.commands):
+            lines.text(" " * WORD_WIDTH + line)
 
 
 def _endpoint(text: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """A new node dir that begins with the state of one surviving copy: the controller that a lost quorum goes on with.
 
-Refused where the plan does not stand, where the state cannot be built from the copy alone, and where software or
-metadata.version know no kraft.version 1. What was read is never written to.
+Refused where the plan does not stand, and where the state cannot be built from the copy alone. Where software or
+metadata.version know no kraft.version 1 the quorum stays static. What was read is never written to.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from kraft_audit.capture.declared_rescue import DECLARED
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.reading import ClusterReading
+from kraft_audit.recovery.moved_logs import MovedLog, moved_logs
 from kraft_audit.recovery.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.rescued_dir import RescuedNode, new_directory_id, write_node_dir
 from kraft_audit.recovery.rescued_records import UnknownStateError, encoded
+from kraft_audit.recovery.restorable_state import Acl, restorable_state
 from kraft_audit.recovery.state_differences import Operation, operations
 from kraft_audit.recovery.surviving_copies import snapshot_of
 from kraft_audit.recovery.zk_migration import UNFINISHED_MIGRATION
@@ -52,13 +54,17 @@ class RescueRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RescueRequest:
-    """What is asked for. `endpoint` is (host, port); None where the node keeps its id and endpoint."""
+    """What is asked for. `endpoint` is (host, port); None where the node keeps its id and endpoint.
+
+    `is_static`: whether controller.quorum.voters is to name the voter; None where the cluster decides.
+    """
 
     from_node: int
     out: Path
     node_id: int | None = None
     endpoint: tuple[str, int] | None = None
     to_offset: int | None = None
+    is_static: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,9 @@ class Rescue:
     """What was written to `out`: for which node, from where the state was cut, and where its log begins.
 
     `lost_after_cut`: what --to leaves out. `keeps_endpoint`: the node is a voter that stays where it is. `ghosts`:
-    controllers whose registrations stay.
+    controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
+    `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
+    endpoints, "HOST:PORT" where nothing names it.
     """
 
     out: str
@@ -82,6 +90,9 @@ class Rescue:
     ghosts: tuple[int, ...]
     brokers: tuple[tuple[int, str], ...]
     features: Mapping[str, int]
+    moved_logs: tuple[MovedLog, ...]
+    others: tuple[tuple[int, str], ...]
+    revoked_acls: tuple[Acl, ...]
 
 
 def rescue(
@@ -102,7 +113,7 @@ def rescue(
     at_cut, at_end = (state_at(log, offset=end - 1) for end in (cut.end_offset, source.copy.end_offset))
     _refuse_redacted(source, cut)
     _refuse_unready(at_cut, cut)
-    node = _node(cluster, plan, at_end, source, request)
+    node = _node(cluster, plan, at_end, source, request, is_static=_is_static(request, at_cut, plan))
     offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + EPOCHS_ADDED
     if epoch > EPOCH_MAX:
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
@@ -110,6 +121,7 @@ def rescue(
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
+    newest = _newest_state(reading, plan, source, at_end)
     found = Rescue(
         str(request.out),
         node,
@@ -124,9 +136,21 @@ def rescue(
         tuple(_ghosts(at_cut, node.node_id)),
         tuple(_brokers(at_cut)),
         {row["name"]: row["feature_level"] for row in at_cut.rows("feature_changes") if row["exists"]},
+        tuple(moved_logs(storage, cluster, at_cut, newest)),
+        tuple(_others(at_end, plan, node)),
+        tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
     )
     declare(found, cluster, replica)
     return found
+
+
+def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome, at_end: ClusterState) -> ClusterState:
+    """The state that brokers may know: the best copy's, whichever copy is gone on from."""
+    best = plan.best
+    if best is None or best.copy.end <= source.copy.end:
+        return at_end
+    log = BranchLog(reading, best.copy.branch, beyond=snapshot_of(reading.survey, best.copy))
+    return state_at(log, offset=best.copy.end_offset - 1)
 
 
 def declare(found: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
@@ -193,32 +217,47 @@ def _refuse_unready(state: ClusterState, cut: CutState) -> None:
     migration = cut.records.value("ZkMigrationStateRecord")
     if migration is not None and migration["zkMigrationState"] in UNFINISHED_MIGRATION:
         raise RescueRefusedError("A migration from ZooKeeper is not finished: go on from ZooKeeper's state instead.")
+
+
+def _is_static(request: RescueRequest, state: ClusterState, plan: RescuePlan) -> bool:
+    """Whether the dir has no kraft.version 1. Raises RescueRefusedError where what is asked for cannot be."""
+    reason = _why_static(state)
+    if plan.kraft_version > 0:
+        if request.is_static:
+            raise RescueRefusedError("kraft.version is 1, which never goes down: the quorum cannot be static again.")
+        return False
+    if request.is_static is False and reason is not None:
+        raise RescueRefusedError(f"{reason}: a dynamic quorum needs software of 3.9 or later, and 3.9-IV0.")
+    return reason is not None if request.is_static is None else request.is_static
+
+
+def _why_static(state: ClusterState) -> str | None:
+    """Why kraft.version 1 cannot be, None where it can."""
     level = {row["name"]: row["feature_level"] for row in state.rows("feature_changes") if row["exists"]}
     metadata_version = level.get(METADATA_VERSION_FEATURE, 0)
     if metadata_version < FIRST_LEVEL:
-        name = METADATA_VERSIONS.get(metadata_version, metadata_version)
-        raise RescueRefusedError(
-            f"metadata.version is {name}: kraft.version 1, with which a rescued dir begins, needs 3.9-IV0. The other "
-            "way, a log with controller.quorum.voters of one node, is not written by this release."
-        )
+        return f"metadata.version is {METADATA_VERSIONS.get(metadata_version, metadata_version)}"
     ranges = {
-        row["controller_id"]: feature["max_supported_version"]
+        row["controller_id"]: max(
+            (part["max_supported_version"] for part in row["features"] if part["name"] == KRAFT_VERSION_FEATURE),
+            default=0,
+        )
         for row in state.rows("controller_changes")
         if row["exists"]
-        for feature in row["features"]
-        if feature["name"] == KRAFT_VERSION_FEATURE
     }
-    old = sorted(
-        row["controller_id"]
-        for row in state.rows("controller_changes")
-        if row["exists"] and ranges.get(row["controller_id"], 0) < 1
-    )
-    if old and not any(ranges.values()):
-        raise RescueRefusedError(f"Controllers {listed(old)} run software below 3.9, which knows no kraft.version 1.")
+    if ranges and not any(ranges.values()):
+        return f"Controllers {listed(sorted(ranges))} run software that knows no kraft.version 1"
+    return None
 
 
 def _node(
-    cluster: ClusterPlan, plan: RescuePlan, state: ClusterState, source: CopyOutcome, request: RescueRequest
+    cluster: ClusterPlan,
+    plan: RescuePlan,
+    state: ClusterState,
+    source: CopyOutcome,
+    request: RescueRequest,
+    *,
+    is_static: bool,
 ) -> RescuedNode:
     """Who the dir is for. Raises RescueRefusedError."""
     node_id = source.copy.node_id if request.node_id is None else request.node_id
@@ -232,7 +271,7 @@ def _node(
         raise RescueRefusedError(f"Nothing names the endpoint of controller {node_id}: give --endpoint HOST:PORT.")
     listener = known[0] if known is not None else next(iter(_listeners(state)), "CONTROLLER")
     host, port = request.endpoint if request.endpoint is not None else (known or ("", "", 0))[1:]
-    return RescuedNode(cluster.cluster_id, node_id, new_directory_id(), listener, host, port)
+    return RescuedNode(cluster.cluster_id, node_id, new_directory_id(), listener, host, port, is_static)
 
 
 def _endpoint(state: ClusterState, node_id: int) -> tuple[str, str, int] | None:
@@ -258,6 +297,13 @@ def _listeners(state: ClusterState) -> Iterator[str]:
 def _ghosts(state: ClusterState, node_id: int) -> list[int]:
     rows = state.rows("controller_changes")
     return sorted(row["controller_id"] for row in rows if row["exists"] and row["controller_id"] != node_id)
+
+
+def _others(state: ClusterState, plan: RescuePlan, node: RescuedNode) -> Iterator[tuple[int, str]]:
+    others = [voter for voter in plan.voters if voter != node.node_id][: len(plan.voters) - 1]
+    for voter in others if node.is_static else ():
+        known = _endpoint(state, voter)
+        yield voter, "HOST:PORT" if known is None else f"{known[1]}:{known[2]}"
 
 
 def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:

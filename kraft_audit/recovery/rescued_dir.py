@@ -1,7 +1,9 @@
-"""A node dir that begins with a snapshot of a rescued state: one voter, kraft.version 1, an empty log.
+"""A node dir that begins with a snapshot of a rescued state: one voter and an empty log.
 
-The snapshot ends above every offset, and in an epoch above every epoch, that the lost quorum can have reached: replicas
-of it that return fetch the snapshot instead of keeping what they have (KafkaRaftClient, Kafka 3.9 to 4.3).
+The voter stands in the snapshot, with kraft.version 1. Where software or metadata.version know no kraft.version 1 it
+stands in no record, and controller.quorum.voters names it. The snapshot ends above every offset, and in an epoch above
+every epoch, that the lost quorum can have reached: replicas of it that return fetch the snapshot instead of keeping
+what they have (KafkaRaftClient, Kafka 3.7 to 4.3).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ KRAFT_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class RescuedNode:
-    """Who a rescued dir is for: the only voter, and where it listens."""
+    """Who a rescued dir is for: the only voter, and where it listens; `is_static`: its config names it, no record."""
 
     cluster_id: str
     node_id: int
@@ -45,6 +47,7 @@ class RescuedNode:
     listener: str
     host: str
     port: int
+    is_static: bool = False
 
 
 def new_directory_id() -> str:
@@ -62,17 +65,9 @@ def snapshot_bytes(
 
     Offsets inside count from 0 (RecordsSnapshotWriter, Kafka 4.3).
     """
-    voter = {
-        "voterId": node.node_id,
-        "voterDirectoryId": uuid_bytes(node.directory_id),
-        "endpoints": [{"name": node.listener, "host": node.host, "port": node.port}],
-        "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": KRAFT_VERSION},
-    }
-    head = [
-        _control("SNAPSHOT_HEADER", lastContainedLogTimestamp=timestamp_ms),
-        _control("KRAFT_VERSION", kRaftVersion=KRAFT_VERSION),
-        _control("KRAFT_VOTERS", voters=[voter]),
-    ]
+    head = [_control("SNAPSHOT_HEADER", lastContainedLogTimestamp=timestamp_ms)]
+    if not node.is_static:
+        head += [_control("KRAFT_VERSION", kRaftVersion=KRAFT_VERSION), _control("KRAFT_VOTERS", voters=[_voter(node)])]
     offset = 0
 
     def batch(records: list[tuple[bytes | None, bytes | None]], *, is_control: bool) -> tuple[bytes, int]:
@@ -97,6 +92,15 @@ def snapshot_bytes(
     yield batch([_control("SNAPSHOT_FOOTER")], is_control=True)
 
 
+def _voter(node: RescuedNode) -> dict[str, object]:
+    return {
+        "voterId": node.node_id,
+        "voterDirectoryId": uuid_bytes(node.directory_id),
+        "endpoints": [{"name": node.listener, "host": node.host, "port": node.port}],
+        "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": KRAFT_VERSION},
+    }
+
+
 def _control(name: str, **fields: object) -> tuple[bytes, bytes]:
     control = CONTROL_TYPE_BY_NAME[Dialect.KIP853][name]
     return write_control_key(control.number), write_control_value(control, {"version": 0, **fields})
@@ -113,7 +117,12 @@ def write_node_dir(
     log_dir.mkdir(parents=True)
     batches = (written for written, _ in snapshot_bytes(values, node=node, epoch=epoch, timestamp_ms=timestamp_ms))
     meta = meta_properties(cluster_id=node.cluster_id, node_id=node.node_id, directory_id=node.directory_id)
-    state = QuorumState(1, -1, epoch, -1)
+    # Kafka below 3.9 refuses other voters here than its config names, and reads no version 1 (FileBasedStateStore).
+    state = (
+        QuorumState(0, -1, epoch, -1, current_voters=(node.node_id,))
+        if node.is_static
+        else QuorumState(1, -1, epoch, -1)
+    )
     files: dict[str, Iterable[bytes]] = {
         "meta.properties": [format_meta_properties(meta)],
         f"{METADATA_LOG_DIR}/{offset:020d}-{epoch:010d}.checkpoint": batches,

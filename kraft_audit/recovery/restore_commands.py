@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,7 +120,7 @@ class RestoreCommands:
         for entity, quotas in self._state.quotas.items():
             yield from self._quota(entity, quotas)
         yield from self._credentials()
-        yield from self._acls()
+        yield from acl_steps(self._state.acls, self._server)
 
     # Configs
 
@@ -277,24 +277,27 @@ class RestoreCommands:
             subject = f"{user} {mechanism}"
             yield self._altered("SCRAM credential", subject, self._named("users", user), "--add-config", setting)
 
-    def _acls(self) -> RestoreSteps:
-        """ACLs that differ in nothing but the operation share a command."""
-        operations: dict[tuple[int, str, int, str, str, int], list[int]] = defaultdict(list)
-        for acl in sorted(self._state.acls):
-            reason = _why_no_acl(acl)
-            if reason is not None:
-                yield LeftOut("ACL", acl_text(acl), reason)
-                continue
-            shared = (acl.resource_type, acl.resource_name, acl.pattern_type)
-            operations[(*shared, acl.principal, acl.host, acl.permission_type)].append(acl.operation)
-        for (kind, name, pattern, principal, host, permission), numbers in operations.items():
-            word = "allow" if permission == ALLOW else "deny"
-            resource = (ACL_RESOURCE_OPTIONS[kind],) if kind == CLUSTER else (ACL_RESOURCE_OPTIONS[kind], name)
-            pattern_type = ("--resource-pattern-type", "prefixed" if pattern == PREFIXED else "literal")
-            who = (f"--{word}-principal", principal, f"--{word}-host", host)
-            options = [option for number in numbers for option in ("--operation", ACL_OPERATIONS[number])]
-            added = shell_command("kafka-acls", *self._server, "--add", *who, *options, *resource, *pattern_type)
-            yield Restored("ACL", f"{principal} on {ACL_RESOURCE_OPTIONS[kind][2:]} {name}", added)
+
+def acl_steps(
+    acls: Iterable[Acl], server: Sequence[str | Blank | Argument], change: Sequence[str] = ("--add",)
+) -> RestoreSteps:
+    """Commands for ACLs; those that differ in nothing but the operation share one. `change`: --add, or --remove."""
+    operations: dict[tuple[int, str, int, str, str, int], list[int]] = defaultdict(list)
+    for acl in sorted(acls):
+        reason = _why_no_acl(acl)
+        if reason is not None:
+            yield LeftOut("ACL", acl_text(acl), reason)
+            continue
+        shared = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        operations[(*shared, acl.principal, acl.host, acl.permission_type)].append(acl.operation)
+    for (kind, name, pattern, principal, host, permission), numbers in operations.items():
+        word = "allow" if permission == ALLOW else "deny"
+        resource = (ACL_RESOURCE_OPTIONS[kind],) if kind == CLUSTER else (ACL_RESOURCE_OPTIONS[kind], name)
+        pattern_type = ("--resource-pattern-type", "prefixed" if pattern == PREFIXED else "literal")
+        who = (f"--{word}-principal", principal, f"--{word}-host", host)
+        options = [option for number in numbers for option in ("--operation", ACL_OPERATIONS[number])]
+        command = shell_command("kafka-acls", *server, *change, *who, *options, *resource, *pattern_type)
+        yield Restored("ACL", f"{principal} on {ACL_RESOURCE_OPTIONS[kind][2:]} {name}", command)
 
 
 def java_trim(text: str) -> str:

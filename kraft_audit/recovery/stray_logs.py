@@ -52,7 +52,7 @@ def old_logs(
             if entry.kind is not EntryKind.DIRECTORY or place is None:
                 continue
             if _is_of(storage, folder, topics[place[0]].topic_id):
-                found.setdefault((*place, data_dir.broker_id), []).append(_shown(plan, folder))
+                found.setdefault((*place, data_dir.broker_id), []).append(shown_folder(plan, folder))
     logs = [
         OldLog(*place, folder, topics[place[0]].leader_epoch) for place, folders in found.items() for folder in folders
     ]
@@ -75,7 +75,7 @@ def _is_of(storage: Storage, folder: str, topic_id: str) -> bool:
         return True
 
 
-def _shown(plan: ClusterPlan, folder: str) -> str:
+def shown_folder(plan: ClusterPlan, folder: str) -> str:
     """A folder as whoever gave the path would name it."""
     root = plan.replicas[0].root if plan.replicas else ""
     return join(root, folder) if root else folder

@@ -13,9 +13,11 @@ import pytest
 
 import kraft_audit
 from kraft_audit.replay.cluster_state import ClusterState
+from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captures import SMALL_CORPUS
 
 LEFT = f"{SMALL_CORPUS}/divergence/12-after-truncation"
+STATIC = f"{SMALL_CORPUS}/static-to-dynamic-upgrade/01-kafka-3.5.2"
 FENCED = ("leader_epoch", "partition_epoch")
 BOOKKEEPING = {"from_offset", "from_epoch", "timestamp_ms", "cause", "cause_broker_id", "election", "plan"}
 
@@ -66,8 +68,16 @@ def test_the_rescued_dir_holds_the_state_at_the_cut(kraft_audit, one_left: Path,
 def test_the_procedure_names_ids_hosts_and_paths_in_order(kraft_audit, one_left: Path, tmp_path: Path) -> None:
     target = tmp_path / "new"
     arguments = ["--gone", "1,2", "--from", "3", "--endpoint", "c9.example:9093", "--node-id", "9", "--out", target]
-    steps = json.loads(kraft_audit("rescue", one_left, *arguments, "-o", "json").out)["procedure"]
-    marks = ("Power off", "Stop all brokers", "bootstrap.servers=c9.example:9093", str(target), "describe --status")
+    procedure = json.loads(kraft_audit("rescue", one_left, *arguments, "-o", "json").out)["procedure"]
+    steps = ["\n".join([step["text"], *step["settings"], *step["commands"]]) for step in procedure]
+    marks = (
+        "Power off",
+        "elect themselves",
+        "Stop all brokers",
+        "bootstrap.servers=c9.example:9093",
+        str(target),
+        "describe --status",
+    )
     marks += ("Start all brokers", "rotate", "ISR and ELR", "Feature levels", "--no-initial-controllers", "twice")
     places = [next(place for place, step in enumerate(steps) if mark in step) for mark in marks]
     assert places == sorted(places)
@@ -86,8 +96,8 @@ def test_a_cut_leaves_out_what_came_after_it(kraft_audit, one_left: Path, tmp_pa
     topics = {row["topic"] for row in rows(state(one_left), "topic_changes")}
     remaining = {row["topic"] for row in rows(state(tmp_path / "new"), "topic_changes")}
     assert topics - remaining <= lost
-    (step,) = [step for step in written["procedure"] if "restore-kit" in step]
-    advice = shlex.split(step.partition("kraft-audit ")[2])
+    (line,) = [line for step in written["procedure"] for line in step["commands"] if "restore-kit" in line]
+    advice = shlex.split(line.partition("kraft-audit ")[2])
     assert kraft_audit(*advice).code == 0
     script = (tmp_path / "new-kit" / "restore.sh").read_text()
     assert {name for name in topics - remaining if f"--topic {name} " in script} == topics - remaining
@@ -118,3 +128,32 @@ def test_what_is_there_is_never_written_to(kraft_audit, one_left: Path, tmp_path
         ended = kraft_audit("rescue", one_left, "--gone", "1,2", "--from", "3", "--out", out)
         assert (ended.code, ended.out) == (2, ""), out
     assert [path.name for path in filled.iterdir()] == ["file"]
+
+
+def test_a_quorum_before_kraft_version_1_stays_static(kraft_audit, tmp_path: Path) -> None:
+    """Written by Kafka 3.5.2: no control record but header and footer, and the config names the voter."""
+    arguments = ["rescue", STATIC, "--gone", "1,2", "--from", "3", "--endpoint", "c3.example:9093"]
+    written = json.loads(kraft_audit(*arguments, "--out", tmp_path / "new", "-o", "json").out)
+    settings = [line for step in written["procedure"] for line in step["settings"]]
+    assert settings.count("controller.quorum.voters=3@c3.example:9093") == 2
+    assert not any("bootstrap" in line for line in settings)
+    before, after = state(STATIC), state(tmp_path / "new")
+    partitions = "partition_changes"
+    assert rows(after, partitions) == rows(before, partitions, added=1_000)
+    (checkpoint,) = [name for name in written["files"] if name.endswith(".checkpoint")]
+    batches = [
+        batch for batch in read_batches((tmp_path / "new" / checkpoint).read_bytes()) if isinstance(batch, Batch)
+    ]
+    assert [batch.header.record_count for batch in batches if batch.header.is_control] == [1, 1]
+    quorum_state = json.loads((tmp_path / "new" / "__cluster_metadata-0" / "quorum-state").read_text())
+    assert (quorum_state["data_version"], quorum_state["currentVoters"]) == (0, [{"voterId": 3}])
+    refused = kraft_audit(*arguments, "--out", tmp_path / "dynamic", "--dynamic")
+    assert (refused.code, refused.out) == (1, "")
+    assert "3.5-IV2" in refused.err
+
+
+def test_a_dynamic_quorum_is_never_made_static(kraft_audit, one_left: Path, tmp_path: Path) -> None:
+    arguments = ["rescue", one_left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new"]
+    refused = kraft_audit(*arguments, "--static")
+    assert (refused.code, refused.out) == (1, "")
+    assert not (tmp_path / "new").exists()

@@ -152,20 +152,23 @@ def test_a_cut_is_never_inside_a_transaction(name: str, tmp_path: Path) -> None:
     assert "TopicRecord" not in [each for each, _ in records_of(tmp_path / "new")]
 
 
-@pytest.mark.parametrize(
-    ("level", "state", "expected"), [(19, None, "3.9-IV0"), (21, 1, "ZooKeeper"), (21, 2, "ZooKeeper")]
-)
-def test_what_cannot_begin_with_kraft_version_1_is_refused(
-    level: int, state: int | None, expected: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("state", [1, 2])
+def test_an_unfinished_migration_from_zookeeper_is_refused(state: int, tmp_path: Path) -> None:
+    log = Log()
+    log.lead(1, epoch=1)
+    log.append(value("FeatureLevel", {"name": "metadata.version", "featureLevel": 21}))
+    log.append(value("ZkMigrationState", {"zkMigrationState": state}))
+    with pytest.raises(RescueRefusedError, match="ZooKeeper"):
+        rescued(tmp_path / "old", log, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("level", "is_static"), [(19, True), (21, False)])
+def test_below_metadata_version_3_9_the_quorum_stays_static(level: int, is_static: bool, tmp_path: Path) -> None:
     log = Log()
     log.lead(1, epoch=1)
     log.append(value("FeatureLevel", {"name": "metadata.version", "featureLevel": level}))
-    if state is not None:
-        log.append(value("ZkMigrationState", {"zkMigrationState": state}))
-    with pytest.raises(RescueRefusedError, match=expected):
-        rescued(tmp_path / "old", log, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    assert rescued(tmp_path / "old", log, tmp_path / "new").node.is_static == is_static
 
 
 def test_a_poisoned_record_is_left_behind(tmp_path: Path) -> None:

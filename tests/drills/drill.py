@@ -1,0 +1,107 @@
+"""The language of the drills: what a cluster is, what it loses, how it is rescued, and what comes back afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cut(StrEnum):
+    """Where the rescued state ends, and what lies after it."""
+
+    END = "nothing is lost"
+    STALE = "a voter stopped before the lost part"
+    OFFSET = "--to an offset before the lost part"
+    POISON = "--to the offset before a record that stops every controller"
+
+
+class Lost(StrEnum):
+    """What is done in the lost part, while brokers go on and see it."""
+
+    CREATED = "topic created"
+    DELETED = "topic deleted"
+    REASSIGNED = "topic reassigned"
+    CONFIGURED = "configs changed"
+    ACL = "ACLs changed"
+    REGISTERED = "broker registered"
+
+
+class Back(StrEnum):
+    """What starts again with an old disk."""
+
+    NONE = "nothing"
+    AFTER = "the old majority, after the procedure"
+    AGAINST = "the old majority, against the procedure"
+    WIPED = "the old majority with wiped disks, against the procedure"
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """One drill. `alone`: only the disk of the copy is read, and brokers run until the procedure says to stop them.
+
+    `source` is the node of the copy. `moved`: the rescued node gets another id and endpoint. `elr`: eligible leader
+    replicas. `snapshots`: every node writes its own every few records. `producing`: a producer goes on across all of
+    it. `stays_static`: a static quorum is rescued as one by --static. `old_ids`: the quorum grows by the ids that it
+    lost, on fresh disks, not by new ones.
+    """
+
+    name: str
+    release: str
+    voters: int = 3
+    is_static: bool = False
+    brokers: int = 1
+    cut: Cut = Cut.END
+    lost: tuple[Lost, ...] = ()
+    source: int = 3
+    alone: bool = False
+    moved: bool = False
+    stays_static: bool = False
+    elr: bool = False
+    snapshots: bool = False
+    producing: bool = False
+    grows: bool = True
+    old_ids: bool = False
+    back: Back = Back.NONE
+    ci: bool = False
+
+    @property
+    def voter_ids(self) -> list[int]:
+        return list(range(1, self.voters + 1))
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return [100 + number for number in range(1, self.brokers + 1)]
+
+    @property
+    def from_broker(self) -> bool:
+        return self.source in self.broker_ids
+
+    @property
+    def gone(self) -> list[int]:
+        """The controllers that are lost: all but a minority, or all where a broker's copy is what is left."""
+        if self.from_broker:
+            return self.voter_ids
+        left = self.voter_ids[-(self.voters // 2) :]
+        return [node for node in self.voter_ids if node not in left]
+
+    @property
+    def story(self) -> str:
+        """The drill in words."""
+        kind = "static" if self.is_static else "dynamic"
+        left = "brokers only" if self.from_broker else f"{len(self.voter_ids) - len(self.gone)} of {self.voters} left"
+        parts = [f"{kind}, {left}, {self.brokers} broker{'s' * (self.brokers > 1)}"]
+        if self.cut is not Cut.END:
+            parts.append(self.cut.value)
+        if self.lost:
+            parts.append("lost: " + ", ".join(self.lost))
+        flags = {"brokers' disks not read": self.alone} | {
+            "other id and endpoint": self.moved,
+            "--static": self.stays_static,
+            "ELR": self.elr,
+            "own snapshots": self.snapshots,
+        }
+        flags |= {"producer across it": self.producing, "grows by old ids": self.grows and self.old_ids}
+        parts += [text for text, holds in flags.items() if holds]
+        if self.back is not Back.NONE:
+            parts.append(f"returns: {self.back}")
+        return "; ".join(parts)

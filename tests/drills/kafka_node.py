@@ -1,0 +1,133 @@
+"""A node of a real cluster on loopback: a controller or a broker, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.builders.kafka_tools import free_port
+from tests.drills.tool_jvm import JAVA, ToolJvm
+
+SETTINGS: Final[Mapping[str, object]] = {
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "controller.quorum.election.timeout.ms": 500,
+    "controller.quorum.fetch.timeout.ms": 1000,
+    "controller.quorum.election.backoff.max.ms": 200,
+    "controller.quorum.request.timeout.ms": 1000,
+    "broker.session.timeout.ms": 4000,
+    "broker.heartbeat.interval.ms": 500,
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "num.recovery.threads.per.data.dir": 1,
+    "background.threads": 2,
+    "log.cleaner.enable": "false",
+    "file.delete.delay.ms": 5000,
+    "replica.lag.time.max.ms": 4000,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 1,
+    "auto.create.topics.enable": "false",
+}
+"""Small and quick. `file.delete.delay.ms` is short: a broker that deletes what it should keep does it at once."""
+LOG4J: Final = """log4j.rootLogger=WARN, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+"""For releases before 4.0."""
+SIMPLE_LOG: Final = (
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+STOP_S: Final = 25
+
+
+class KafkaNode:
+    """One node. `quorum` is the line of its config that says where its quorum is."""
+
+    def __init__(
+        self, work: Path, node_id: int, role: str, classpath: str, quorum: Mapping[str, str], archive: Path | None
+    ) -> None:
+        self.node_id = node_id
+        self.role = role
+        self.port = free_port()
+        self.log_dir = work / "nodes" / f"{role}-{node_id}"
+        self.properties = work / f"{role}-{node_id}.properties"
+        self.output = work / f"{role}-{node_id}.log"
+        self.quorum: dict[str, str] = dict(quorum)
+        self.extra: dict[str, object] = {}
+        self._classpath = classpath
+        self._archive = archive
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def printed(self) -> str:
+        """The end of what its process printed."""
+        return self.output.read_text(errors="replace")[-4000:] if self.output.exists() else ""
+
+    def settings(self) -> dict[str, object]:
+        listener = "CONTROLLER" if self.role == "controller" else "PLAINTEXT"
+        return {
+            **SETTINGS,
+            "process.roles": self.role,
+            "node.id": self.node_id,
+            "listeners": f"{listener}://{self.place}",
+            "log.dirs": self.log_dir,
+            **self.quorum,
+            **self.extra,
+        }
+
+    def write_properties(self) -> Path:
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in self.settings().items()))
+        return self.properties
+
+    def format(self, tools: ToolJvm, cluster_id: str, *options: str) -> None:
+        config = str(self.write_properties())
+        tools.must_run(["kafka-storage", "format", "-t", cluster_id, "-c", config, *options])
+
+    def start(self, *options: str) -> None:
+        assert not self.is_running
+        self.write_properties()
+        shared = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive is not None else []
+        log4j = self.properties.with_name("log4j.properties")
+        log4j.write_text(LOG4J)
+        levels = (
+            ["-Xshare:auto", f"-Dlog4j.configuration=file:{log4j}"] if "reload4j" in self._classpath else SIMPLE_LOG
+        )
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*JAVA, *shared, *levels, *options, "-cp", self._classpath, "kafka.Kafka", str(self.properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(60)
+            self._process = None
+
+    def stop(self) -> None:
+        """SIGTERM, and kill -9 where that does not end it."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._process = None

@@ -1,0 +1,298 @@
+"""A real cluster that loses the majority of its controllers as a drill says, and what was true of it at the cut."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kraft_audit.recovery.rescued_dir import new_directory_id
+from tests.drills.drill import Cut, Drill, Lost
+from tests.drills.kafka_node import KafkaNode
+from tests.drills.poisoned_record import poison
+from tests.drills.tool_jvm import ToolJvm
+
+PATIENCE_S: Final = 90
+RECORDS: Final = 60
+COMPARED: Final = ("partition", "config", "acl", "quota", "credential", "feature")
+LEFT_OUT: Final = ("__consumer_offsets", "kraft.version")
+"""A topic that clients bring about, and the feature that a rescue raises."""
+SNAPSHOT_BYTES: Final = 3_000
+_Found = TypeVar("_Found")
+State = set[tuple[str, ...]]
+
+
+def wait_for(what: str, ask: Callable[[], _Found | None], patience_s: float = PATIENCE_S) -> _Found:
+    """The first answer that is true; fails with `what` where there is none in time."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        found = ask()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.25)
+
+
+class RealCluster:
+    """The nodes of a drill; `nodes` is the folder with the disks that are left, `gone` the one of those that are not.
+
+    `truth` is what the cluster's Admin client said at the cut, `cut_offset` where that is, `acknowledged` what
+    producers were promised by topic.
+    """
+
+    def __init__(self, drill: Drill, work: Path, classpath: str, tools: ToolJvm, archive: Path | None) -> None:
+        self.drill = drill
+        self.work = work
+        self.tools = tools
+        self.classpath = classpath
+        self.archive = archive
+        self.cluster_id = new_directory_id()
+        self.nodes, self.gone = work / "nodes", work / "gone"
+        self.gone.mkdir(parents=True)
+        self.controllers = {node: self._node(node, "controller") for node in drill.voter_ids}
+        self.brokers = {node: self._node(node, "broker") for node in drill.broker_ids}
+        self.joined: dict[int, KafkaNode] = {}
+        self.rescued: KafkaNode | None = None
+        self.truth: State = set()
+        self.ended: State = set()
+        self.cut_offset = 0
+        self.acknowledged: dict[str, list[str]] = {}
+        self._point_to(self.controllers.values())
+
+    def _node(self, node_id: int, role: str) -> KafkaNode:
+        node = KafkaNode(self.work, node_id, role, self.classpath, {}, self.archive)
+        if self.drill.snapshots:
+            node.extra["metadata.log.max.record.bytes.between.snapshots"] = SNAPSHOT_BYTES
+        return node
+
+    def new_controller(self, node_id: int, quorum: dict[str, str]) -> KafkaNode:
+        """A controller on a fresh disk, which another one of this id may have had before."""
+        fresh = self.work / f"joined-{node_id}"
+        fresh.mkdir()
+        node = KafkaNode(fresh, node_id, "controller", self.classpath, quorum, self.archive)
+        self.joined[node_id] = node
+        return node
+
+    def _point_to(self, controllers: Collection[KafkaNode]) -> None:
+        servers = ",".join(node.place for node in controllers)
+        quorum = {"controller.quorum.bootstrap.servers": servers}
+        if self.drill.is_static:
+            quorum = {"controller.quorum.voters": ",".join(f"{node.node_id}@{node.place}" for node in controllers)}
+        for node in self.all_nodes:
+            node.quorum = dict(quorum)
+
+    @property
+    def all_nodes(self) -> list[KafkaNode]:
+        rescued = [self.rescued] if self.rescued is not None else []
+        return [*self.controllers.values(), *self.brokers.values(), *self.joined.values(), *rescued]
+
+    def kill_all(self) -> None:
+        for node in self.all_nodes:
+            node.kill()
+
+    def boot(self) -> None:
+        """Formats and starts all of it, and waits for a leader and the brokers."""
+        options: list[str] = []
+        if not self.drill.is_static:
+            voters = [f"{each.node_id}@{each.place}:{new_directory_id()}" for each in self.controllers.values()]
+            options += ["--initial-controllers", ",".join(voters)]
+        if self.drill.elr:
+            options += ["--feature", "eligible.leader.replicas.version=1"]
+        for controller in self.controllers.values():
+            controller.format(self.tools, self.cluster_id, *options)
+            controller.start()
+        for broker in self.brokers.values():
+            broker.format(self.tools, self.cluster_id)
+            broker.start()
+        self.wait_for_brokers(self.brokers)
+
+    # What can be asked
+
+    @property
+    def server(self) -> str:
+        return ",".join(node.place for node in self.brokers.values() if node.is_running)
+
+    def quorum(self, *controllers: KafkaNode) -> dict[str, list[list[str]]]:
+        """The leader, voters and observers that these controllers name; empty where none answers."""
+        answer = self.tools.ask("quorum", ",".join(node.place for node in controllers))
+        found: dict[str, list[list[str]]] = {}
+        for kind, *values in answer.rows if answer.code == 0 else ():
+            found.setdefault(kind, []).append(values)
+        return found
+
+    def leader(self, *controllers: KafkaNode) -> int | None:
+        """Whom these controllers name as leader."""
+        found = self.quorum(*controllers).get("leader")
+        return int(found[0][0]) if found else None
+
+    def state(self) -> State:
+        rows = self.tools.must_ask("state", self.server).rows
+        return {_comparable(row) for row in rows if row[0] in COMPARED and row[1] not in LEFT_OUT}
+
+    def resting_state(self) -> State | None:
+        """The state, once a broker has applied what it fetched: the last thing that was done is in it."""
+        before = self.state()
+        time.sleep(1)
+        after = self.state()
+        is_whole = any(row[0] == "acl" and "User:mallory" in row[1] for row in after)
+        return after if before == after and is_whole else None
+
+    def wait_for_state(self, expected: State, patience_s: float = 20) -> None:
+        """Until the cluster is as expected: a broker that is just back answers for a moment from what it knew."""
+        deadline = time.monotonic() + patience_s
+        while (found := self.state()) != expected and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert found == expected, sorted(found ^ expected)
+
+    def wait_for_brokers(self, ids: Collection[int]) -> None:
+        """Until these brokers are there, and every partition with a replica on them has a leader."""
+
+        def are_back() -> bool:
+            for node in ids:
+                assert self.brokers[node].is_running, (node, self.brokers[node].printed)
+            answer = self.tools.ask("state", ",".join(self.brokers[node].place for node in ids))
+            rows = answer.rows if answer.code == 0 else []
+            there = {row[1] for row in rows if row[0] == "broker"}
+            led = all(row[6] != "-1" for row in rows if row[0] == "partition")
+            return set(map(str, ids)) <= there and led
+
+        wait_for(f"brokers {sorted(ids)}", are_back)
+
+    def end_offset(self) -> int:
+        """Where the leader's log ends."""
+        found = self.quorum(*(node for node in self.controllers.values() if node.is_running))
+        return max(int(end) for _, end in found["voter"])
+
+    def wait_for_followers(self, ids: Collection[int]) -> None:
+        """Until these nodes hold all that the leader holds now; a broker's own NoOps never end."""
+        target = self.end_offset()
+        controllers = [node for node in self.controllers.values() if node.is_running]
+
+        def have_it() -> bool:
+            found = self.quorum(*controllers)
+            ends = {int(node): int(end) for kind in ("voter", "observer") for node, end in found.get(kind, ())}
+            return all(ends.get(node, -1) >= target for node in ids)
+
+        wait_for(f"nodes {sorted(ids)} at offset {target}", have_it, 30)
+
+    # What happens to it
+
+    def topic(self, name: str, *options: str) -> None:
+        self.tools.must_run(["kafka-topics", "--bootstrap-server", self.server, "--create", "--topic", name, *options])
+
+    def send(self, topic: str, prefix: str, count: int = RECORDS) -> None:
+        rows = self.tools.must_ask("send", self.server, topic, prefix, str(count)).rows
+        self.acknowledged.setdefault(topic, []).extend(row[0] for row in rows)
+
+    def live(self) -> None:
+        """What everyone knows: topics with records, configs, an ACL, a quota, a credential."""
+        replicas = str(min(2, len(self.brokers)))
+        self.topic("orders", "--partitions", "2", "--replication-factor", replicas, "--config", "retention.ms=7200000")
+        first, last = min(self.brokers), max(self.brokers)
+        self.topic("moved", "--replica-assignment", str(first))
+        self.topic("doomed", "--replica-assignment", str(last))
+        for name in ("orders", "moved", "doomed"):
+            self.send(name, f"{name}-")
+        self.configs("--entity-type", "topics", "--entity-name", "orders", "--add-config", "max.message.bytes=500000")
+        self.configs("--entity-type", "brokers", "--entity-default", "--add-config", "log.retention.ms=86400000")
+        self.configs("--entity-type", "users", "--entity-name", "alice", "--add-config", "producer_byte_rate=9000000")
+        self.configs(
+            *("--entity-type", "users", "--entity-name", "alice"),
+            *("--add-config", "SCRAM-SHA-256=[iterations=4096,password=of-alice]"),
+        )
+        self.acl("--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "orders")
+        self.acl("--add", "--allow-principal", "User:mallory", "--operation", "Write", "--topic", "orders")
+
+    def configs(self, *options: str) -> None:
+        self.tools.must_run(["kafka-configs", "--bootstrap-server", self.server, "--alter", *options])
+
+    def acl(self, *options: str) -> None:
+        self.tools.must_run(["kafka-acls", "--bootstrap-server", self.server, "--force", *options])
+
+    def remember(self) -> None:
+        """Takes down what is true now: this is the cut."""
+        self.wait_for_followers([*self.controllers, *self.brokers])
+        self.truth = wait_for("a state that rests", self.resting_state)
+        self.cut_offset = self.end_offset()
+
+    def live_on(self) -> None:
+        """The part that is lost, of which brokers know."""
+        lost = self.drill.lost
+        if Lost.REGISTERED in lost:
+            self._register_again()
+        if Lost.CREATED in lost:
+            self.topic("fresh", "--replica-assignment", f"{min(self.brokers)},{max(self.brokers)}")
+            self.send("fresh", "fresh-")
+        if Lost.DELETED in lost:
+            self.tools.must_run(["kafka-topics", "--bootstrap-server", self.server, "--delete", "--topic", "doomed"])
+        if Lost.REASSIGNED in lost:
+            self._reassign("moved", min(self.brokers), max(self.brokers))
+        if Lost.CONFIGURED in lost:
+            self.configs("--entity-type", "topics", "--entity-name", "orders", "--add-config", "retention.ms=3600000")
+        if Lost.ACL in lost:
+            self.acl("--remove", "--allow-principal", "User:mallory", "--operation", "Write", "--topic", "orders")
+            self.acl("--add", "--allow-principal", "User:carol", "--operation", "Read", "--topic", "orders")
+        if self.drill.cut is not Cut.END:
+            self.send("orders", "later-")
+            self.wait_for_followers(self.brokers)
+            time.sleep(6)  # a deleted or moved log leaves its broker's disk (file.delete.delay.ms)
+            self.ended = self.state()
+
+    def _register_again(self) -> None:
+        node = self.brokers[max(self.brokers)]
+        node.stop()
+        node.start()
+        self.wait_for_brokers(self.brokers)
+
+    def _reassign(self, topic: str, source: int, target: int) -> None:
+        plan = self.work / "reassignment.json"
+        plan.write_text(
+            f'{{"version": 1, "partitions": [{{"topic": "{topic}", "partition": 0, "replicas": [{target}]}}]}}'
+        )
+        words = ["kafka-reassign-partitions", "--bootstrap-server", self.server, "--reassignment-json-file", str(plan)]
+        self.tools.must_run([*words, "--execute"])
+
+        def is_moved() -> bool:
+            rows = self.tools.must_ask("topics", self.server).rows
+            return any(row[1] == topic and row[4] == str(target) for row in rows)
+
+        wait_for(f"{topic} on {target}", is_moved)
+        self.send(topic, "after-move-")
+
+    def lose_majority(self) -> None:
+        """The lost controllers' disks leave `nodes`; what is left of the controllers stops."""
+        if self.drill.cut is Cut.POISON:
+            self._poison()
+        for node in self.controllers.values():
+            node.kill()
+        if not self.drill.alone:  # a disk is not read while a process holds it
+            for broker in self.brokers.values():
+                broker.kill()
+        for node_id in self.drill.gone:
+            node = self.controllers[node_id]
+            shutil.move(node.log_dir, self.gone / node.log_dir.name)
+            node.log_dir = self.gone / node.log_dir.name
+
+    def _poison(self) -> None:
+        """Every controller gets a record that it cannot apply, and ends of it."""
+        for node in self.controllers.values():
+            node.kill()
+        poison([node.log_dir for node in self.controllers.values()])
+        for node in self.controllers.values():
+            node.start()
+        wait_for("every controller to end", lambda: not any(node.is_running for node in self.controllers.values()))
+
+    def stale_survivors_stop(self) -> None:
+        for node in self.controllers.values():
+            if node.node_id not in self.drill.gone:
+                node.kill()
+
+    def readable(self, topic: str) -> set[str]:
+        return {row[0] for row in self.tools.must_ask("read", self.server, topic).rows}
+
+
+def _comparable(row: Sequence[str]) -> tuple[str, ...]:
+    """Of a partition its topic, id, number and replicas: who leads is what brokers bring about."""
+    return tuple(row[:5]) if row[0] == "partition" else tuple(row)

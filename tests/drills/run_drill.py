@@ -1,0 +1,86 @@
+"""Runs one drill: a cluster lives, loses its majority, is rescued by what is printed, and has to stand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.builders.commands import Command
+from tests.builders.kafka_tools import free_port
+from tests.drills.drill import Back, Cut
+from tests.drills.followed_procedure import FollowedProcedure
+from tests.drills.old_majority import assert_all_readable, return_after
+from tests.drills.printed_procedure import printed_steps
+from tests.drills.real_cluster import RealCluster, State, wait_for
+
+MOVED_ID: Final = 9
+
+
+def run_drill(cluster: RealCluster, kraft_audit: Command) -> None:
+    """Fails where the printed procedure does not lead to what it promises."""
+    drill = cluster.drill
+    lose(cluster)
+    out = cluster.work / "rescued"
+    ended = kraft_audit(*rescue_arguments(cluster, out))
+    assert ended.code == 0, ended
+    steps = printed_steps(ended.out)
+    followed = FollowedProcedure(cluster, out, kraft_audit)
+    followed.follow(steps)
+    printed = {command for step in steps for command in step.commands}
+    assert drill.grows is False or printed == set(followed.executed)
+    if drill.lost and not drill.alone:
+        wait_for("the lost part", lambda: without_ids(cluster.state()) == without_ids(cluster.ended), 30)
+    use(cluster)
+    if drill.back is Back.AFTER:
+        return_after(cluster, followed)
+
+
+def lose(cluster: RealCluster) -> None:
+    """All that happens before the rescue."""
+    drill = cluster.drill
+    cluster.boot()
+    cluster.live()
+    if drill.producing:
+        cluster.tools.must_ask("begin", "across-", cluster.server, "orders")
+        time.sleep(2)
+    cluster.remember()
+    if drill.cut is Cut.STALE:
+        cluster.stale_survivors_stop()
+    cluster.live_on()
+    cluster.lose_majority()
+
+
+def rescue_arguments(cluster: RealCluster, out: Path) -> list[str]:
+    """The command, as somebody gives it who has read the docs."""
+    drill = cluster.drill
+    path = cluster.nodes / f"controller-{drill.source}" if drill.alone else cluster.nodes
+    words = ["rescue", str(path), "--gone", ",".join(map(str, drill.gone))]
+    words += ["--from", str(drill.source), "--out", str(out)]
+    if drill.moved or drill.from_broker:
+        words += ["--node-id", str(MOVED_ID), "--endpoint", f"127.0.0.1:{free_port()}"]
+    if drill.cut in (Cut.OFFSET, Cut.POISON):
+        words += ["--to", str(cluster.cut_offset - 1)]
+    if drill.stays_static:
+        words.append("--static")
+    return words
+
+
+def without_ids(state: State) -> State:
+    """A topic that was created again has another id."""
+    return {(row[0], row[1], *row[3:]) if row[0] == "partition" else row for row in state}
+
+
+def use(cluster: RealCluster) -> None:
+    """New producers, and the one that went across it: what was acknowledged after the rescue is there."""
+    cluster.wait_for_brokers(cluster.brokers)
+    topics = ["orders", "moved", "doomed"]
+    there = {row[1] for row in cluster.tools.must_ask("topics", cluster.server).rows}
+    for topic in topics:
+        if topic in there:
+            cluster.send(topic, f"{topic}-afterwards-")
+    if cluster.drill.producing:
+        rows = cluster.tools.must_ask("end", "across-").rows
+        assert rows
+        cluster.acknowledged.setdefault("orders", []).extend(row[1] for row in rows)
+    assert_all_readable(cluster)
