@@ -196,7 +196,8 @@ class Generation:
     def _entry_json(self, entry: Entry) -> dict[str, Any]:
         row = entry_json(entry)
         ranges = self.ranges.get(entry.path)
-        if ranges:
+        if ranges or (entry.state == "sent" and entry.content is None):
+            ranges = ranges or []  # a segment without a whole batch
             row["state"] = "sent" if entry.state == "listed" else entry.state
             row["ranges"] = [list(each) for each in ranges]
             row["copied_bytes"] = sum(size for _, size, _ in ranges)

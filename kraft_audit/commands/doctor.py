@@ -46,18 +46,26 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="[PATH]...", show_default=False, help="Log dirs, archives or a lake to look at, too."),
     ] = None,
+    captures: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STORE", help="Copies by kraft-capture: age, order, gaps, what is missing."),
+    ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Check Java, jars, packages, the kernel cache, disk and permissions, and say how to repair each.
 
     Exit code 1 where something fails; what only Spark needs is a warning where its packages are not installed.
+    `--captures` alone looks at nothing else.
 
     \b
     Examples:
       kraft-audit doctor
       kraft-audit doctor samples/elr-06-kill-13-last-replica.tgz --output json
     """
-    checks = all_checks(paths or [])
+    from kraft_audit.commands.capture_checks import capture_checks
+
+    stored = [Check(*row) for store in captures or [] for row in capture_checks(store)]
+    checks = stored if stored and not paths else all_checks(paths or []) + stored
     Output(output).rows([{"status": check.status, **asdict(check)} for check in checks], COLUMNS)
     return EXIT_FINDINGS if any(check.status == "fail" for check in checks) else 0
 

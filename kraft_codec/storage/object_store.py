@@ -17,6 +17,8 @@ from pyarrow import fs
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import is_hostile, parse_file_name, printable
 from kraft_codec.storage.archives import ARCHIVE_SUFFIXES, ArchiveMounts, ArchiveStorage
+from kraft_codec.storage.capture_stores import BucketCaptures
+from kraft_codec.storage.captured import CapturedStorage, is_capture_store
 from kraft_codec.storage.random_access import (
     Buffer,
     DamageList,
@@ -174,6 +176,13 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
         raise InputError(shown, _first_line(error)) from None
     if info.type == fs.FileType.NotFound:
         raise InputError(shown, "no such object or prefix")
+    if scheme.lower() not in ("gs", "gcs"):  # its listings have no delimiter
+        captures = BucketCaptures(store, root)
+        try:
+            if is_capture_store(captures):
+                return CapturedStorage(captures, shown, limits)
+        except CodecError as error:
+            raise InputError(shown, error.detail) from None
     return ObjectStorage(store, root, shown, limits=limits)
 
 

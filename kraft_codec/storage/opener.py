@@ -11,9 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from kraft_codec.errors import InputError
+from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, is_hostile, parse_file_name, printable
 from kraft_codec.storage.archives import ArchiveStorage
+from kraft_codec.storage.capture_stores import FolderCaptures
+from kraft_codec.storage.captured import CapturedStorage, is_capture_store
 from kraft_codec.storage.local import LocalStorage, reason_text
 from kraft_codec.storage.object_store import SCHEMES, open_object_storage
 from kraft_codec.storage.random_access import (
@@ -28,9 +30,9 @@ _URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None = None) -> Storage:
     """Opens a directory or an archive, local or in an object store (`s3://`, `gs://`, `abfs://`; `file://` is local).
 
-    A directory named `__cluster_metadata-0` is opened through its node dir, whose meta.properties says whose log it is;
-    a single segment or snapshot is opened alone. Raises InputError, one line that names the path, where nothing can be
-    read at all.
+    What kraft-capture wrote is opened as the node dirs of its newest manifests. A directory `__cluster_metadata-0`
+    is opened through its node dir, whose meta.properties says whose log it is; a single segment or snapshot is opened
+    alone. Raises InputError, one line that names the path, where nothing can be read at all.
     """
     location = os.fspath(path_or_uri)
     limits = limits or Limits()
@@ -111,6 +113,16 @@ def _open_directory(path: str, location: str, limits: Limits) -> Storage:
     parent, base_name = os.path.split(resolved)
     if base_name == METADATA_LOG_DIR and os.access(parent, os.R_OK | os.X_OK):
         return LocalStorage(parent, start=base_name, location=location, limits=limits)
+    captures = FolderCaptures(resolved)
+    try:
+        if is_capture_store(captures):
+            return CapturedStorage(captures, location, limits)
+    except CodecError:
+        pass  # the storage says what cannot be listed
+    except BaseException:
+        captures.close()
+        raise
+    captures.close()
     return LocalStorage(resolved, location=location, limits=limits)
 
 

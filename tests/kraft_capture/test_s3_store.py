@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from kraft_capture.errors import StoreRefusedError, UsageError
 from kraft_capture.http_requests import HttpClient
 from kraft_capture.s3_store import S3Place, S3Store, s3_place
 from kraft_capture.stores import CREATED, EXISTS, Put
+from kraft_codec.files.discovery import discover
+from kraft_codec.storage.opener import open_storage
 from tests.builders.http_store import HttpServer
 from tests.builders.live_log import LiveLog, StoreWitness
 
@@ -95,7 +96,12 @@ def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    usual = {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
+    usual = {
+        **KEYS,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
     for name, value in usual.items():
         monkeypatch.setenv(name, value)
     try:
@@ -136,4 +142,8 @@ def test_a_log_in_a_real_s3_server(moto: str, tmp_path: Path) -> None:
     assert witness.log(generation, newest) == log.batches[:25]
     assert newest["passes"]["log_not_before_ms"][0] is None
     assert newest["passes"]["log_not_before_ms"][1] is not None
-    assert os.environ["AWS_ENDPOINT_URL"]
+    with open_storage(f"s3://{moto}/kraft") as storage:
+        (captured,) = discover(storage).replicas
+        (segment,) = [file for file in captured.files if file.name.endswith(".log")]
+        assert storage.read_small(segment.path) == b"".join(batch.data for batch in log.batches[:25])
+        assert storage.medium(captured.path) == "object_store"

@@ -1,0 +1,137 @@
+"""`doctor --captures`: whether what kraft-capture wrote is fresh, in order, without gaps, and all there."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+from kraft_codec.errors import CodecError, InputError
+from kraft_codec.storage.captured import (
+    MANIFEST_BYTES_MAX,
+    CapturedReplica,
+    CapturedStorage,
+    CaptureStore,
+    manifest_names,
+    missing_objects,
+    parse_manifest,
+    read_replica,
+)
+from kraft_codec.storage.opener import open_storage
+from kraft_codec.storage.random_access import join
+
+OLD_MS: Final = 3_600_000
+CHAINED_COUNT: Final = 200
+"""So many manifests are read back from the newest one: two days of one each 15 minutes."""
+MISSING_REMEDY: Final = "see what removes objects of the store: a lifecycle rule below 60 days, or a person"
+Status = Literal["ok", "warn", "fail"]
+Row = tuple[str, Status, str, str]
+"""What was looked at, how it stands, what was found, what to do."""
+
+
+def capture_checks(path: str, now_ms: int | None = None) -> list[Row]:
+    """A row for each replica of a store that is in order, and one for each thing that is not."""
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    try:
+        with open_storage(path) as storage:
+            if not isinstance(storage, CapturedStorage):
+                return [
+                    (path, "fail", "nothing that kraft-capture wrote", "name the folder or prefix given to it by --to")
+                ]
+            rows: list[Row] = []
+            for folder in storage.folders:
+                rows += _replica_rows(storage.store, folder, now_ms)
+            return rows
+    except InputError as problem:
+        return [(path, "fail", problem.detail, "name the folder or prefix given to kraft-capture by --to")]
+
+
+def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[Row]:
+    try:
+        replica = read_replica(store, folder)
+        problems: list[Row] = [(folder, *problem) for problem in _problems(store, replica, now_ms)]
+    except CodecError as error:
+        remedy = "copy it again: without its state kraft-capture starts another generation"
+        return [(folder, "fail", error.detail, remedy)]
+    if problems:
+        return problems
+    log = replica.manifest["log"]
+    held = log.get("held_end_offset")
+    found = f"manifest {replica.seq}, {_age(now_ms - replica.written_ms)} old, offsets {log.get('start_offset')} to "
+    return [(folder, "ok", f"{found}{log.get('end_offset')}, held below {'unknown' if held is None else held}", "")]
+
+
+def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Iterator[tuple[Status, str, str]]:
+    missing = replica.missing()
+    if missing:
+        yield (
+            "fail",
+            f"{len(missing)} objects of manifest {replica.seq} are missing, {missing[0]} first",
+            MISSING_REMEDY,
+        )
+    for found in _chain_problems(store, replica):
+        yield "fail", found, "see who may write to the store besides kraft-capture, and what removes from it"
+    if now_ms - replica.written_ms > OLD_MS:
+        yield (
+            "warn",
+            f"the newest manifest is {_age(now_ms - replica.written_ms)} old",
+            "see whether kraft-capture runs",
+        )
+    yield from _content_problems(replica.manifest)
+
+
+def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[Status, str, str]]:
+    log, parent = manifest["log"], manifest["parent"]
+    for low, high in log.get("gaps", []):
+        yield (
+            "warn",
+            f"offsets {low} to {high} were never sent",
+            "run kraft-capture more often than Kafka cleans its log",
+        )
+    before, start = parent.get("end_offset"), log.get("start_offset")
+    if parent.get("why") == "segment gone" and None not in (before, start) and start > before:
+        found = f"offsets {before} to {start} were never read"
+        yield "warn", found, "run kraft-capture more often than Kafka cleans its log"
+    for place in log.get("damage", []):
+        found = f"{place['path']}: {place['reason']} at {place['position']}"
+        yield "warn", found, "kraft-capture --tar copies the bytes as they are; look at the disk"
+    for entry in manifest["entries"]:
+        if entry["state"] == "unreadable":
+            found = f"{entry['path']}: unreadable ({entry.get('errno')})"
+            yield "warn", found, "run kraft-capture as the user that runs Kafka (snapshots are mode 0400)"
+    if manifest.get("unstable_passes"):
+        yield (
+            "warn",
+            f"{manifest['unstable_passes']} passes did not come to rest",
+            "copy more often, or see why it is cut",
+        )
+
+
+def _chain_problems(store: CaptureStore, replica: CapturedReplica) -> Iterator[str]:
+    """Numbers that are missing, manifests that are not the ones that their successors named, objects of theirs."""
+    base = join(replica.path, replica.generation)
+    names = manifest_names(store, base)
+    absent = sorted(set(range(1, replica.seq + 1)) - names.keys())
+    if absent:
+        yield f"{len(absent)} manifests before {replica.seq} are missing, {absent[0]} first"
+    following = replica.manifest
+    for seq in range(replica.seq - 1, max(0, replica.seq - CHAINED_COUNT), -1):
+        if seq not in names:
+            return
+        content = store.read(join(base, names[seq].name), MANIFEST_BYTES_MAX)
+        if hashlib.sha256(content).hexdigest() != following.get("previous_sha256"):
+            yield f"manifest {seq} is not the one that manifest {seq + 1} names"
+            return
+        following = parse_manifest(content, names[seq].name)
+        missing = missing_objects(following, replica.stored)
+        if missing:
+            yield f"{len(missing)} objects of manifest {seq} are missing, {missing[0]} first"
+            return
+
+
+def _age(age_ms: int) -> str:
+    minutes = max(age_ms, 0) // 60_000
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 2 * 1440 else f"{minutes // 1440} days"

@@ -1,0 +1,125 @@
+"""Where captures of kraft-capture lie: a local folder, read without following links, or a prefix of a bucket."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from kraft_codec.errors import CodecError, Reason
+from kraft_codec.file_names import printable
+from kraft_codec.storage.captured import StoredName
+from kraft_codec.storage.random_access import path_names
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FolderCaptures:
+    """A local folder. The root may be a link, as it was given by the user; nothing below it may."""
+
+    medium = "directory"
+
+    def __init__(self, root: str) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def names(self, folder: str) -> Sequence[StoredName]:
+        """See CaptureStore; names that begin with a dot are unfinished, and left out."""
+        try:
+            descriptor = self._open(path_names(folder), _DIRECTORY)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CodecError(Reason.UNREADABLE, 0, f"{printable(folder)}: {error.strerror}") from None
+        try:
+            with os.scandir(descriptor) as found:
+                return sorted((_stored(entry) for entry in found if entry.name[0] != "."), key=lambda each: each.name)
+        except OSError as error:
+            raise CodecError(Reason.UNREADABLE, 0, f"{printable(folder)}: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str, limit_bytes: int) -> bytes:
+        """See CaptureStore."""
+        try:
+            descriptor = self._open(path_names(path), _FILE)
+        except OSError as error:
+            raise CodecError(Reason.UNREADABLE, 0, f"{printable(path)}: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > limit_bytes:
+                raise CodecError(Reason.LIMIT, 0, f"{printable(path)}: {found.st_size} bytes, or no file")
+            try:
+                return file.read(found.st_size)
+            except OSError as error:
+                raise CodecError(Reason.UNREADABLE, 0, f"{printable(path)}: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Closes the root."""
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    def _open(self, names: Sequence[str], flags: int) -> int:
+        """A descriptor of a path below the root, each folder opened in the one above it."""
+        parent = os.dup(self._root)
+        try:
+            for number, name in enumerate(names):
+                inner = os.open(name, flags if number == len(names) - 1 else _DIRECTORY, dir_fd=parent)
+                os.close(parent)
+                parent = inner
+        except OSError:
+            os.close(parent)
+            raise
+        return parent
+
+
+def _stored(entry: os.DirEntry[str]) -> StoredName:
+    found = entry.stat(follow_symlinks=False)
+    return StoredName(entry.name, stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+class BucketCaptures:
+    """A prefix of a bucket, through a pyarrow file system."""
+
+    medium = "object_store"
+
+    def __init__(self, store: Any, root: str) -> None:
+        self._store = store
+        self._base = root.rstrip("/")
+
+    def names(self, folder: str) -> Sequence[StoredName]:
+        """See CaptureStore: one listing with a delimiter."""
+        place = "/".join([self._base, *path_names(folder)])
+        try:
+            found = self._store.get_file_info(fs.FileSelector(place, recursive=False, allow_not_found=True))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise CodecError(Reason.UNREADABLE, 0, printable(str(error).partition("\n")[0])) from None
+        rows = [
+            StoredName(
+                str(each.base_name),
+                each.type == fs.FileType.Directory,
+                each.size or 0,
+                int(each.mtime_ns) // 1_000_000 if each.mtime_ns is not None else 0,
+            )
+            for each in found
+        ]
+        return sorted(rows, key=lambda each: each.name)
+
+    def read(self, path: str, limit_bytes: int) -> bytes:
+        """See CaptureStore."""
+        place = "/".join([self._base, *path_names(path)])
+        try:
+            with self._store.open_input_file(place) as file:
+                if file.size() > limit_bytes:
+                    raise CodecError(Reason.LIMIT, 0, f"{printable(path)}: {file.size()} bytes")
+                return bytes(file.read())
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise CodecError(Reason.UNREADABLE, 0, printable(str(error).partition("\n")[0])) from None
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,342 @@
+"""What kraft-capture wrote, read as log dirs: the newest manifest of each replica is a node dir.
+
+docs/capture-format.md is the contract. A replica whose manifest or objects are missing is unreadable, never shorter:
+its node dir cannot be listed. What the copier could not read is listed, and unreadable here too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from kraft_codec.errors import CodecError, Reason
+from kraft_codec.file_names import is_hostile, parse_file_name, printable
+from kraft_codec.storage.random_access import (
+    Buffer,
+    DirEntry,
+    EntryKind,
+    FileChange,
+    Limits,
+    Listing,
+    RandomAccess,
+    Storage,
+    join,
+)
+
+FORMAT: Final = "kraft-capture/1"
+MANIFEST_BYTES_MAX: Final = 64 << 20
+OBJECT_BYTES_MAX: Final = 128 << 20
+"""A batch has 64 MiB at most, and an object is about 8 MiB of batches."""
+_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{1,64}")
+_GENERATION: Final = re.compile(r"[0-9a-f]{32}")
+_MANIFEST: Final = re.compile(r"([0-9]{12})\.json")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredName:
+    """A name in a folder of a store; times are the store's own, in milliseconds since 1970."""
+
+    name: str
+    is_folder: bool
+    size_bytes: int = 0
+    mtime_ms: int = 0
+
+
+class CaptureStore(Protocol):
+    """Where captures lie: a folder or a prefix of a bucket. Both methods raise CodecError."""
+
+    medium: str
+
+    def names(self, folder: str) -> Sequence[StoredName]:
+        """What lies in a folder, by name; nothing where there is no such folder."""
+        ...
+
+    def read(self, path: str, limit_bytes: int) -> bytes:
+        """The whole of a file; one that is larger than the limit is refused."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what is held open."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedReplica:
+    """The newest manifest of a replica, `path` is the folder of its generations, `written_ms` by the store's clock."""
+
+    path: str
+    generation: str
+    seq: int
+    written_ms: int
+    manifest: Mapping[str, Any]
+    stored: Mapping[str, int]
+    """Size of each object of the generation."""
+
+    @property
+    def entries(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.manifest["entries"])
+
+    def missing(self) -> list[str]:
+        """Objects that the manifest names and the store does not have, or has with a different size."""
+        return missing_objects(self.manifest, self.stored)
+
+
+def missing_objects(manifest: Mapping[str, Any], stored: Mapping[str, int]) -> list[str]:
+    """Objects of a manifest that the store lacks, or has with another size than the one that the manifest says."""
+    return [
+        sha256
+        for entry in manifest["entries"]
+        for _, size, sha256 in entry.get("ranges", [])
+        if stored.get(sha256) != size
+    ]
+
+
+def is_capture_store(store: CaptureStore) -> bool:
+    """Whether a folder of a store holds replicas as kraft-capture names them, by three listings at most."""
+    folder = ""
+    for _ in range(4):
+        folders = [each.name for each in store.names(folder) if each.is_folder]
+        if any(_GENERATION.fullmatch(name) for name in folders):
+            return True
+        if not folders or parse_file_name(folders[0]) is not None:
+            return False
+        folder = join(folder, folders[0])
+    return False
+
+
+def replica_folders(store: CaptureStore) -> list[str]:
+    """The folders of generations below a store, a cluster's folder, or of one replica itself."""
+    found: list[str] = []
+    pending = [("", 0)]
+    while pending:
+        folder, depth = pending.pop()
+        names = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
+        if any(_GENERATION.fullmatch(name) for name in names):
+            found.append(folder)
+        elif depth < 3:
+            pending += [(join(folder, name), depth + 1) for name in names]
+    return sorted(found)
+
+
+def read_replica(store: CaptureStore, folder: str) -> CapturedReplica:
+    """The newest manifest of a replica; raises CodecError(UNREADABLE) where there is none, or it is damaged.
+
+    The newest generation is one that no generation has as its parent, of several the one written last.
+    """
+    newest: list[CapturedReplica] = []
+    for name in store.names(folder):
+        if name.is_folder and _GENERATION.fullmatch(name.name):
+            replica = _newest_of(store, folder, name.name)
+            if replica is not None:
+                newest.append(replica)
+    parents = {replica.manifest["parent"].get("generation") for replica in newest}
+    heads = [replica for replica in newest if replica.generation not in parents]
+    if not heads:
+        raise CodecError(Reason.UNREADABLE, 0, "no manifest of kraft-capture")
+    return max(heads, key=lambda replica: (replica.written_ms, replica.manifest["at_ms"]))
+
+
+def manifest_names(store: CaptureStore, generation_folder: str) -> dict[int, StoredName]:
+    """The manifests of a generation by their number."""
+    names = store.names(generation_folder)
+    return {int(match[1]): each for each in names if (match := _MANIFEST.fullmatch(each.name))}
+
+
+def _newest_of(store: CaptureStore, folder: str, generation: str) -> CapturedReplica | None:
+    base = join(folder, generation)
+    numbered = manifest_names(store, base)
+    if not numbered:
+        return None  # its first manifest is still to come
+    seq = max(numbered)
+    name = numbered[seq]
+    manifest = parse_manifest(store.read(join(base, name.name), MANIFEST_BYTES_MAX), name.name)
+    if (manifest["generation"], manifest["seq"]) != (generation, seq):
+        raise CodecError(Reason.UNREADABLE, 0, f"{name.name}: a manifest of {printable(str(manifest['generation']))}")
+    stored = {each.name: each.size_bytes for each in store.names(join(base, "objects"))}
+    return CapturedReplica(folder, generation, seq, name.mtime_ms, manifest, stored)
+
+
+def parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
+    """A manifest whose parts that are read here have the types that docs/capture-format.md says; raises CodecError."""
+    try:
+        manifest = json.loads(content)
+        if manifest["format"] != FORMAT:
+            raise ValueError("another format")
+        for key, kind in (("generation", str), ("seq", int), ("at_ms", int), ("parent", dict), ("log", dict)):
+            if not isinstance(manifest[key], kind):
+                raise TypeError(key)
+        for entry in manifest["entries"]:
+            _require_entry(entry)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CodecError(Reason.UNREADABLE, 0, f"{name}: not a manifest: {printable(str(error))[:100]}") from None
+    return dict(manifest)
+
+
+def _require_entry(entry: Mapping[str, Any]) -> None:
+    if not isinstance(entry["path"], str) or not isinstance(entry["state"], str):
+        raise TypeError("entries")
+    at = 0
+    for position, size, sha256 in entry.get("ranges", []):
+        if position != at or not isinstance(size, int) or size <= 0 or not _SHA256.fullmatch(sha256):
+            raise ValueError(f"ranges of {entry['path']}")
+        at += size
+    if not isinstance(entry.get("mtime_ms", 0), int) or not isinstance(entry.get("text", ""), str):
+        raise TypeError(f"entry {entry['path']}")
+
+
+class CapturedStorage(Storage):
+    """The newest manifest of each replica of a store as a tree of node dirs, read once, when it is first listed.
+
+    `folders` are those of the replicas.
+    """
+
+    def __init__(self, store: CaptureStore, location: str, limits: Limits) -> None:
+        super().__init__(location, limits=limits)
+        self.store = store
+        self.folders = replica_folders(store)
+        self._replicas: dict[str, CapturedReplica | CodecError] = {}
+
+    def list_dir(self, path: str) -> Listing:
+        for folder in self.folders:
+            if path == folder or path.startswith(f"{folder}/") or not folder:
+                return self._list_node_dir(folder, path)
+        prefix = f"{path}/" if path else ""
+        names = {each[len(prefix) :].partition("/")[0] for each in self.folders if each.startswith(prefix)}
+        return Listing(tuple(DirEntry(name, EntryKind.DIRECTORY) for name in sorted(names)))
+
+    def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
+        for folder in self.folders:
+            inner = path[len(folder) :].lstrip("/") if path.startswith(f"{folder}/") or not folder else None
+            if inner is not None:
+                replica = self._replica(folder)
+                for entry in replica.entries:
+                    if entry["path"] == inner:
+                        return _CapturedFile(self.store, replica, entry, path, planned_size_bytes)
+        raise CodecError(Reason.CHANGED_DURING_READ, 0, "the manifest has no such file")
+
+    def close(self) -> None:
+        self.store.close()
+
+    def medium(self, path: str) -> str:
+        return self.store.medium
+
+    def _replica(self, folder: str) -> CapturedReplica:
+        if folder not in self._replicas:
+            try:
+                replica = read_replica(self.store, folder)
+                missing = replica.missing()
+                if missing:
+                    detail = f"{len(missing)} objects of manifest {replica.seq} are missing, {missing[0]} first"
+                    raise CodecError(Reason.UNREADABLE, 0, detail)
+                self._replicas[folder] = replica
+            except CodecError as error:
+                self._replicas[folder] = error
+        found = self._replicas[folder]
+        if isinstance(found, CodecError):
+            raise found
+        return found
+
+    def _list_node_dir(self, folder: str, path: str) -> Listing:
+        replica = self._replica(folder)
+        inner = path[len(folder) :].strip("/")
+        entries: dict[str, DirEntry] = {}
+        ignored_count = 0
+        for entry in replica.entries:
+            parent, _, name = entry["path"].rpartition("/")
+            if not inner and parent and "/" not in parent:
+                entries[parent] = DirEntry(parent, EntryKind.DIRECTORY)
+            if parent != inner:
+                continue
+            if is_hostile(name) or parse_file_name(name) is None or not _is_readable(entry):
+                ignored_count += 1
+            else:
+                entries[name] = DirEntry(name, EntryKind.FILE, _size(entry), entry.get("mtime_ms", 0))
+        return Listing(tuple(entries[name] for name in sorted(entries)), ignored_count=ignored_count)
+
+
+def _is_readable(entry: Mapping[str, Any]) -> bool:
+    """Whether the manifest has its bytes, or says that it could not be read: that is not the same as absent."""
+    return entry["state"] == "unreadable" or any(key in entry for key in ("ranges", "text", "base64"))
+
+
+def _size(entry: Mapping[str, Any]) -> int:
+    if "ranges" in entry:
+        return sum(size for _, size, _ in entry["ranges"])
+    if "text" in entry:
+        return len(entry["text"].encode())
+    return int(entry.get("copied_bytes", entry.get("bytes", 0)))
+
+
+class _CapturedFile(RandomAccess):
+    """A file of a manifest. Objects are checked against their names as they are read; the last one stays in memory."""
+
+    def __init__(
+        self,
+        store: CaptureStore,
+        replica: CapturedReplica,
+        entry: Mapping[str, Any],
+        path: str,
+        planned_size_bytes: int | None,
+    ) -> None:
+        size_bytes = _size(entry)
+        if entry["state"] == "unreadable" and "ranges" not in entry:
+            reason = printable(str(entry.get("errno", "")))
+            raise CodecError(Reason.UNREADABLE, 0, f"kraft-capture could not read it ({reason})")
+        if planned_size_bytes is not None:
+            if size_bytes < planned_size_bytes:
+                detail = f"{size_bytes} bytes, {planned_size_bytes} were planned"
+                raise CodecError(Reason.CHANGED_DURING_READ, size_bytes, detail)
+            size_bytes = planned_size_bytes
+        super().__init__(path, size_bytes, entry.get("mtime_ms", 0))
+        self._store = store
+        self._folder = join(join(replica.path, replica.generation), "objects")
+        self._ranges: list[tuple[int, int, str]] = [tuple(each) for each in entry.get("ranges", [])]
+        self._loaded: tuple[int, bytes] = (-1, b"")
+        if not self._ranges:
+            self._loaded = (0, _inline(entry))
+
+    def read_into(self, position: int, buffer: Buffer) -> None:
+        self.require(position, len(buffer))
+        done = 0
+        while done < len(buffer):
+            start, content = self._object_at(position + done)
+            part = content[position + done - start : position + len(buffer) - start]
+            buffer[done : done + len(part)] = np.frombuffer(part, np.uint8)
+            done += len(part)
+
+    def change(self) -> FileChange:
+        return FileChange.NONE
+
+    def close(self) -> None:
+        self._loaded = (-1, b"")
+
+    def _object_at(self, position: int) -> tuple[int, bytes]:
+        """(where it begins in the file, its bytes) of the object that holds a position."""
+        start, content = self._loaded
+        if start >= 0 and start <= position < start + len(content):
+            return self._loaded
+        for start, size, sha256 in self._ranges:
+            if start <= position < start + size:
+                content = self._store.read(join(self._folder, sha256), OBJECT_BYTES_MAX)
+                if len(content) != size or hashlib.sha256(content).hexdigest() != sha256:
+                    raise CodecError(Reason.UNREADABLE, start, f"object {sha256} is not what its name says")
+                self._loaded = (start, content)
+                return self._loaded
+        raise CodecError(Reason.CHANGED_DURING_READ, position, "no range of the manifest holds this position")
+
+
+def _inline(entry: Mapping[str, Any]) -> bytes:
+    if "text" in entry:
+        return str(entry["text"]).encode()
+    try:
+        return base64.b64decode(entry.get("base64", ""), validate=True)
+    except ValueError:
+        raise CodecError(Reason.UNREADABLE, 0, "not base64 in the manifest") from None
