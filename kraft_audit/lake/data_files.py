@@ -66,13 +66,19 @@ def table_folder(lake_uri: str, table: str) -> pafs.FileSystem:
 
 
 class TableWriter:
-    """Writes the rows of one table into data files; rows of many clusters may share a file."""
+    """Writes the rows of one table into data files; rows of many clusters may share a file.
 
-    def __init__(self, lake_uri: str, table: str, schema: pa.Schema, label: str) -> None:
+    A row group takes `row_group_bytes` of rows in memory.
+    """
+
+    def __init__(
+        self, lake_uri: str, table: str, schema: pa.Schema, label: str, row_group_bytes: int = ROW_GROUP_BYTES
+    ) -> None:
         self.table = table
         self._lake_uri = lake_uri
         self._schema = schema
         self._label = label
+        self._row_group_bytes = row_group_bytes
         self._folder = table_folder(lake_uri, table)
         self._pending: list[pa.RecordBatch] = []
         self.pending_bytes = 0
@@ -84,7 +90,7 @@ class TableWriter:
             return
         self._pending.append(batch)
         self.pending_bytes += batch.nbytes
-        if self.pending_bytes >= ROW_GROUP_BYTES:
+        if self.pending_bytes >= self._row_group_bytes:
             self.flush()
 
     def flush(self) -> None:

@@ -2,7 +2,8 @@
 
 None of it changes what a query of a closed plan gives, except for rows that `keep_days` lets go. `deltalake` needs no
 JVM; liquid clustering, and lakes that only the JVM reaches, need delta-spark (`kraft_audit.spark.jvm_lake`). deltalake
-refuses a table with liquid clustering, so with the committer deltalake the configured columns order rows by Z-order.
+refuses a table with liquid clustering, so with the committer deltalake small files are joined in the order of the
+configured columns. Joined rows keep the encodings in which they were staged.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kraft_audit.lake.delta import DeltaLake, Lake, require_lake
+from kraft_audit.lake.joined_files import is_plain, join_files, small_files
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, CLOSED, OPENED, READ_ROWS, STAGED, Ledger
 from kraft_audit.lake.settings import MaintainSettings
@@ -79,18 +81,14 @@ class DeltaMaintainer:
         self.lake.open(table).delete(condition)
 
     def arrange(self, table: str, columns: Sequence[str]) -> str:
-        from deltalake import WriterProperties
-
-        options: dict[str, Any] = {
-            "target_size": self.target_file_bytes,
-            "writer_properties": WriterProperties(compression="ZSTD"),
-        }
         opened = self.lake.open(table)
-        if columns:
-            opened.optimize.z_order(list(columns), **options)
-            return f"Z-order by {', '.join(columns)}"
-        opened.optimize.compact(**options)
-        return "compacted"
+        if not is_plain(opened):
+            opened.optimize.compact(target_size=self.target_file_bytes)
+            return "compacted"
+        with self.lake.reading(table):
+            files = small_files(opened, self.target_file_bytes // 2)
+            join_files(opened, self.lake.uri, table, files, columns)
+        return f"ordered by {', '.join(columns)}" if columns else "compacted"
 
     def vacuum(self, table: str, hours: int, dry_run: bool) -> int:
         opened = self.lake.open(table)

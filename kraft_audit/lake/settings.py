@@ -302,7 +302,7 @@ class MaintainSettings(_Strict):
         default_factory=dict, description="table to days: rows of plans closed longer ago are deleted"
     )
     cluster_by: dict[str, list[str]] = Field(
-        default_factory=dict, description="table to columns: liquid clustering by Spark, Z-order by deltalake"
+        default_factory=dict, description="table to columns: liquid clustering by Spark, sorted by deltalake"
     )
 
 

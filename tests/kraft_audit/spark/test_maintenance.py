@@ -57,7 +57,7 @@ def test_small_files_are_joined_and_dropped_and_rows_stay(
     done = maintained(lake, settings, vacuum_hours=0)
     assert {table: outcome.failure for table, outcome in done.items() if outcome.failure} == {}
     assert (done["records"].files_before, done["records"].files_after) == (3, 1)
-    assert done["records"].layout == "Z-order by cluster_id, offset"
+    assert done["records"].layout == "ordered by cluster_id, offset"
     assert done["batches"].layout == "compacted"
     assert done["records"].files_vacuumed == 3
     assert lake_hash(lake) == before
@@ -163,7 +163,7 @@ def test_a_file_of_comments_leaves_the_defaults(tmp_path: Path) -> None:
 def test_liquid_clustering_by_spark(lake: str, spark: SparkSession, lake_hash: Callable[..., dict[str, str]]) -> None:
     before = lake_hash(lake)
     settings = MaintainSettings(cluster_by={"records": ["cluster_id", "offset"]})
-    opened, maintainer = open_maintainer(lake, "spark", settings)
+    opened, maintainer = open_maintainer(lake, settings)
     done = {outcome.table: outcome for outcome in maintain_lake(opened, maintainer, settings, tables=["records"])}
     assert {table: outcome.failure for table, outcome in done.items() if outcome.failure} == {}
     assert done["records"].layout == "liquid clustering by cluster_id, offset"

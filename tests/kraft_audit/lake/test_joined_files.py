@@ -1,0 +1,173 @@
+"""Joined files hold the same rows in no more bytes than one writing of them takes, and one transaction swaps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from kraft_audit.lake import joined_files
+from kraft_audit.lake.data_files import TableWriter, write_rows
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.joined_files import is_plain, join_files, small_files
+from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
+from kraft_audit.lake.settings import FleetSettings, MaintainSettings, load_maintain
+from kraft_audit.tables import LAKE_TABLES
+from kraft_codec.errors import InputError
+from tests.builders.lakes import CLUSTERS
+
+TABLE = "things"
+SCHEMA = pa.schema([pa.field("cluster_id", pa.string()), pa.field("offset", pa.int64()), pa.field("late", pa.int32())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DeltaLake:
+    """A table of four files, the first of which was written before the column `late` came."""
+    lake = DeltaLake(str(tmp_path))
+    lake.create(TABLE, SCHEMA, "for a test")
+    for number in range(4):
+        offsets = range(1000 * number, 1000 * number + 1000)
+        rows = pa.table({"cluster_id": ["b", "a"] * 500, "offset": offsets, "late": [number] * 1000}, SCHEMA)
+        rows = rows.drop_columns(["late"]) if number == 0 else rows
+        lake.commit(TABLE, [write_rows(lake.uri, TABLE, rows, "plan")], SCHEMA, "test", number + 1)
+    return lake
+
+
+def rows_of(lake: DeltaLake) -> pa.Table:
+    """The rows in the order of the files, which are read by Arrow alone."""
+    files = sorted(lake.open(TABLE).file_uris())
+    return pa.concat_tables(pq.read_table(file, schema=SCHEMA) for file in files)
+
+
+def join(lake: DeltaLake, *columns: str) -> None:
+    table = lake.open(TABLE)
+    join_files(table, lake.uri, TABLE, small_files(table, 1 << 20), columns)
+
+
+def test_rows_stay_in_their_order_and_keep_their_encodings(lake: DeltaLake) -> None:
+    join(lake)
+    (file,) = lake.open(TABLE).file_uris()
+    rows = pq.read_table(file)
+    assert rows.column("offset").to_pylist() == list(range(4000))
+    assert rows.column("late").to_pylist() == [None] * 1000 + [1] * 1000 + [2] * 1000 + [3] * 1000
+    chunk = pq.read_metadata(file).row_group(0)
+    encodings = {chunk.column(number).path_in_schema: chunk.column(number).encodings for number in range(3)}
+    assert "DELTA_BINARY_PACKED" in encodings["offset"]
+    assert "RLE_DICTIONARY" in encodings["cluster_id"]
+    assert [chunk.column(number).compression for number in range(3)] == ["ZSTD"] * 3
+    statistics = lake.query("SELECT count(*) AS n FROM things WHERE offset >= 3999", TABLE)
+    assert statistics.column("n").to_pylist() == [1]
+
+
+def test_one_transaction_that_changes_no_row(lake: DeltaLake) -> None:
+    before = set(lake.open(TABLE).file_uris())
+    join(lake)
+    newest = max(Path(lake.table_uri(TABLE), "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    removed = {f"{lake.table_uri(TABLE)}/{action['remove']['path']}" for action in actions if "remove" in action}
+    assert removed == {uri.removeprefix("file://") for uri in before}
+    said = [action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action]
+    assert said == [False] * 5
+    assert lake.versions(TABLE, ["test"]) == [4], "what plans were committed stays known"
+
+
+def test_parts_are_ordered_one_by_one(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    join(lake, "cluster_id", "offset")
+    keys = list(zip(*(rows_of(lake).column(name).to_pylist() for name in ("cluster_id", "offset")), strict=True))
+    assert keys == sorted(keys)
+    assert len(keys) == 4000
+    monkeypatch.setattr(joined_files, "SORTED_BYTES", 1)
+    monkeypatch.setattr(joined_files, "READ_ROWS", 100)
+    join(lake, "offset")
+    offsets = rows_of(lake).column("offset").to_pylist()
+    assert offsets != sorted(offsets)
+    assert all(offsets[at : at + 100] == sorted(offsets[at : at + 100]) for at in range(0, 4000, 100))
+    assert sorted(offsets) == list(range(4000))
+
+
+@pytest.mark.parametrize("what", ["joined", "deleted"])
+def test_files_that_another_run_changed_are_not_joined(lake: DeltaLake, what: str) -> None:
+    """Deltalake's own conflict check lets a transaction pass that changes no row: rows would be there twice."""
+    slow = lake.open(TABLE)
+    files = small_files(slow, 1 << 20)
+    if what == "joined":
+        join(lake)
+    else:
+        lake.open(TABLE).delete("offset < 10")
+    rows = rows_of(lake).num_rows
+    before = {path.name for path in Path(lake.table_uri(TABLE)).glob("*.parquet")}
+    with pytest.raises(InputError, match="another run changed files"):
+        join_files(slow, lake.uri, TABLE, files)
+    assert {path.name for path in Path(lake.table_uri(TABLE)).glob("*.parquet")} == before
+    assert rows_of(lake).num_rows == rows == (4000 if what == "joined" else 3990)
+
+
+def test_rows_that_came_meanwhile_stay(lake: DeltaLake) -> None:
+    slow = lake.open(TABLE)
+    files = small_files(slow, 1 << 20)
+    rows = pa.table({"cluster_id": ["c"], "offset": [4000], "late": [4]}, SCHEMA)
+    assert lake.append_rows(TABLE, rows, "test", 5)
+    join_files(slow, lake.uri, TABLE, files)
+    assert sorted(rows_of(lake).column("offset").to_pylist()) == list(range(4001))
+    assert len(lake.file_sizes(TABLE)) == 2
+
+
+def test_large_files_are_left_alone(lake: DeltaLake) -> None:
+    table = lake.open(TABLE)
+    sizes = lake.file_sizes(TABLE)
+    assert {file.size_bytes for file in small_files(table, max(sizes))} == {size for size in sizes if size < max(sizes)}
+    assert [file.modified_ms for file in small_files(table, 1 << 20)] == sorted(
+        file.modified_ms for file in small_files(table, 1 << 20)
+    )
+
+
+def test_a_table_with_partitions_is_left_to_deltas_own_reader(tmp_path: Path) -> None:
+    for number in range(3):
+        write_deltalake(
+            str(tmp_path / "parts"), pa.table({"day": [1, 2], "n": [number, number]}), partition_by="day", mode="append"
+        )
+    lake = DeltaLake(str(tmp_path))
+    assert not is_plain(lake.open("parts"))
+    assert DeltaMaintainer(lake, 1 << 28).arrange("parts", []) == "compacted"
+    assert len(lake.file_sizes("parts")) == 2
+    rows = lake.query("SELECT day, n FROM parts ORDER BY day, n", "parts").to_pylist()
+    assert rows == [{"day": day, "n": n} for day in (1, 2) for n in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conf", [None, "conf/maintain.yaml"])
+def test_a_maintained_lake_is_no_larger_than_its_rows_staged_at_once(
+    small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, project_root: Path,
+    tmp_path: Path, conf: str | None,
+) -> None:  # fmt: skip
+    """Three runs, each a cluster more. What staging takes for all rows in one writing is the measure."""
+    for count in range(1, len(CLUSTERS) + 1):
+        fleet = make_fleet({name: [small_corpus / name] for name in CLUSTERS[:count]})
+        without_spark.run(fleet)
+    lake = DeltaLake(fleet.lake)
+    at_once = {table: staged_at_once(lake, table, tmp_path / "at-once") for table in LAKE_TABLES if lake.exists(table)}
+    settings = MaintainSettings() if conf is None else load_maintain(project_root / conf)
+    done = list(maintain_lake(lake, DeltaMaintainer(lake, settings.target_file_bytes), settings))
+    assert not [outcome.failure for outcome in done if outcome.failure]
+    assert sum(outcome.layout != "" for outcome in done) > 10
+    unordered = {outcome.table: outcome.size_bytes_after for outcome in done if outcome.layout == "compacted"}
+    assert {table: size for table, size in unordered.items() if size > at_once[table]} == {}
+    assert sum(outcome.size_bytes_after for outcome in done) <= sum(at_once.values())
+
+
+def staged_at_once(lake: DeltaLake, table: str, folder: Path) -> int:
+    """Bytes of one writing of a table's rows, by the writer that stages, in the order in which runs wrote them."""
+    actions = pa.table(lake.open(table).get_add_actions(flatten=True)).select(["path", "modification_time"])
+    ordered = actions.sort_by([("modification_time", "ascending"), ("path", "ascending")])
+    schema = pa.schema([field.remove_metadata() for field in LAKE_TABLES[table].schema])
+    writer = TableWriter(str(folder), table, schema, "at-once")
+    for path in ordered.column("path").to_pylist():
+        for batch in pq.read_table(Path(lake.table_uri(table), path)).cast(schema).to_batches():
+            writer.write(batch)
+    return sum(file.size_bytes for file in writer.close())
