@@ -106,6 +106,18 @@ def rescue_plan(
     return _Planner(reading, plan, rounds, (path, lake), frozenset(gone)).plan()
 
 
+def _is_last(survey: Survey, rounds: Sequence[ProvenRound]) -> bool:
+    """Whether no more was written after the newest round, as far as captures show it.
+
+    A lake's copies say nothing of that, nor does a round that nothing proves to be later than another one.
+    """
+    *earlier, newest = rounds
+    if survey.replicas[newest.replicas[0]].plan.is_archived:
+        return False
+    on_disks = {each.number for each in earlier if not survey.replicas[each.replicas[0]].plan.is_archived}
+    return on_disks <= newest.follows
+
+
 def _all_evidence(survey: Survey, plan: ClusterPlan, rounds: Sequence[ProvenRound]) -> QuorumEvidence:
     """What the disks of the newest round say, and each earlier capture that reaches further than its disk does now.
 
@@ -151,8 +163,7 @@ class _Planner:
         self._chain: LogChain | None = canonical_chain(evidence, Proof(self._low, low_epoch, "of all rounds"))
         disks = [reading.survey.replicas[number].plan for number in newest.replicas]
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
-        # A lake's copies bound nothing: their nodes may have written more since.
-        high = newest.interval.high if not disks[0].is_archived else None
+        high = newest.interval.high if _is_last(reading.survey, rounds) else None
         self._high = None if high is None or high < self._low else high
         safety, self._undecided = quorum_disks(reading.survey, plan)
         self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
