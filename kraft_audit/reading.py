@@ -58,8 +58,9 @@ class ClusterReading:
     """The replicas of one plan, read once: by `bronze`, or by whatever is asked for first.
 
     With `keeps_records` the records of every branch and snapshot can be asked for afterwards, as often as wanted.
-    With the `earlier` survey only what is new since then is read, and the lag of the logs with changes. Raises
-    InputError where a storage cannot be opened.
+    With the `earlier` survey only what is new since then is read, and the lag of the logs with changes; the log is read
+    at least from the offset of `records_from` on, which stands after a record of the epoch there. Raises InputError
+    where a storage cannot be opened.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class ClusterReading:
         *,
         keeps_records: bool = True,
         earlier: KeptSurvey | None = None,
+        records_from: tuple[int, int] | None = None,
     ) -> None:
         self.plan = plan
-        self._kept = earlier
+        self._earlier = earlier
+        self._records_from = records_from
         self.settings = settings
         self.dialect = Dialect(plan.dialect)
         self.store = RecordStore()
@@ -174,6 +177,11 @@ class ClusterReading:
                 found.add(records, mask)
             yield found.build(int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1)
 
+    def has_snapshot(self, source: str) -> bool:
+        """Whether `snapshot` has the records of a snapshot: not where an earlier plan read it."""
+        known = self._done.snapshots.get(source)
+        return known is not None and known.decoded is not None
+
     def log_records(self, from_offset: int, to_offset: int) -> Iterator[pa.RecordBatch]:
         """The rows of `records` of the log, on any branch, with offsets in [from_offset, to_offset)."""
         plan, keyed_hash = self.plan, self.settings.redactor.keyed_hash
@@ -237,7 +245,8 @@ class ClusterReading:
             store=self.store,
             stack=self._stack,
             keeps_records=self._keeps_records,
-            earlier=self._kept,
+            earlier=self._earlier,
+            records_from=self._records_from,
         )
         return self._pass
 

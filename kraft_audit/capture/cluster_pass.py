@@ -36,7 +36,7 @@ class ClusterPass:
     """The pass over the replicas of one plan, and what it leaves: `windows` and `snapshots`, if records are kept.
 
     `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages. The survey
-    goes on from the `earlier` one; raises NotResumableError where it cannot.
+    goes on from the `earlier` one, `records_from` as in `resume_survey`; raises NotResumableError where it cannot.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class ClusterPass:
         stack: ExitStack,
         keeps_records: bool,
         earlier: KeptSurvey | None = None,
+        records_from: tuple[int, int] | None = None,
     ) -> None:
         dialect = Dialect(plan.dialect)
         self.plan = plan
@@ -76,14 +77,13 @@ class ClusterPass:
         self._survey = None
         if is_all_decoded and (plan.is_whole or earlier is not None):
             self._survey = SurveyBuilder(self._replicas, dialect)
-        self._memory = SurveyMemory(earlier)
+        self._memory = SurveyMemory(earlier, records_from)
         if earlier is not None and self._survey is not None:
             self._memory.resume(self._survey, self._replicas)
 
     def records_from(self, path: Sequence[int]) -> int:
         """The offset from which on this pass has met all batches of a path."""
-        known = self._memory.known
-        return 0 if known is None else max((known.known_to(branch) for branch in path), default=0)
+        return self._memory.known_to(path)
 
     def surveyed(self) -> Survey:
         """The survey of what was read."""

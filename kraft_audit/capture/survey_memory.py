@@ -10,19 +10,20 @@ from kraft_audit.capture.log_marks import LogMarks
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import SurveyBuilder
-from kraft_audit.capture.survey_resume import ResumedSurvey, resume_survey
+from kraft_audit.capture.survey_resume import resume_survey
 
 
 class SurveyMemory:
     """Follows one reading, from the `earlier` survey (None: there is none) to what is kept after it.
 
-    `known` is what stands of that.
+    `records_from` is as in `resume_survey`.
     """
 
-    def __init__(self, earlier: KeptSurvey | None) -> None:
+    def __init__(self, earlier: KeptSurvey | None, records_from: tuple[int, int] | None = None) -> None:
         self.marks = LogMarks()
-        self.known: ResumedSurvey | None = None
-        self._kept = earlier
+        self._known_to: list[int] = []
+        self._earlier = earlier
+        self._records_from = records_from
         known = () if earlier is None else earlier.snapshots
         self._known = {snapshot.source: snapshot for snapshot in known}
         self._digests = {copy.place: bytes.fromhex(copy.digest) for each in known for copy in each.copies}
@@ -30,10 +31,10 @@ class SurveyMemory:
 
     def resume(self, builder: SurveyBuilder, replicas: Sequence[Replica]) -> None:
         """Lets a survey and the replicas' logs go on from what was kept. Raises NotResumableError."""
-        if self._kept is None:
+        if self._earlier is None:
             return
-        found = resume_survey(self._kept, replicas)
-        self.known = found
+        found = resume_survey(self._earlier, replicas, self._records_from)
+        self._known_to = [branch.to_offset for branch in found.branches]
         builder.tree.restore(found.branches, found.ends, found.rejoins)
         survey = builder.survey
         survey.epochs += found.epochs
@@ -43,6 +44,10 @@ class SurveyMemory:
             log = replicas[number].log
             if log is not None:
                 log.read_again_from(mark)
+
+    def known_to(self, path: Sequence[int]) -> int:
+        """The end of what was known of a path before the reading."""
+        return max((self._known_to[branch] for branch in path if branch < len(self._known_to)), default=0)
 
     def log_ended(self, builder: SurveyBuilder, replica: Replica) -> None:
         """Notes that a log has been read to its end."""

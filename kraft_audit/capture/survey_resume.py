@@ -37,13 +37,15 @@ class ResumedSurvey:
     rejoins: list[Rejoin]
     read_again: Mapping[int, LogMark]
 
-    def known_to(self, branch: int) -> int:
-        """The end of what is known of a branch."""
-        return self.branches[branch].to_offset if branch < len(self.branches) else 0
 
+def resume_survey(
+    earlier: KeptSurvey, replicas: Sequence[Replica], records_from: tuple[int, int] | None = None
+) -> ResumedSurvey:
+    """Decides it for replicas that have been opened.
 
-def resume_survey(earlier: KeptSurvey, replicas: Sequence[Replica]) -> ResumedSurvey:
-    """Decides it for replicas that have been opened. Raises NotResumableError, which says why a full reading is due."""
+    `records_from`: the log is read at least from this offset on, after a record of this epoch. Raises
+    NotResumableError, which says why a full reading is due.
+    """
     places = _places(earlier, replicas)
     logs = [earlier.logs[place] for place in places]
     if earlier.is_overflowing:
@@ -53,6 +55,8 @@ def resume_survey(earlier: KeptSurvey, replicas: Sequence[Replica]) -> ResumedSu
     _require_known_copies(earlier, replicas)
     changed = [number for number, replica in enumerate(replicas) if _has_changes(replica, logs[number])]
     again = _read_again(earlier, logs, changed)
+    if changed and records_from is not None:
+        _reach_back(earlier, logs, again, *records_from)
     marks, joins = {}, {}
     for number, offset in again.items():
         joins[number], marks[number] = _mark(earlier, replicas[number], logs[number], offset)
@@ -143,6 +147,27 @@ def _read_again(earlier: KeptSurvey, logs: Sequence[KeptLog], changed: Sequence[
             elif has_altered or branch == ended.branch:
                 again[number] = min(again.get(number, ended.end_offset), ended.end_offset)
     return again
+
+
+def _reach_back(earlier: KeptSurvey, logs: Sequence[KeptLog], again: dict[int, int], offset: int, epoch: int) -> None:
+    """Lets the logs that hold an offset after a record of an epoch be read from there on, or from before it.
+
+    They are read again from where another log ended: there all of them know their batches.
+    """
+    last = offset - 1
+    runs = [run for run in earlier.epochs if run.epoch == epoch and run.from_offset <= last < run.to_offset]
+    on_branch = {run.branch for run in runs}
+    beyond = [n for n, log in enumerate(logs) if log.end_offset > offset]
+    beyond = [n for n in beyond if _branch_at(earlier, logs[n].branch, offset) in on_branch]
+    if all(again.get(number, logs[number].end_offset) <= offset for number in beyond):
+        return
+    ends = sorted({log.end_offset for log in logs if log.end_offset <= offset}, reverse=True)
+    known = [{mark.offset for mark in logs[number].marks} for number in beyond]
+    start = next((end for end in ends if all(end in offsets for offsets in known)), None)
+    if start is None:
+        raise NotResumableError(f"records from offset {offset} on are due, and no batch is known to begin before it")
+    for number in beyond:
+        again[number] = min(again.get(number, start), start)
 
 
 def _may_be_altered(earlier: KeptSurvey) -> bool:

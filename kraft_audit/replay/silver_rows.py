@@ -7,13 +7,14 @@ from some offset on replaces that suffix; its row of `replays` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import majority
@@ -21,19 +22,23 @@ from kraft_audit.quorum.rounds import ProvenRound
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, TableBatch
 from kraft_audit.replay.driver import (
+    BranchLog,
     CapturedRounds,
     ReplayDriver,
     ReplayFold,
     ReplayStart,
+    SplitState,
     UndecodedRecords,
     first_snapshot,
 )
+from kraft_audit.replay.replay_base import ReplayBase, ReplayBeginning
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import REPLAYS, SILVER
 
 SILVER_TABLES: Final = frozenset(SILVER)
 NO_POSITION: Final = SilverPosition(0, 0, 0, -1, 0)
 Epochs = Sequence[tuple[int, int]]
+KeepBase = Callable[[ReplayBase], None]
 
 
 def silver(
@@ -42,18 +47,22 @@ def silver(
     tables: frozenset[str] = SILVER_TABLES,
     *,
     fold: ReplayFold | None = None,
+    base: ReplayBase | None = None,
+    keep: KeepBase | None = None,
 ) -> Iterator[TableBatch]:
     """The rows of the silver tables in `tables` that `plan` adds to those of earlier plans.
 
-    `reading` is that of the whole plan. With a fold the replay starts at the earliest record there is, else at the
-    newest usable snapshot at or below `plan.silver`; the rows are the same.
+    `reading` is that of the whole plan, or one that went on from what was kept: then the replay goes on from `base`.
+    Otherwise it starts, with a fold, at the earliest record there is, else at the newest usable snapshot at or below
+    `plan.silver`; the rows are the same. `keep` gets the base for the next plan. Raises NotResumableError, before the
+    first row, where the base is not on the canonical log, or what follows it was not read.
     """
     canonical = CapturedRounds.of(reading, REPLAY_TABLES if fold is not None else tables & REPLAY_TABLES)
     small = canonical.quorum_rows()
     if fold is not None:
         fold.surveyed(reading.survey, small)
     if fold is not None or tables & (REPLAY_TABLES | {REPLAYS.name}):
-        yield from _replayed(canonical, tables, fold)
+        yield from _replayed(canonical, tables, fold, base, keep)
     # Rounds that the plan adds; epochs and voter sets as they are seen now, all of them.
     added = {(replica.capture_number, replica.capture) for replica in plan.replicas}
     small["watermarks"] = [row for row in small["watermarks"] if (row["capture_number"], row["capture"]) in added]
@@ -62,16 +71,38 @@ def silver(
             yield name, silver_batch(SILVER[name], reading.plan.cluster_id, reading.plan.number, rows)
 
 
-def _replayed(canonical: CapturedRounds, tables: frozenset[str], fold: ReplayFold | None) -> Iterator[TableBatch]:
+def _replayed(
+    canonical: CapturedRounds,
+    tables: frozenset[str],
+    fold: ReplayFold | None,
+    base: ReplayBase | None,
+    keep: KeepBase | None,
+) -> Iterator[TableBatch]:
     log = canonical.log
     resume = resume_point(log.plan, log.survey, canonical.newest)
     start = canonical.start()
-    if fold is None and log.branch is not None and not resume.is_restart:
+    begun = start.beginning if base is None or resume.limit is None else base.beginning
+    if base is not None:
+        _require_on_log(base, log, resume)
+        start = ReplayStart(base.fed_to, start.end_offset, start.log_start, None)
+    elif fold is None and log.branch is not None and not resume.is_restart:
         usable = log.usable_snapshots(resume.from_offset)
         start = start if not usable else replace(start, from_offset=usable[-1].end_offset, snapshot=usable[-1])
+        begun = start.beginning
     limit = start.from_offset if resume.limit is None else resume.limit
     undecoded = UndecodedRecords(resume.from_offset, max(limit, start.from_offset))
-    driver = ReplayDriver(log, start, fold=fold, split_at=limit, emitted_to=resume.from_offset, undecoded=undecoded)
+    driver = ReplayDriver(
+        log,
+        start,
+        fold=fold,
+        split_at=limit,
+        emitted_to=resume.from_offset,
+        undecoded=undecoded,
+        base=base,
+        keeps_split=keep is not None and resume.limit is not None,
+    )
+    if base is not None:
+        _require_read(driver, log)
     settled: int | None = None
     for rows, is_after_limit in driver.steps():
         if is_after_limit and settled is None:
@@ -86,12 +117,43 @@ def _replayed(canonical: CapturedRounds, tables: frozenset[str], fold: ReplayFol
                     yield name, added
     if REPLAYS.name in tables:
         settled = driver.replay.settled_offset if settled is None else settled
-        is_whole = not undecoded and not log.gaps(max(start.from_offset, resume.from_offset), limit)
+        is_whole = not undecoded and not log.gaps(max(begun.started_at, resume.from_offset), limit)
+        is_whole = is_whole and (base is None or all(offset < resume.from_offset for offset in base.undecoded))
         gaps = [
             (s.gap_start, s.from_offset) for s in driver.spans if s.gap_start is not None and s.from_offset <= limit
         ]
-        row = resume.row(start, settled, gaps, is_whole=is_whole)
+        row = resume.row(begun, settled, gaps, is_whole=is_whole)
         yield REPLAYS.name, silver_batch(REPLAYS, log.plan.cluster_id, log.plan.number, [row])
+    if keep is not None and driver.split_state is not None:
+        keep(_base_of(driver.split_state, log, begun))
+    elif keep is not None and base is not None and resume.limit is None:
+        keep(base)
+
+
+def _require_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> None:
+    """Raises NotResumableError where the rows of this plan do not all follow from a state."""
+    if resume.limit is None:
+        return  # without a canonical log there are no rows
+    if resume.is_restart or base.settled_offset > resume.from_offset:
+        raise NotResumableError("rows before the kept state are due")
+    last = base.fed_to - 1
+    epochs = [run.epoch for run in log.epochs if run.from_offset <= last < run.to_offset]
+    if base.fed_to > resume.limit or (last >= 0 and epochs != [base.epoch]):
+        raise NotResumableError("the kept state is not on the canonical log")
+    if log.reading.records_from(log.survey.path(log.branch)) > base.fed_to:
+        raise NotResumableError(f"records from offset {base.fed_to} on were read by earlier plans")
+
+
+def _require_read(driver: ReplayDriver, log: BranchLog) -> None:
+    """Raises NotResumableError where the replay has to go on from a snapshot that an earlier plan read."""
+    for snapshot in (span.snapshot for span in driver.spans if span.snapshot is not None):
+        if not log.reading.has_snapshot(snapshot.source):
+            raise NotResumableError(f"snapshot {snapshot.source} was read by an earlier plan")
+
+
+def _base_of(state: SplitState, log: BranchLog, begun: ReplayBeginning) -> ReplayBase:
+    epoch = next((run.epoch for run in log.epochs if run.from_offset < state.fed_to <= run.to_offset), -1)
+    return ReplayBase(state.fed_to, state.settled_offset, epoch, begun, state.undecoded, state.content)
 
 
 def _rows_between(batch: pa.RecordBatch, from_offset: int, to_offset: int | None) -> pa.RecordBatch:
@@ -123,7 +185,7 @@ class ResumePoint:
     is_restart: bool = False
 
     def row(
-        self, start: ReplayStart, settled: int, gaps: Sequence[tuple[int, int]], *, is_whole: bool
+        self, begun: ReplayBeginning, settled: int, gaps: Sequence[tuple[int, int]], *, is_whole: bool
     ) -> dict[str, Any]:
         """The row of `replays`.
 
@@ -138,9 +200,9 @@ class ResumePoint:
             settled = min(settled, to_offset)
             from_offset = min(self.from_offset, settled)
         passed = [gap for gap in gaps if self.from_offset < gap[1] <= to_offset and self.limit is not None]
-        is_cut_off = self.before is not None and self.limit is not None and start.from_offset > self.from_offset
+        is_cut_off = self.before is not None and self.limit is not None and begun.started_at > self.from_offset
         if is_cut_off and not self.is_restart:
-            passed.insert(0, (self.from_offset, start.from_offset))
+            passed.insert(0, (self.from_offset, begun.started_at))
         # Subjects of earlier rows end at the last gap: after it a snapshot gives the state of everything.
         gap_from, gap_to = passed[-1] if passed else (None, None)
         return {
@@ -150,11 +212,11 @@ class ResumePoint:
             "low": self.low,
             "low_epoch": self.low_epoch,
             "goes_beyond_low": self.goes_beyond_low,
-            "began_at": start.from_offset if self.before is None else min(before.began_at, start.from_offset),
-            "started_at": start.from_offset,
-            "log_start_offset": start.log_start,
-            "snapshot": None if start.snapshot is None else start.snapshot.source,
-            "is_complete": start.is_complete and is_whole,
+            "began_at": begun.started_at if self.before is None else min(before.began_at, begun.started_at),
+            "started_at": begun.started_at,
+            "log_start_offset": begun.log_start,
+            "snapshot": begun.snapshot,
+            "is_complete": begun.is_complete and is_whole,
             "gap_from_offset": gap_from,
             "gap_to_offset": gap_to,
             "contradicted_from": self.contradicted_from,

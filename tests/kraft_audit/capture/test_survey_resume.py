@@ -134,7 +134,7 @@ class Hours:
         self.earlier: KeptSurvey | None = None
         self.redactor = Redactor(KEY)
         self.whys: Counter[str] = Counter()
-        self.resumed = 0
+        self.resumed = self.record_count = 0
 
     def settings(self, **more: Any) -> ReadingSettings:
         redactor = Redactor(KEY, self.redactor.short_values())
@@ -188,7 +188,9 @@ class Hours:
             assert comparable(reading.survey) == expected.survey
             assert in_order(found) == in_order(expected.rows)
             from_offset = reading.records_from(furthest(reading))
-            assert records_of(reading, from_offset) == [each for each in expected.records if each[1] >= from_offset]
+            records = records_of(reading, from_offset)
+            assert records == [each for each in expected.records if each[1] >= from_offset]
+            self.record_count += len(records)
             assert [log.last_timestamp_ms for log in reading.kept_survey().logs] == expected.last_times_ms
             segments = sum(file.kind == "segment" for each in (*plan.replicas, *plan.context) for file in each.files)
             headers = HEADERS_READ * HEADER_BYTES * segments
@@ -268,6 +270,7 @@ def test_going_on_gives_what_a_whole_reading_gives(
 ) -> None:
     found = hours(reading, kind, seed, tmp_path, deletes=deletes)
     assert found.resumed > 0
+    assert found.record_count > 0
     assert found.whys.keys() <= WHYS
 
 
