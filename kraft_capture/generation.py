@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import secrets
@@ -38,11 +39,19 @@ class PassNote:
 
 @dataclass
 class Pending:
-    """A manifest whose objects are all acknowledged; `was_tried`: it was sent, and no answer came."""
+    """A manifest whose objects are all acknowledged; `was_tried`: it was sent, and no answer came.
+
+    Its bytes stay as they are until they are acknowledged: another compressor would give others.
+    """
 
     seq: int
-    body: str
+    content_base64: str
     was_tried: bool = False
+
+    @property
+    def content(self) -> bytes:
+        """What is stored."""
+        return base64.b64decode(self.content_base64)
 
 
 @dataclass
@@ -138,7 +147,7 @@ class Generation:
     def acknowledge_manifest(self) -> None:
         """The store has the pending manifest."""
         if self.pending is not None:
-            self.seq, self.sha256 = self.pending.seq, hashlib.sha256(self.pending.body.encode()).hexdigest()
+            self.seq, self.sha256 = self.pending.seq, hashlib.sha256(self.pending.content).hexdigest()
             self.pending = None
             self.unstable_passes = 0
             if not self.entries:
@@ -148,8 +157,8 @@ class Generation:
             self.ranges = {path: ranges for path, ranges in self.ranges.items() if path in live}
             self.start_offsets = {path: offset for path, offset in self.start_offsets.items() if path in live}
 
-    def manifest(self, replica: Replica, copier: dict[str, Any], host: str, reason: str) -> str:
-        """The text of the next manifest; every object that it names must be in the store."""
+    def next_manifest(self, replica: Replica, copier: dict[str, Any], host: str, reason: str) -> Pending:
+        """The next manifest; every object that it names must be in the store."""
         body = {
             "format": FORMAT,
             "generation": self.name,
@@ -172,7 +181,9 @@ class Generation:
             **self._passes_json(),
             "unstable_passes": self.unstable_passes,
         }
-        return json.dumps(body, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
+        text = json.dumps(body, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
+        content = gzip.compress(text.encode(), mtime=0)
+        return Pending(self.seq + 1, base64.b64encode(content).decode("ascii"))
 
     def _log_json(self) -> dict[str, Any]:
         segments = [e.path for e in self.entries if SEGMENT_NAME.fullmatch(e.name) and self.ranges.get(e.path)]

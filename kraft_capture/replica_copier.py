@@ -16,7 +16,7 @@ from kraft_capture import __version__
 from kraft_capture.capture_state import CaptureState
 from kraft_capture.clocks import boot_id, boottime_ms, wall_ms
 from kraft_capture.errors import InputUnreadableError, LogChangedError
-from kraft_capture.generation import Generation, PassNote, Pending
+from kraft_capture.generation import Generation, PassNote
 from kraft_capture.lock_probe import probe_lock
 from kraft_capture.log_dirs import METADATA_DIR, Entry, Replica, identify
 from kraft_capture.log_pass import PIECE_BYTES, LogPass, PassReading, Piece, read_piece_again
@@ -253,13 +253,13 @@ class ReplicaCopier:
             self._send_objects(generation)
             if reason == "first" and generation.seq:
                 reason = "interval"
-            body = generation.manifest(self.replica, self._copier_json(), socket.gethostname(), reason)
-            generation.pending = Pending(generation.seq + 1, body)
+            host = socket.gethostname()
+            generation.pending = generation.next_manifest(self.replica, self._copier_json(), host, reason)
             self._save()
         pending = generation.pending
-        key = f"{self.replica.key}/{generation.name}/{pending.seq:012d}.json"
+        key = f"{self.replica.key}/{generation.name}/{pending.seq:012d}.json.gz"
         was_tried, pending.was_tried = pending.was_tried, True
-        put = self._store.put(key, pending.body.encode())
+        put = self._store.put(key, pending.content)
         if put.outcome == EXISTS and put.tries == 1 and not was_tried:
             # Not ours: a copy of this state folder is at work, and the number is gone.
             generation.pending = None
@@ -271,7 +271,7 @@ class ReplicaCopier:
             else:
                 generation.unsent = []
             return
-        self.sent_bytes += len(pending.body)
+        self.sent_bytes += len(pending.content)
         generation.acknowledge_manifest()
         self._save()
 

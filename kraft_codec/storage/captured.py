@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -36,7 +37,7 @@ OBJECT_BYTES_MAX: Final = 128 << 20
 """A batch has 64 MiB at most, and an object is about 8 MiB of batches."""
 _REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{1,64}")
 _GENERATION: Final = re.compile(r"[0-9a-f]{32}")
-_MANIFEST: Final = re.compile(r"([0-9]{12})\.json")
+_MANIFEST: Final = re.compile(r"([0-9]{12})\.json\.gz")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -167,7 +168,7 @@ def _newest_of(store: CaptureStore, folder: str, generation: str) -> CapturedRep
 def parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
     """A manifest whose parts that are read here have the types that docs/capture-format.md says; raises CodecError."""
     try:
-        manifest = json.loads(content)
+        manifest = json.loads(_unpacked(content))
         if manifest["format"] != FORMAT:
             raise ValueError("another format")
         for key, kind in (("generation", str), ("seq", int), ("at_ms", int), ("parent", dict), ("log", dict)):
@@ -175,9 +176,18 @@ def parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
                 raise TypeError(key)
         for entry in manifest["entries"]:
             _require_entry(entry)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
         raise CodecError(Reason.UNREADABLE, 0, f"{name}: not a manifest: {printable(str(error))[:100]}") from None
     return dict(manifest)
+
+
+def _unpacked(content: bytes) -> bytes:
+    """The text of a manifest; raises ValueError or zlib.error where it is no gzip, or larger than one is."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    text = unpacking.decompress(content, MANIFEST_BYTES_MAX)
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError("cut short, or too large")
+    return text
 
 
 def _require_entry(entry: Mapping[str, Any]) -> None:

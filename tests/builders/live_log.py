@@ -6,6 +6,7 @@ code with the copier.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Iterator
@@ -152,8 +153,8 @@ class StoreWitness:
     def __init__(self, replica_folder: Path) -> None:
         self.generations: dict[str, StoredGeneration] = {}
         for folder in sorted(replica_folder.iterdir()) if replica_folder.exists() else ():
-            texts = {int(path.stem): path.read_bytes() for path in sorted(folder.glob("*.json"))}
-            manifests = {seq: json.loads(text) for seq, text in texts.items()}
+            texts = {int(path.name[:12]): path.read_bytes() for path in sorted(folder.glob("*.json.gz"))}
+            manifests = {seq: json.loads(gzip.decompress(text)) for seq, text in texts.items()}
             self.generations[folder.name] = StoredGeneration(folder.name, folder, manifests, texts)
 
     def check(self) -> None:

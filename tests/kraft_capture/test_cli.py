@@ -125,7 +125,7 @@ def test_two_processes_do_not_share_a_state(log: LiveLog, capsys: pytest.Capture
         [sys.executable, "-m", "kraft_capture", *arguments(log, "--every", "0.1")], stderr=subprocess.PIPE
     ) as running:
         deadline = time.monotonic() + 20
-        while not list(log.folder.parent.glob("store/*/*/*/*.json")) and time.monotonic() < deadline:
+        while not list(log.folder.parent.glob("store/*/*/*/*.json.gz")) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert main(arguments(log, *ONCE)) == 2
         assert "another kraft-capture uses it" in capsys.readouterr().err

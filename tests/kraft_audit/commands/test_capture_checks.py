@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def capture(log: LiveLog) -> None:
 def problems(log: LiveLog, age_ms: int = 0) -> list[tuple[str, str]]:
     """(status, what was found) of the only replica."""
     store = log.folder.parent / "store"
-    newest = max(path.stat().st_mtime_ns for path in store.rglob("*.json")) // 1_000_000
+    newest = max(path.stat().st_mtime_ns for path in store.rglob("*.json.gz")) // 1_000_000
     rows = capture_checks(str(store), newest + age_ms)
     assert {what for what, _, _, _ in rows} == {"SPA6Lw-19VaaSAxl6jMkhw/1-IztfOUj9Tn6xWIrmebIevg"}
     assert all(bool(remedy) == (status != "ok") for _, status, _, remedy in rows)
@@ -48,7 +49,7 @@ def problems(log: LiveLog, age_ms: int = 0) -> list[tuple[str, str]]:
 
 
 def manifest(log: LiveLog, seq: int) -> Path:
-    return next((log.folder.parent / "store").rglob(f"{seq:012d}.json"))
+    return next((log.folder.parent / "store").rglob(f"{seq:012d}.json.gz"))
 
 
 def test_a_store_in_order(log: LiveLog) -> None:
@@ -67,12 +68,16 @@ def test_a_manifest_that_is_gone(log: LiveLog) -> None:
 
 def test_a_manifest_that_was_changed(log: LiveLog) -> None:
     path = manifest(log, 1)
-    path.write_text(path.read_text().replace('"lock":"', '"lock":"x'))
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b'"lock":"', b'"lock":"x')))
     assert problems(log) == [("fail", "manifest 1 is not the one that manifest 2 names")]
 
 
 def test_an_object_that_is_gone(log: LiveLog) -> None:
-    (sent,) = [entry["ranges"] for entry in json.loads(manifest(log, 3).read_text())["entries"] if "ranges" in entry]
+    (sent,) = [
+        entry["ranges"]
+        for entry in json.loads(gzip.decompress(manifest(log, 3).read_bytes()))["entries"]
+        if "ranges" in entry
+    ]
     next((log.folder.parent / "store").rglob(sent[0][2])).unlink()
     found = problems(log)
     assert [status for status, _ in found] == ["fail", "fail"]

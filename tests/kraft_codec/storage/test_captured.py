@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from kraft_audit.commands.cli import run_command
 from kraft_capture.cli import main
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.files.discovery import discover
+from kraft_codec.storage import captured
 from kraft_codec.storage.captured import CapturedStorage, parse_manifest
 from kraft_codec.storage.opener import open_storage
 from tests.builders.live_log import LiveLog
@@ -105,7 +107,7 @@ def test_a_replica_that_is_not_whole_is_unreadable(tmp_path: Path, damage: str) 
     log = LiveLog(tmp_path / "node")
     log.append(5)
     capture(log.folder, tmp_path / "store", tmp_path / "state")
-    (manifest,) = (tmp_path / "store").rglob("*.json")
+    (manifest,) = (tmp_path / "store").rglob("*.json.gz")
     (thing,) = (tmp_path / "store").rglob("objects/*")
     if damage == "object is missing":
         thing.unlink()
@@ -114,7 +116,7 @@ def test_a_replica_that_is_not_whole_is_unreadable(tmp_path: Path, damage: str) 
     elif damage == "manifest is cut":
         manifest.write_bytes(manifest.read_bytes()[:-1])
     else:
-        manifest.rename(manifest.with_name("000000000002.json"))
+        manifest.rename(manifest.with_name("000000000002.json.gz"))
     with open_storage(tmp_path / "store") as storage:
         found = discover(storage)
     assert found.replicas == ()
@@ -164,6 +166,10 @@ def test_a_folder_of_log_dirs_is_no_store(nodes: list[Path]) -> None:
             assert not isinstance(storage, CapturedStorage)
 
 
+def packed(manifest: dict[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(manifest).encode())
+
+
 GOOD: dict[str, Any] = {
     "format": "kraft-capture/1", "generation": "0" * 32, "seq": 1, "at_ms": 0, "parent": {}, "log": {}, "entries": [],
 }  # fmt: skip
@@ -184,6 +190,13 @@ GOOD: dict[str, Any] = {
     ],
 )
 def test_a_manifest_that_is_none(change: dict[str, Any]) -> None:
-    assert parse_manifest(json.dumps(GOOD).encode(), "name")["seq"] == 1
+    assert parse_manifest(packed(GOOD), "name")["seq"] == 1
     with pytest.raises(CodecError, match="not a manifest"):
-        parse_manifest(json.dumps({**GOOD, **change}).encode(), "name")
+        parse_manifest(packed({**GOOD, **change}), "name")
+
+
+def test_a_manifest_that_unpacks_to_more_than_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "MANIFEST_BYTES_MAX", 1 << 16)
+    for content in (gzip.compress(bytes(1 << 20)), b"", packed(GOOD) + b"more", json.dumps(GOOD).encode()):
+        with pytest.raises(CodecError, match="not a manifest"):
+            parse_manifest(content, "name")
