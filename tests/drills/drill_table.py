@@ -38,7 +38,7 @@ DRILLS: Final = (
     Drill("stale-static", "4.3.1", brokers=2, is_static=True, cut=Cut.STALE, lost=DATA, producing=True),
     Drill("stale-static-3.9", "3.9.2", is_static=True, cut=Cut.STALE, lost=(Lost.DELETED,), snapshots=True),
     Drill("to-offset", "4.3.1", brokers=2, cut=Cut.OFFSET, lost=(Lost.CREATED, Lost.REASSIGNED)),
-    Drill("to-offset-snapshots", "3.9.2", cut=Cut.OFFSET, lost=SETTINGS, moved=True),
+    Drill("to-offset-snapshots", "3.9.2", cut=Cut.OFFSET, lost=SETTINGS, moved=True, snapshots=True),
     Drill("poisoned", "4.3.1", cut=Cut.POISON, brokers=2, lost=(Lost.DELETED, Lost.ACL)),
     Drill("poisoned-static", "3.9.2", is_static=True, cut=Cut.POISON),
     # The old majority returns

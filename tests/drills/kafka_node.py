@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.builders.kafka_tools import free_port
 from tests.drills.tool_jvm import JAVA, ToolJvm
 
 SETTINGS: Final[Mapping[str, object]] = {
@@ -45,6 +47,17 @@ SIMPLE_LOG: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
 STOP_S: Final = 25
+PORTS: Final = range(12_000, 32_000)
+"""Below those that Linux gives to clients: a node that was down finds its port free again."""
+
+
+def quiet_port() -> int:
+    """A port that no program listens on."""
+    while True:
+        port = secrets.choice(PORTS)
+        with contextlib.suppress(OSError), socket.socket() as opened:
+            opened.bind(("127.0.0.1", port))
+            return port
 
 
 class KafkaNode:
@@ -55,7 +68,7 @@ class KafkaNode:
     ) -> None:
         self.node_id = node_id
         self.role = role
-        self.port = free_port()
+        self.port = quiet_port()
         self.log_dir = work / "nodes" / f"{role}-{node_id}"
         self.properties = work / f"{role}-{node_id}.properties"
         self.output = work / f"{role}-{node_id}.log"

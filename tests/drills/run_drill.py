@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.builders.commands import Command
-from tests.builders.kafka_tools import free_port
-from tests.drills.drill import Back, Cut
+from tests.drills.drill import Back, Cut, Lost
 from tests.drills.followed_procedure import FollowedProcedure
+from tests.drills.kafka_node import quiet_port
 from tests.drills.old_majority import assert_all_readable, return_after
 from tests.drills.printed_procedure import printed_steps
 from tests.drills.real_cluster import RealCluster, State, wait_for
@@ -31,6 +31,8 @@ def run_drill(cluster: RealCluster, kraft_audit: Command) -> None:
     assert drill.grows is False or printed == set(followed.executed)
     if drill.lost and not drill.alone:
         wait_for("the lost part", lambda: without_ids(cluster.state()) == without_ids(cluster.ended), 30)
+    if Lost.CREATED in drill.lost:
+        assert any(cluster.nodes.glob("broker-*/fresh-*-stray")) == drill.alone, "kept aside, until it is moved back"
     use(cluster)
     if drill.back is Back.AFTER:
         return_after(cluster, followed)
@@ -58,7 +60,7 @@ def rescue_arguments(cluster: RealCluster, out: Path) -> list[str]:
     words = ["rescue", str(path), "--gone", ",".join(map(str, drill.gone))]
     words += ["--from", str(drill.source), "--out", str(out)]
     if drill.moved or drill.from_broker:
-        words += ["--node-id", str(MOVED_ID), "--endpoint", f"127.0.0.1:{free_port()}"]
+        words += ["--node-id", str(MOVED_ID), "--endpoint", f"127.0.0.1:{quiet_port()}"]
     if drill.cut in (Cut.OFFSET, Cut.POISON):
         words += ["--to", str(cluster.cut_offset - 1)]
     if drill.stays_static:
