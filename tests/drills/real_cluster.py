@@ -105,8 +105,15 @@ class RealCluster:
             controller.start()
         for broker in self.brokers.values():
             broker.format(self.tools, self.cluster_id)
+        # A broker that starts while controllers elect and register was seen not to register within its minute (4.3.1).
+        wait_for("every controller to follow", self._is_quorate)
+        for broker in self.brokers.values():
             broker.start()
         self.wait_for_brokers(self.brokers)
+
+    def _is_quorate(self) -> bool:
+        voters = self.quorum(*self.controllers.values()).get("voter", ())
+        return len(voters) == len(self.controllers) and all(int(end) > 3 for _, end in voters)
 
     # What can be asked
 
