@@ -11,6 +11,7 @@ import pytest
 from kraft_audit.findings.kept_state import KeptState, state_name, state_versions
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.replay_base import ReplayBase
+from kraft_audit.replay.replay_state import STATE_PARTS
 from kraft_audit.replay.silver_rows import silver
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, pack, unpack
 from kraft_codec.records.record import write_metadata_value
@@ -66,7 +67,9 @@ def test_a_state_holds_no_secret(tmp_path: Path, reading: Any, node: Any, usual_
     state = kept_state(reading.plan(tmp_path))
     shown = unpack(state.settled.content)
     rows = [
-        row for name in ("config_changes", "security_changes") for row in columns_from_bytes(shown[name]).to_pylist()
+        row
+        for name in ("config_changes", "security_changes")
+        for row in columns_from_bytes(shown[name], STATE_PARTS[name]).to_pylist()
     ]
     assert [row["name"] for row in rows] == ["ssl.keystore.password"]
     assert secret not in str(rows)
