@@ -81,6 +81,19 @@ class SnapshotCheck:
     is_replayed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class OpenEpisodes:
+    """Where an earlier judgement stopped, and what was open then: rules go on from there with the rows that matter.
+
+    It judged the records before `to_offset`, as of the log's time `to_ms`. `begins` are where the open episodes of each
+    finding began: offsets, or times in milliseconds where a case has no offset; by the finding's id.
+    """
+
+    to_offset: int
+    to_ms: int | None
+    begins: Mapping[str, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterHistory:
     """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
@@ -99,6 +112,8 @@ class ClusterHistory:
     * `defaults` are the static broker configs that the log cannot know.
     * `history_id` names the history among those of its cluster id in ids of findings; empty: as the cluster id.
     * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it.
+    * `carried` is set where the tables hold, of what an earlier judgement saw, only the rows that still matter.
+    * `as_of_ms` is the log's time as of which it is judged, where that is not the newest append time of any capture.
     """
 
     cluster_id: str
@@ -120,6 +135,8 @@ class ClusterHistory:
     history_of: HistoryOf = ONLY_HISTORY
     snapshot_times_ms: Mapping[int, int] = field(default_factory=dict)
     history_id: str = ""
+    carried: OpenEpisodes | None = None
+    as_of_ms: int | None = None
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
     _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -208,6 +225,8 @@ class ClusterHistory:
     @property
     def end_ms(self) -> int | None:
         """The append time of the last batch that any capture held: how long what lasts has lasted."""
+        if self.as_of_ms is not None:
+            return self.as_of_ms
         return self.known("end_ms", lambda: newest_append_ms(self.rows("captures")))
 
     @property

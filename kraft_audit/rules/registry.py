@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -27,7 +25,9 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.declared_recovery import declared_waiver, fitting_recoveries
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.columns.subjects import partition_key
 from kraft_audit.rules.rule_model import (
+    Carries,
     Case,
     ControlName,
     Finding,
@@ -41,6 +41,7 @@ from kraft_audit.rules.rule_model import (
     Status,
     Thresholds,
     clear_finding,
+    finding_id,
     finding_of,
     undecided,
 )
@@ -71,9 +72,14 @@ def rule(
     dialects: tuple[Dialect, ...] = tuple(Dialect),
     across: RowsThatMatter | None = None,
     asked_by: str | None = None,
+    carries: Carries | None = None,
+    begins_late: bool | None = None,
 ) -> Callable[[_Function[_Limits]], _Function[_Limits]]:
     """Registers a rule, whose name, severity and scope stand with its text. Raises ValueError where the id is taken or
-    has no text."""
+    has no text.
+
+    Unless `begins_late` says otherwise, cases of rules about partitions begin with the record that raises them.
+    """
 
     def register(function: _Function[_Limits]) -> _Function[_Limits]:
         if id in _RULES:
@@ -84,7 +90,9 @@ def rule(
         name, severity, scope = entry.pop("name"), Severity(entry.pop("severity")), Scope(entry.pop("scope"))
         text = RuleText(**{**entry, "status": RuleStatus(entry["status"])})
         _RULES[id] = Rule(
-            id, name, severity, scope, control, needs, text, function, thresholds, dialects, across, asked_by
+            *(id, name, severity, scope, control, needs, text, function, thresholds, dialects),
+            *(across, asked_by, carries),
+            PARTITION_CHANGES.name not in needs if begins_late is None else begins_late,
         )
         return function
 
@@ -208,6 +216,8 @@ class _RuleRun:
     def findings(self, history: ClusterHistory, *, is_later_part: bool = False) -> Iterator[Finding]:
         for case in self.rule.function(history, self._limits):
             key = key_of(self.rule.id, self.rule.scope, history, case)
+            if not self._is_reported(history, case, key):
+                continue
             episode = (key, case.from_ms if case.from_offset is None else case.from_offset)
             # A case about the whole cluster comes again with every part.
             if is_later_part and case.subject == Scope.CLUSTER and episode in self._case_counts:
@@ -217,6 +227,27 @@ class _RuleRun:
                 # Two cases with one key are a fault of the key, which tests find; neither case may be lost for it.
                 key = f"{key} #{count}"
             yield finding_of(self.rule, history.cluster_id, case, history.history_id, key)
+
+    def _is_reported(self, history: ClusterHistory, case: Case, key: str) -> bool:
+        """Whether an episode is open, or began or ended after the records that were judged earlier.
+
+        Of what had ended before, the rows that are carried tell only in part.
+        """
+        carried, begin = history.carried, case.from_ms if case.from_offset is None else case.from_offset
+        if carried is None or begin is None or (case.from_offset is not None and begin >= carried.to_offset):
+            return True
+        if begin in carried.begins.get(finding_id(history.history_id or history.cluster_id, *self._id_of(key)), ()):
+            return True
+        if not self.rule.begins_late:
+            return False
+        if case.to_offset is not None:
+            return case.to_offset >= carried.to_offset
+        if case.is_over:
+            return case.to_ms is not None and (carried.to_ms is None or case.to_ms > carried.to_ms)
+        return True
+
+    def _id_of(self, key: str) -> tuple[str, str, str]:
+        return self.rule.id, self.rule.scope.value, key
 
     def end(self, history: ClusterHistory, reason: str | None = None) -> Iterator[Finding]:
         """The finding of a rule without a case: clear, or undecided where it could not have found one."""
@@ -280,36 +311,12 @@ def key_of(rule_id: str, scope: Scope, history: ClusterHistory, case: Case) -> s
         return case.key
     subject = case.subject
     if scope is Scope.PARTITION:
-        return _partition_key(history, subject, case.from_offset)
+        return partition_key(history, subject, case.from_offset)
     if named := _NODE.match(subject):
         subject = f"{subject} {_directory(history, case, named[1], int(named[2]))}"
     if rule_id in AT_OFFSET:
         return f"{subject} {case.from_offset} {case.epoch}"
     return f"{subject} {case.epoch}" if rule_id in IN_EPOCH else subject
-
-
-def _partition_key(history: ClusterHistory, subject: str, offset: int | None) -> str:
-    """`topic-3` or `topic NAME` by the id that the topic had at an offset."""
-    topic, dash, number = (subject[6:], "", "") if subject.startswith("topic ") else subject.rpartition("-")
-    ids = history.known("topic ids by name", lambda: _topic_ids(history)).get(topic)
-    if ids is None:
-        return subject
-    offsets, topic_ids = ids
-    place = 0 if offset is None else max(bisect_right(offsets, offset) - 1, 0)
-    return f"{topic_ids[place]}{dash}{number}"
-
-
-def _topic_ids(history: ClusterHistory) -> dict[str, tuple[list[int], list[str]]]:
-    """For each topic name the offsets from which on it stood for another topic id."""
-    found: dict[str, tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
-    table = history.chunked_table("topic_changes").sort_by("from_offset")
-    columns = (table[name].to_pylist() for name in ("topic", "from_offset", "topic_id"))
-    for topic, offset, topic_id in zip(*columns, strict=True):
-        offsets, ids = found[topic]
-        if not ids or ids[-1] != topic_id:
-            offsets.append(offset)
-            ids.append(topic_id)
-    return dict(found)
 
 
 def _directory(history: ClusterHistory, case: Case, kind: str, node_id: int) -> str:

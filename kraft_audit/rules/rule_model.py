@@ -192,6 +192,10 @@ def evidence_at(row: Mapping[str, Any], text: str, **more: Any) -> Evidence:
 RuleFunction = Callable[["ClusterHistory", Any], Iterable[Case]]
 """A rule's function: of a history and of the rule's own subclass of Thresholds."""
 RowsThatMatter = Callable[["ClusterHistory"], "npt.NDArray[np.bool_]"]
+TableRows = tuple[str, "npt.NDArray[np.int64]"]
+"""A table of a history, and numbers of rows of it."""
+Carries = Callable[["ClusterHistory", "Sequence[Finding]"], Iterable[TableRows]]
+"""Of a history that was judged up to an offset, and what is open of it: the rows that a rule needs to go on."""
 
 
 NO_RELEASE: Final = "none"
@@ -242,6 +246,10 @@ class Rule:
     `across` is for a rule that looks at partitions of more than one topic: which rows of `partition_changes` (sorted as
     `partition_states` does) are enough for it, where the whole is too large to be held at once. `asked_by` is for a
     rule that runs on request only: the threshold that asks for it, by not being 0.
+
+    `carries` says which rows it needs, besides those that every rule gets (`carried_rows`), to go on where an earlier
+    judgement stopped; it is asked with the rule's own open findings. `begins_late`: an episode may begin before the
+    record that raises it, as a storm does with its first change; other episodes begin with that record's operation.
     """
 
     id: str
@@ -256,6 +264,8 @@ class Rule:
     dialects: tuple[Dialect, ...] = tuple(Dialect)
     across: RowsThatMatter | None = None
     asked_by: str | None = None
+    carries: Carries | None = None
+    begins_late: bool = False
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:

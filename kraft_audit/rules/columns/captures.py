@@ -26,8 +26,6 @@ ReplicaIdentity = tuple[int | None, str]
 """A replica over time: node id and directory id; the path of its folder where meta.properties lacks them."""
 KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 FOR_EVER: Final = np.iinfo(np.int64).max
-MAX_RECORDS_PER_BATCH: Final = 10_000
-"""QuorumController 4.3.0 splits an operation that need not be atomic into batches of this size."""
 
 
 class CaptureRound(NamedTuple):
@@ -214,24 +212,6 @@ def log_batches(history: ClusterHistory) -> LogBatches:
 def canonical_log(history: ClusterHistory) -> CanonicalBatches:
     """The canonical log; empty where there is none or its end was not captured."""
     return history.known("canonical_log", lambda: _canonical_log(history))
-
-
-def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
-    """The end (exclusive) of the operation that each offset belongs to.
-
-    An operation is one batch, or several where all but the last are full. An offset whose batch was not read, as a
-    snapshot's, is an operation of its own.
-    """
-    log = canonical_log(history)
-    if not len(log.base_offset):
-        return offsets + 1
-    is_full = (log.record_count >= MAX_RECORDS_PER_BATCH) & ~log.is_control
-    ends = log.last_offset + 1
-    for number in np.flatnonzero(is_full[:-1])[::-1].tolist():
-        ends[number] = ends[number + 1]
-    batch = np.searchsorted(log.base_offset, offsets, side="right") - 1
-    inside = (batch >= 0) & (offsets <= log.last_offset[np.maximum(batch, 0)])
-    return np.where(inside, ends[np.maximum(batch, 0)], offsets + 1)
 
 
 def _log_batches(history: ClusterHistory) -> LogBatches:

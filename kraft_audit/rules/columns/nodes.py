@@ -21,6 +21,7 @@ import numpy as np
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.columns.voter_sets import current_set, ids_of, keys_of
+from kraft_audit.rules.rule_model import TableRows
 from kraft_codec.schemas.releases import LINE_OF_LEVEL, METADATA_VERSION_FEATURE, Release
 
 RESTART_WITHIN_MS: Final = 5_000
@@ -132,6 +133,11 @@ class Absence:
         if self.departure is not Departure.RESTARTED or self.to_ms is None:
             return False
         return self.to_ms - self.from_ms <= SESSION_TIMEOUT_MS
+
+    def may_be_quick(self, as_of_ms: int | None) -> bool:
+        """Whether its session has not ended yet: it may still register again in time."""
+        is_away = self.departure is Departure.RESTARTED and self.to_ms is None
+        return is_away and as_of_ms is not None and as_of_ms - self.from_ms <= SESSION_TIMEOUT_MS
 
 
 def absences(history: ClusterHistory) -> list[Absence]:
@@ -249,3 +255,20 @@ def supported_since(rows: Sequence[TableRow], feature: str) -> TableRow:
     """The first registration of the last ones in a row that support the same levels: a restart registers again."""
     _, same = next(groupby(reversed(rows), key=lambda row: supported_levels(row, feature)))
     return list(same)[-1]
+
+
+def carried_registrations(history: ClusterHistory) -> Iterator[TableRows]:
+    """The rows that tell why a broker is away, and since when registrations support what they support."""
+    wanted_keys: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for broker, states in broker_states(history).items():
+        left = np.flatnonzero(states.is_active)
+        away_from = int(left[-1]) if len(left) else len(states.rows) - 1
+        wanted_keys["broker"] |= {(broker, int(offset)) for offset in states.offsets[away_from:]}
+    for (kind, node_id), rows in registrations(history).items():
+        since = supported_since(rows, METADATA_VERSION_FEATURE)
+        place = next(number for number, row in enumerate(rows) if row is since)
+        wanted_keys[kind] |= {(node_id, row["from_offset"]) for row in rows[max(place - 1, 0) : place + 1]}
+    for kind, wanted in wanted_keys.items():
+        table = history.chunked_table(f"{kind}_changes")
+        columns = zip(table[f"{kind}_id"].to_pylist(), table["from_offset"].to_pylist(), strict=True)
+        yield f"{kind}_changes", np.array([row for row, key in enumerate(columns) if key in wanted], np.int64)

@@ -1,18 +1,17 @@
-"""Rules about what changed in partitions: the ELR that elections need, reassignments, and contradictions."""
+"""Rules about what changed in partitions: the ELR that elections need, and reassignments."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction
-from kraft_audit.rules.columns.captures import operation_ends
-from kraft_audit.rules.columns.frame import Mask, NodeLists, Rows, differs, exceeds, rows_with, shares
-from kraft_audit.rules.columns.nodes import broker_states
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.carried_partitions import as_table_rows, with_previous
+from kraft_audit.rules.columns.frame import Mask, differs, exceeds, shares
+from kraft_audit.rules.columns.open_episodes import rows_at
 from kraft_audit.rules.columns.partition_states import (
     Episode,
     PartitionStates,
@@ -22,11 +21,19 @@ from kraft_audit.rules.columns.partition_states import (
     until_enough_in_sync,
 )
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, evidence_at, threshold, undecided
-from kraft_audit.text.readable import HOUR_MS, plural
+from kraft_audit.rules.rule_model import (
+    Case,
+    Evidence,
+    Finding,
+    TableRows,
+    Thresholds,
+    evidence_at,
+    threshold,
+    undecided,
+)
+from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.schemas.releases import ELR_FEATURE
 
-FALLS_SHOWN: Final = 20
 CAUSES_THAT_BREAK_THE_PROMISE: Final = (
     *("unclean_shutdown", "elr_cleared", "min_isr_edited", "directory_assigned", "replicas_of_partition_0", "snapshot"),
     *("reassignment_started", "reassignment_changed", "reassignment_completed", "reassignment_cancelled"),
@@ -73,7 +80,12 @@ def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from cases_where_known(history, states, broken, states.from_offset, describe)
 
 
-@rule("KP007", control="durability", needs=("partition_changes", "config_changes"))
+def _writes_named(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    """The writes of min.insync.replicas by which ELRs were cleared."""
+    yield rows_at(history, "config_changes", [fact.offset or 0 for each in open_findings for fact in each.evidence])
+
+
+@rule("KP007", control="durability", needs=("partition_changes", "config_changes"), carries=_writes_named)
 def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     if not len(states.changes.lists["elr"].values):
@@ -165,12 +177,30 @@ class ReassignmentLimits(Thresholds):
     max_hours: float = threshold(24, "how long a reassignment may take")
 
 
-@rule("KP015", control="change_management", needs=("partition_changes",), thresholds=ReassignmentLimits)
-def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]:
+def _under_way(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+    """Where the reassignments began that are under way: none is a finding before it has taken too long."""
     states = partition_states(history)
+    begins = [episode.start for episode in states.episodes(_is_moving(states)) if episode.end is None]
+    yield as_table_rows(states, with_previous(states, np.array(begins, np.int64)))
+
+
+def _is_moving(states: PartitionStates) -> Mask:
     changes = states.changes
     moving = changes.exists & (changes.size("adding_replicas") + changes.size("removing_replicas") > 0)
-    for episode in states.episodes(states.in_order(moving)):
+    return states.in_order(moving)
+
+
+@rule(
+    "KP015",
+    control="change_management",
+    needs=("partition_changes",),
+    thresholds=ReassignmentLimits,
+    carries=_under_way,
+    begins_late=True,
+)
+def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]:
+    states = partition_states(history)
+    for episode in states.episodes(_is_moving(states)):
         start_ms = int(states.timestamp_ms[episode.start])
         end_ms = int(states.timestamp_ms[episode.end]) if episode.end is not None else history.end_ms or start_ms
         hours = (end_ms - start_ms) / HOUR_MS
@@ -178,139 +208,3 @@ def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]
             adding = states.nodes("adding_replicas", episode.start)
             removing = states.nodes("removing_replicas", episode.start)
             yield partition_case(states, episode, f"adding {adding}, removing {removing} for {hours:.0f} h")
-
-
-def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
-    """The rows that KP008 needs: each fall, the state before it and the newest one of its partition."""
-    states = partition_states(history)
-    rows = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
-    before = rows[~states.is_first[rows]] - 1
-    return rows_with(len(states), np.concatenate([rows, before, states.newest_rows(rows)]))
-
-
-@rule(
-    "KP008",
-    control="durability",
-    needs=("partition_changes", "broker_changes", "batches"),
-    across=_around_unclean_shutdowns,
-)
-def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    states = partition_states(history)
-    by_return: dict[tuple[int, int], list[int]] = defaultdict(list)
-    is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
-    fallen = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
-    ends = operation_ends(history, states.from_offset[fallen])
-    for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
-        broker = states.value("cause_broker_id", row)
-        known = broker_states(history).get(broker)
-        registration = -1
-        if known is not None:
-            place = int(np.searchsorted(known.offsets, states.from_offset[row]))
-            registration = int(known.offsets[place]) if place < len(known.offsets) else -1
-        # A leader may have removed it a moment before: that is an operation of its own, in its own batch.
-        if end > registration:
-            by_return[broker, registration].append(row)
-    for (broker, registration), rows in sorted(by_return.items()):
-        rows.sort(key=lambda row: int(states.from_offset[row]))
-        names = list(dict.fromkeys(map(states.name, rows)))
-        shown = ", ".join(names[:FALLS_SHOWN]) + " …" * (len(names) > FALLS_SHOWN)
-        came = f"registration at offset {registration}" if registration >= 0 else "its registration was not read"
-        if not is_certain[rows].any():
-            came += ", unless it ended cleanly and a leader had just removed it"
-        fallen_out = f"out of ISR or ELR of {plural(len(names), 'partition')}"
-        yield Case(
-            f"broker {broker}",
-            f"came back uncleanly ({came}): {fallen_out}: {shown}",
-            from_offset=int(states.from_offset[rows[0]]),
-            from_ms=int(states.timestamp_ms[rows[0]]),
-            evidence=tuple(_fall(states, row) for row in rows[:FALLS_SHOWN]),
-            is_over=all(_is_back(states, row, broker) for row in rows),
-            key=f"broker {broker} {registration}",
-        )
-
-
-def _fall(states: PartitionStates, row: int) -> Evidence:
-    before, after = states.previous(row), states.describe(row)
-    return Evidence(
-        f"{states.name(row)}: {after}",
-        offset=int(states.from_offset[row]),
-        before=None if before is None else states.describe(before),
-        after=after,
-    )
-
-
-def _is_back(states: PartitionStates, row: int, broker: int) -> bool:
-    """Whether the broker is in sync again where it fell out, or the partition is gone or no longer its own."""
-    newest = states.newest_row(row)
-    return (
-        not states.exists[newest]
-        or broker in states.nodes("isr", newest)
-        or broker not in states.nodes("replicas", newest)
-    )
-
-
-def _with_strange_replicas(history: ClusterHistory) -> Mask:
-    """The rows that KP013 needs: those with a replica on a broker that no record registers."""
-    states = partition_states(history)
-    replicas = states.changes.lists["replicas"]
-    return states.in_order(rows_with(len(states), replicas.row_of_value[_unregistered(history, replicas)]))
-
-
-def _unregistered(history: ClusterHistory, lists: NodeLists) -> Rows:
-    """The places of the values that no record registers as brokers."""
-    values = lists.values
-    if not len(values):
-        return np.zeros(0, np.int64)
-    known = broker_states(history)
-    lowest, highest = int(values.min()), int(values.max())
-    # Broker ids mostly have no gaps, and then the values need not be looked up one by one.
-    if highest - lowest <= len(known) and all(broker in known for broker in range(lowest, highest + 1)):
-        return np.zeros(0, np.int64)
-    return np.flatnonzero(~np.isin(values, np.array(sorted(known), np.int64)))
-
-
-@rule(
-    "KP013",
-    control="log_integrity",
-    needs=("partition_changes", "broker_changes", "contradictions"),
-    across=_with_strange_replicas,
-)
-def kp013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    contradictions = [*(history.contradictions or ()), *_unknown_brokers(history)]
-    unknown: dict[str, list[Contradiction]] = defaultdict(list)
-    for each in contradictions:
-        subject = each.subject or f"record at offset {each.offset}"
-        reason = "the log begins after offset 0 without a snapshot"
-        if not history.is_complete or (reason := history.unknown_before(each.offset) or ""):
-            unknown[reason].append(each)
-        else:
-            evidence = (Evidence(each.problem, offset=each.offset),)
-            yield Case(subject, each.problem.replace("_", " "), from_offset=each.offset, evidence=evidence)
-    # What is missing explains all that it leaves unknown: one line for each reason.
-    for reason, unexplained in unknown.items():
-        first = min(unexplained, key=lambda each: each.offset)
-        count = f"{len(unexplained)} changes name" if len(unexplained) > 1 else "a change names"
-        problem = first.problem.replace("_", " ")
-        text = f"{count} what is not known, first at offset {first.offset} ({problem}): {reason}"
-        yield undecided("log", text, from_offset=first.offset)
-
-
-def _unknown_brokers(history: ClusterHistory) -> Iterator[Contradiction]:
-    """Replicas that no registration names: each once.
-
-    A snapshot may name brokers that were unregistered before it was taken: their replicas stay assigned.
-    """
-    states = partition_states(history)
-    replicas = states.changes.lists["replicas"]
-    strange = _unregistered(history, replicas)
-    if not len(strange):
-        return
-    row_of_change = states.row_of_change()
-    strange = strange[states.changes.exists[replicas.row_of_value[strange]]]
-    in_snapshots = replicas.values[strange[states.changes.is_cause("snapshot")[replicas.row_of_value[strange]]]]
-    strange = strange[~np.isin(replicas.values[strange], in_snapshots)]
-    for broker in np.unique(replicas.values[strange]).tolist():
-        rows = np.sort(row_of_change[replicas.row_of_value[strange[replicas.values[strange] == broker]]])
-        row = int(rows[np.argmin(states.from_offset[rows])])
-        text = f"unknown broker {broker} is a replica of {states.name(row)}"
-        yield Contradiction(int(states.from_offset[row]), text, f"broker {broker}")

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.captures import operation_ends
-from kraft_audit.rules.columns.frame import Mask, Rows, differs_from_before
-from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, racks, status_text
+from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, newest_row_of, with_previous
+from kraft_audit.rules.columns.frame import Rows
+from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, status_text
+from kraft_audit.rules.columns.open_episodes import is_value, rows_at
+from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
 from kraft_audit.rules.columns.partition_states import (
     Episode,
-    PartitionChanges,
     PartitionStates,
     alone,
     cases_where_known,
     last_row,
     offline,
-    partition_case,
     partition_cases,
     partition_states,
     under_min_isr,
 )
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, threshold
-from kraft_audit.text.readable import HOUR_MS, any_of, duration, plural, when
+from kraft_audit.rules.rule_model import Case, Finding, TableRows, Thresholds
+from kraft_audit.text.readable import any_of, duration, when
 
 DEPARTURE_ROWS: Final = 50
 """How many changes of a partition are searched for the one by which a replica left; an incident has fewer."""
@@ -36,7 +34,18 @@ TIME_MAX_MS: Final = 1 << 61
 NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-@rule("KP001", control="durability", needs=("partition_changes", "broker_changes"))
+def _departures(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    """With which rows the other replicas left the ISR last: the advice says who left when."""
+    states = partition_states(history)
+    rows: list[int] = []
+    for finding in open_findings:
+        if (newest := newest_row_of(history, finding)) is not None:
+            left = (_left_at(states, newest, broker) for broker in states.nodes("replicas", newest))
+            rows += (row for row in left if row is not None)
+    yield as_table_rows(states, with_previous(states, np.array(sorted(rows), np.int64)))
+
+
+@rule("KP001", control="durability", needs=("partition_changes", "broker_changes"), carries=_departures)
 def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
 
@@ -62,15 +71,22 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 def _left_isr(states: PartitionStates, row: int, broker: int) -> tuple[int, str]:
     """When a broker last left the ISR before a row, and how; who left last has most records."""
-    first = max(row - DEPARTURE_ROWS, 0)
-    for at in range(row, first, -1):
+    at = _left_at(states, row, broker)
+    if at is None:
+        return -1, ""
+    time_ms = int(states.timestamp_ms[at])
+    how = states.cause(at).replace("_", " ")
+    return time_ms, f", out of the ISR since {when(time_ms, int(states.timestamp_ms[row]))} ({how})"
+
+
+def _left_at(states: PartitionStates, row: int, broker: int) -> int | None:
+    """The row with which a broker last left the ISR."""
+    for at in range(row, max(row - DEPARTURE_ROWS, 0), -1):
         if states.is_first[at]:
             break
         if broker in states.nodes("isr", at - 1) and broker not in states.nodes("isr", at):
-            time_ms = int(states.timestamp_ms[at])
-            how = states.cause(at).replace("_", " ")
-            return time_ms, f", out of the ISR since {when(time_ms, int(states.timestamp_ms[row]))} ({how})"
-    return -1, ""
+            return at
+    return None
 
 
 @rule("KP002", control="durability", needs=("partition_changes", "broker_changes"))
@@ -138,111 +154,31 @@ def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from partition_cases(states, episodes, summaries)
 
 
-@rule("KP009", control="durability", needs=("partition_changes", "broker_changes"))
-def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    rack_of = racks(history)
-    registered = [broker for broker, known in broker_states(history).items() if known.newest["exists"]]
-    names = sorted(set(rack_of.values()))
-    if len(names) < 2:
-        if names and len(registered) > 1 and len(rack_of) == len(registered):
-            yield Case("cluster", f"all {len(registered)} brokers are in rack {names[0]}", from_offset=0)
-        return
+def _who_was_away(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    """The states of the members where an episode began, and the operation at whose end it was judged."""
     states = partition_states(history)
-    numbers = {broker: names.index(rack) for broker, rack in rack_of.items()}
-    condition = states.in_order(states.changes.exists & _is_one_rack(states.changes, numbers))
-    if not condition[states.last_rows].any():
+    begins = np.array(sorted({each.from_offset for each in open_findings if each.from_offset is not None}), np.int64)
+    if not len(begins):
         return
-    for episode in states.episodes(condition):
-        row = last_row(states, episode)
-        members = states.nodes("isr", row) + states.nodes("elr", row)
-        if episode.end is None and len(members) > 1:
-            yield partition_case(states, episode, f"{members} are all in rack {rack_of[members[0]]}")
+    yield batches_of_operations(history, begins)
+    members = {broker for row in begins_of(history, open_findings) for broker in states.nodes("isr", row)}
+    judged_at = operation_ends(history, begins) - 1
+    for broker in sorted(members & broker_states(history).keys()):
+        known = broker_states(history)[broker].offsets
+        places = np.searchsorted(known, np.concatenate([begins, judged_at]), side="right") - 1
+        around = np.unique(np.concatenate([places - 1, places, places + 1]))
+        its = known[around[(around >= 0) & (around < len(known))]]
+        table, rows = rows_at(history, "broker_changes", its.tolist())
+        yield table, rows[is_value(history, table, "broker_id", broker)[rows]]
 
 
-def _is_one_rack(changes: PartitionChanges, rack_of: Mapping[int, int]) -> Mask:
-    """Rows whose ISR and ELR members have known racks, all the same.
-
-    Brokers are looked up, not counted up to: an id may be any number, and only as many as are registered are held.
-    """
-    brokers = np.array(sorted(rack_of), np.int64)
-    its_rack = np.array([rack_of[broker] for broker in brokers.tolist()], np.int64)
-    lowest = np.full(len(changes), np.iinfo(np.int64).max)
-    highest = np.full(len(changes), -2, np.int64)
-    for name in ("isr", "elr"):
-        lists = changes.lists[name]
-        place = np.minimum(np.searchsorted(brokers, lists.values), len(brokers) - 1)
-        rack = np.where(brokers[place] == lists.values, its_rack[place], -1)
-        np.minimum.at(lowest, lists.row_of_value, rack)
-        np.maximum.at(highest, lists.row_of_value, rack)
-    is_one_rack: Mask = (lowest == highest) & (highest >= 0)
-    return is_one_rack
-
-
-@rule("KP010", control="durability", needs=("partition_changes",))
-def kp010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    states = partition_states(history)
-    changes = states.changes
-    count, wanted = changes.size("replicas"), changes.effective_min_isr
-    kinds: tuple[tuple[str, Mask], ...] = (
-        ("replication factor 1", count == 1),
-        ("effective min ISR 1 of replication factor 3 or more", (wanted == 1) & (count >= 3)),
-        ("effective min ISR equal to the replication factor", (wanted == count) & (count > 1)),
-    )
-    for summary, condition in kinds:
-        yield from _by_topic(states, states.in_order(changes.exists & condition), summary)
-
-
-def _by_topic(states: PartitionStates, condition: Mask, summary: str) -> Iterator[Case]:
-    """One case a topic: a setting of the topic shows in each of its partitions."""
-    open_rows = np.flatnonzero(condition & states.is_last)
-    if not len(open_rows):
-        return
-    began = np.flatnonzero(condition & ~(np.append(False, condition[:-1]) & ~states.is_first))
-    starts = began[np.searchsorted(began, open_rows, side="right") - 1]
-    by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for topic, offset, start in zip(
-        states.topics(open_rows), states.from_offset[starts].tolist(), starts.tolist(), strict=True
-    ):
-        by_topic[topic].append((offset, start))
-    for topic, begins in sorted(by_topic.items()):
-        offset, first = min(begins)
-        text = f"{summary}: {plural(len(begins), 'partition')}"
-        fact = Evidence(f"{states.name(first)}: {states.describe(first)}", offset=offset)
-        yield Case(f"topic {topic}", text, offset, from_ms=int(states.timestamp_ms[first]), evidence=(fact,))
-
-
-@dataclass(frozen=True, slots=True)
-class IsrFlappingLimits(Thresholds):
-    max_changes_an_hour: int = threshold(12, "ISR changes of one partition within any hour")
-
-
-@rule("KP012", control="durability", needs=("partition_changes",), thresholds=IsrFlappingLimits)
-def kp012(history: ClusterHistory, limits: IsrFlappingLimits) -> Iterator[Case]:
-    states = partition_states(history)
-    limit = limits.max_changes_an_hour
-    is_other = differs_from_before(states.changes.lists["isr"], states.order, states.is_first)
-    rows = np.flatnonzero(is_other & states.exists)
-    if len(rows) <= limit:
-        return
-    # Records may claim any time that 64 bits hold: the time between two of them must fit as well.
-    group, times_ms = np.cumsum(states.is_first)[rows], states.timestamp_ms[rows].clip(-TIME_MAX_MS, TIME_MAX_MS)
-    # A change and the one `limit` changes before it, where both are of one partition.
-    later, earlier = slice(limit, None), slice(len(rows) - limit)
-    is_storm = (group[later] == group[earlier]) & (times_ms[later] - times_ms[earlier] <= HOUR_MS)
-    hits = np.flatnonzero(is_storm)
-    if not len(hits):
-        return
-    starts = np.flatnonzero(np.append(True, np.diff(group[hits]) > 0))
-    from_change = hits[starts]
-    to_change = hits[np.append(starts[1:], len(hits)) - 1] + limit
-    spans = zip(rows[from_change].tolist(), rows[to_change].tolist(), strict=True)
-    episodes = [Episode(first, None if states.is_last[last] else last + 1) for first, last in spans]
-    counts = (to_change - from_change + 1).tolist()
-    texts = ((f"more than {limit} ISR changes an hour, {count} in all", None) for count in counts)
-    yield from partition_cases(states, episodes, texts)
-
-
-@rule("KP016", control="durability", needs=("partition_changes", "broker_changes", "batches"))
+@rule(
+    "KP016",
+    control="durability",
+    needs=("partition_changes", "broker_changes", "batches"),
+    carries=_who_was_away,
+    begins_late=True,
+)
 def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     spans = {broker: _spans_away(history, broker, known) for broker, known in broker_states(history).items()}
@@ -303,8 +239,12 @@ def _while_away(case: Case, from_offset: int, to_offset: int, times: Mapping[int
 
 
 def _spans_away(history: ClusterHistory, broker: int, known: BrokerStates) -> tuple[Rows, Rows]:
-    """From which offsets on a broker was not active, and until which ones, without its quick restarts."""
+    """From which offsets on a broker was not active, and until which ones, without its quick restarts.
+
+    Nor one that may become a quick one yet: it is judged when the session has timed out.
+    """
     began, ended = known.inactive_spans()
-    quick = [each.from_offset for each in absences(history) if each.broker_id == broker and each.is_quick_restart]
+    mine = (each for each in absences(history) if each.broker_id == broker)
+    quick = [each.from_offset for each in mine if each.is_quick_restart or each.may_be_quick(history.end_ms)]
     is_longer = ~np.isin(began, quick)
     return began[is_longer], ended[is_longer]

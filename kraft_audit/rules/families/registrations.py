@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from kraft_audit.quorum.controller_commands import unregister_broker, unregister_controller
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import audit_command
 from kraft_audit.rules.columns.nodes import (
+    BrokerStates,
     RegisteredNode,
     broker_states,
     is_ghost_controller,
     registered_nodes,
     registrations,
 )
+from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms, rows_at, rows_since
 from kraft_audit.rules.columns.server_addresses import broker_server, controller_server
 from kraft_audit.rules.registry import rule, words_for
-from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, case_at, evidence_at, threshold
+from kraft_audit.rules.rule_model import (
+    Case,
+    Evidence,
+    Finding,
+    Scope,
+    Severity,
+    TableRows,
+    Thresholds,
+    case_at,
+    evidence_at,
+    threshold,
+)
 from kraft_audit.text.readable import HOUR_MS, listed, nouns
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS,
@@ -40,20 +53,78 @@ class BrokerFlappingLimits(Thresholds):
     max_restarts_an_hour: int = threshold(6, "restarts within any hour")
 
 
-@rule("KB001", control="durability", needs=("broker_changes",), thresholds=BrokerFlappingLimits)
+def _turns_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    stormy = {finding.subject for finding in open_findings}
+    for broker, states in broker_states(history).items():
+        since_ms = look_back_ms(history.end_ms, is_open=f"broker {broker}" in stormy)
+        first = next((number for number, row in enumerate(states.rows) if row["timestamp_ms"] >= since_ms), None)
+        if first is not None:
+            yield rows_since(history, "broker_changes", "broker_id", broker, int(states.offsets[max(first - 1, 0)]))
+
+
+@rule(
+    "KB001",
+    control="durability",
+    needs=("broker_changes",),
+    thresholds=BrokerFlappingLimits,
+    carries=_turns_of_an_hour,
+    begins_late=True,
+)
 def kb001(history: ClusterHistory, limits: BrokerFlappingLimits) -> Iterator[Case]:
     for broker, states in broker_states(history).items():
-        fencings, restarts = _fencings(states.rows), _restarts(states.rows)
-        for turns, limit, text, words in (
-            (fencings, limits.max_fencings_an_hour, "fenced and unfenced without a restart", {}),
-            (restarts, limits.max_restarts_an_hour, "restarted", words_for("KB001", "restarts")),
+        for is_restart, limit, text, words in (
+            (False, limits.max_fencings_an_hour, "fenced and unfenced without a restart", {}),
+            (True, limits.max_restarts_an_hour, "restarted", words_for("KB001", "restarts")),
         ):
-            for storm in _storms(turns, limit):
-                facts = tuple(evidence_at(row, text) for row in storm[:TURNS_SHOWN])
-                summary = f"{text} {len(storm)} times, more than {limit} times within an hour"
-                last_ms = storm[-1]["timestamp_ms"]
-                is_over = (history.end_ms or last_ms) - last_ms > HOUR_MS
-                yield case_at(storm[0], f"broker {broker}", summary, evidence=facts, is_over=is_over, **words)
+            turns = _restarts(states.rows) if is_restart else _fencings(states.rows)
+            began = _open_storm(history, states, is_restart=is_restart)
+            for storm in _storms(_whole_turns(history, turns, began), limit):
+                yield _storm_case(history, broker, _with_begin(history, storm, began), text, words)
+
+
+def _open_storm(history: ClusterHistory, states: BrokerStates, *, is_restart: bool) -> TableRow | None:
+    """The first turn of the storm that was open where an earlier judgement stopped."""
+    broker = states.newest["broker_id"]
+    begins = began_at(history, "KB001", Scope.BROKER, f"broker {broker}")
+    for before, row in pairwise(states.rows):
+        if row["from_offset"] in begins and is_restart == (row["incarnation_id"] != before["incarnation_id"]):
+            return row
+    return None
+
+
+def _whole_turns(history: ClusterHistory, turns: list[TableRow], began: TableRow | None) -> list[TableRow]:
+    """The turns without those from before what is carried whole."""
+    if history.carried is None:
+        return turns
+    since_ms = look_back_ms(history.carried.to_ms, is_open=began is not None)
+    return [row for row in turns if row["from_offset"] >= history.carried.to_offset or row["timestamp_ms"] >= since_ms]
+
+
+def _with_begin(history: ClusterHistory, storm: Sequence[TableRow], began: TableRow | None) -> Sequence[TableRow]:
+    """A storm that was open where an earlier judgement stopped, with its first turn."""
+    if began is None or history.carried is None or storm[0]["from_offset"] >= history.carried.to_offset:
+        return storm
+    return storm if storm[0]["from_offset"] <= began["from_offset"] else [began, *storm]
+
+
+def _storm_case(
+    history: ClusterHistory, broker: int, storm: Sequence[TableRow], text: str, words: Mapping[str, Any]
+) -> Case:
+    """A storm with its first turn and its last hour; it is over an hour after its last turn."""
+    last_ms = int(storm[-1]["timestamp_ms"])
+    within = [row for row in storm[1:] if last_ms - row["timestamp_ms"] <= HOUR_MS]
+    count = len(within) + (last_ms - storm[0]["timestamp_ms"] <= HOUR_MS)
+    facts = tuple(evidence_at(row, text) for row in (storm[0], *within[-TURNS_SHOWN + 1 :]))
+    is_over = (history.end_ms or last_ms) - last_ms > HOUR_MS
+    return case_at(
+        storm[0],
+        f"broker {broker}",
+        f"{text} {count} times within an hour",
+        evidence=facts,
+        is_over=is_over,
+        to_ms=last_ms + HOUR_MS if is_over else None,
+        **words,
+    )
 
 
 def _fencings(rows: Sequence[TableRow]) -> list[TableRow]:
@@ -244,11 +315,21 @@ class StartsLimits(Thresholds):
     min_starts: int = threshold(3, "how often controllers must have started before the silence of all brokers counts")
 
 
+def _first_rows_of_processes(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+    """The starts of all controllers, until a broker registers."""
+    if not broker_states(history):
+        first = {
+            row["incarnation_id"]: row["from_offset"] for row in history.rows_by_offset("controller_changes")[::-1]
+        }
+        yield rows_at(history, "controller_changes", first.values())
+
+
 @rule(
     "KB011",
     control="durability",
     needs=("broker_changes", "controller_changes", "leader_epochs"),
     thresholds=StartsLimits,
+    carries=_first_rows_of_processes,
 )
 def kb011(history: ClusterHistory, limits: StartsLimits) -> Iterator[Case]:
     if broker_states(history) or not history.is_complete or history.unknown_from is not None:

@@ -1,0 +1,268 @@
+"""The state of the rules: of all rows that were judged, those that still matter.
+
+`carry` takes a history that was judged up to an offset, and what is open of it, and keeps of each table the newest row
+of every subject that exists, where open findings began, and what rules say they need besides (`carries` in `@rule`).
+`history_of` puts these rows before new ones: the same rules then judge a history of that size, and `check` gives what
+is open, and what began or ended at or after that offset. So judging an hour costs what is new in it.
+
+Not carried are `voter_sets` and `leader_epochs`: a survey knows all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction, OpenEpisodes
+from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
+from kraft_audit.rules.columns.frame import Mask, Rows, coded, numbered
+from kraft_audit.rules.columns.nodes import carried_registrations
+from kraft_audit.rules.columns.open_episodes import begin_of
+from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
+from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.registry import rules
+from kraft_audit.rules.rule_model import Finding, RuleSettings, Scope, Status, TableRows
+from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
+
+CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
+"""The tables of which a subject's newest row says what holds."""
+SMALL_CHANGES: Final = tuple(name for name in CHANGES if name != PARTITION_CHANGES.name)
+OF_CAPTURES: Final = ("captures", "batches", "decode_errors", "watermarks", "records")
+"""Tables of what disks held. These are carried whole for now: they grow with every round of captures."""
+WHOLE: Final = (*OF_CAPTURES, "feature_changes")
+"""Features are few, and which level was in effect at an offset is asked of old ones, too."""
+FROM_THE_SURVEY: Final = ("voter_sets", "leader_epochs")
+STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
+"""Of these a subject's newest row matters after it is gone: a broker that was registered once is no unknown one."""
+
+
+FORMAT: Final = 1
+"""Raised where a rule begins to need other rows, or says something else of the same ones."""
+
+
+def rules_key(settings: Mapping[str, RuleSettings], defaults: Mapping[str, str]) -> str:
+    """What carried rows are good for: a judgement by other rules, thresholds or static configs begins again."""
+    limits = {rule_id: {**rule.defaults, **settings.get(rule_id, {})} for rule_id, rule in rules().items()}
+    text = json.dumps([FORMAT, limits, dict(defaults)], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRows:
+    """What rules need of all records before an offset. `tables` are rows as in the history, in their order there.
+
+    Its size grows with partitions and open episodes, not with the length of the log (but for OF_CAPTURES).
+    """
+
+    episodes: OpenEpisodes
+    tables: Mapping[str, pa.Table]
+    contradictions: tuple[Contradiction, ...] = ()
+    is_complete: bool = True
+    states_from: int = 0
+    undecoded_from: int | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """One Arrow file: a row a table, its rows as a stream of their own. Equal rows give equal bytes."""
+        facts = {
+            "to_offset": self.episodes.to_offset,
+            "to_ms": self.episodes.to_ms,
+            "begins": {id_: list(begins) for id_, begins in sorted(self.episodes.begins.items())},
+            "contradictions": [asdict(each) for each in self.contradictions],
+            "is_complete": self.is_complete,
+            "states_from": self.states_from,
+            "undecoded_from": self.undecoded_from,
+            "gaps": self.gaps,
+        }
+        names = sorted(self.tables)
+        columns = {"name": names, "rows": [_stream_of(self.tables[name]) for name in names]}
+        schema = pa.schema({"name": pa.string(), "rows": pa.binary()}, {"facts": json.dumps(facts)})
+        return _stream_of(pa.table(columns, schema))
+
+    @classmethod
+    def from_bytes(cls, octets: bytes) -> CarriedRows:
+        """Raises pa.ArrowInvalid where the bytes are not what `to_bytes` gave."""
+        table = pa.ipc.open_stream(octets).read_all()
+        facts = json.loads((table.schema.metadata or {})[b"facts"])
+        begins = {id_: tuple(each) for id_, each in facts["begins"].items()}
+        rows = zip(table["name"].to_pylist(), table["rows"].to_pylist(), strict=True)
+        return cls(
+            OpenEpisodes(facts["to_offset"], facts["to_ms"], begins),
+            {name: pa.ipc.open_stream(stream).read_all() for name, stream in rows},
+            tuple(Contradiction(**each) for each in facts["contradictions"]),
+            facts["is_complete"],
+            facts["states_from"],
+            facts["undecoded_from"],
+            tuple((start, end) for start, end in facts["gaps"]),
+        )
+
+
+def _stream_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table.combine_chunks())
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets
+
+
+def until(history: ClusterHistory, to_offset: int) -> ClusterHistory:
+    """A history without the records from an offset on, as of the log's time there. The captures stay."""
+    tables = dict(history.tables)
+    for name in (*CHANGES, "records"):
+        if name in tables:
+            table, column = tables[name], "offset" if name == "records" else "from_offset"
+            tables[name] = table.filter(pc.less(table[column], to_offset))
+    return replace(
+        history,
+        tables=tables,
+        contradictions=history.contradictions
+        and tuple(each for each in history.contradictions if each.offset < to_offset),
+        as_of_ms=canonical_log(history).time_at(to_offset - 1) if to_offset else None,
+        _shared={},
+    )
+
+
+def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) -> CarriedRows:
+    """What the rules need of a history that was judged up to an offset, the end of a whole operation.
+
+    `findings` are all of that judgement, with the settings of the next one.
+    """
+    open_findings = [each for each in findings if each.status is not Status.CLEAR and not each.is_over]
+    begins: dict[str, list[int]] = defaultdict(list)
+    for each in open_findings:
+        if (begin := begin_of(each)) is not None:
+            begins[each.finding_id].append(begin)
+    wanted: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for table, rows in _needed(history, open_findings):
+        wanted[table].append(rows)
+    tables = {name: _rows_of(history, name, wanted[name]) for name in CHANGES if name not in WHOLE}
+    tables |= {name: _normal(name, history.chunked_table(name)) for name in WHOLE if history.has(name)}
+    return CarriedRows(
+        OpenEpisodes(to_offset, history.end_ms, {id_: tuple(sorted(each)) for id_, each in begins.items()}),
+        tables,
+        history.contradictions or (),
+        history.is_complete,
+        history.states_from,
+        history.undecoded_from,
+        history.gaps,
+    )
+
+
+def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    """The rows that every rule gets, and those that rules ask for."""
+    for name in SMALL_CHANGES:
+        yield name, _newest(history, name)
+        yield name, _where_findings_began(history, name, open_findings)
+    states = partition_states(history)
+    yield as_table_rows(states, states.last_rows[states.exists[states.last_rows]])
+    of_partitions = (each for each in open_findings if each.scope is Scope.PARTITION)
+    begins = np.array(sorted(set(begins_of(history, of_partitions))), np.int64)
+    yield as_table_rows(states, with_previous(states, begins))
+    yield from carried_registrations(history)
+    by_rule: dict[str, list[Finding]] = defaultdict(list)
+    for each in open_findings:
+        by_rule[each.rule].append(each)
+    for rule_id, rule in rules().items():
+        if rule.carries is not None and all(history.has(name) for name in rule.needs):
+            yield from rule.carries(history, by_rule[rule_id])
+
+
+def _keys(history: ClusterHistory, name: str) -> Rows:
+    """A number for each row's subject."""
+    table = history.chunked_table(name)
+    columns = [table[column] for column in SILVER[name].key[1:-1]]
+    return numbered(*(coded(c)[0] if pa.types.is_string(c.type) else c.to_numpy().astype(np.int64) for c in columns))
+
+
+def _newest(history: ClusterHistory, name: str) -> Rows:
+    """The newest row of each subject that exists, and of the others where STAYS_KNOWN; settings of brokers, too."""
+    table = history.chunked_table(name)
+    if not table.num_rows:
+        return np.zeros(0, np.int64)
+    order = np.lexsort((np.arange(table.num_rows), table["from_offset"].to_numpy()))
+    keys = _keys(history, name)[order]
+    newest: Rows = np.sort(order[len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]])
+    if name in STAYS_KNOWN:
+        return newest
+    matters: Mask = table["exists"].to_numpy()
+    if name == "config_changes":
+        matters = matters | pc.equal(table["resource_type"], "BROKER").to_numpy()
+    existing: Rows = newest[matters[newest]]
+    return existing
+
+
+def _where_findings_began(history: ClusterHistory, name: str, open_findings: Sequence[Finding]) -> Rows:
+    """The rows that stand where open findings began, each with the one of its subject before it."""
+    table = history.chunked_table(name)
+    begins = {each.from_offset for each in open_findings if each.from_offset is not None}
+    rows = np.flatnonzero(np.isin(table["from_offset"].to_numpy(), np.array(sorted(begins), np.int64)))
+    if not len(rows):
+        return rows
+    keys = _keys(history, name)
+    order = np.lexsort((np.arange(len(keys)), table["from_offset"].to_numpy(), keys))
+    place_of = np.empty(len(order), np.int64)
+    place_of[order] = np.arange(len(order))
+    before = place_of[rows] - 1
+    before = order[before[before >= 0]]
+    return np.union1d(rows, before[np.isin(keys[before], keys[rows])])
+
+
+def _rows_of(history: ClusterHistory, name: str, wanted: Sequence[Rows]) -> pa.Table:
+    rows = np.unique(np.concatenate([np.zeros(0, np.int64), *wanted]))
+    return _normal(name, history.chunked_table(name).take(pa.array(rows)))
+
+
+def _normal(name: str, table: pa.Table) -> pa.Table:
+    """A table without the columns that no rule reads, and texts as texts: the same whichever way it came."""
+    if name == PARTITION_CHANGES.name:
+        table = table.select(PARTS_SCHEMA.names)
+    columns = [
+        column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in table.itercolumns()
+    ]
+    schema = pa.schema([pa.field(field.name, column.type) for field, column in zip(table.schema, columns, strict=True)])
+    return pa.Table.from_arrays(columns, schema=schema).combine_chunks()
+
+
+def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
+    """The history that rules go on with: what an earlier judgement left, and the rows that are new since.
+
+    `new` holds the rows of records from `carried.episodes.to_offset` on, of captures that were not judged yet, and all
+    of FROM_THE_SURVEY; what is no table is as of now.
+    """
+    tables = dict(new.tables)
+    for name, rows in carried.tables.items():
+        later = _normal(name, new.chunked_table(name))
+        common = [column for column in rows.column_names if column in later.column_names]
+        tables[name] = pa.concat_tables([rows.select(common), later.select(common).cast(rows.select(common).schema)])
+    problems = sorted(
+        {*carried.contradictions, *(new.contradictions or ())}, key=attrgetter("offset", "problem", "subject")
+    )
+    offsets = (carried.undecoded_from, new.undecoded_from)
+    return replace(
+        new,
+        tables=tables,
+        carried=carried.episodes,
+        contradictions=None if new.contradictions is None else tuple(problems),
+        is_complete=carried.is_complete,
+        states_from=carried.states_from,
+        undecoded_from=min((each for each in offsets if each is not None), default=None),
+        gaps=tuple(sorted({*carried.gaps, *new.gaps})),
+        _shared={},
+    )
+
+
+def sizes(carried: CarriedRows) -> dict[str, Any]:
+    """How many rows of each table there are, for logs and tests."""
+    return {name: table.num_rows for name, table in sorted(carried.tables.items())}

@@ -1,0 +1,212 @@
+"""Rules about where replicas are and how many: members in one rack, and settings under which one failure is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.carried_partitions import key_of_row, row_at
+from kraft_audit.rules.columns.frame import Mask, Rows, coded
+from kraft_audit.rules.columns.nodes import broker_states, racks
+from kraft_audit.rules.columns.open_episodes import began_at, rows_at
+from kraft_audit.rules.columns.partition_states import (
+    Episode,
+    PartitionChanges,
+    PartitionStates,
+    partition_case,
+    partition_states,
+)
+from kraft_audit.rules.columns.rack_history import RackHistory, rack_history
+from kraft_audit.rules.columns.subjects import partition_key
+from kraft_audit.rules.registry import rule
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, Scope, TableRows, Thresholds
+from kraft_audit.tables.silver import PARTITION_CHANGES
+from kraft_audit.text.readable import plural
+
+_NOW: Final = 1 << 62
+
+
+@rule("KP009", control="durability", needs=("partition_changes", "broker_changes"))
+def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    rack_of = racks(history)
+    registered = [broker for broker, known in broker_states(history).items() if known.newest["exists"]]
+    names = sorted(set(rack_of.values()))
+    if len(names) < 2:
+        if names and len(registered) > 1 and len(rack_of) == len(registered):
+            yield Case("cluster", f"all {len(registered)} brokers are in rack {names[0]}", from_offset=0)
+        return
+    states = partition_states(history)
+    numbers = {broker: names.index(rack) for broker, rack in rack_of.items()}
+    condition = states.in_order(states.changes.exists & _is_one_rack(states.changes, numbers))
+    if not condition[states.last_rows].any():
+        return
+    moments = rack_history(history)
+    for episode in states.episodes(condition):
+        if episode.end is None:
+            row, from_offset = _one_rack_since(history, states, episode, moments)
+            members = _members(states, states.newest_row(row))
+            case = partition_case(states, Episode(row, None), f"{list(members)} are all in rack {rack_of[members[0]]}")
+            at_record = int(states.from_offset[row]) == from_offset
+            # A broker that came with another rack changed no partition: the state began before.
+            yield case if at_record else case._replace(from_offset=from_offset, from_ms=moments.time_at(from_offset))
+
+
+def _members(states: PartitionStates, row: int) -> tuple[int, ...]:
+    return (*states.nodes("isr", row), *states.nodes("elr", row))
+
+
+def _one_rack_since(
+    history: ClusterHistory, states: PartitionStates, episode: Episode, moments: RackHistory
+) -> tuple[int, int]:
+    """The row in effect, and the offset, from which on the members of a partition were in one rack, with others in
+    another."""
+    row = states.newest_row(episode.start)
+    carried = history.carried
+    if carried is not None and (begins := began_at(history, "KP009", Scope.PARTITION, key_of_row(states, row))):
+        # It may have ended and begun again since: then it began after the end of the earlier judgement.
+        first, from_offset = _back_to(states, row, moments, carried.to_offset - 1)
+        if from_offset >= carried.to_offset:
+            return first, from_offset
+        return row_at(states, row, max(begins)), max(begins)
+    if moments.newest_change < states.from_offset[episode.start]:
+        return episode.start, int(states.from_offset[episode.start])
+    return _back_to(states, row, moments, -1)
+
+
+def _back_to(states: PartitionStates, row: int, moments: RackHistory, not_before: int) -> tuple[int, int]:
+    """How far back, at most to an offset, the members were in one rack: the row there, and from where on."""
+    found, to_offset = (row, int(states.from_offset[row])), _NOW
+    while states.exists[row]:
+        begin = max(int(states.from_offset[row]), not_before)
+        since = moments.since(_members(states, row), to_offset, begin)
+        if since is None:
+            break
+        found = row, since
+        if since > begin or begin == not_before or states.is_first[row]:
+            break
+        row, to_offset = row - 1, int(states.from_offset[row]) - 1
+    return found
+
+
+def _is_one_rack(changes: PartitionChanges, rack_of: Mapping[int, int]) -> Mask:
+    """Rows with several ISR and ELR members that have known racks, all the same.
+
+    Brokers are looked up, not counted up to: an id may be any number, and only as many as are registered are held.
+    """
+    brokers = np.array(sorted(rack_of), np.int64)
+    its_rack = np.array([rack_of[broker] for broker in brokers.tolist()], np.int64)
+    lowest = np.full(len(changes), np.iinfo(np.int64).max)
+    highest = np.full(len(changes), -2, np.int64)
+    for name in ("isr", "elr"):
+        lists = changes.lists[name]
+        place = np.minimum(np.searchsorted(brokers, lists.values), len(brokers) - 1)
+        rack = np.where(brokers[place] == lists.values, its_rack[place], -1)
+        np.minimum.at(lowest, lists.row_of_value, rack)
+        np.maximum.at(highest, lists.row_of_value, rack)
+    are_several = changes.size("isr") + changes.size("elr") > 1
+    is_one_rack: Mask = are_several & (lowest == highest) & (highest >= 0)
+    return is_one_rack
+
+
+def _first_of_each_topic(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    """The partition with which a case began: its count may have left 0 long before the newest rows."""
+    begins = {(partition_key(history, each.subject, each.from_offset), each.from_offset) for each in open_findings}
+    table, rows = rows_at(history, PARTITION_CHANGES.name, [offset for _, offset in begins if offset is not None])
+    columns = history.chunked_table(table).select(["topic_id", "from_offset"]).take(pa.array(rows)).to_pydict()
+    is_first = [begin in begins for begin in zip(columns["topic_id"], columns["from_offset"], strict=True)]
+    yield table, rows[np.array(is_first, bool)]
+
+
+@rule("KP010", control="durability", needs=("partition_changes",), carries=_first_of_each_topic)
+def kp010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    states = partition_states(history)
+    changes = states.changes
+    count, wanted = changes.size("replicas"), changes.effective_min_isr
+    kinds: tuple[tuple[str, str, Mask], ...] = (
+        ("one-replica", "replication factor 1", count == 1),
+        ("min-isr-1", "effective min ISR 1 of replication factor 3 or more", (wanted == 1) & (count >= 3)),
+        ("min-isr-all", "effective min ISR equal to the replication factor", (wanted == count) & (count > 1)),
+    )
+    for kind, summary, condition in kinds:
+        yield from _by_topic(history, states, states.in_order(changes.exists & condition), kind, summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weakness:
+    """A topic of which some partitions are weak now: `first` is the row with which their count left 0 last."""
+
+    first: int
+    count: int
+
+
+def _by_topic(
+    history: ClusterHistory, states: PartitionStates, condition: Mask, kind: str, summary: str
+) -> Iterator[Case]:
+    """One case a topic: a setting of the topic shows in each of its partitions."""
+    weak_topics = _weak_topics(states, condition)
+    for topic, weak in sorted(zip(states.topics(_firsts(weak_topics)), weak_topics, strict=True), key=itemgetter(0)):
+        key = f"{states.value('topic_id', weak.first)} {kind}"
+        first = _first_then(history, states, condition, weak.first, key)
+        offset = int(states.from_offset[first])
+        text = f"{summary}: {plural(weak.count, 'partition')}"
+        fact = Evidence(f"{states.name(first)}: {states.describe(first)}", offset=offset)
+        yield Case(f"topic {topic}", text, offset, from_ms=int(states.timestamp_ms[first]), evidence=(fact,), key=key)
+
+
+def _firsts(weak_topics: Sequence[_Weakness]) -> Rows:
+    return np.array([weak.first for weak in weak_topics], np.int64)
+
+
+def _weak_topics(states: PartitionStates, condition: Mask) -> list[_Weakness]:
+    """A case begins when the first partition of a topic becomes weak, and lasts until none is."""
+    is_open = condition & states.is_last
+    if not is_open.any():
+        return []
+    topics = coded(states.changes.table["topic_id"])[0][states.order]
+    rows = np.flatnonzero(condition & np.isin(topics, topics[is_open]))
+    follows = np.append(False, condition[:-1]) & ~states.is_first
+    begins = rows[~follows[rows]]
+    ends = _run_ends(states, condition, begins)
+    order = np.lexsort((begins, states.from_offset[begins], topics[begins]))
+    begins, ends, topic = begins[order], ends[order], topics[begins[order]]
+    rank = np.unique(topic, return_inverse=True)[1].reshape(-1)
+    offsets, ends = _as_places(states.from_offset[begins], ends)
+    # Of each topic in turn, the furthest end so far: who begins after it found no weak partition left.
+    span = int(ends.max()) + 1
+    reach = np.maximum.accumulate(rank * span + ends)
+    places = np.flatnonzero(np.append(True, (np.diff(rank) > 0) | (offsets[1:] + rank[1:] * span > reach[:-1])))
+    last = places[np.append(rank[places][1:] > rank[places][:-1], True)]
+    counts = np.bincount(rank[ends == span - 1])
+    return [_Weakness(int(begins[place]), int(counts[rank[place]])) for place in last.tolist()]
+
+
+def _as_places(*offsets: Rows) -> tuple[Rows, ...]:
+    """Offsets as small numbers in the same order: a log may claim any offset that 64 bits hold."""
+    places = np.unique(np.concatenate(offsets), return_inverse=True)[1].reshape(-1)
+    return tuple(np.split(places, np.cumsum([len(each) for each in offsets])[:-1]))
+
+
+def _run_ends(states: PartitionStates, condition: Mask, begins: Rows) -> Rows:
+    """Where the run of rows ends that begins with each row; the largest int64 while it lasts."""
+    holds_on = np.append(condition[1:], False) & ~states.is_last
+    last = np.flatnonzero(condition & ~holds_on)
+    ends: Rows = states.next_offset[last[np.searchsorted(last, begins)]]
+    return ends
+
+
+def _first_then(history: ClusterHistory, states: PartitionStates, condition: Mask, first: int, key: str) -> int:
+    """The row with which a case began; of one that was open where an earlier judgement stopped, as it said."""
+    if history.carried is None or states.from_offset[first] >= history.carried.to_offset:
+        return first
+    topic_id = states.value("topic_id", first)
+    for begin in sorted(began_at(history, "KP010", Scope.PARTITION, key), reverse=True):
+        rows = np.flatnonzero((states.from_offset == begin) & condition)
+        if (its := next((row for row in rows.tolist() if states.value("topic_id", row) == topic_id), None)) is not None:
+            return its
+    return first

@@ -1,0 +1,144 @@
+"""The rule about brokers that came back uncleanly, and what they fell out of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.carried_partitions import as_table_rows, with_previous
+from kraft_audit.rules.columns.frame import Mask, rows_with
+from kraft_audit.rules.columns.nodes import broker_states
+from kraft_audit.rules.columns.open_episodes import rows_at
+from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
+from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.registry import rule
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, TableRows, Thresholds
+from kraft_audit.text.readable import plural
+
+FALLS_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Return:
+    """A broker that came back, the rows by which it fell out of ISR or ELR, and the row of each partition, where there
+    is one, with which it was back.
+
+    `registration` is the offset of the registration in the same operation, -1 where none was read.
+    """
+
+    broker: int
+    registration: int
+    falls: list[int]
+    backs: list[int | None]
+
+    @property
+    def end(self) -> int | None:
+        """The row with which it was back everywhere."""
+        known = [row for row in self.backs if row is not None]
+        return None if len(known) < len(self.backs) else known[-1]
+
+
+def _returns(history: ClusterHistory) -> Iterator[_Return]:
+    states = partition_states(history)
+    falls: dict[tuple[int, int], list[int]] = defaultdict(list)
+    is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
+    fallen = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
+    ends = operation_ends(history, states.from_offset[fallen])
+    for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
+        broker = states.value("cause_broker_id", row)
+        registration = _registration(history, broker, int(states.from_offset[row]), end)
+        # A leader may have removed it a moment before: that is an operation of its own, in its own batch.
+        if registration is not None or is_certain[row]:
+            falls[broker, -1 if registration is None else registration].append(row)
+    for (broker, registration), rows in sorted(falls.items()):
+        rows.sort(key=lambda row: int(states.from_offset[row]))
+        backs = [_back(states, row, broker) for row in rows]
+        backs.sort(key=lambda row: -1 if row is None else int(states.from_offset[row]))
+        yield _Return(broker, registration, rows, backs)
+
+
+def _registration(history: ClusterHistory, broker: int, offset: int, end: int) -> int | None:
+    """The offset of a broker's registration in the operation [offset, end)."""
+    known = broker_states(history).get(broker)
+    if known is None:
+        return None
+    place = int(np.searchsorted(known.offsets, offset))
+    return int(known.offsets[place]) if place < len(known.offsets) and known.offsets[place] < end else None
+
+
+def _back(states: PartitionStates, row: int, broker: int) -> int | None:
+    """The first row with which the broker is in sync again, or the partition is gone or no longer its own."""
+    for later in range(row + 1, states.newest_row(row) + 1):
+        is_its = states.exists[later] and broker in states.nodes("replicas", later)
+        if not is_its or broker in states.nodes("isr", later):
+            return later
+    return None
+
+
+def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
+    """The rows that KP008 needs: each fall, the state before it, and with which row the broker was back."""
+    states = partition_states(history)
+    falls = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
+    backs = [_back(states, row, states.value("cause_broker_id", row)) for row in falls.tolist()]
+    known = np.array([row for row in backs if row is not None], np.int64)
+    return rows_with(len(states), np.concatenate([with_previous(states, falls), known, states.newest_rows(falls)]))
+
+
+def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+    """Of the brokers that are not back everywhere: their falls, where they are back, and their registration."""
+    states = partition_states(history)
+    begins = {(finding.subject, finding.from_offset) for finding in open_findings}
+    for each in _returns(history):
+        if (f"broker {each.broker}", int(states.from_offset[each.falls[0]])) in begins:
+            falls, backs = np.array(each.falls), np.array([row for row in each.backs if row is not None], np.int64)
+            yield as_table_rows(states, np.union1d(with_previous(states, falls), backs))
+            yield rows_at(history, "broker_changes", [each.registration])
+            yield batches_of_operations(history, states.from_offset[falls])
+
+
+@rule(
+    "KP008",
+    control="durability",
+    needs=("partition_changes", "broker_changes", "batches"),
+    across=_around_unclean_shutdowns,
+    carries=_of_open_returns,
+)
+def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    """From the first fall until the broker is in sync again wherever it fell out."""
+    states = partition_states(history)
+    is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
+    for each in _returns(history):
+        names = list(dict.fromkeys(map(states.name, each.falls)))
+        shown = ", ".join(names[:FALLS_SHOWN]) + " …" * (len(names) > FALLS_SHOWN)
+        came = "its registration was not read"
+        if each.registration >= 0:
+            came = f"registration at offset {each.registration}"
+        if not is_certain[each.falls].any():
+            came += ", unless it ended cleanly and a leader had just removed it"
+        fallen_out = f"out of ISR or ELR of {plural(len(names), 'partition')}"
+        first, end = each.falls[0], each.end
+        yield Case(
+            f"broker {each.broker}",
+            f"came back uncleanly ({came}): {fallen_out}: {shown}",
+            from_offset=int(states.from_offset[first]),
+            to_offset=None if end is None else int(states.from_offset[end]),
+            from_ms=int(states.timestamp_ms[first]),
+            to_ms=None if end is None else int(states.timestamp_ms[end]),
+            evidence=tuple(_fall(states, row) for row in each.falls[:FALLS_SHOWN]),
+            key=f"broker {each.broker} {each.registration}",
+        )
+
+
+def _fall(states: PartitionStates, row: int) -> Evidence:
+    before, after = states.previous(row), states.describe(row)
+    return Evidence(
+        f"{states.name(row)}: {after}",
+        offset=int(states.from_offset[row]),
+        before=None if before is None else states.describe(before),
+        after=after,
+    )
