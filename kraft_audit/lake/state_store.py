@@ -1,0 +1,70 @@
+"""Kept states beside the tables of a lake: `_state/HISTORY/NAME`, both hashes, never changed once written.
+
+A state is found by the name that a closed plan recorded, so one that no plan names is only unused space. Whoever cannot
+read one reads everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from kraft_audit.findings.kept_state import NAME_BYTES, state_name
+from kraft_audit.lake.data_files import table_folder
+from kraft_audit.lake.lake_paths import is_uri
+from kraft_audit.tables.kept_parts import KeptPartsError
+
+FOLDER: Final = "_state"
+"""Delta and Spark take no folder for a table whose name begins so."""
+_NAME: Final = re.compile(f"[0-9a-f]{{{2 * NAME_BYTES}}}")
+
+
+def put_state(lake_uri: str, history: str, content: bytes) -> str:
+    """Writes a state of a history where it is not there yet, and returns its name. Raises OSError."""
+    folder, name = _folder(lake_uri, history), state_name(content)
+    if folder.get_file_info(name).type == pafs.FileType.File:
+        return name
+    # A store has a file whole or not at all; on a disk the name is given when the bytes are there.
+    written = name if is_uri(lake_uri) else f"{name}.{uuid.uuid4().hex}"
+    with folder.open_output_stream(written) as sink:
+        sink.write(content)
+    if written != name:
+        folder.move(written, name)
+    return name
+
+
+def get_state(lake_uri: str, history: str, name: str) -> bytes:
+    """The bytes of a state. Raises KeptPartsError where there are none, or other ones, under this name."""
+    if _NAME.fullmatch(name) is None:
+        raise KeptPartsError(f"{name!r} is no name of a state")
+    try:
+        with _folder(lake_uri, history).open_input_file(name) as source:
+            content: bytes = source.read()
+    except (OSError, pa.ArrowException):
+        raise KeptPartsError("it is not in the lake") from None
+    if state_name(content) != name:
+        raise KeptPartsError("its bytes are not those that were written")
+    return content
+
+
+def delete_states(lake_uri: str, history: str, except_names: frozenset[str]) -> int:
+    """Deletes the states of a history but for some; returns how many. Raises OSError."""
+    folder = _folder(lake_uri, history)
+    found = [info.base_name for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True))]
+    unused = [name for name in found if _NAME.fullmatch(name.partition(".")[0]) and name not in except_names]
+    for name in unused:
+        folder.delete_file(name)
+    return len(unused)
+
+
+def _folder(lake_uri: str, history: str) -> pafs.FileSystem:
+    """A history's folder. Its id comes from files that were read, so it is no part of a path."""
+    hashed = hashlib.blake2b(history.encode("utf-8", "surrogateescape"), digest_size=NAME_BYTES).hexdigest()
+    lake = lake_uri if is_uri(lake_uri) else str(Path(lake_uri))
+    return table_folder(lake, f"{FOLDER}/{hashed}")
