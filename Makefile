@@ -81,8 +81,9 @@ drills: setup ## lose real Kafka quorums and rescue them as printed; results go 
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 
 .PHONY: dist
-dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), in dist/
+dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), kraft-capture, in dist/
 	@$(RUN)/python scripts/build_dist.py
+	@$(RUN)/python scripts/one_file_capture.py
 
 COVERED := tests/kraft_codec tests/kraft_audit tests/fuzz tests/hostile tests/witness
 .PHONY: coverage

@@ -20,8 +20,19 @@ from kraft_capture.errors import InputUnreadableError, LogChangedError, UsageErr
 METADATA_DIR = "__cluster_metadata-0"
 RESCUE_NAME = "rescue.json"
 """What `kraft-audit rescue` leaves in a node dir: audits of a copy without it take what it declares for losses."""
-NODE_FILES = ("meta.properties", "bootstrap.checkpoint", ".lock", ".kafka_cleanshutdown", RESCUE_NAME)
-"""What is listed of the log dir itself; the other files there belong to other partitions."""
+NODE_FILES = (
+    "meta.properties",
+    "bootstrap.checkpoint",
+    ".lock",
+    ".kafka_cleanshutdown",
+    RESCUE_NAME,
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+"""What is listed of the log dir itself; what else lies there belongs to other partitions. A broker's offset checkpoints
+go into the archive of an incident alone: they change all the time, and name every partition."""
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 SNAPSHOT_NAME = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 INLINE_BYTES_MAX = 64 << 10

@@ -200,8 +200,9 @@ def kraft_audit(
 ) -> None:
     """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
 
-    PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, or an archive (.tar, .tar.gz, .tgz or
-    .zip) of any of these, here or in an object store. Nothing is ever written there, and no live cluster is asked.
+    PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, what kraft-capture wrote, or an archive
+    (.tar, .tar.gz, .tgz or .zip) of log dirs, here or in an object store. Nothing is ever written there, and no live
+    cluster is asked.
     Commands for a lake need the extra `lake`, on Spark `spark`: pip install 'kraft-audit[spark]'.
 
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input or unwritable output.

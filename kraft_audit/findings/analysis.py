@@ -7,17 +7,20 @@ the replay, so the two meet here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from kraft_audit.capture.bronze_rows import TableRows
+from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.findings.finding_formats import findings_batch
+from kraft_audit.findings.kept_state import KeptState, state_versions
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import incident_row
 from kraft_audit.quorum.ordered_reading import OrderedReading, has_several_captures
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
+from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
 from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
@@ -37,13 +40,78 @@ JUDGMENTS: Final = frozenset({JUDGED_FINDINGS.name, JUDGED_INCIDENTS.name})
 TABLES: Final = BRONZE_TABLES | SILVER_TABLES | JUDGMENTS
 
 
-def analyze(plan: ClusterPlan, settings: ReadingSettings, tables: frozenset[str] = TABLES) -> Iterator[TableRows]:
+@dataclass(slots=True)
+class Continuation:
+    """What a plan goes on from, and what it leaves for the next one.
+
+    `earlier` is what the plan before it kept, None where there is nothing. Afterwards `next_state` is what this plan
+    keeps, None where it can keep nothing, and `why_whole` says why everything was read, None where it was not.
+    """
+
+    earlier: KeptState | None = None
+    next_state: KeptState | None = None
+    why_whole: str | None = None
+
+
+def analyze(
+    plan: ClusterPlan,
+    settings: ReadingSettings,
+    tables: frozenset[str] = TABLES,
+    continuation: Continuation | None = None,
+) -> Iterator[TableRows]:
     """The rows of `tables`, in batches of at most 65,000 rows.
 
     Bronze and silver rows are those that `plan` adds to earlier plans; findings are judged over everything that the
     captures hold, all of them, clear ones included. Bronze comes first: short secrets are numbered as they are met.
-    Captures are numbered in the order that they prove. Raises InputError where a storage cannot be opened.
+    Captures are numbered in the order that they prove. With a continuation bronze and silver rows come from new bytes
+    and lag alone, where that can be. Raises InputError where a storage cannot be opened.
     """
+    if continuation is None or not tables & SILVER_TABLES:
+        yield from _analyze(plan, settings, tables)
+        return
+    earlier, needs = continuation.earlier, tables
+    if earlier is None:
+        continuation.why_whole = "nothing was kept"
+    elif tables & JUDGMENTS or has_several_captures(plan):
+        continuation.why_whole = "findings, and the order of captures, are judged over all records"
+    else:
+        with _going_on(plan, settings, earlier) as reading:
+            try:
+                rows = reading.begin(tables & BRONZE_TABLES)
+                yield from rows
+                needs -= BRONZE_TABLES
+                yield from _silver(plan, reading, tables, continuation, earlier.settled)
+                return
+            except NotResumableError as error:
+                continuation.why_whole = str(error)
+    yield from _analyze(plan, settings, needs, continuation)
+
+
+def _going_on(plan: ClusterPlan, settings: ReadingSettings, earlier: KeptState) -> ClusterReading:
+    base = earlier.settled
+    return ClusterReading(plan, settings, earlier=earlier.survey, records_from=(base.fed_to, base.epoch))
+
+
+def _silver(
+    plan: ClusterPlan,
+    reading: ClusterReading,
+    tables: frozenset[str],
+    continuation: Continuation | None,
+    base: ReplayBase | None = None,
+    collector: HistoryCollector | None = None,
+) -> Iterator[TableRows]:
+    """The silver rows, and what is kept after them."""
+    bases: list[ReplayBase] = []
+    keep = None if continuation is None else bases.append
+    for name, batch in silver(plan, reading, tables & SILVER_TABLES, fold=collector, base=base, keep=keep):
+        yield from ((name, part) for part in slices(batch))
+    if continuation is not None and bases:
+        continuation.next_state = KeptState(state_versions(plan), reading.kept_survey(), bases[0])
+
+
+def _analyze(
+    plan: ClusterPlan, settings: ReadingSettings, tables: frozenset[str], continuation: Continuation | None = None
+) -> Iterator[TableRows]:
     wanted, replayed = tables & BRONZE_TABLES, tables & SILVER_TABLES
     judgments = tables & JUDGMENTS
     is_judged = bool(judgments)
@@ -70,7 +138,7 @@ def analyze(plan: ClusterPlan, settings: ReadingSettings, tables: frozenset[str]
             with ordered.once_more(settings) as bronze:
                 yield from bronze.bronze(wanted)
         if replayed or is_judged:
-            yield from _replayed(ordered.plan, ordered.reading, replayed | judgments, collector)
+            yield from _replayed(ordered.plan, ordered.reading, replayed | judgments, collector, continuation)
 
 
 def reanalyze(
@@ -92,10 +160,13 @@ def _collector(reading: ClusterReading) -> HistoryCollector:
 
 
 def _replayed(
-    plan: ClusterPlan, reading: ClusterReading, tables: frozenset[str], collector: HistoryCollector | None
+    plan: ClusterPlan,
+    reading: ClusterReading,
+    tables: frozenset[str],
+    collector: HistoryCollector | None,
+    continuation: Continuation | None = None,
 ) -> Iterator[TableRows]:
-    for name, batch in silver(plan, reading, tables & SILVER_TABLES, fold=collector):
-        yield from ((name, part) for part in slices(batch))
+    yield from _silver(plan, reading, tables, continuation, collector=collector)
     if collector is not None:
         yield from ((name, part) for name, part in _judged(collector, plan.number) if name in tables)
 

@@ -230,7 +230,10 @@ class _ControllerCase:
                 "until it is."
             )
             return self._permission(Verdict.UNDECIDED, reason, *self._check_quorum())
-        doubt = self._doubt([disk for disk in self.running if disk.node_id != self.node_id])
+        rest_disks = [disk for disk in self.running if disk.node_id != self.node_id]
+        # Until it is removed it runs and votes too, unless nothing shows its disk.
+        before = [disk for disk in self.running if disk.node_id != self.node_id or disk.is_captured]
+        doubt = self._doubt(rest_disks) or self._doubt(before)
         if doubt is not None:
             return doubt
         reason = f"Node {leader} leads epoch {epoch}, which is committed, and {listed(sorted(running))} remain."

@@ -7,6 +7,7 @@ be taken after any window. Records come in with their secrets redacted, so it ho
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from kraft_audit.tables.kept_parts import (
     rows_batch,
     unpack,
 )
+from kraft_codec.columns import typed_schema
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS
 
 _NUMBER: Final = pa.int64()
 PROGRESS: Final = pa.schema(
@@ -52,6 +55,7 @@ STATE_PARTS: Final[Mapping[str, pa.Schema]] = {
 }
 """Every field of the state, by part. Beside them a part `waiting.<message>` for each type of record that waits."""
 _WAITING: Final = "waiting."
+_CONTROL_MESSAGES: Final = [control.message for types in CONTROL_TYPES.values() for control in types.values()]
 
 
 def save_replay(replay: ClusterReplay) -> bytes:
@@ -85,7 +89,7 @@ def load_replay(
         raise KeptPartsError(f"parts {sorted(STATE_PARTS.keys() - packed.keys())} are missing")
     parts = {name: columns_from_bytes(packed[name], schema) for name, schema in STATE_PARTS.items()}
     waiting = {
-        name.removeprefix(_WAITING): columns_from_bytes(part)
+        name.removeprefix(_WAITING): _waiting_records(name.removeprefix(_WAITING), part)
         for name, part in packed.items()
         if name.startswith(_WAITING)
     }
@@ -95,6 +99,15 @@ def load_replay(
     except (ValueError, TypeError, LookupError) as error:
         raise KeptPartsError(f"it contradicts itself: {error}") from None
     return replay
+
+
+def _waiting_records(name: str, content: bytes) -> pa.RecordBatch:
+    """The records of a type; a control record's columns depend on the dialect."""
+    for message in (*METADATA_RECORDS, *_CONTROL_MESSAGES):
+        if message.name == name:
+            with suppress(KeptPartsError):
+                return columns_from_bytes(content, typed_schema(message))
+    raise KeptPartsError(f"its records of type {name!r} cannot be read")
 
 
 def _restore(replay: ClusterReplay, parts: Mapping[str, pa.RecordBatch], waiting: Mapping[str, pa.RecordBatch]) -> None:

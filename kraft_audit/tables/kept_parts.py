@@ -1,7 +1,6 @@
 """Named parts of Arrow columns as bytes and back: the form in which states are kept between plans.
 
-The same parts give the same bytes, in any process: columns are copied into buffers of their own before they are
-written, so that neither what a slice was cut from nor the order of a dict shows.
+The same parts give the same bytes, in any process: neither the order of a dict nor what a slice was cut from shows.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 MAGIC: Final = b"KAKP1\n"
 _LENGTH_BYTES: Final = 8
@@ -50,29 +49,33 @@ def unpack(content: bytes) -> dict[str, bytes]:
 
 
 def columns_to_bytes(batch: pa.RecordBatch | pa.Table) -> bytes:
-    """A batch as an Arrow IPC stream, compressed."""
+    """A batch as Parquet: what is read back is checked, which the addresses in Arrow's own format are not."""
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    # `take` copies: what is written depends on the values alone.
-    own = table.take(pa.array(np.arange(table.num_rows))).combine_chunks()
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=_COMPRESSION)
-    with pa.ipc.new_stream(sink, own.schema, options=options) as writer:
-        writer.write_table(own)
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=max(1, table.num_rows),
+        compression=_COMPRESSION,
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
     return bytes(sink.getvalue())
 
 
-def columns_from_bytes(content: bytes, schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """The batch that `columns_to_bytes` was given, of `schema` where it is known. Raises KeptPartsError."""
+def columns_from_bytes(content: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of a schema that `columns_to_bytes` was given. Raises KeptPartsError."""
     try:
-        with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
-            table = reader.read_all()
-        if schema is not None and table.schema != schema:
+        table = pq.ParquetFile(pa.BufferReader(content), arrow_extensions_enabled=False).read(use_threads=False)
+        if table.schema.names != schema.names:
             raise KeptPartsError(f"columns {table.schema.names}, expected {schema.names}")
+        table = table.cast(schema)
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise KeptPartsError(f"its columns cannot be read: {error}") from None
     batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
 
 
 def rows_batch(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

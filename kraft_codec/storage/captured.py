@@ -104,7 +104,7 @@ def is_capture_store(store: CaptureStore) -> bool:
     """Whether a folder of a store holds replicas as kraft-capture names them, by three listings at most."""
     folder = ""
     for _ in range(4):
-        folders = [each.name for each in store.names(folder) if each.is_folder]
+        folders = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
         if any(_GENERATION.fullmatch(name) for name in folders):
             return True
         if not folders or parse_file_name(folders[0]) is not None:

@@ -59,12 +59,13 @@ def test_the_archive_reads_as_the_log_dirs_do(
 
 def test_the_state_is_read_after_the_log(nodes: list[Path], tmp_path: Path) -> None:
     target = tmp_path / "incident.tar"
-    assert main(["--tar", str(target), "--log-dirs", str(nodes[0])]) == 0
+    assert main(["--tar", str(target), "--log-dirs", str(nodes[1])]) == 0
     with tarfile.open(target) as archive:
         names = [Path(name).name for name in archive.getnames()]
         note = json.loads(archive.extractfile(archive.getnames()[-1]).read())  # type: ignore[union-attr]
     assert names[-3:] == ["quorum-state", "meta.properties", "kraft-capture.json"]
     assert note["is_stable"] is True
+    assert {path.name for path in nodes[1].iterdir() if path.is_file()} <= set(names)
     assert {entry["state"] for entry in note["entries"]} == {"sent"}
 
 

@@ -25,8 +25,9 @@ from kraft_audit.replay.cluster_replay import ClusterReplay, TableBatch, drain
 from kraft_audit.replay.driver import BranchLog, UndecodedRecords, branch_start
 from kraft_audit.replay.replay_state import STATE_PARTS, load_replay, save_replay
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
+from kraft_codec.columns import typed_schema
 from kraft_codec.records.redaction import Redactor
-from kraft_codec.schemas import Dialect
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_NAME, Dialect
 from kraft_codec.storage.opener import open_storage
 from kraft_engine import simulate
 from tests.builders.partition_logs import OTHER_ID, TOPIC_ID
@@ -166,6 +167,20 @@ def test_what_is_cut_off_or_altered_is_not_taken() -> None:
             resumed(damaged)
 
 
+def as_decoded(records: RecordColumns) -> RecordColumns:
+    """Columns as decoding gives them, their versions zero."""
+    controls = {control.message.name: control.message for control in CONTROL_TYPES[Dialect.KIP853].values()}
+    found = {}
+    for name, batch in records.items():
+        schema = typed_schema((METADATA_BY_NAME | controls)[name])
+        columns = [
+            batch.column(field.name).cast(field.type) if field.name in batch.schema.names else pa.array([0], field.type)
+            for field in schema
+        ]
+        found[name] = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return found
+
+
 @pytest.fixture(scope="module")
 def written(to_columns: Any) -> Log:
     """What simulated clusters seldom or never write, a record a window: each matters to a record after it."""
@@ -200,7 +215,7 @@ def written(to_columns: Any) -> Log:
     for offset, (api_key, data) in enumerate(records):
         kind = {"isControl": True, "controlTypeId": 2} if api_key is None else {"isControl": False, "apiKey": api_key}
         line = {"offset": offset, "partitionLeaderEpoch": 1, "timestamp": 1_000 * offset, **kind, "data": data}
-        windows.append((to_columns([line]), offset + 1))
+        windows.append((as_decoded(to_columns([line])), offset + 1))
     return Log(windows)
 
 

@@ -166,6 +166,14 @@ def test_a_folder_of_log_dirs_is_no_store(nodes: list[Path]) -> None:
             assert not isinstance(storage, CapturedStorage)
 
 
+def test_a_hostile_name_beside_log_dirs_is_left_to_their_storage(tmp_path: Path) -> None:
+    LiveLog(tmp_path / "root" / "node")
+    (tmp_path / "root" / "a\nb").mkdir()
+    with open_storage(tmp_path / "root") as storage:
+        assert not isinstance(storage, CapturedStorage)
+        assert {each.reason for each in discover(storage).damages} == {Reason.HOSTILE_NAME}
+
+
 def packed(manifest: dict[str, Any]) -> bytes:
     return gzip.compress(json.dumps(manifest).encode())
 
