@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction, OpenEpisodes
+from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, Contradiction, OpenEpisodes
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Mask, Rows, coded, numbered
@@ -33,6 +33,7 @@ from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RuleSettings, Scope, Status, TableRows
+from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
 
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
@@ -74,7 +75,7 @@ class CarriedRows:
     gaps: tuple[tuple[int, int], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """One Arrow file: a row a table, its rows as a stream of their own. Equal rows give equal bytes."""
+        """Kept parts: `facts` and each table. Equal rows give equal bytes."""
         facts = {
             "to_offset": self.episodes.to_offset,
             "to_ms": self.episodes.to_ms,
@@ -84,37 +85,52 @@ class CarriedRows:
             "states_from": self.states_from,
             "undecoded_from": self.undecoded_from,
             "gaps": self.gaps,
+            "columns": {name: _columns_of(table) for name, table in sorted(self.tables.items())},
         }
-        names = sorted(self.tables)
-        columns = {"name": names, "rows": [_stream_of(self.tables[name]) for name in names]}
-        schema = pa.schema({"name": pa.string(), "rows": pa.binary()}, {"facts": json.dumps(facts)})
-        return _stream_of(pa.table(columns, schema))
+        tables = {_TABLE + name: columns_to_bytes(_plain(name, table)) for name, table in self.tables.items()}
+        return pack({_FACTS: json.dumps(facts).encode(), **tables})
 
     @classmethod
     def from_bytes(cls, octets: bytes) -> CarriedRows:
-        """Raises pa.ArrowInvalid where the bytes are not what `to_bytes` gave."""
-        table = pa.ipc.open_stream(octets).read_all()
-        facts = json.loads((table.schema.metadata or {})[b"facts"])
-        begins = {id_: tuple(each) for id_, each in facts["begins"].items()}
-        rows = zip(table["name"].to_pylist(), table["rows"].to_pylist(), strict=True)
-        return cls(
-            OpenEpisodes(facts["to_offset"], facts["to_ms"], begins),
-            {name: pa.ipc.open_stream(stream).read_all() for name, stream in rows},
-            tuple(Contradiction(**each) for each in facts["contradictions"]),
-            facts["is_complete"],
-            facts["states_from"],
-            facts["undecoded_from"],
-            tuple((start, end) for start, end in facts["gaps"]),
-        )
+        """Raises KeptPartsError where the bytes are not what `to_bytes` gave."""
+        parts = unpack(octets)
+        try:
+            facts = json.loads(parts[_FACTS])
+            begins = {id_: tuple(each) for id_, each in facts["begins"].items()}
+            return cls(
+                OpenEpisodes(facts["to_offset"], facts["to_ms"], begins),
+                {name: _table_of(name, columns, parts[_TABLE + name]) for name, columns in facts["columns"].items()},
+                tuple(Contradiction(**each) for each in facts["contradictions"]),
+                facts["is_complete"],
+                facts["states_from"],
+                facts["undecoded_from"],
+                tuple((start, end) for start, end in facts["gaps"]),
+            )
+        except (ValueError, TypeError, LookupError) as error:
+            raise KeptPartsError(f"its carried rows cannot be read: {error}") from None
 
 
-def _stream_of(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table.combine_chunks())
-    octets: bytes = sink.getvalue().to_pybytes()
-    return octets
+_FACTS: Final = "facts"
+_TABLE: Final = "table."
+
+
+def _columns_of(table: pa.Table) -> dict[str, bool]:
+    """The names of the columns in their order, and whether each text stands there once."""
+    return {field.name: pa.types.is_dictionary(field.type) for field in table.schema}
+
+
+def _plain(name: str, table: pa.Table) -> pa.Table:
+    """The table with every column as its contract has it."""
+    return table.cast(pa.schema([CONTRACTS[name].schema.field(column) for column in table.column_names]))
+
+
+def _table_of(name: str, columns: Mapping[str, bool], content: bytes) -> pa.Table:
+    schema = pa.schema([CONTRACTS[name].schema.field(column) for column in columns])
+    table = pa.Table.from_batches([columns_from_bytes(content, schema)])
+    for place, (column, is_dictionary) in enumerate(columns.items()):
+        if is_dictionary:
+            table = table.set_column(place, column, table.column(column).dictionary_encode())
+    return table
 
 
 def until(history: ClusterHistory, to_offset: int) -> ClusterHistory:
