@@ -213,8 +213,8 @@ def _lake(path: str) -> Check:
     found = f"a lake, {status.closed} plans closed"
     if not os.access(path, os.W_OK):
         return Check(path, "warn", f"{found}, not writable", "run as the user that owns it; `report` only reads")
-    if status.open_number is not None:
-        return Check(path, "warn", f"{found}, plan {status.open_number} is open", "`kraft-audit run` finishes it")
+    if status.open:
+        return Check(path, "warn", f"{found}, plan {status.open[0]} is open", "`kraft-audit run` finishes it")
     return Check(path, "ok", found)
 
 

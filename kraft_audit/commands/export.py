@@ -50,11 +50,11 @@ def export(
     refuse_filled(out)
     from kraft_audit.archive.archived_captures import ArchivedRedactor
     from kraft_audit.archive.exported_log import Exported, canonical_log, exported_files
-    from kraft_audit.lake.archive_reading import chosen_cluster, closed_plan, lake_at, lake_clusters, open_archive
+    from kraft_audit.lake.archive_reading import chosen_cluster, closed_plans, lake_at, lake_clusters, open_archive
     from kraft_audit.reading import ClusterReading, ReadingSettings
 
     there = lake_at(lake)
-    closed = closed_plan(there)
+    closed = closed_plans(there)
     chosen = chosen_cluster(there, lake_clusters(there, closed), cluster)
     archived = open_archive(there, chosen, closed)
     settings = ReadingSettings(archived.open_storage, ArchivedRedactor(secrets.token_bytes(32)))

@@ -52,7 +52,7 @@ def run(
     ] = "logs",
     only: Annotated[
         Literal["plan", "stage", "commit", "close", "findings", "risk"] | None,
-        typer.Option(show_default=False, help="One step; the first four are of the open plan."),
+        typer.Option(show_default=False, help="One step; stage, commit and close are of every open plan."),
     ] = None,
     engine: Annotated[
         Engine | None,
@@ -71,7 +71,16 @@ def run(
         list[str] | None,
         typer.Option("--cluster", metavar="NAME", show_default=False, help="Only this cluster; may be repeated."),
     ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="Only finish the plan that a killed run left open.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Only finish the plans that killed runs left open.")] = False,
+    abandon: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PLAN",
+            min=1,
+            show_default=False,
+            help="Only end this open plan so that nothing of it counts.",
+        ),
+    ] = None,
     tables_only: Annotated[
         bool, typer.Option("--tables-only", help="End with the tables, for `quality` to judge, before --only findings.")
     ] = False,
@@ -105,6 +114,8 @@ def run(
     need_packages("run", LAKE_PACKAGES, "lake")
     if fleet is None and not (source == "archive" and lake):
         raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
+    if abandon is not None and (finish or only is not None):
+        raise UsageError("--abandon does nothing else: leave out --finish and --only")
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
     from kraft_audit.lake.progress import EXIT_UNREADABLE, EXIT_USAGE, progress_on_stderr, summary_text
     from kraft_audit.lake.settings import SettingsError, load_fleet, only_clusters
@@ -127,6 +138,7 @@ def run(
             only=None if only is None else Step(only),
             spark_conf=spark_conf,
             finish=finish,
+            abandon=abandon,
             tables_only=tables_only,
             from_archive=source == "archive",
         )
@@ -156,10 +168,11 @@ def run_fleet(
     only: Step | None = None,
     spark_conf: Path | None = None,
     finish: bool = False,
+    abandon: int | None = None,
     tables_only: bool = False,
     from_archive: bool = False,
 ) -> RunResult:
-    """Run all steps, or one, over a fleet; `finish` only ends a plan that was left open.
+    """Run all steps, or one, over a fleet; `finish` only ends plans that were left open, `abandon` only one of them.
 
     With `tables_only` the run ends with its closed plan: findings wait until the quality gate has judged the tables.
 
@@ -175,8 +188,10 @@ def run_fleet(
     kind = Reaudit if from_archive else Run
     engines.run = run = kind(fleet, lake, engines.stage, progress, gold)
     with traced(run, progress):
+        if abandon is not None:
+            return run.abandon(abandon)
         if finish:
-            return run.finish_open_plan()
+            return run.finish_open_plans()
         return run.all_steps() if only is None else run.one_step(only)
 
 

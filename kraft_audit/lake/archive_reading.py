@@ -26,10 +26,12 @@ from kraft_audit.capture.plan import (
     plan_from_json,
 )
 from kraft_audit.findings.analysis import reanalyze
+from kraft_audit.lake.closed_plans import ClosedPlans, not_abandoned
 from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.lake_paths import absolute
-from kraft_audit.lake.ledger import OPENED, Ledger
+from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import LedgerState
+from kraft_audit.lake.plan_events import OPENED
 from kraft_audit.lake.redaction_key import KEY_BYTES
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.tables import STAGED_AS
@@ -71,14 +73,14 @@ class LakeCluster:
 
 
 class LakeArchive:
-    """One cluster's rows in the tables of a lake as they are now, up to plan `closed`."""
+    """One cluster's rows in the tables of a lake as they are now, of closed plans."""
 
-    def __init__(self, query: Callable[[str], pa.Table], cluster_id: str, closed: int) -> None:
+    def __init__(self, query: Callable[[str], pa.Table], cluster_id: str, closed: ClosedPlans) -> None:
         self._query = query
-        self._where = f"cluster_id = {sql_text(cluster_id)} AND plan <= {closed}"
+        self._where = f"cluster_id = {sql_text(cluster_id)} AND {closed.where()}"
 
     @classmethod
-    def of(cls, lake: DeltaLake, cluster_id: str, closed: int) -> LakeArchive:
+    def of(cls, lake: DeltaLake, cluster_id: str, closed: ClosedPlans) -> LakeArchive:
         return cls(lake.queries(CAPTURES.name, BATCHES.name, ARCHIVE.name, DECODE_ERRORS.name), cluster_id, closed)
 
     def captures(self) -> pa.Table:
@@ -103,11 +105,11 @@ class LakeArchive:
         return self._query(text).cast(pa.schema([table.schema.field(name) for name in columns]))
 
 
-def lake_clusters(lake: DeltaLake, closed: int) -> list[LakeCluster]:
+def lake_clusters(lake: DeltaLake, closed: ClosedPlans) -> list[LakeCluster]:
     """The clusters that closed plans read, in the order of their names, each with the settings of its newest plan."""
     rows = lake.query(
-        f"SELECT cluster_id, cluster_plan FROM plans WHERE event = {sql_text(OPENED)} AND plan <= {closed} "  # noqa: S608
-        "AND cluster_plan IS NOT NULL ORDER BY plan",
+        f"SELECT cluster_id, cluster_plan FROM plans WHERE event = {sql_text(OPENED)} AND {closed.where()} "  # noqa: S608
+        f"AND {not_abandoned()} AND cluster_plan IS NOT NULL ORDER BY plan",
         PLANS.name,
     ).to_pylist()
     newest = {row["cluster_id"]: plan_from_json(row["cluster_plan"]) for row in rows}
@@ -116,11 +118,11 @@ def lake_clusters(lake: DeltaLake, closed: int) -> list[LakeCluster]:
     return sorted(clusters, key=lambda cluster: (cluster.name, cluster.cluster_id))
 
 
-def closed_plan(lake: DeltaLake) -> int:
-    """The newest closed plan. Raises InputError where there is no lake, or its archive is still empty."""
+def closed_plans(lake: DeltaLake) -> ClosedPlans:
+    """The closed plans. Raises InputError where there is no lake, or its archive is still empty."""
     require_lake(lake)
-    closed = Ledger(lake).status().closed
-    if not closed or not lake.exists(ARCHIVE.name):
+    closed = Ledger(lake).status().done
+    if not closed.newest or not lake.exists(ARCHIVE.name):
         raise InputError(lake.uri, "no plan is closed: there is nothing in the archive yet")
     return closed
 
@@ -128,7 +130,7 @@ def closed_plan(lake: DeltaLake) -> int:
 def open_archive(
     lake: DeltaLake,
     cluster: LakeCluster,
-    closed: int,
+    closed: ClosedPlans,
     number: int = 0,
     *,
     root: str = "",
@@ -144,7 +146,7 @@ def open_archive(
 def _history_of_archive(
     lake: DeltaLake,
     cluster: LakeCluster,
-    closed: int,
+    closed: ClosedPlans,
     number: int,
     root: str,
     find_whole: FindWhole | None = None,
@@ -158,7 +160,7 @@ def _history_of_archive(
 def histories_of_archive(
     lake: DeltaLake,
     cluster: LakeCluster,
-    closed: int,
+    closed: ClosedPlans,
     number: int,
     *,
     root: str = "",
@@ -187,7 +189,7 @@ def histories_of_archive(
     return [_named(history, id_, source, cluster, states) for history, id_ in zip(found, ids, strict=True)]
 
 
-def archive_source(lake: DeltaLake, cluster: LakeCluster, closed: int) -> str:
+def archive_source(lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans) -> str:
     """The id under which the rows of a cluster are archived: its own, or that of the history it was split from."""
     if not cluster.split_from:
         return cluster.cluster_id
@@ -282,11 +284,13 @@ class ArchiveReading:
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         plan, lake = self._plan, DeltaLake(self._lake_uri)
         cluster = LakeCluster.of_plan(plan)
-        history = _history_of_archive(lake, cluster, plan.number - 1, plan.number, ARCHIVED_ROOT)
+        # No other open plan reads this cluster: all its rows of earlier plans are of closed ones.
+        before = ClosedPlans(plan.number - 1)
+        history = _history_of_archive(lake, cluster, before, plan.number, ARCHIVED_ROOT)
         archived = history.cluster
         if archived.plan.replicas != plan.replicas:
             raise InputError(self._lake_uri, "the archive is not what was planned")
-        tables = LakeArchive.of(lake, archive_source(lake, cluster, plan.number - 1), plan.number - 1)
+        tables = LakeArchive.of(lake, archive_source(lake, cluster, before), before)
         redactor = ArchivedRedactor(secrets.token_bytes(KEY_BYTES))
         if plan.aliases:
             yield HISTORIES.name, history_rows(plan)

@@ -65,6 +65,12 @@ def table_folder(lake_uri: str, table: str) -> pafs.FileSystem:
     return pafs.PyFileSystem(DeltaStorageHandler(uri))
 
 
+def write_octets(folder: pafs.FileSystem, name: str, octets: bytes) -> None:
+    """Write a whole file. Through a buffer: unbuffered, Arrow gives deltalake's stores a type that they refuse."""
+    with folder.open_output_stream(name, buffer_size=1 << 16) as sink:
+        sink.write(octets)
+
+
 class TableWriter:
     """Writes the rows of one table into data files; rows of many clusters may share a file.
 

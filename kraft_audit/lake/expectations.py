@@ -158,13 +158,13 @@ def table_expectations(table: Table, first: int, closed: int) -> Iterator[Expect
         yield _no_rows("rows_off_the_ledger", "each plan has the rows that its manifest counts", counted)
 
 
-def gold_expectations(table: Table, first: int, closed: int, merged: int) -> Iterator[Expectation]:
-    """What a gold table promises that has taken the plans up to `merged`."""
+def gold_expectations(table: Table, first: int, closed: int, is_merged: str) -> Iterator[Expectation]:
+    """What a gold table promises; `is_merged` is the SQL condition that it has taken a plan."""
     yield from table_expectations(table, first, closed)
     yield _no_rows("rows_off_the_ledger", "each row is of a closed plan that read its cluster", OFF_THE_LEDGER)
     if table is FINDINGS:
         promise = "open findings are exactly those of each cluster's newest plan"
-        yield _no_rows("open_off_the_plan", promise, sql_file("open_findings", merged=merged, batch="{batch}"))
+        yield _no_rows("open_off_the_plan", promise, sql_file("open_findings", is_merged=is_merged, batch="{batch}"))
     if table is FINDING_EPISODES:
         promise = "a finding is open while one of its episodes is"
         yield _no_rows("episodes_astray", promise, EPISODES_ASTRAY)

@@ -126,11 +126,14 @@ class FindingsTable:
         self._has_older_ids = False
 
     def update(self, now_ms: int | None = None) -> list[int]:
-        """Merge every closed plan that is not merged yet, then the waivers as of now; returns the plans merged."""
+        """Merge every closed plan that is not merged yet, in the order of closing, then the waivers as of now.
+
+        Returns the plans merged.
+        """
         closed = self.gold.ledger.status().closed
         if not self.gold.lake.exists(STAGED_FINDINGS):
             return []
-        done = self.gold.merged_plan(FINDINGS.name)
+        done = self.gold.merged_place(FINDINGS.name)
         # In an older lake the tables beside findings begin with what is merged now. They come first: where a run ends
         # between two of these commits, the next one must not take them for an older lake's.
         for table, _ in self._parts:
@@ -140,10 +143,10 @@ class FindingsTable:
         self._update_parts(done)
         self._has_older_ids = done < closed and self.older_ids() > 0
         merged = []
-        for plan in range(done + 1, closed + 1):
-            merged += [plan] if self._merge(plan) else []
+        for place, plan in self.gold.ledger.closings(done) if done < closed else ():
+            merged += [plan] if self._merge(place, plan) else []
             # Plan by plan: a finding without an episode is one of an earlier release.
-            self._update_parts(plan)
+            self._update_parts(place)
         if closed:
             self._update_waivers(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
         return merged
@@ -183,14 +186,16 @@ class FindingsTable:
         return ((FINDING_EPISODES, self.episodes_of), *INCIDENT_MERGES)
 
     def _update_parts(self, closed: int) -> None:
-        """Merge the same plans into the tables beside findings."""
+        """Merge the same plans, up to a place in the order of closing, into the tables beside findings."""
         for table, merge_of in self._parts:
-            for plan in range(self.gold.merged_plan(table.name) + 1, closed + 1):
-                self.gold.merge(table.name, merge_of(plan), plan)
-                failpoint(f"after-{table.name}:{plan}")
+            done = self.gold.merged_place(table.name)
+            for place, plan in self.gold.ledger.closings(done) if done < closed else ():
+                if place <= closed:
+                    self.gold.merge(table.name, merge_of(plan), place)
+                    failpoint(f"after-{table.name}:{plan}")
 
-    def _merge(self, plan: int) -> bool:
-        merged = self.gold.merge(FINDINGS.name, self.merge_of(plan), plan)
+    def _merge(self, place: int, plan: int) -> bool:
+        merged = self.gold.merge(FINDINGS.name, self.merge_of(plan), place)
         failpoint(f"after-findings:{plan}")
         return merged
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,9 @@ from kraft_audit.lake.ledger_state import (
     PlannedCluster,
     opened_change,
 )
+from kraft_audit.lake.plan_events import NO_CLAIMS, Claims
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings
+from kraft_audit.text.readable import time_text
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.files.discovery import ReplicaDir, discover
@@ -44,6 +46,7 @@ RACY_MS: Final = 50
 RACY_WHOLE_SECONDS_MS: Final = 2_000  # object stores have times in whole seconds
 ARCHIVE_NAMES: Final = (".tgz", ".tar.gz", ".tar", ".zip")
 
+NO_WAITS: Final[Mapping[str, InspectedCluster]] = {}
 NO_LOG: Final = "no metadata log (__cluster_metadata-0) was found"
 
 
@@ -51,13 +54,15 @@ NO_LOG: Final = "no metadata log (__cluster_metadata-0) was found"
 class FleetPlan:
     """What one plan is to read. `failed` says why of each cluster of which a part, or everything, could not be reached.
 
-    `inspected` are those clusters, and the ones without changes.
+    `inspected` are those clusters, and the ones without changes. `claimed` has the open plan of each cluster that one
+    reads: it is left to that plan.
     """
 
     clusters: tuple[PlannedCluster, ...]
     unchanged_count: int
     failed: Mapping[str, str]
     inspected: tuple[InspectedCluster, ...] = ()
+    claimed: Mapping[str, int] = field(default_factory=dict)
 
     def inspections_to_record(self, known: Mapping[str, InspectedCluster], now_ms: int) -> list[InspectedCluster]:
         """What a plan records of clusters that it does not read: those that fail, and those that no longer fail.
@@ -82,14 +87,37 @@ class FleetPlan:
         return sum(file.size_bytes - (file.earlier.scanned_to if file.earlier else 0) for file in files)
 
 
-def plan_fleet(fleet: FleetSettings, ledger: Ledger, number: int) -> FleetPlan:
-    """Inspect every cluster of the fleet and plan those with changes, as plan `number`."""
+def plan_fleet(
+    fleet: FleetSettings,
+    ledger: Ledger,
+    number: int,
+    claims: Claims = NO_CLAIMS,
+    waits: Mapping[str, InspectedCluster] = NO_WAITS,
+) -> FleetPlan:
+    """Inspect every cluster of the fleet that is free, and plan those with changes, as plan `number`.
+
+    `claims` are those of the plans that were open before anything else was looked at. `waits` are clusters that failed
+    at all attempts and are left alone for a while.
+    """
     known = LedgerIndex.of(ledger.files(), ledger.states())
     now_ms = time.time_ns() // 1_000_000
+
+    def inspected_if_free(cluster: ClusterSettings) -> Inspection:
+        claimed = claims.plan_of(cluster.name, cluster.cluster_id)
+        if claimed is not None:
+            return Inspection(cluster.cluster_id, claimed_by=claimed)
+        if (waiting := waits.get(cluster.name)) is not None:
+            again = f"{waiting.failure}; it is tried again after {time_text(waiting.retry_at_ms)}"
+            return Inspection(cluster.cluster_id, failures=(again,))
+        found = inspect(cluster, known, number, now_ms)
+        claimed = claims.plan_of(cluster.name, found.cluster_id)
+        return found if claimed is None else Inspection(found.cluster_id, claimed_by=claimed)
+
     with ThreadPoolExecutor(fleet.listing_threads) as pool:
-        inspections = list(pool.map(lambda cluster: inspect(cluster, known, number, now_ms), fleet.clusters))
+        inspections = list(pool.map(inspected_if_free, fleet.clusters))
     clusters: list[PlannedCluster] = []
     failed: dict[str, str] = {}
+    claimed: dict[str, int] = {}
     owners: dict[str, str] = {}
     # What this plan names counts for the entries after it.
     states = dict(known.states)
@@ -99,6 +127,9 @@ def plan_fleet(fleet: FleetSettings, ledger: Ledger, number: int) -> FleetPlan:
         for history in found.owned:
             owners.setdefault(history, settings.name)
     for settings, found in zip(fleet.clusters, inspections, strict=True):
+        if found.claimed_by is not None:
+            claimed[settings.name] = found.claimed_by
+            continue
         failures = list(found.failures)
         planned: list[PlannedCluster] = []
         histories = named_histories(found.histories, states, ledger.histories_holding)
@@ -125,14 +156,14 @@ def plan_fleet(fleet: FleetSettings, ledger: Ledger, number: int) -> FleetPlan:
         for settings, found in zip(fleet.clusters, inspections, strict=True)
         if settings.name in failed or settings.name in unchanged
     ]
-    return FleetPlan(tuple(clusters), len(unchanged), failed, tuple(inspected))
+    return FleetPlan(tuple(clusters), len(unchanged), failed, tuple(inspected), claimed)
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """What inspecting one cluster gave: the histories of what lies there now, no change, or only failures.
 
-    `owned` are the histories that earlier plans read below its paths.
+    `owned` are the histories that earlier plans read below its paths; `claimed_by` is the open plan that reads it.
     """
 
     cluster_id: str | None = None
@@ -140,6 +171,7 @@ class Inspection:
     changes: ChangedPaths | None = None
     failures: tuple[str, ...] = ()
     owned: frozenset[str] = frozenset()
+    claimed_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

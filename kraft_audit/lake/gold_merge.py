@@ -122,21 +122,24 @@ class GoldLake:
             self._own = self._engine()
         return self._own
 
-    def merged_plan(self, table: str) -> int:
-        """The newest plan that was merged into the table, 0 for none."""
+    def merged_place(self, table: str) -> int:
+        """The place in the order of closing up to which plans were merged into the table, 0 for none.
+
+        Plans are merged in that order, so that one number stands for all before it.
+        """
         if not self.lake.exists(table):
             return 0
         return self.lake.versions(table, [self.ledger.application(table)])[0]
 
-    def create(self, table: Table, merged_plan: int = 0) -> None:
-        """Create the table if it is missing, as if plans up to one were merged; two creators at once are no error."""
+    def create(self, table: Table, merged_place: int = 0) -> None:
+        """Create the table if it is missing, as if plans up to a place were merged; two creators are no error."""
         properties = {"delta.enableChangeDataFeed": "true"} if table.name in CHANGE_FEED else {}
         described = f"{table.grain}. {table.comment}"
-        versions = {self.ledger.application(table.name): merged_plan} if merged_plan else {}
+        versions = {self.ledger.application(table.name): merged_place} if merged_place else {}
         self.lake.create(table.name, contract_schema(table), described, properties, versions)
 
     def merge(self, table: str, merge: Merge, version: int | None = None) -> bool:
-        """Merge once, under the application transaction `version` if one is given.
+        """Merge once, under the application transaction `version` (the plan's place in the order of closing) if given.
 
         False if the table already had that version. A commit that loses against another run's is tried again. If Python
         reaches the lake and the rows are few, `deltalake` merges in a tenth of a second; else the engine does.
@@ -165,7 +168,7 @@ class GoldLake:
         raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 
     def _once(self, table: str, version: int) -> Once:
-        return Once(self.ledger.application(table), version, lambda: self.merged_plan(table) >= version)
+        return Once(self.ledger.application(table), version, lambda: self.merged_place(table) >= version)
 
     def _merge_small(self, known: DeltaTable, merge: Merge, transactions: list[Transaction]) -> None:
         rows = merge.rows

@@ -42,7 +42,7 @@ class GoldTables:
 
     def states(self) -> list[ClusterState]:
         """What is open in each cluster, the most urgent first."""
-        closed = Ledger(self._lake).status().closed
+        closed = Ledger(self._lake).status().done
         is_merged = all(self._lake.exists(table.name) for table in (FINDINGS, INCIDENTS))
         return cluster_states(self._lake, closed) if is_merged else []
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake, require_lake
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger
@@ -32,15 +33,16 @@ def lake_contents(lake_path: str, sample_rows: int = 3) -> list[TableContents]:
     """Every table of the lake with a few of its rows. Raises InputError if there is no lake."""
     lake = DeltaLake(absolute(lake_path, Path.cwd()))
     require_lake(lake)
-    closed = Ledger(lake).status().closed
+    closed = Ledger(lake).status().done
     return [_contents(lake, table, closed, sample_rows) for table in SHOWN_TABLES if lake.exists(table)]
 
 
-def _contents(lake: DeltaLake, table: str, closed: int, sample_rows: int) -> TableContents:
-    counted = lake.query(f"SELECT count(*) AS n, max(plan) AS plan FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+def _contents(lake: DeltaLake, table: str, closed: ClosedPlans, sample_rows: int) -> TableContents:
+    visible = closed.where()
+    counted = lake.query(f"SELECT count(*) AS n, max(plan) AS plan FROM {table} WHERE {visible}", table)  # noqa: S608
     columns = SHOWN_TABLES[table].column_names
     sample = lake.query(
-        f"SELECT * FROM {table} WHERE plan <= {closed} ORDER BY {_order(table)} LIMIT {sample_rows}",  # noqa: S608
+        f"SELECT * FROM {table} WHERE {visible} ORDER BY {_order(table)} LIMIT {sample_rows}",  # noqa: S608
         table,
     )
     sizes = lake.file_sizes(table)

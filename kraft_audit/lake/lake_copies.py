@@ -13,7 +13,7 @@ from kraft_audit.archive.runs import ArchivedKey
 from kraft_audit.archive.whole_batches import whole_batches
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, cluster_id_of
-from kraft_audit.lake.archive_reading import chosen_cluster, closed_plan, lake_at, lake_clusters, open_archive
+from kraft_audit.lake.archive_reading import chosen_cluster, closed_plans, lake_at, lake_clusters, open_archive
 from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import ChoiceError
 from kraft_codec.storage.random_access import Storage
@@ -30,7 +30,7 @@ class LakeCopies:
 def copies_alone(lake: str, cluster: str | None) -> LakeCopies:
     """The copies of one cluster: the one of this id or name, or the only one. Raises InputError, ChoiceError."""
     there = lake_at(lake)
-    closed = closed_plan(there)
+    closed = closed_plans(there)
     chosen = chosen_cluster(there, lake_clusters(there, closed), cluster)
     archived = open_archive(there, chosen, closed, root=ARCHIVED_ROOT)
     return LakeCopies(archived.plan, {archived.storage.location: archived.storage})
@@ -42,7 +42,7 @@ def copies_beside(lake: str, disks: ClusterPlan, storage: Storage) -> LakeCopies
     Raises InputError, and ChoiceError where the lake holds no copy of this history.
     """
     there = lake_at(lake)
-    closed = closed_plan(there)
+    closed = closed_plans(there)
     clusters = lake_clusters(there, closed)
     same = [cluster for cluster in clusters if cluster_id_of(cluster.cluster_id) == disks.cluster_id]
     if not same:

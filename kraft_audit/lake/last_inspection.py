@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from kraft_audit.lake.data_files import table_folder
+from kraft_audit.lake.data_files import table_folder, write_octets
 from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.tables import LAKE_TABLES
@@ -85,8 +85,7 @@ def save_inspection(lake: Lake, inspection: LastInspection) -> None:
     """Raises OSError where the lake's folder cannot be written."""
     text = json.dumps(asdict(inspection)).encode()
     if is_uri(lake.uri):
-        with _folder(lake).open_output_stream(INSPECTION_FILE) as sink:
-            sink.write(text)
+        write_octets(_folder(lake), INSPECTION_FILE, text)
         return
     folder = Path(lake.uri) / QUALITY_FOLDER
     folder.mkdir(parents=True, exist_ok=True)

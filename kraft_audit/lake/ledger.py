@@ -2,25 +2,29 @@
 
 The table `plans` holds events. Each is recorded once per plan, by the run that comes first: *opened* fixes what is to
 be read, *staged* fixes which data files are to be committed and which clusters failed, *closed* ends the plan. As both
-are fixed, every run that finds an open plan, this run or the next one after a kill, does the same with it. The table
-`files` holds how far each file was read. At every CHECKPOINT_PLANS-th plan, *checkpoint* repeats what is still of use
-of both tables, so that planning reads back only the plans since then, however old the lake is.
+are fixed, every run that finds an open plan, this run or the next one after a kill, does the same with it. *abandoned*
+stands in the place of *staged*: nothing of the plan is committed.
+
+Several plans may be open, each for clusters of its own, and they close in any order. A plan is opened by one
+transaction with the next number: a run that looked before another plan was opened is refused, and looks again. Closings
+are numbered too, in the order in which gold tables fold the plans.
+
+The table `files` holds how far each file was read. When every plan up to a multiple of CHECKPOINT_PLANS has ended,
+*checkpoint* repeats what is still of use of both tables, so that planning reads back only the plans since then.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.capture.histories import BatchStamp, SnapshotStamp
 from kraft_audit.capture.plan import cluster_id_of, plan_to_json
-from kraft_audit.lake.delta import Lake, sql_text
+from kraft_audit.lake.closed_plans import ABANDONED, CLOSED, ClosedPlans, not_abandoned
+from kraft_audit.lake.delta import COMMIT_ATTEMPTS, Lake, sql_text
 from kraft_audit.lake.ledger_state import (
     InspectedCluster,
     LedgerFile,
@@ -35,17 +39,15 @@ from kraft_audit.lake.ledger_state import (
     state_to_json,
     with_opened,
 )
+from kraft_audit.lake.plan_events import CHECKPOINT, OPENED, STAGED, PlanEvents
 from kraft_audit.lake.views import holding, newest_rows
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import BATCHES, FILES, PLANS
-from kraft_audit.tables.contract import Table, build_rows
+from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
+from kraft_audit.tables.contract import Table
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import HOUR_MS
+from kraft_codec.errors import InputError
 
-OPENED: Final = "opened"
-STAGED: Final = "staged"
-CHECKPOINT: Final = "checkpoint"
-CLOSED: Final = "closed"
 READ: Final = "read"
 UNCHANGED: Final = "unchanged"
 FAILED: Final = "failed"
@@ -53,26 +55,17 @@ EXPOSURES_MISSING: Final = "exposure_changes/untold"
 """The application whose version is the newest plan of a release that did not write `exposure_changes` yet."""
 FROM_ARCHIVE: Final = "`kraft-audit run FLEET --from archive` fills it"
 CHECKPOINT_PLANS: Final = 100
+WIDENED: Final = (PLANS, CAPTURES, PARTITION_CHANGES, EXPOSURE_CHANGES)
+"""Tables that have columns which earlier builds did not write."""
 READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
 """Which rows say that a plan read a cluster."""
 # A cluster that still cannot be read is worth a plan of its own where no plan has recorded it for so long.
 UNREAD_AGAIN_MS: Final = 12 * HOUR_MS
+RETRY_AFTER_MS_MAX: Final = 8 * HOUR_MS
+"""A cluster that failed at all attempts is tried again after one hour, then two, then four, then eight each time."""
 UNREAD_HOLDS_MS: Final = 26 * HOUR_MS
 """A cluster counts as not read while a plan of the last so many hours says so: of a cluster that left the fleet, no
 later plan says anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanStatus:
-    """Where the ledger stands: numbers of the newest plan of each event, 0 for none."""
-
-    opened: int
-    staged: int
-    closed: int
-
-    @property
-    def open_number(self) -> int | None:
-        return self.opened if self.opened > self.closed else None
 
 
 def without_exposures_text(clusters: Sequence[str]) -> str:
@@ -81,29 +74,28 @@ def without_exposures_text(clusters: Sequence[str]) -> str:
     return f"exposure_changes lacks what an earlier release replayed of {clusters[0]}{more}: {FROM_ARCHIVE}"
 
 
-class Ledger:
+class Ledger(PlanEvents):
     """The ledger of one lake, with a checkpoint every `checkpoint_plans` plans."""
 
     def __init__(self, lake: Lake, checkpoint_plans: int = CHECKPOINT_PLANS) -> None:
-        self.lake = lake
+        super().__init__(lake)
         self._checkpoint_plans = checkpoint_plans
-        self._lake_id: str | None = None
 
     def create(self) -> None:
         for table in LAKE_TABLES.values():
             initial_versions = {}
-            if table is EXPOSURE_CHANGES and not self.lake.exists(table.name) and (opened := self.status().opened):
+            if table is EXPOSURE_CHANGES and not self.lake.exists(table.name) and (opened := self.newest_plan()):
                 initial_versions = {self.application(EXPOSURES_MISSING): opened}
             described = f"{table.grain}. {table.comment}"
             self.lake.create(table.name, delta_schema(table.name), described, initial_versions=initial_versions)
-            if table in (PARTITION_CHANGES, EXPOSURE_CHANGES):
+            if table in WIDENED:
                 self.lake.widen(table.name, delta_schema(table.name))
 
-    def without_exposures(self, closed: int, query: Callable[[str], pa.Table] | None = None) -> list[str]:
+    def without_exposures(self, closed: ClosedPlans, query: Callable[[str], pa.Table] | None = None) -> list[str]:
         """The clusters whose rows still hold from a release that did not write `exposure_changes`.
 
-        As of plan `closed`. `query` reads `replays`; without it the table is read as of now. A run from the archive
-        writes all rows again, those of `exposure_changes` included.
+        As of the plans `closed`. `query` reads `replays`; without it the table is read as of now. A run from the
+        archive writes all rows again, those of `exposure_changes` included.
         """
         (missing_to,) = self.lake.versions(EXPOSURE_CHANGES.name, [self.application(EXPOSURES_MISSING)])
         if missing_to == 0:
@@ -113,18 +105,6 @@ class Ledger:
         found = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
         return [str(cluster_id) for cluster_id in found["cluster_id"].to_pylist()]
 
-    def application(self, what: str) -> str:
-        """The application id of a transaction: lake and table. The lake's id is the table id of its `plans`."""
-        if self._lake_id is None:
-            self._lake_id = self.lake.table_id(PLANS.name)
-        return f"kraft-audit/{self._lake_id}/{what}"
-
-    def status(self) -> PlanStatus:
-        if not self.lake.exists(PLANS.name):
-            return PlanStatus(0, 0, 0)
-        applications = [self.application(f"plans/{event}") for event in (OPENED, STAGED, CLOSED)]
-        return PlanStatus(*self.lake.versions(PLANS.name, applications))
-
     def open_plan(
         self,
         clusters: Sequence[PlannedCluster],
@@ -133,6 +113,9 @@ class Ledger:
         number: int | None = None,
     ) -> bool:
         """Fix what one plan reads. False where another run opened a plan of that number first.
+
+        The number is the one after the newest plan when the run looked at which clusters open plans read: where this
+        plan is opened, none was in between.
 
         `inspected` are clusters that it records without reading them. `number` is needed where it reads none at all.
         """
@@ -158,28 +141,34 @@ class Ledger:
             }
             for place, cluster in enumerate(inspected, len(clusters))
         ]
-        return self._record(OPENED, clusters[0].plan.number if number is None else number, rows)
+        number = clusters[0].plan.number if number is None else number
+        return self.record(OPENED, number, rows, self.application(f"plans/{OPENED}"), number)
 
     def planned(self, number: int) -> list[tuple[int, str]]:
         """(cluster number, plan as JSON) of each cluster that an opened plan reads."""
-        rows = self._plan_rows(number, OPENED, "cluster_number, cluster_plan")
+        rows = self.plan_rows(number, OPENED, "cluster_number, cluster_plan")
         return [(row["cluster_number"], row["cluster_plan"]) for row in rows if row["cluster_plan"] is not None]
 
     def reads_any(self, number: int) -> bool:
         """Whether an opened plan reads any cluster. The cluster plans, which may be large, are not loaded for that."""
-        rows = self._plan_rows(number, OPENED, "cluster_plan IS NOT NULL AS is_read")
+        rows = self.plan_rows(number, OPENED, "cluster_plan IS NOT NULL AS is_read")
         return any(row["is_read"] for row in rows)
 
     def redaction_key_id(self) -> str | None:
         """The id of the key that made the fingerprints of this lake; None where nothing was planned yet."""
-        number = self.status().opened
+        number = self.newest_plan()
         if number == 0:
             return None
-        return str(self._plan_rows(number, OPENED, "cluster_number, redaction_key_id")[0]["redaction_key_id"])
+        return str(self.plan_rows(number, OPENED, "cluster_number, redaction_key_id")[0]["redaction_key_id"])
 
     def record_staged(self, number: int, manifest: Manifest) -> bool:
-        """Fix what is to be committed. False where another run's staging came first: its manifest counts."""
-        fixed = self._plan_rows(number, OPENED, "cluster_number, cluster_name, cluster_id, outcome, failure, state")
+        """Fix what is to be committed.
+
+        False where another run's staging came first, whose manifest counts, or where the plan was abandoned.
+        """
+        if self.is_staged(number):
+            return False
+        fixed = self.plan_rows(number, OPENED, "cluster_number, cluster_name, cluster_id, outcome, failure, state")
         opened = {row["cluster_number"]: change_from_json(row["state"]) for row in fixed if row["state"] is not None}
         rows: list[dict[str, Any]] = [
             {
@@ -198,51 +187,74 @@ class Ledger:
         ]
         rows += [{**row, "state": None} for row in fixed if row["outcome"] is not None]
         rows += [{"table_name": file.table, "data_file": file.to_json()} for file in manifest.files]
-        return self._record(STAGED, number, rows)
+        return self.record(STAGED, number, rows, self.plan_application(f"plans/{STAGED}", number), number)
 
     def manifest(self, number: int) -> Manifest:
         columns = "cluster_number, cluster_name, cluster_id, failure, state, data_file, summary"
-        rows = self._plan_rows(number, STAGED, columns)
+        rows = self.plan_rows(number, STAGED, columns)
         return manifest_of(row for row in rows if row["summary"] is not None or row["data_file"] is not None)
 
     def unread(self) -> dict[str, InspectedCluster]:
         """The clusters, by name, that could not be read, or only in part, when a plan last recorded them."""
-        closed = self.status().closed
-        if closed == 0:
+        done = self.status().done
+        newest = f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = {sql_text(CLOSED)} AND {done.where()}"  # noqa: S608
+        newest_ms = self.lake.query(newest, PLANS.name).column("at_ms")[0].as_py() if done.newest else None
+        if newest_ms is None:
             return {}
-        newest = f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = {sql_text(CLOSED)} AND plan <= {closed}"  # noqa: S608
-        since_ms = self.lake.query(newest, PLANS.name).column("at_ms")[0].as_py() - UNREAD_HOLDS_MS
+        since_ms = newest_ms - UNREAD_HOLDS_MS
         rows = self.lake.query(
-            f"SELECT plan, at_ms, cluster_name, cluster_id, outcome, failure FROM plans WHERE plan <= {closed} "  # noqa: S608
-            f"AND event = {sql_text(STAGED)} AND outcome IS NOT NULL AND at_ms >= {since_ms} "
-            "ORDER BY plan, cluster_number",
+            f"""SELECT plan, at_ms, cluster_name, cluster_id, outcome, failure,
+                CASE WHEN outcome = '{FAILED}' THEN summary END AS summary
+            FROM plans WHERE {done.where()} AND event = '{STAGED}' AND outcome IS NOT NULL AND at_ms >= {since_ms}
+            ORDER BY plan, cluster_number""",  # noqa: S608
             PLANS.name,
         ).to_pylist()
         latest: dict[str, tuple[int, InspectedCluster | None]] = {}
+        exhausted: dict[str, list[tuple[int, str]]] = {}
         for row in rows:
             name = row["cluster_name"]
             failed = None
+            summary = json.loads(row["summary"] or "null")
+            if row["outcome"] == READ or summary == {}:
+                exhausted.pop(name, None)
+            elif summary is not None and "attempts" in summary:
+                exhausted.setdefault(name, []).append((row["at_ms"], row["failure"]))
             if row["outcome"] == FAILED:
-                failed = InspectedCluster(name, row["cluster_id"], row["failure"], row["at_ms"])
+                failed = _failed(row, exhausted.get(name, []))
             # A plan that read a part of a cluster records both.
             plan, before = latest.get(name, (0, None))
             latest[name] = (row["plan"], failed or (before if plan == row["plan"] else None))
         return {name: cluster for name, (_, cluster) in sorted(latest.items()) if cluster is not None}
 
-    def close_plan(self, number: int, summary: Mapping[str, Any]) -> bool:
+    def close_plan(self, number: int, summary: Mapping[str, Any], *, is_abandoned: bool = False) -> bool:
         """End the plan. False where another run has ended it."""
-        if number % self._checkpoint_plans == 0:
-            self._checkpoint(number)
-        return self._record(CLOSED, number, [{"summary": json.dumps(summary)}])
+        application = self.application(f"plans/{CLOSED}")
+        row = {"summary": json.dumps(summary), "outcome": ABANDONED if is_abandoned else None}
+        for _ in range(COMMIT_ATTEMPTS):
+            status = self.status()
+            if number not in status.open:
+                return False
+            low = min((each for each in status.open if each != number), default=status.opened + 1) - 1
+            mark = self._mark(low)
+            if mark > (base := self._mark(status.done.low)):
+                self._checkpoint(mark, base)
+            # A plan that another run closes from here on takes this place, and this one then looks again.
+            place = status.closed + 1
+            if self.record(CLOSED, number, [{**row, "place": place}], application, place):
+                return True
+        raise InputError(self.lake.table_uri(PLANS.name), f"{COMMIT_ATTEMPTS} attempts to close met other plans")
 
-    def states(self, up_to: int | None = None) -> dict[str, LedgerState]:
-        """The state of each cluster by its id, after plan `up_to` (the newest closed one)."""
-        closed = self.status().closed if up_to is None else up_to
-        if closed == 0:
+    def states(self, up_to: ClosedPlans | None = None) -> dict[str, LedgerState]:
+        """The state of each cluster by its id, after the plans `up_to` (all closed ones)."""
+        status = self.status()
+        done = status.done if up_to is None else up_to
+        if not done.newest:
             return {}
-        base = self._base(closed)
+        return self._states(self._mark(min(status.done.low, done.low)), done)
+
+    def _states(self, base: int, done: ClosedPlans) -> dict[str, LedgerState]:
         found = self.lake.query(
-            f"SELECT plan, event, cluster_id, state FROM plans WHERE plan >= {base} AND plan <= {closed} "  # noqa: S608
+            f"SELECT plan, event, cluster_id, state FROM plans WHERE plan >= {base} AND {done.where()} "  # noqa: S608
             f"AND state IS NOT NULL AND event IN ({sql_text(CHECKPOINT)}, {sql_text(STAGED)}) ORDER BY plan",
             PLANS.name,
         ).to_pylist()
@@ -259,13 +271,14 @@ class Ledger:
 
     def first_plan(self, history: str) -> int:
         """The first plan that the ledger still has of a history."""
-        sql = f"SELECT min(plan) AS plan FROM plans WHERE event = '{OPENED}' AND cluster_id = {sql_text(history)}"  # noqa: S608
+        sql = f"""SELECT min(plan) AS plan FROM plans
+            WHERE event = '{OPENED}' AND cluster_id = {sql_text(history)} AND {not_abandoned()}"""  # noqa: S608
         return int(self.lake.query(sql, PLANS.name)["plan"][0].as_py() or 0)
 
     def origins(self, number: int) -> list[tuple[str, str]]:
         """(history, history that it was a part of or that was merged into it), where plan `number` is what shows it."""
         found = []
-        for row in self._plan_rows(number, OPENED, "cluster_number, cluster_id, state"):
+        for row in self.plan_rows(number, OPENED, "cluster_number, cluster_id, state"):
             change = change_from_json(row["state"] or "{}")
             if change.split_from and self.first_plan(row["cluster_id"]) == number:
                 found.append((row["cluster_id"], change.split_from))
@@ -282,60 +295,56 @@ class Ledger:
         wanted += [dict(zip(last, (end - 1, epoch, time), strict=True)) for end, epoch, time in snapshots]
         same = " OR ".join(" AND ".join(f"{name} = {value}" for name, value in each.items()) for each in wanted)
         sql = f"""SELECT DISTINCT cluster_id FROM batches WHERE valid AND source = 'log' AND ({same})
-            AND plan <= {self.status().closed} AND starts_with(cluster_id, {sql_text(cluster_id)})"""  # noqa: S608
+            AND {self.status().done.where()} AND starts_with(cluster_id, {sql_text(cluster_id)})"""  # noqa: S608
         found = self.lake.query(sql, BATCHES.name)["cluster_id"].to_pylist()
         return {id_ for id_ in found if cluster_id_of(id_) == cluster_id}
 
     def files(self) -> dict[tuple[str, str, str], LedgerFile]:
         """Every file that was still there when a closed plan last read its replica."""
-        closed = self.status().closed
-        if closed == 0:
+        done = self.status().done
+        if not done.newest:
             return {}
-        rows = self._newest_files(self._base(closed), closed).to_pylist()
+        rows = self._newest_files(self._mark(done.low), done).to_pylist()
         return {(row["root"], row["path"], row["file_name"]): ledger_file(row) for row in rows}
 
-    def _newest_files(self, from_plan: int, to_plan: int, more: str = "true") -> pa.Table:
-        rows = f"SELECT * FROM files WHERE plan >= {from_plan} AND plan <= {to_plan}"  # noqa: S608  # our own numbers
+    def _newest_files(self, from_plan: int, done: ClosedPlans, more: str = "true") -> pa.Table:
+        rows = f"SELECT * FROM files WHERE plan >= {from_plan} AND {done.where()}"  # noqa: S608  # our own numbers
         newest = newest_rows(rows, ("root", "path", "file_name"), "plan DESC, captured_at_ms DESC")
         sql = f"SELECT * FROM ({newest}) AS newest WHERE present AND {more}"  # noqa: S608
         return self.lake.query(sql, FILES.name).select(list(FILES.column_names))
 
-    def _base(self, closed: int) -> int:
-        """The plan of the newest checkpoint, 0 before the first: no older row has to be read."""
-        return closed - closed % self._checkpoint_plans
+    def _mark(self, low: int) -> int:
+        """The newest checkpoint at or before a plan up to which every plan has ended, 0 before the first.
 
-    def _checkpoint(self, number: int) -> None:
-        """Repeat, as of this plan, what the plans before it left: the same rows, whichever run writes them.
-
-        The plan's own rows are committed by now, as closing comes last.
+        No older row has to be read.
         """
-        states = self.states(number - 1)
-        for outcome in self.manifest(number).outcomes:
-            if outcome.failure is None:
-                before = states.get(outcome.cluster_id, LedgerState())
-                states[outcome.cluster_id] = before.after(outcome.change)
+        return low - low % self._checkpoint_plans
+
+    def _checkpoint(self, mark: int, base: int) -> None:
+        """Repeat what the plans from `base` to `mark` left: the same rows, whichever run writes them.
+
+        Each of them has ended, or is about to: as closing comes last, its own rows are committed.
+        """
+        states = self._states(base, ClosedPlans(mark))
         rows = [
             {"cluster_id": cluster_id, "state": state_to_json(state)} for cluster_id, state in sorted(states.items())
         ]
-        self._record(CHECKPOINT, number, rows)
-        older = self._newest_files(self._base(number - 1), number, f"plan < {number}").cast(FILES.schema)
+        self.record(CHECKPOINT, mark, rows, self.application(f"plans/{CHECKPOINT}"), mark)
+        older = self._newest_files(base, ClosedPlans(mark), f"plan < {mark}").cast(FILES.schema)
         place = FILES.schema.get_field_index("plan")
-        as_of_now = pa.array([number] * older.num_rows, pa.int64())
+        as_of_now = pa.array([mark] * older.num_rows, pa.int64())
         older = older.set_column(place, FILES.schema.field(place), as_of_now)
-        self.lake.append_rows(FILES.name, older, self.application("files/checkpoint"), number)
+        self.lake.append_rows(FILES.name, older, self.application("files/checkpoint"), mark)
 
-    def _plan_rows(self, number: int, event: str, columns: str) -> list[dict[str, Any]]:
-        sql = f"SELECT {columns} FROM plans WHERE plan = {number} AND event = {sql_text(event)} ORDER BY cluster_number"  # noqa: S608
-        rows: list[dict[str, Any]] = self.lake.query(sql, PLANS.name).to_pylist()
-        return rows
 
-    def _record(self, event: str, number: int, rows: Iterable[Mapping[str, Any]]) -> bool:
-        now_ms = time.time_ns() // 1_000_000
-        common = {"plan": number, "event": event, "at_ms": now_ms, "at": datetime.fromtimestamp(now_ms / 1000, UTC)}
-        empty = dict.fromkeys(PLANS.column_names)
-        batch = build_rows(PLANS, [{**empty, **row, **common} for row in rows])
-        application = self.application(f"plans/{event}")
-        return self.lake.append_rows(PLANS.name, pa.Table.from_batches([batch]), application, number)
+def _failed(row: Mapping[str, Any], exhausted: Sequence[tuple[int, str]]) -> InspectedCluster:
+    """A cluster that could not be read; `exhausted` has when and why plans failed at all attempts since it was."""
+    name, id_, why, at_ms = row["cluster_name"], row["cluster_id"], row["failure"], row["at_ms"]
+    if not exhausted:
+        return InspectedCluster(name, id_, why, at_ms)
+    failed_ms, first_why = exhausted[-1]
+    retry_at_ms = failed_ms + min(HOUR_MS << (len(exhausted) - 1), RETRY_AFTER_MS_MAX)
+    return InspectedCluster(name, id_, first_why if why.startswith(first_why) else why, at_ms, retry_at_ms)
 
 
 def delta_schema(table: str) -> pa.Schema:

@@ -84,12 +84,14 @@ class InspectedCluster:
     """A cluster that a plan inspected without reading it: unchanged, or a path of it could not be read.
 
     `failure` is None where every path can be read (again) and nothing there changed. `at_ms` is when that was recorded.
+    Where all attempts to read it failed, `retry_at_ms` is until when it is left alone; else 0.
     """
 
     cluster_name: str
     cluster_id: str | None
     failure: str | None
     at_ms: int = 0
+    retry_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from kraft_audit.lake.closed_plans import CLOSED
 from kraft_audit.lake.delta import DeltaLake, Lake, require_lake
 from kraft_audit.lake.joined_files import is_plain, join_files, small_files
 from kraft_audit.lake.lake_paths import is_uri
-from kraft_audit.lake.ledger import CHECKPOINT_PLANS, CLOSED, OPENED, READ_ROWS, STAGED, Ledger
+from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS, Ledger
+from kraft_audit.lake.plan_events import OPENED, STAGED
 from kraft_audit.lake.settings import MaintainSettings
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES, PLANS
@@ -110,9 +112,8 @@ def maintain_lake(
     """
     require_lake(lake)
     ledger = Ledger(lake)
-    open_number = ledger.status().open_number
-    if open_number is not None:
-        raise InputError(lake.uri, f"plan {open_number} is open: `kraft-audit run` finishes it, then maintain")
+    if open_plans := ledger.status().open:
+        raise InputError(lake.uri, f"plan {open_plans[0]} is open: `kraft-audit run` finishes it, then maintain")
     hours = settings.vacuum_hours if vacuum_hours is None else vacuum_hours
     there = lake_tables(lake)
     unknown = [table for table in tables if table not in there]
@@ -158,12 +159,16 @@ def _forgettable(lake: Lake, table: str, days: int | None) -> str | None:
     if days is None:
         return None
     before_ms = time.time_ns() // 1_000_000 - days * DAY_MS
-    sql = f"SELECT max(plan) AS plan FROM plans WHERE event = '{CLOSED}' AND at_ms < {before_ms}"  # noqa: S608
-    plan = lake.query(sql, PLANS.name).column("plan")[0].as_py()
-    if plan is None:
+    sql = f"""SELECT max(CASE WHEN at_ms < {before_ms} THEN plan END) AS plan,
+            min(CASE WHEN at_ms >= {before_ms} THEN plan END) AS later_plan
+        FROM plans WHERE event = '{CLOSED}'"""  # noqa: S608
+    (ended,) = lake.query(sql, PLANS.name).to_pylist()
+    if ended["plan"] is None:
         return None
+    plan = ended["plan"] if ended["later_plan"] is None else min(ended["plan"], ended["later_plan"] - 1)
     ledger = Ledger(lake)
-    closed = ledger.status().closed
+    # No plan is open: every plan has ended.
+    closed = ledger.newest_plan()
     # The gate compares the newest plan with its manifest. The ledger reads from its last checkpoint on, and the gate as
     # many manifests as can lie between two checkpoints.
     plan = min(plan, closed - 1 - (CHECKPOINT_PLANS if table in LEDGER_TABLES else 0))
@@ -179,7 +184,8 @@ def _of_ledger(lake: Lake, ledger: Ledger, plan: int) -> str:
     merged = [
         lake.versions(table.name, [ledger.application(table.name)])[0] for table in MERGED if lake.exists(table.name)
     ]
-    plan = min([plan, *merged])
+    waiting = [number for _, number in ledger.closings(min(merged))] if merged else []
+    plan = min([plan, *(number - 1 for number in waiting)])
     newest = [
         f"SELECT max(plan) AS plan FROM plans WHERE {condition} GROUP BY cluster_id"  # noqa: S608  # our own words
         for condition in (f"event = '{OPENED}'", f"event = '{STAGED}' AND outcome IS NOT NULL", READ_ROWS)

@@ -16,6 +16,7 @@ from kraft_audit.tables.gold import FINDINGS, INCIDENT_FINDINGS, INCIDENTS, SEVE
 from kraft_audit.text.readable import plural
 
 if TYPE_CHECKING:
+    from kraft_audit.lake.closed_plans import ClosedPlans
     from kraft_audit.lake.delta import Lake
 
 QUORUM_BY_RULE: Final = {
@@ -55,11 +56,11 @@ class ClusterState:
         return (not is_broken, *counts, self.name, self.cluster_id)
 
 
-def cluster_states(lake: Lake, closed: int) -> list[ClusterState]:
+def cluster_states(lake: Lake, closed: ClosedPlans) -> list[ClusterState]:
     """The state of each cluster that a closed plan read, the most urgent first."""
     names = lake.query(
         "SELECT cluster_id, max(cluster_name) AS name FROM plans WHERE event = 'staged' AND outcome = 'read' "  # noqa: S608
-        f"AND plan <= {closed} AND cluster_id IS NOT NULL GROUP BY cluster_id",
+        f"AND {closed.where()} AND cluster_id IS NOT NULL GROUP BY cluster_id",
         PLANS.name,
     ).to_pylist()
     findings = _by_cluster(

@@ -3,32 +3,35 @@
 Each step is recorded once in the ledger, so that any run can finish the plan of any other. Findings and risk bring the
 gold tables up to the newest closed plan, whichever run closed it.
 
-An open plan belongs to a run that died or that works at the same time. It is finished first, with the bytes, the files
-and the numbers that it fixed; then a new plan reads what changed since. Where nothing changed, there is no plan, and
-Spark is not started.
+An open plan belongs to a run that died or that works at the same time. Its clusters are its own: a new plan reads what
+changed in all others. Then the open plan is finished too, with the bytes, the files and the numbers that it fixed, if
+it is staged or reads clusters of this run's fleet; a new plan reads what changed in them since. Where nothing changed,
+there is no plan, and Spark is not started.
 """
 
 from __future__ import annotations
 
 import enum
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kraft_audit.capture.path_plans import unread_lines
 from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
 from kraft_audit.lake.lake_paths import absolute, is_uri
-from kraft_audit.lake.ledger import Ledger, delta_schema
-from kraft_audit.lake.ledger_state import Manifest
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.ledger_state import InspectedCluster, Manifest
 from kraft_audit.lake.open_incidents import ClusterState
+from kraft_audit.lake.plan_commits import claimed_text, commit_tables, plan_summary, size_text
+from kraft_audit.lake.plan_events import Claims
 from kraft_audit.lake.progress import FindingCounts, Progress, ProgressLine, RunResult, failpoint, findings_line
 from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
-from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import FILES
+from kraft_audit.lake.stage import StageError
+from kraft_audit.lake.stage_parts import forget_manifests
+from kraft_audit.lake.waves import numbered, waves_of
 from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError
 
@@ -79,55 +82,76 @@ class Run:
         self.gold = gold
         self.result = RunResult(lake.uri)
         self.planned_bytes: int | None = None
+        self._left_open: tuple[int, ...] = ()
+        self._failed_before: frozenset[str] = frozenset()
 
     def all_steps(self) -> RunResult:
         self._prepare()
         for _ in range(ROUNDS):
-            self._finish_open_plan()
-            number = self._plan()
-            if number is None or number > 0:
-                if number is not None:
-                    self._finish(number)
+            opened = self._plan()
+            if opened is None:
+                continue
+            left = self._left_open
+            self._finish_each((*opened, *left))
+            if not left:
                 self._findings()
                 self._risk()
                 return self.result
         raise InputError(self.lake.uri, f"other runs opened {ROUNDS} plans while this one was planning")
 
-    def finish_open_plan(self) -> RunResult:
-        """End the plan that a killed run left open, if there is one, and do nothing else."""
+    def finish_open_plans(self) -> RunResult:
+        """End the plans that killed runs left open, if there are any, and do nothing else."""
         self._prepare()
-        self._finish_open_plan()
+        self._left_open = self.ledger.status().open
+        self._finish_each(self._left_open)
+        return self.result
+
+    def abandon(self, number: int) -> RunResult:
+        """End an open plan so that nothing of it is committed; the next run plans its clusters again.
+
+        Raises InputError where it is not open, or is staged: what is left of it then needs no cluster.
+        """
+        self._prepare()
+        if number not in self.ledger.status().open:
+            raise InputError(self.lake.uri, f"plan {number} is not open: there is nothing to abandon")
+        if not self.ledger.abandon(number) and not self.ledger.is_abandoned(number):
+            why = "what is left needs no cluster: `kraft-audit run --finish` does it"
+            raise InputError(self.lake.uri, f"plan {number} is staged, and cannot be abandoned; {why}")
+        failpoint("after-abandon")
+        self._finish(number)
         return self.result
 
     def one_step(self, step: Step) -> RunResult:
-        """Do only this step, of the open plan; `plan` opens a plan if none is open. Gold steps follow closed plans."""
+        """Do only this step, of each open plan; `plan` opens one for clusters that no open plan reads.
+
+        Gold steps follow closed plans.
+        """
         self._prepare()
-        status = self.ledger.status()
-        number = status.open_number
+        if step in (Step.PLAN, Step.FINDINGS, Step.RISK):
+            {Step.PLAN: self._plan, Step.FINDINGS: self._findings, Step.RISK: self._risk}[step]()
+            return self.result
+        open_plans = self.ledger.status().open
+        if not open_plans:
+            self.progress(ProgressLine(step, "no plan is open"))
+        for number in open_plans:
+            self._step_of(step, number)
+        return self.result
+
+    def _step_of(self, step: Step, number: int) -> None:
+        is_staged = self.ledger.is_staged(number)
         match step:
-            case Step.FINDINGS:
-                self._findings()
-            case Step.RISK:
-                self._risk()
-            case Step.PLAN if number is None:
-                self._plan()
-            case Step.PLAN:
-                self.progress(
-                    ProgressLine(step, f"plan {number} is open: nothing to plan before it is closed", plan=number)
-                )
-            case _ if number is None:
-                self.progress(ProgressLine(step, "no plan is open"))
-            case Step.STAGE if status.staged >= number:
+            case _ if is_staged and self.ledger.is_abandoned(number):
+                self._close_abandoned(number)
+            case Step.STAGE if is_staged:
                 self.progress(ProgressLine(step, f"plan {number} is staged", plan=number))
             case Step.STAGE:
                 self._stage(number)
-            case _ if status.staged < number:
+            case _ if not is_staged:
                 self.progress(ProgressLine(step, f"plan {number} is not staged yet", plan=number))
             case Step.COMMIT:
                 self._commit(number, self.ledger.manifest(number))
-            case Step.CLOSE:
+            case _:
                 self._close(number, self.ledger.manifest(number))
-        return self.result
 
     def _prepare(self) -> None:
         """Load the key and create the tables. Another key than the lake's would make every secret look changed."""
@@ -138,29 +162,45 @@ class Run:
             raise InputError(str(key_file), f"not the key that the lake {self.lake.uri} was begun with")
         self.ledger.create()
 
-    def _finish_open_plan(self) -> None:
-        number = self.ledger.status().open_number
-        if number is not None:
-            self.progress(ProgressLine(Step.PLAN, f"plan {number} is open: finishing it first", plan=number))
-            self._finish(number)
+    def _finish_each(self, numbers: Sequence[int]) -> None:
+        """Finish the plans one after the other. One that stays open stops no other; then its problem is raised."""
+        problems: list[Exception] = []
+        for number in numbers:
+            if number in self._left_open:
+                self.progress(ProgressLine(Step.PLAN, f"plan {number} is open: finishing it", plan=number))
+            try:
+                self._finish(number)
+                if len(numbers) > 1:
+                    # What was found in these clusters does not wait for the others.
+                    self._findings()
+            except (InputError, StageError) as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
 
     def _finish(self, number: int) -> None:
-        if self.ledger.status().staged < number:
-            self._stage(number)
+        is_taken = self.ledger.is_staged(number) or not self._stage(number)
+        if is_taken and self.ledger.is_abandoned(number):
+            self._close_abandoned(number)
+            return
         manifest = self.ledger.manifest(number)
         self._commit(number, manifest)
         self._close(number, manifest)
 
-    def _plan(self) -> int | None:
-        """The number of the plan that this run opened; None if nothing changed, 0 if another run was first."""
+    def _plan(self) -> tuple[int, ...] | None:
+        """The numbers of the plans that this run opened, none if nothing changed; None if another run was first."""
         started = time.monotonic()
-        status = self.ledger.status()
-        if status.open_number is not None:
-            return 0  # another run opened it meanwhile: what it reads is not in the ledger yet
-        self._recommit_lost(status.closed)
         # A plan that another run opens from here on takes this number, and this one is then refused.
-        number = status.closed + 1
-        planned = self._plan_fleet(number)
+        status = self.ledger.status()
+        number = status.opened + 1
+        self._recommit_lost(status.closed)
+        unread, now_ms = self.ledger.unread(), time.time_ns() // 1_000_000
+        self._failed_before = frozenset(name for name, cluster in unread.items() if cluster.retry_at_ms)
+        waits = {name: cluster for name, cluster in unread.items() if cluster.retry_at_ms > now_ms}
+        planned = self._plan_fleet(number, self.ledger.claims(status.open), waits)
+        claimed = set(planned.claimed.values())
+        # The others are those of other runs, alive or dead, over other clusters.
+        self._left_open = tuple(each for each in status.open if each in claimed or self.ledger.is_staged(each))
         self.planned_bytes = planned.planned_bytes
         self.result.unreachable = dict(planned.failed)
         self.result.unchanged = planned.unchanged_count
@@ -173,49 +213,61 @@ class Run:
             if unchanged.failure is None:
                 # The plan of another run could not reach it, this one could.
                 self.result.unread.pop(unchanged.cluster_name, None)
-        inspected = planned.inspections_to_record(self.ledger.unread(), time.time_ns() // 1_000_000)
+        inspected = planned.inspections_to_record(unread, now_ms)
+        left = claimed_text(planned.claimed)
         if not planned.clusters and not inspected:
-            self._show(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters", started)
-            return None
-        opened = self.ledger.open_plan(planned.clusters, self.key_id, inspected, number)
+            self._show(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters{left}", started)
+            return ()
+        opened: list[int] = []
+        for wave in waves_of(planned.clusters, self._failed_before) or [()]:
+            more = () if opened else inspected
+            # Where another run opens a plan in between, the next one plans what is left.
+            if not self.ledger.open_plan(numbered(wave, number + len(opened)), self.key_id, more, number + len(opened)):
+                break
+            opened.append(number + len(opened))
         if not opened:
             self._show(Step.PLAN, f"another run opened plan {number}", started)
-            return 0
-        what = f"plan {number}: {len(planned.clusters)} clusters, {planned.replica_count} replicas"
+            return None
+        what = f"plan {', '.join(map(str, opened))}: {len(planned.clusters)} clusters, {planned.replica_count} replicas"
         self._show(
             Step.PLAN,
-            f"{what}, {_size_text(planned.planned_bytes)} to read, {planned.unchanged_count} unchanged",
+            f"{what}, {size_text(planned.planned_bytes)} to read, {planned.unchanged_count} unchanged{left}",
             started,
         )
         failpoint("after-plan")
-        return number
+        return tuple(opened)
 
-    def _recommit_lost(self, number: int) -> None:
-        """Commit the newest closed plan once more where a power cut left a table's last commit empty.
+    def _recommit_lost(self, closed: int) -> None:
+        """Commit the plan that closed last once more where a power cut left a table's last commit empty.
 
         In an object store a commit is whole or absent.
         """
-        if number == 0 or is_uri(self.lake.uri):
+        if closed == 0 or is_uri(self.lake.uri):
             return
-        committed = commit_tables(self.ledger, number, self.ledger.manifest(number))
-        if again := [table for table, _, is_new in committed if is_new]:
-            what = f"plan {number} was lost from {', '.join(again)}, and is committed again"
-            self.progress(ProgressLine(Step.COMMIT, what, plan=number, level="warning"))
+        for _, number in self.ledger.closings(closed - 1):
+            committed = commit_tables(self.ledger, number, self.ledger.manifest(number))
+            if again := [table for table, _, is_new in committed if is_new]:
+                what = f"plan {number} was lost from {', '.join(again)}, and is committed again"
+                self.progress(ProgressLine(Step.COMMIT, what, plan=number, level="warning"))
 
-    def _plan_fleet(self, number: int) -> FleetPlan:
-        """Decide what plan `number` reads."""
-        return plan_fleet(self.fleet, self.ledger, number)
+    def _plan_fleet(self, number: int, claims: Claims, waits: Mapping[str, InspectedCluster]) -> FleetPlan:
+        """What plan `number` reads; `claims` are the clusters of open plans, `waits` those to leave alone now."""
+        return plan_fleet(self.fleet, self.ledger, number, claims, waits)
 
-    def _stage(self, number: int) -> None:
+    def _stage(self, number: int) -> bool:
+        """Stage a plan. False where another run had staged it, or it was abandoned meanwhile."""
         started = time.monotonic()
         manifest = self.stager(number) if self.ledger.reads_any(number) else Manifest((), ())
         failpoint("before-manifest")
-        if self.ledger.record_staged(number, manifest):
+        is_first = self.ledger.record_staged(number, manifest)
+        forget_manifests(self.lake.data_uri, number)
+        if is_first:
             rows = sum(file.row_count for file in manifest.files)
             self._show(Step.STAGE, f"plan {number}: {rows} rows in {len(manifest.files)} files", started)
         else:
-            self._show(Step.STAGE, f"plan {number}: another run had staged it, its files are taken", started)
+            self._show(Step.STAGE, f"plan {number}: another run ended this step first, and that counts", started)
         failpoint("after-stage")
+        return is_first
 
     def _commit(self, number: int, manifest: Manifest) -> None:
         started = time.monotonic()
@@ -232,6 +284,12 @@ class Run:
             self.progress(ProgressLine(Step.CLOSE, why, cluster=name, plan=number, level="warning"))
         self._show(Step.CLOSE, f"plan {number}" + ("" if is_first else " was closed by another run"), started)
         failpoint("after-close")
+
+    def _close_abandoned(self, number: int) -> None:
+        started = time.monotonic()
+        forget_manifests(self.lake.data_uri, number)
+        is_first = self.ledger.close_plan(number, {}, is_abandoned=True)
+        self._show(Step.CLOSE, f"plan {number} is abandoned" + ("" if is_first else ", by another run"), started)
 
     def _findings(self) -> None:
         if self.gold is None:
@@ -262,52 +320,6 @@ class Run:
         seconds = time.monotonic() - started
         self.result.seconds[step] = round(self.result.seconds.get(step, 0.0) + seconds, 3)
         self.progress(ProgressLine(step, what, seconds=seconds))
-
-
-def _size_text(byte_count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if byte_count >= size:
-            return f"{byte_count / size:.1f} {unit}"
-    return f"{byte_count} B"
-
-
-def commit_tables(ledger: Ledger, number: int, manifest: Manifest) -> Iterator[tuple[str, int, bool]]:
-    """Add the manifest's files to their tables, the ledger of files last.
-
-    Yields each table, its rows in this plan, and whether this run added them. May be repeated, by this run or another:
-    a table that already has the plan is left as it is.
-    """
-    by_table: dict[str, list[Any]] = {}
-    for file in manifest.files:
-        by_table.setdefault(file.table, []).append(file)
-    order = sorted(by_table, key=lambda table: (table == FILES.name, list(LAKE_TABLES).index(table)))
-    for table in order:
-        files = by_table[table]
-        is_new = ledger.lake.commit(table, files, delta_schema(table), ledger.application(table), number)
-        failpoint(f"after-commit:{table}")
-        yield table, sum(file.row_count for file in files), is_new
-
-
-def plan_summary(manifest: Manifest) -> dict[str, Any]:
-    """What the plan did: sums over its clusters, and the failures by cluster name."""
-    read = [outcome for outcome in manifest.outcomes if outcome.failure is None]
-
-    def total(name: str) -> dict[str, int]:
-        counts = Counter[str]()
-        for outcome in read:
-            counts.update(outcome.summary[name])
-        return dict(sorted(counts.items()))
-
-    return {
-        "clusters": len(read),
-        "replicas": sum(outcome.summary["replicas"] for outcome in read),
-        "captures": sum(outcome.summary["captures"] for outcome in read),
-        **{name: total(name) for name in ("rows", "records", "damage")},
-        "batch_bytes": sum(outcome.summary["batch_bytes"] for outcome in read),
-        "failed": {
-            outcome.cluster_name: outcome.failure for outcome in manifest.outcomes if outcome.failure is not None
-        },
-    }
 
 
 def with_word(fleet: FleetSettings, *, running: bool, gone: Sequence[int]) -> FleetSettings:

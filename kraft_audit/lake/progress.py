@@ -89,8 +89,8 @@ def progress_on_stderr(log_format: LogFormat = "text") -> Progress:
 def failpoint(name: str) -> None:
     """Where a test kills a run: `KRAFT_AUDIT_FAILPOINT=after-stage` ends the process there as kill -9 would.
 
-    Points: after-plan, in-stage (ends the worker), before-manifest, after-stage, after-commit:TABLE, after-close,
-    after-findings:PLAN, after-risk. Never set in production.
+    Points: after-plan, in-stage (ends the worker), before-manifest, after-stage, after-abandon, after-commit:TABLE,
+    after-close, after-findings:PLAN, after-risk. Never set in production.
     """
     if os.environ.get("KRAFT_AUDIT_FAILPOINT") == name:
         os.kill(os.getpid(), signal.SIGKILL)

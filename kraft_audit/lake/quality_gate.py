@@ -26,11 +26,13 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from sqlalchemy.types import NullType
 
-from kraft_audit.lake.data_files import table_folder
+from kraft_audit.lake.closed_plans import CLOSED, ClosedPlans
+from kraft_audit.lake.data_files import table_folder, write_octets
 from kraft_audit.lake.delta import DeltaLake, error_line, require_lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.last_inspection import QUALITY_FOLDER, last_inspection, row_counts, save_inspection
-from kraft_audit.lake.ledger import CLOSED, FAILED, READ_ROWS, STAGED, Ledger
+from kraft_audit.lake.ledger import FAILED, READ_ROWS, Ledger
+from kraft_audit.lake.plan_events import STAGED
 from kraft_audit.lake.views import CHANGE_TABLES, holding, query_of
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.contract import Table
@@ -104,24 +106,25 @@ def judge_lake(
     `docs` is a folder for the Data Docs; None puts them into the lake's own `_quality/plan-…`, empty writes none.
     """
     require_lake(lake)
-    closed = Ledger(lake).status().closed
-    if closed == 0:
+    closed = Ledger(lake).status().done
+    if not closed.newest:
         raise InputError(lake.uri, "no plan is closed yet: `kraft-audit run` first")
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     inspection = last_inspection(lake) if only_new else None
-    first = 1 if inspection is None else inspection.first_new_plan(lake, closed, now)
-    counts = {} if inspection is None else row_counts(lake, closed)
+    # Plans above the low mark are judged again next time: others close between them until then.
+    first = 1 if inspection is None else inspection.first_new_plan(lake, closed.low, now)
+    counts = {} if inspection is None else row_counts(lake, closed.low)
     with tempfile.TemporaryDirectory(prefix="kraft-audit-quality-") as folder:
         gate = _Gate(lake, closed, first, Path(folder, "spilled"))
         verdicts = [*gate.judge_tables(), *gate.judge_fleet(now, fresh_hours)]
         where = ""
         if docs != "":
-            where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed:08d}" if docs is None else docs
+            where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed.newest:08d}" if docs is None else docs
             gate.write_docs(Path(folder, "docs"))
             _publish(Path(folder, "docs"), where)
-    result = GateResult(closed, tuple(verdicts), where)
+    result = GateResult(closed.newest, tuple(verdicts), where)
     if inspection is not None:
-        save_inspection(lake, inspection.after(first, closed, now, counts, is_open=result.is_open))
+        save_inspection(lake, inspection.after(first, closed.low, now, counts, is_open=result.is_open))
     return result
 
 
@@ -154,9 +157,9 @@ class LakeDialect(duckdb_engine.Dialect):
 
 
 class _Gate:
-    """The tables of one lake in DuckDB, and the expectations of plan `first` to `closed` over them."""
+    """The tables of one lake in DuckDB, and the expectations of the closed plans from `first` on over them."""
 
-    def __init__(self, lake: DeltaLake, closed: int, first: int, spill: Path) -> None:
+    def __init__(self, lake: DeltaLake, closed: ClosedPlans, first: int, spill: Path) -> None:
         os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
         import great_expectations as gx
@@ -173,28 +176,34 @@ class _Gate:
         self._source = self._context.data_sources.add_sql("lake", connection_string="lake://", create_temp_table=False)
         self._tables = [table for table in (*LAKE_TABLES.values(), *GOLD.values()) if lake.exists(table.name)]
         for table in self._tables:
-            self._open(table.name)
+            self._open(table)
         for table in self._tables:
             self._database.execute(f"CREATE VIEW {table.name} AS {self._holding(table)}")
 
-    def _open(self, table: str) -> None:
-        """Make a table's files readable: local ones by DuckDB itself, which is faster, others as an Arrow data set."""
-        opened = self._lake.open(table)
+    def _open(self, table: Table) -> None:
+        """Make a table's files readable: local ones by DuckDB itself, which is faster, others as an Arrow data set.
+
+        Columns that an earlier build did not write are null.
+        """
+        opened = self._lake.open(table.name)
         files = [] if is_uri(self._lake.uri) else opened.file_uris()
         if files:
             rows = self._database.read_parquet(files, union_by_name=True)
-            rows.create_view(f"{table}_files")
         else:
-            self._database.register(f"{table}_files", opened.to_pyarrow_dataset())
+            rows = self._database.from_arrow(opened.to_pyarrow_dataset())
+        missing = "".join(f', NULL AS "{name}"' for name in table.column_names if name not in rows.columns)
+        rows.project(f"*{missing}").create_view(f"{table.name}_files")
 
     def judge_tables(self) -> Iterator[Verdict]:
         from kraft_audit.lake.expectations import gold_expectations, table_expectations
 
         for table in self._tables:
             if table.name in GOLD:
-                expectations = gold_expectations(table, self._first, self._closed, self._merged(table))
+                expectations = gold_expectations(
+                    table, self._first, self._closed.newest, Ledger(self._lake).where_merged(table.name, self._closed)
+                )
             else:
-                expectations = table_expectations(table, self._first, self._closed)
+                expectations = table_expectations(table, self._first, self._closed.newest)
             yield from self._judge(table.name, self._judged_rows(table), expectations)
 
     def judge_fleet(self, now_ms: int, fresh_hours: float) -> Iterator[Verdict]:
@@ -341,7 +350,7 @@ class _Gate:
             JOIN (
                 SELECT plan, max(at_ms) AS at_ms FROM plans WHERE event = '{CLOSED}' GROUP BY plan
             ) AS ended USING (plan)
-            {{taken}} WHERE {READ_ROWS} AND staged.plan > {{done}} GROUP BY staged.cluster_id"""  # noqa: S608
+            {{taken}} WHERE {READ_ROWS} AND {{is_waiting}} GROUP BY staged.cluster_id"""  # noqa: S608
         queries = {
             "hours_since_capture": f"""
                 SELECT cluster_id, round(({now_ms} - max(captured_at_ms)) / {HOUR_MS}, 2) AS value
@@ -357,9 +366,14 @@ class _Gate:
                 taken = f"""SEMI JOIN captures USING (cluster_id)
                     LEFT JOIN (SELECT cluster_id, max(plan) AS plan FROM {table.name} GROUP BY cluster_id) AS done
                     ON staged.cluster_id = done.cluster_id"""  # noqa: S608
-                queries[f"hours_behind_{table.name}"] = waiting.format(taken=taken, done="coalesce(done.plan, 0)")
+                queries[f"hours_behind_{table.name}"] = waiting.format(
+                    taken=taken, is_waiting="staged.plan > coalesce(done.plan, 0)"
+                )
             elif table.name in GOLD:
-                queries[f"hours_behind_{table.name}"] = waiting.format(taken="", done=self._merged(table))
+                queries[f"hours_behind_{table.name}"] = waiting.format(
+                    taken="",
+                    is_waiting=f"NOT {Ledger(self._lake).where_merged(table.name, self._closed, 'staged.plan')}",
+                )
         return {
             name: {cluster or "": value for cluster, value in self._database.execute(query).fetchall()}
             for name, query in queries.items()
@@ -372,10 +386,6 @@ class _Gate:
         failed = {cluster: float(is_failed) for cluster, is_failed in self._database.execute(tried).fetchall()}
         unread = Ledger(self._lake).unread().values()
         return failed | {cluster.cluster_name: 1.0 for cluster in unread if not failed.get(cluster.cluster_id)}
-
-    def _merged(self, table: Table) -> int:
-        """The newest plan that a gold table has taken."""
-        return self._lake.versions(table.name, [Ledger(self._lake).application(table.name)])[0]
 
 
 def _exception(info: Mapping[str, Any]) -> str | None:
@@ -396,5 +406,4 @@ def _publish(pages: Path, where: str) -> None:
     target = table_folder(parent, name)
     for page in sorted(pages.rglob("*")):
         if page.is_file():
-            with target.open_output_stream(page.relative_to(pages).as_posix()) as sink:
-                sink.write(page.read_bytes())
+            write_octets(target, page.relative_to(pages).as_posix(), page.read_bytes())

@@ -7,19 +7,22 @@ Where rows with one id hold several logs, as an earlier release wrote them, each
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, SilverPosition
+from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, SilverPosition, cluster_id_of
 from kraft_audit.lake.archive_reading import (
     LakeCluster,
-    closed_plan,
+    closed_plans,
     histories_of_archive,
     lake_clusters,
 )
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.fleet_plan import FleetPlan
-from kraft_audit.lake.ledger_state import LedgerState, PlannedCluster
+from kraft_audit.lake.ledger_state import InspectedCluster, LedgerState, PlannedCluster
 from kraft_audit.lake.pipeline import Run
+from kraft_audit.lake.plan_events import Claims
 from kraft_codec.errors import InputError
 
 
@@ -28,24 +31,30 @@ class Reaudit(Run):
 
     def _prepare(self) -> None:
         """The key is needed only to finish what another run began: the archive holds fingerprints already."""
-        if not self.lake.exists("plans") or not self.ledger.status().opened:
+        if not self.lake.exists("plans") or not self.ledger.newest_plan():
             raise InputError(self.lake.uri, "nothing was ever read into this lake: there is no archive")
         if self.fleet.redaction_key_file is not None:
             super()._prepare()
             return
-        number = self.ledger.status().open_number
-        if number is not None:
-            raise InputError(self.lake.uri, f"plan {number} is open, and cannot be finished without the redaction key")
+        if open_plans := self.ledger.status().open:
+            why = f"plan {open_plans[0]} is open, and cannot be finished without the redaction key"
+            raise InputError(self.lake.uri, why)
         self.key_id = self.ledger.redaction_key_id() or ""
         self.ledger.create()
 
-    def _plan_fleet(self, number: int) -> FleetPlan:
+    def _plan_fleet(self, number: int, claims: Claims, waits: Mapping[str, InspectedCluster]) -> FleetPlan:
+        """A cluster that could not be read from its log dirs may be read from the archive: `waits` do not count."""
         lake = DeltaLake(self.lake.uri)
-        closed = closed_plan(lake)
+        closed = closed_plans(lake)
         states = self.ledger.states()
         planned: list[PlannedCluster] = []
         failed: dict[str, str] = {}
+        claimed: dict[str, int] = {}
         for name, cluster in self._clusters(lake, closed):
+            open_plan = None if cluster is None else claims.plan_of(name, cluster_id_of(cluster.cluster_id))
+            if open_plan is not None:
+                claimed[name] = open_plan
+                continue
             if cluster is None:
                 failed[name] = f"{lake.uri}: no plan ever read a cluster {name!r}"
                 continue
@@ -59,9 +68,9 @@ class Reaudit(Run):
             wanted = [plan for plan in plans if plan.key == cluster.cluster_id or plan.key not in states]
             is_split = any(plan.split_from == cluster.cluster_id for plan in wanted)
             planned += [PlannedCluster(_with_known_state(plan, states.get(plan.key), is_split)) for plan in wanted]
-        return FleetPlan(tuple(planned), 0, failed)
+        return FleetPlan(tuple(planned), 0, failed, claimed=claimed)
 
-    def _clusters(self, lake: DeltaLake, closed: int) -> list[tuple[str, LakeCluster | None]]:
+    def _clusters(self, lake: DeltaLake, closed: ClosedPlans) -> list[tuple[str, LakeCluster | None]]:
         """The clusters of the lake that the fleet names, read as it says; without a fleet all, as last read."""
         in_lake = lake_clusters(lake, closed)
         if not self.fleet.clusters:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.lake import gold_merge
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.gold_merge import GoldLake, Merge, MergeAction, MergeClause
 from kraft_audit.lake.gold_query import GoldQuery, LakeInput
@@ -64,7 +65,7 @@ WHERE cluster_id IN (SELECT cluster_id FROM changed)
 RISK_CHANGED: Final = """
 SELECT cluster_id, max(plan) AS plan
 FROM plans
-WHERE event = 'staged' AND outcome = 'read' AND plan > {done} AND plan <= {closed}
+WHERE event = 'staged' AND outcome = 'read' AND plan IN ({plans})
 GROUP BY cluster_id
 """
 COMPLIANCE_CHANGED: Final = """
@@ -73,7 +74,7 @@ SELECT judged.cluster_id, judged.plan, coalesce(found.changed_ms, 0) AS changed_
 FROM (
     SELECT cluster_id, max(plan) AS plan
     FROM plans
-    WHERE event = 'staged' AND outcome = 'read' AND plan <= {closed}
+    WHERE event = 'staged' AND outcome = 'read' AND {is_closed}
     GROUP BY cluster_id
 ) AS judged
 LEFT JOIN (SELECT cluster_id, max(changed_ms) AS changed_ms FROM findings GROUP BY cluster_id) AS found
@@ -98,15 +99,16 @@ class RiskTables:
 
     def update(self) -> list[str]:
         """Bring both tables up to the newest closed plan; returns the tables that were changed."""
-        closed = self.gold.ledger.status().closed
+        status = self.gold.ledger.status()
+        closed = status.done
         touched = []
         self.skipped = []
-        if self._lags(closed) and (changed := self._risk_changed(closed)).num_rows:
+        if self._lags(status.closed) and (changed := self._risk_changed()).num_rows:
             self.gold.create(PARTITION_RISK)
-            self._update_risk(closed, changed)
+            self._update_risk(closed, changed, status.closed)
             touched.append(PARTITION_RISK.name)
             failpoint("after-risk")
-        if self.gold.lake.exists(FINDINGS.name) and closed > 0:
+        if self.gold.lake.exists(FINDINGS.name) and closed.newest:
             self.gold.create(CLUSTER_COMPLIANCE)
             changed = self._compliance_changed(closed)
             if changed.num_rows:
@@ -114,30 +116,31 @@ class RiskTables:
                 touched.append(CLUSTER_COMPLIANCE.name)
         return touched
 
-    def _lags(self, closed: int) -> bool:
-        return self.gold.lake.exists(EXPOSURE_CHANGES.name) and self.gold.merged_plan(PARTITION_RISK.name) < closed
+    def _lags(self, place: int) -> bool:
+        return self.gold.lake.exists(EXPOSURE_CHANGES.name) and self.gold.merged_place(PARTITION_RISK.name) < place
 
-    def _compliance_changed(self, closed: int) -> pa.Table:
-        sql = COMPLIANCE_CHANGED.format(closed=closed)
+    def _compliance_changed(self, closed: ClosedPlans) -> pa.Table:
+        sql = COMPLIANCE_CHANGED.format(is_closed=closed.where())
         return self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
 
-    def _risk_changed(self, closed: int) -> pa.Table:
+    def _risk_changed(self) -> pa.Table:
         """The clusters that plans have read since: a plan may have read none, and only recorded failures."""
-        done = self.gold.merged_plan(PARTITION_RISK.name)
-        return self.gold.lake.query(RISK_CHANGED.format(done=done, closed=closed), PLANS.name)
+        closed_since = self.gold.ledger.closings(self.gold.merged_place(PARTITION_RISK.name))
+        plans = ", ".join(str(plan) for _, plan in closed_since) or "NULL"
+        return self.gold.lake.query(RISK_CHANGED.format(plans=plans), PLANS.name)
 
-    def _update_risk(self, closed: int, changed: pa.Table) -> None:
+    def _update_risk(self, closed: ClosedPlans, changed: pa.Table, place: int) -> None:
         lacking = self.gold.ledger.without_exposures(closed)
         is_skipped = pc.is_in(changed["cluster_id"], pa.array(lacking, pa.string()))
         self.skipped = changed["cluster_id"].filter(is_skipped).to_pylist()
         changed = changed.filter(pc.invert(is_skipped))
         if self._is_never_exposed(changed):
-            self._merge_rows(PARTITION_RISK, _no_rows(PARTITION_RISK), changed, closed)
+            self._merge_rows(PARTITION_RISK, _no_rows(PARTITION_RISK), changed, place)
             return
         inputs = self._inputs(closed, CAPTURES.name, EXPOSURE_CHANGES.name, BROKER_CHANGES.name)
         words = {"is_exposed": IS_EXPOSED_SQL}
         query = GoldQuery("partition_risk", {"changed": changed}, inputs, words, _of_clusters(changed))
-        self._merge(PARTITION_RISK, query, changed, closed)
+        self._merge(PARTITION_RISK, query, changed, place)
 
     def _is_never_exposed(self, changed: pa.Table) -> bool:
         """Whether no partition of these clusters was ever exposed, as is usual: then nothing has to be computed."""
@@ -146,7 +149,7 @@ class RiskTables:
         sql = f"SELECT count(*) AS n FROM {EXPOSURE_CHANGES.name} WHERE {_of_clusters(changed)}"  # noqa: S608
         return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
 
-    def _update_compliance(self, closed: int, changed: pa.Table) -> None:
+    def _update_compliance(self, closed: ClosedPlans, changed: pa.Table) -> None:
         values = {
             # Which clusters changed must stay fixed while their rows are merged.
             "changed": changed,
@@ -160,7 +163,7 @@ class RiskTables:
         query = GoldQuery("cluster_compliance", values, inputs, where=_of_clusters(changed))
         self._merge(CLUSTER_COMPLIANCE, query, changed)
 
-    def _inputs(self, closed: int, *names: str) -> dict[str, LakeInput]:
+    def _inputs(self, closed: ClosedPlans, *names: str) -> dict[str, LakeInput]:
         """What the queries read of closed plans."""
         # Where findings were merged last by a release before episodes, there is no table of them yet.
         has_episodes = self.gold.lake.exists(FINDING_EPISODES.name)
@@ -175,7 +178,7 @@ class RiskTables:
             inputs[name] = LakeInput(tables, select, tuple(INPUT_COLUMNS[name]))
         return inputs
 
-    def _log_begins(self, closed: int, changed: pa.Table) -> pa.Table:
+    def _log_begins(self, closed: ClosedPlans, changed: pa.Table) -> pa.Table:
         sql = LOG_BEGINS.format(batches=query_of(BATCHES.name, str, closed=closed), of_new_plans=_of_new_plans(changed))
         return self.gold.lake.query(sql, BATCHES.name)
 

@@ -145,6 +145,9 @@ class FleetSettings(_Strict):
     listing_threads: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=8, description="clusters looked at once while planning: listing waits for disks and object stores"
     )
+    deadline_minutes: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=30, description="how long reading one cluster may take, beside a second a MiB: then it is tried again"
+    )
     waivers: PathText | None = Field(default=None, description="findings that somebody accepts, as waivers.yaml says")
     staging: PathText | None = Field(
         default=None,

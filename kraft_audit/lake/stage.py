@@ -1,8 +1,7 @@
 """Stage: read clusters once for all tables and leave their rows as data files that no transaction names yet.
 
-Runs inside a task of Spark or of a pool of processes, over plain values. What goes back is the manifest, a few rows a
-cluster. A cluster that fails leaves nothing and does not disturb the others in the task; a lake that cannot be written
-fails the task.
+Runs in a process of its own, over plain values. What goes back is the manifest, a few rows a cluster. A cluster that
+fails leaves nothing and does not disturb the others in its part; a lake that cannot be written fails the task.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import pyarrow.compute as pc
 from kraft_audit.capture.plan import SEVERAL_DEFAULTS, ClusterPlan, SilverPosition, plan_from_json
 from kraft_audit.lake.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.lake.ledger_state import ClusterOutcome, StateChange, state_to_json
-from kraft_audit.lake.progress import failpoint
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import CodecError, InputError
 
@@ -41,6 +39,7 @@ MANIFEST_SCHEMA: Final = pa.schema(
         pa.field("state", pa.string()),
         pa.field("summary", pa.string()),
         pa.field("data_file", pa.string()),
+        pa.field("part", pa.string()),
     ]
 )
 
@@ -129,16 +128,25 @@ def _position(plan: ClusterPlan, replayed: dict[str, Any]) -> SilverPosition:
 
 
 def stage_clusters(
-    lake_uri: str, clusters: Sequence[tuple[int, str]], read_cluster: ReadCluster, label: str
+    lake_uri: str,
+    clusters: Sequence[tuple[int, str]],
+    read_cluster: ReadCluster,
+    label: str,
+    begins: Callable[[int | None, str], None] = lambda number, name: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read each (number, plan as JSON) and yield manifest batches: a row a cluster, at the end a row a data file."""
+    """Read each (number, plan as JSON) and yield manifest batches: a row a cluster, at the end a row a data file.
+
+    `begins` is called with the number and name of each cluster before it is read, and with None before the files of
+    all are finished.
+    """
     return_freed_memory()
     shared = WriterSet(lake_uri, label)
     for number, text in clusters:
         plan = plan_from_json(text)
+        begins(number, plan.name)
         outcome, own_files = stage_cluster(lake_uri, number, plan, read_cluster, shared, f"{label}-{number}")
         yield _manifest_batch([outcome], own_files)
-        failpoint("in-stage")
+    begins(None, "")
     yield _manifest_batch([], shared.close())
 
 

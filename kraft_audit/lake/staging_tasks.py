@@ -25,18 +25,18 @@ def planned_bytes(plan: ClusterPlan) -> int:
 
 
 def staging_tasks(clusters: Sequence[tuple[int, str, int]], tasks_max: int) -> list[Task]:
-    """Distributes (number, plan, cost) over at most so many tasks: the costliest first, each to the least loaded."""
-    total = sum(cost for _, _, cost in clusters)
-    count = max(1, min(tasks_max, len(clusters), total // TASK_BYTES + 1))
-    assigned: list[list[tuple[int, str]]] = [[] for _ in range(count)]
+    """Distributes (number, plan, cost) over at most so many tasks."""
+    places = shares([cost for _, _, cost in clusters], tasks_max)
+    return [tuple(clusters[place][:2] for place in share) for share in places]
+
+
+def shares(costs: Sequence[int], shares_max: int) -> list[list[int]]:
+    """Distributes places of `costs` over as many shares as are worth their start: the costliest to the least loaded."""
+    count = max(1, min(shares_max, len(costs), sum(costs) // TASK_BYTES + 1))
+    assigned: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
-    for number, text, cost in sorted(clusters, key=lambda cluster: (-cluster[2], cluster[0])):
+    for place in sorted(range(len(costs)), key=lambda place: (-costs[place], place)):
         least = loads.index(min(loads))
-        assigned[least].append((number, text))
-        loads[least] += cost
-    return [tuple(share) for share in assigned if share]
-
-
-def task_label(plan: int, task: int) -> str:
-    """What the names of a task's data files begin with."""
-    return f"plan-{plan:08d}-{task:05d}"
+        assigned[least].append(place)
+        loads[least] += costs[place]
+    return [share for share in assigned if share]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from importlib.resources import files
 from typing import Final
 
+from kraft_audit.lake.closed_plans import ClosedPlans, not_abandoned, where_closed
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, PLANS
 from kraft_audit.tables.gold import HISTORIES
@@ -113,7 +114,7 @@ def view_names() -> list[str]:
     return [*LAKE_TABLES, LOG, HISTORY_GAP, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
 
 
-def view_sql(lake: str, name: str, closed: int | None = None) -> str:
+def view_sql(lake: str, name: str, closed: ClosedPlans | None = None) -> str:
     """The view's query for Spark; the same text makes a permanent view in a catalog. Raises KeyError."""
     return query_of(name, path_tables(lake), closed)
 
@@ -123,11 +124,11 @@ def path_tables(lake: str) -> TableReference:
     return lambda table: "delta.`" + f"{lake}/{table}".replace("`", "``") + "`"
 
 
-def query_of(name: str, reference: TableReference, closed: int | None = None) -> str:
+def query_of(name: str, reference: TableReference, closed: ClosedPlans | None = None) -> str:
     """The view's query over tables as `reference` names them; that of `log` is for Spark only.
 
-    `closed` is the newest closed plan; without it each reading looks it up in `plans`. Raises KeyError where there is
-    no view of that name.
+    `closed` are the closed plans; without them each reading looks them up in `plans`. Raises KeyError where there is no
+    view of that name.
     """
     rows = _closed(reference, closed)
     if name == LOG:
@@ -143,10 +144,12 @@ def query_of(name: str, reference: TableReference, closed: int | None = None) ->
     if name == HISTORIES.name:
         newest = newest_rows(rows(name), ("history_id",), "plan DESC")
         return f"SELECT {_columns('newest', HISTORIES.column_names)} FROM ({newest}) AS newest"  # noqa: S608
+    if name == PLANS.name:
+        return f"{rows(name)} AND {not_abandoned(reference(name))}"
     return rows(LAKE_TABLES[name].name)
 
 
-def holding(table: str, reference: TableReference, closed: int) -> str:
+def holding(table: str, reference: TableReference, closed: ClosedPlans) -> str:
     """The rows of a `*_changes` table, or of `replays`, that hold, without their ends: finding those takes a sort.
 
     `gone_at` is where a subject's last row ends because a history gap follows it; else null.
@@ -155,10 +158,9 @@ def holding(table: str, reference: TableReference, closed: int) -> str:
     return f"SELECT {columns} FROM {_with_later_plans(table, _closed(reference, closed))} WHERE {_HOLDS}"  # noqa: S608
 
 
-def _closed(reference: TableReference, closed: int | None = None) -> ClosedRows:
-    newest = f"SELECT coalesce(max(plan), 0) FROM {reference(PLANS.name)} WHERE event = 'closed'"  # noqa: S608
-    newest = f"({newest})" if closed is None else str(closed)
-    return lambda table: f"SELECT * FROM {reference(table)} WHERE plan <= {newest}"  # noqa: S608
+def _closed(reference: TableReference, closed: ClosedPlans | None = None) -> ClosedRows:
+    visible = where_closed(reference(PLANS.name)) if closed is None else closed.where()
+    return lambda table: f"SELECT * FROM {reference(table)} WHERE {visible}"  # noqa: S608
 
 
 def _replayed(rows: ClosedRows) -> str:

@@ -101,7 +101,7 @@ class LakeSource:
         require_lake(self._lake)
         ledger = Ledger(self._lake)
         # Once, and before any table is opened: a plan that closes meanwhile may be in some tables and not in others.
-        self._plan = ledger.status().closed
+        self._closed = ledger.status().done
         self._not_read = tuple(NotRead(name, look.failure or "", look.at_ms) for name, look in ledger.unread().items())
         self._now_ms = time.time_ns() // 1_000_000
         wanted = (
@@ -119,7 +119,7 @@ class LakeSource:
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
             raise InputError(self._lake.uri, f"no table {missing[0]}, as an earlier release left it: {FROM_ARCHIVE}")
         self._query = self._lake.queries_of(self._tables)
-        if lacking := ledger.without_exposures(self._plan, self._query):
+        if lacking := ledger.without_exposures(self._closed, self._query):
             raise InputError(self._lake.uri, without_exposures_text(lacking))
 
     def as_of(self) -> AsOf:
@@ -129,7 +129,7 @@ class LakeSource:
         )
         uri = self._lake.uri
         made = (self._now_ms, version("kraft-audit"), rules_version())
-        return AsOf(uri, "the lake", *made, self._plan, versions, self._not_read)
+        return AsOf(uri, "the lake", *made, self._closed.newest, versions, self._not_read)
 
     def clusters(self) -> Iterator[ClusterInput]:
         names = self._names()
@@ -150,7 +150,7 @@ class LakeSource:
     def _names(self) -> dict[str, str]:
         rows = self._query(
             "SELECT cluster_id, max(cluster_name) AS name FROM plans "
-            f"WHERE plan <= {self._plan} AND cluster_name IS NOT NULL AND cluster_id IS NOT NULL GROUP BY cluster_id"
+            f"WHERE {self._closed.where()} AND cluster_name IS NOT NULL AND cluster_id IS NOT NULL GROUP BY cluster_id"
         )
         return {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
 
@@ -234,7 +234,7 @@ class LakeSource:
     def _partitions(self, listed: str) -> dict[str, _Partitions]:
         """The partitions of these clusters, a list of quoted ids."""
         changes, exposures, brokers = (
-            rows_of_clusters(holding(table.name, lambda name: name, self._plan), listed)
+            rows_of_clusters(holding(table.name, lambda name: name, self._closed), listed)
             for table in (PARTITION_CHANGES, EXPOSURE_CHANGES, BROKER_CHANGES)
         )
         again = SNAPSHOT_TIMES.format(brokers=brokers)
@@ -261,7 +261,7 @@ class LakeSource:
 
     def _view(self, name: str) -> str:
         """The table's rows of closed plans; of silver tables only those that hold."""
-        return query_of(name, lambda table: table, self._plan)
+        return query_of(name, lambda table: table, self._closed)
 
 
 _EPOCH_MS: Final = 719_163 * DAY_MS

@@ -6,18 +6,19 @@ Its session is started only where there is something to do.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.lake.delta import DeltaLake, Lake
 from kraft_audit.lake.gold_tables import GoldTables
 from kraft_audit.lake.ledger import Ledger
-from kraft_audit.lake.ledger_state import Manifest, manifest_of
+from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.progress import Progress, ProgressLine
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.stage import StageError
+from kraft_audit.lake.staging import PlanStaging
 from kraft_audit.lake.staging_tasks import TASKS_A_CORE
 from kraft_audit.spark.gold_engine import SparkGold, spark_errors_as_input_errors
 from kraft_audit.spark.session import read_conf, spark_error_line
@@ -117,8 +118,14 @@ class SparkStager:
         if self._fleet.redaction_key_file is not None:
             reader = reader.option("redactionKeyFile", self._fleet.redaction_key_file)
         reader = reader.option("tasks", TASKS_A_CORE * spark.sparkContext.defaultParallelism)
-        reader = reader.options(**self._lake.share_plan(number, Ledger(self._lake).planned(number)))
-        try:
-            return manifest_of(reader.load().collect())
-        except (PySparkException, Py4JError) as problem:
-            raise StageError(number, spark_error_line(str(problem))) from problem
+        reader = reader.option("minutes", self._fleet.deadline_minutes)
+        ledger = Ledger(self._lake)
+        reader = reader.options(**self._lake.share_plan(number, ledger.planned(number)))
+
+        def job(parts: Sequence[str]) -> list[dict[str, Any]]:
+            try:
+                return [row.asDict() for row in reader.option("parts", ",".join(parts)).load().collect()]
+            except (PySparkException, Py4JError) as problem:
+                raise StageError(number, spark_error_line(str(problem))) from problem
+
+        return PlanStaging(ledger, self._lake.data_uri, number, self._fleet.deadline_minutes, job).manifest()

@@ -48,7 +48,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kraft_audit.lake.settings import SettingsError
-from kraft_audit.lake.staging_tasks import planned_bytes, staging_tasks, task_label
+from kraft_audit.lake.staging_tasks import planned_bytes, shares, staging_tasks
 from kraft_audit.tables import READABLE_TABLES
 from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 STAGED_TABLE: Final = "staged"
 OPTIONS: Final = (
     "path", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
-    "lake", "plan", "planFile", "known", "maxRecordsPerTrigger", "failOnDataLoss",
+    "lake", "plan", "planFile", "known", "parts", "minutes", "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -71,6 +71,15 @@ class ClusterTask(InputPartition):
     number: int
     clusters: tuple[tuple[int, str], ...]
     redaction_key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class StagingTask(InputPartition):
+    """One task of a plan: parts, as (name, clusters). `minutes`: how long a cluster may take; None reads it here."""
+
+    parts: tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
+    redaction_key: str = field(repr=False)
+    minutes: int | None = None
 
 
 class KraftDataSource(DataSource):
@@ -257,27 +266,52 @@ class PushedFilters:
 
 
 class StagingReader(DataSourceReader):
-    """Reads a plan's clusters once for all tables; its rows are the manifest."""
+    """Reads a plan's clusters once for all tables; its rows are the manifests of the parts.
+
+    The option `parts` names those to read, all of them by default. With `minutes` each cluster has that long, in a
+    process of its own.
+    """
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
-        from kraft_audit.capture.plan import plan_from_json
         from kraft_audit.lake.cluster_reading import planned_clusters, redaction_key
+        from kraft_audit.lake.stage_parts import named_parts
 
         planned = planned_clusters(self.options["lake"], int(self.options["plan"]), self.options.get("planfile"))
-        clusters = [(number, text, planned_bytes(plan_from_json(text))) for number, text in planned]
-        return list(tasks(clusters, task_limit(self.options), redaction_key(self.options.get("redactionkeyfile"))))
+        parts = named_parts(planned, self.options["parts"].split(",") if "parts" in self.options else None)
+        costs = [part.cost_bytes for part in parts]
+        key = redaction_key(self.options.get("redactionkeyfile"))
+        minutes = int(self.options["minutes"]) if "minutes" in self.options else None
+        return [
+            StagingTask(tuple((parts[place].name, parts[place].clusters) for place in share), key, minutes)
+            for share in shares(costs, task_limit(self.options))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from kraft_audit.lake.cluster_reading import pipeline_reading
-        from kraft_audit.lake.stage import stage_clusters
+        from kraft_audit.lake.progress import failpoint
+        from kraft_audit.lake.stage import MANIFEST_SCHEMA
 
-        if isinstance(partition, ClusterTask):
-            lake, plan = self.options["lake"], int(self.options["plan"])
-            read = pipeline_reading(lake, partition.redaction_key, self.options.get("known"))
-            yield from stage_clusters(lake, partition.clusters, read, task_label(plan, partition.number))
+        if isinstance(partition, StagingTask):
+            for name, clusters in partition.parts:
+                rows = self._finished(partition, name, clusters)
+                failpoint("in-stage")
+                yield pa.RecordBatch.from_pylist(rows, schema=MANIFEST_SCHEMA)
+
+    def _finished(self, task: StagingTask, name: str, clusters: tuple[tuple[int, str], ...]) -> list[Any]:
+        from kraft_audit.lake.cluster_reading import pipeline_reading
+        from kraft_audit.lake.isolated_staging import ReadingEnv, finished_part
+        from kraft_audit.lake.stage import stage_clusters
+        from kraft_audit.lake.stage_parts import part_label, write_manifest
+
+        lake, plan, known = self.options["lake"], int(self.options["plan"]), self.options.get("known")
+        if task.minutes is not None:
+            return finished_part(plan, name, clusters, ReadingEnv(lake, task.redaction_key, known, task.minutes))
+        read = pipeline_reading(lake, task.redaction_key, known)
+        batches = stage_clusters(lake, clusters, read, part_label(plan, name))
+        rows = write_manifest(lake, plan, name, [row for batch in batches for row in batch.to_pylist()])
+        return [{**row, "part": name} for row in rows]
 
 
 def task_limit(options: dict[str, str]) -> int:

@@ -251,13 +251,13 @@ PLANS: Final = Table(
     "plans",
     "bronze",
     "one event of one plan: a row a cluster where it opens, a row a cluster and a row a data file where it is staged, "
-    "at some plans a row a cluster as a checkpoint, one row where it closes",
-    ("plan", "event", "cluster_id", "cluster_number", "table_name", "data_file"),
+    "a row a cluster for each attempt to read it, at some plans one as a checkpoint, one row where it closes",
+    ("plan", "event", "place", "cluster_id", "cluster_number", "table_name", "data_file"),
     "for ever",
-    "What each run planned to read, what it read and whether it was closed. Views show closed plans only.",
+    "What each run planned to read, what it read and whether it was closed. Views show plans that are closed as done.",
     (
         required("plan", INT64, "number of the plan, 1 for the first"),
-        choice("event", ("opened", "staged", "checkpoint", "closed")),
+        choice("event", ("opened", "attempt", "staged", "abandoned", "checkpoint", "closed")),
         required("at_ms", INT64, "when"),
         required("at", TIMESTAMP, "at_ms for people"),
         nullable("cluster_number", INT32, "number of the cluster in this plan; null where the row is not about one"),
@@ -267,15 +267,21 @@ PLANS: Final = Table(
         nullable("redaction_key_id", TEXT, "opened: which key makes the fingerprints, as a hash of a constant"),
         choice(
             "outcome",
-            ("read", "failed", "unchanged"),
-            "staged: failed, and nothing of the cluster (or of a path of it) is committed; unchanged: nothing is new",
+            ("read", "failed", "unchanged", "abandoned"),
+            "staged: failed, and nothing of the cluster (or of a path of it) is committed; unchanged: nothing is new; "
+            "closed: abandoned, and nothing of the plan is committed",
             is_nullable=True,
         ),
         nullable("failure", TEXT, "staged: why the cluster, or a path of it, failed; opened: as planning found it"),
         nullable("state", TEXT, "for the next plan, as JSON: what changes (opened, staged), all of it (checkpoint)"),
         nullable("table_name", TEXT, "staged: the table that a data file belongs to"),
         nullable("data_file", TEXT, "staged: path, size, row count and statistics of the file, as JSON"),
-        nullable("summary", TEXT, "staged: rows and damage of the cluster; closed: of the plan; as JSON"),
+        nullable(
+            "summary",
+            TEXT,
+            "staged: rows and damage of the cluster; closed: of the plan; attempt: its deadline; as JSON",
+        ),
+        nullable("place", INT64, "closed: the place in the order of closing, null is the number; attempt: which one"),
     ),
 )
 

@@ -93,7 +93,7 @@ def killer() -> Iterator[Callable[[str], list[int]]]:
                 status = Ledger(DeltaLake(lake)).status()
             except InputError:
                 continue  # the table is being made
-            if status.opened == 1 and status.staged == 0:
+            if status.open == (1,) and not Ledger(DeltaLake(lake)).is_staged(1):
                 for pid in pids_of("jobs/run.py", lake):
                     killed.append(pid)
                     os.kill(pid, signal.SIGKILL)

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.settings import FleetSettings, load_fleet
@@ -109,8 +110,8 @@ def copy_aged() -> Callable[[Path, Path], None]:
     return copy
 
 
-def _rows(lake: DeltaLake, table: str, closed: int, but: frozenset[str]) -> list[str]:
-    found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+def _rows(lake: DeltaLake, table: str, closed: ClosedPlans, but: frozenset[str]) -> list[str]:
+    found = lake.query(f"SELECT * FROM {table} WHERE {closed.where()}", table)  # noqa: S608
     remaining = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]
     rows = without_reading_times(found.select(remaining).to_pylist())
     return sorted(json.dumps(row, default=str) for row in rows)
@@ -122,7 +123,7 @@ def rows_of() -> Callable[..., list[str]]:
 
     def rows(lake_uri: str, table: str, but: frozenset[str] = frozenset()) -> list[str]:
         lake = DeltaLake(lake_uri)
-        return _rows(lake, table, Ledger(lake).status().closed, but)
+        return _rows(lake, table, Ledger(lake).status().done, but)
 
     return rows
 
@@ -133,7 +134,7 @@ def lake_hash() -> Callable[..., dict[str, str]]:
 
     def hashes(lake_uri: str, but: frozenset[str] = frozenset()) -> dict[str, str]:
         lake = DeltaLake(lake_uri)
-        closed = Ledger(lake).status().closed
+        closed = Ledger(lake).status().done
         return {
             table: hashlib.sha256("\n".join(_rows(lake, table, closed, but)).encode()).hexdigest()
             for table in LAKE_TABLES

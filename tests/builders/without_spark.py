@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.ledger_state import Manifest, manifest_of
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.pipeline import Run, Step, without_lost_key
 from kraft_audit.lake.progress import RunResult
 from kraft_audit.lake.reaudit import Reaudit
 from kraft_audit.lake.settings import FleetSettings, load_fleet, only_clusters
+from kraft_audit.lake.staging import PlanStaging
 from kraft_audit.spark.run_fleet import SparkGoldSteps
 from kraft_audit.spark.source import StagingReader
 
@@ -25,13 +27,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def stager(fleet: FleetSettings, tasks: int = 3, *, has_key: bool = True) -> Callable[[int], Manifest]:
+def stager(
+    fleet: FleetSettings, tasks: int = 3, *, has_key: bool = True, is_isolated: bool = False
+) -> Callable[[int], Manifest]:
+    """Stages in this process; if `is_isolated`, clusters are read in another one, with their deadlines, as by Spark."""
+
     def stage(number: int) -> Manifest:
         options = {"table": "staged", "lake": fleet.lake, "plan": str(number), "tasks": str(tasks)}
-        reader = StagingReader(options | ({"redactionkeyfile": fleet.redaction_key_file or ""} if has_key else {}))
-        return manifest_of(
-            row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
-        )
+        options |= {"redactionkeyfile": fleet.redaction_key_file or ""} if has_key else {}
+        options |= {"minutes": str(fleet.deadline_minutes)} if is_isolated else {}
+
+        def job(parts: Sequence[str]) -> list[dict[str, Any]]:
+            reader = StagingReader(options | {"parts": ",".join(parts)})
+            return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+
+        ledger = Ledger(DeltaLake(fleet.lake))
+        return PlanStaging(ledger, fleet.lake, number, fleet.deadline_minutes, job).manifest()
 
     return stage
 

@@ -304,12 +304,12 @@ def run(fleet: FleetSettings) -> Any:
 def lake_hash(lake_uri: str) -> dict[str, str]:
     """A hash a table over the sorted rows of closed plans, without the columns that say when."""
     lake = DeltaLake(lake_uri)
-    closed = Ledger(lake).status().closed
+    closed = Ledger(lake).status().done
     hashes = {}
     for table, contract in LAKE_TABLES.items():
         if table == "plans":
             continue
-        found = lake.query(f"SELECT * FROM {table} WHERE plan <= {closed}", table)  # noqa: S608
+        found = lake.query(f"SELECT * FROM {table} WHERE {closed.where()}", table)  # noqa: S608
         remaining = found.select([name for name in contract.column_names if name not in WHEN]).to_pylist()
         lines = sorted(json.dumps(row, default=str) for row in without_reading_times(remaining))
         hashes[table] = hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -4,7 +4,7 @@
 -- rule that could not be decided for the whole cluster stay open after that plan.
 WITH newest AS (
     SELECT cluster_id, max(plan) AS plan FROM plans
-    WHERE event = 'staged' AND outcome = 'read' AND plan <= {merged}
+    WHERE event = 'staged' AND outcome = 'read' AND {is_merged}
     GROUP BY cluster_id
 ),
 judged AS (

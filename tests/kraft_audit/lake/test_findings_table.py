@@ -53,6 +53,12 @@ class Plans:
 
         `split` has the history that another one was a part of so far.
         """
+        number = self.commit(said, split)
+        assert self.ledger.close_plan(number, {})
+        return number
+
+    def commit(self, said: dict[str, list[Finding] | None], split: dict[str, str] | None = None) -> int:
+        """The same, and the plan stays open."""
         self.said.append(said)
         number = len(self.said)
         origins = split or {}
@@ -68,7 +74,6 @@ class Plans:
         found = [finding for value in said.values() for finding in value or ()]
         rows = findings_batch(found, seen_ms=number * 1000, plan=number)
         self.write_staged(pa.Table.from_batches([rows]))
-        assert self.ledger.close_plan(number, {})
         return number
 
     def write_staged(self, rows: pa.Table) -> None:
@@ -170,6 +175,34 @@ def live(plans: Plans, table: FindingsTable, plan_count: int, seed: int) -> None
 @pytest.mark.parametrize("seed", range(4))
 def test_lives_of_findings(plans: Plans, table: FindingsTable, seed: int) -> None:
     live(plans, table, 12, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_lives_of_findings_of_plans_that_close_in_any_order(plans: Plans, table: FindingsTable, seed: int) -> None:
+    """An open plan's findings are not merged, whichever plan closes; each is merged once, in the order of closing."""
+    chance = random.Random(seed)  # noqa: S311  # a seed, no secret
+    open_: dict[str, int] = {}
+    closed: list[int] = []
+    merged: list[int] = []
+    for _ in range(24):
+        cluster = chance.choice("abc")
+        if cluster not in open_:
+            subjects = [subject for subject in ("t-0", "t-1") if chance.random() < 0.6]
+            open_[cluster] = plans.commit({cluster: [found(cluster, subject) for subject in subjects]})
+            continue
+        number = open_.pop(cluster)
+        closed.append(number)
+        assert plans.ledger.close_plan(number, {})
+        if chance.random() < 0.5:
+            merged += table.update(NOW_MS)
+            done = plans.ledger.status().done
+            assert all(row["plan"] in done for row in rows(plans.lake).values())
+    merged += table.update(NOW_MS)
+    assert merged == closed
+    assert merged != sorted(merged), "the seed closes a plan before an earlier one"
+    said = [said if number in closed else {} for number, said in enumerate(plans.said, 1)]
+    assert seen(plans.lake) == model(said)
 
 
 def first_seen(lake: DeltaLake, table: str = "findings") -> dict[str, int]:

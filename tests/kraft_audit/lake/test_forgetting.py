@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from kraft_audit.commands.cli import run_command
 from kraft_audit.lake import expectations, maintenance
 from kraft_audit.lake.archive_reading import REPLAYED, lake_clusters
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.findings_table import FindingsTable
 from kraft_audit.lake.gold_merge import GoldLake
@@ -126,8 +127,8 @@ def test_clusters_without_news_are_as_before(
 
     ledger, before = Ledger(DeltaLake(lake)), Ledger(DeltaLake(str(whole)))
     assert (ledger.states(), ledger.files()) == (before.states(), before.files())
-    clusters = lake_clusters(DeltaLake(lake), closed)
-    assert clusters == lake_clusters(DeltaLake(str(whole)), closed)
+    clusters = lake_clusters(DeltaLake(lake), ClosedPlans(closed))
+    assert clusters == lake_clusters(DeltaLake(str(whole)), ClosedPlans(closed))
     assert {cluster.name for cluster in clusters} == {*QUIET, *BUSY}
     judged_now = verdicts(lake)
     assert judged_now == verdicts(str(whole))

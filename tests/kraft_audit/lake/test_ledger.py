@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from kraft_audit.capture.plan import BatchKey, ClusterPlan, plan_from_json
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.data_files import DataFile
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.ledger import Ledger, PlanStatus
+from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Archive, ClusterOutcome, LedgerState, Manifest, PlannedCluster, StateChange
+from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.tables.bronze import FILES
 from kraft_audit.tables.contract import build_rows
 
@@ -40,12 +42,11 @@ def close(
 
 
 def test_each_event_is_recorded_once(ledger: Ledger, make_plan: MakePlan) -> None:
-    assert ledger.status() == PlanStatus(0, 0, 0)
+    assert ledger.status() == PlanStatus(0, 0)
     plan = make_plan("it's", 1)
     assert ledger.open_plan([PlannedCluster(plan)], "key")
     assert not ledger.open_plan([PlannedCluster(make_plan("another run's", 1))], "key")
-    assert ledger.status() == PlanStatus(1, 0, 0)
-    assert ledger.status().open_number == 1
+    assert ledger.status() == PlanStatus(1, 0, (1,))
     assert [(number, plan_from_json(text)) for number, text in ledger.planned(1)] == [(0, plan)]
     first = manifest("it's", StateChange(5, ("0-0",), "{}"))
     assert ledger.record_staged(1, first)
@@ -53,7 +54,7 @@ def test_each_event_is_recorded_once(ledger: Ledger, make_plan: MakePlan) -> Non
     assert ledger.manifest(1) == first
     assert ledger.close_plan(1, {})
     assert not ledger.close_plan(1, {})
-    assert ledger.status().open_number is None
+    assert ledger.status() == PlanStatus(1, 1, (), ClosedPlans(1))
 
 
 ARCHIVE = Archive("x.tgz", 5, 6)
@@ -153,7 +154,7 @@ def test_a_checkpoint_that_was_cut_short_is_made_again(make_plan: MakePlan, tmp_
     close(ledger, make_plan, 1, "a", StateChange(1))
     ledger.open_plan([PlannedCluster(make_plan("b", 2))], "key")
     ledger.record_staged(2, manifest("b", StateChange(2)))
-    ledger._checkpoint(2)
+    ledger._checkpoint(2, 0)
     assert ledger.states() == {"a": LedgerState(1)}, "a checkpoint of an open plan is not used"
     assert ledger.close_plan(2, {})
     assert ledger.states() == {"a": LedgerState(1), "b": LedgerState(2)}

@@ -18,7 +18,6 @@ from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.progress import RunResult
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.stage import StageError
-from kraft_audit.lake.staging_tasks import TASK_BYTES
 from tests.builders.commands import COMMAND
 from tests.builders.lakes import CLUSTERS
 
@@ -65,20 +64,20 @@ def test_several_processes_write_what_one_does(
     make_fleet: MakeFleet, clusters: dict[str, list[Path]], without_spark: ModuleType, monkeypatch: pytest.MonkeyPatch,
     lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
-    """Also where the first attempt ended: processes that the system ends leave the plan open, and one line says so."""
+    """Also where the first run could not go on: what it had read is not read again, and one line says so."""
     alone = make_fleet(clusters, lake="alone", file="alone.yaml")
     without_spark.run(alone)
     fleet = make_fleet(clusters)
-    monkeypatch.setattr("kraft_audit.lake.staging_tasks.TASK_BYTES", TASK_BYTES >> 20)
-    monkeypatch.setenv("KRAFT_AUDIT_FAILPOINT", "in-stage")
-    with pytest.raises(StageError, match=r"plan 1 could not be staged and stays open .* ended by the system"):
-        run_by_processes(fleet)
-    assert Ledger(DeltaLake(fleet.lake)).status().open_number == 1
-    monkeypatch.delenv("KRAFT_AUDIT_FAILPOINT")
+    monkeypatch.setattr("kraft_audit.lake.stage_parts.PART_BYTES", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr("kraft_audit.lake.isolated_staging.CHILD", "kraft_audit.lake.no_such_module")
+        with pytest.raises(StageError, match=r"plan 1 could not be staged and stays open .* ended with code 1"):
+            run_by_processes(fleet)
+    assert Ledger(DeltaLake(fleet.lake)).status().open == (1,)
     assert run_by_processes(fleet).exit_code == 0
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
     names = {name.rpartition("/")[2][:19] for name in DeltaLake(fleet.lake).open("records").file_uris()}
-    assert len(names) == len(CLUSTERS), "each cluster was a task of its own"
+    assert len(names) == len(CLUSTERS), "each cluster was a part of its own"
 
 
 def run_by_processes(fleet: FleetSettings) -> RunResult:

@@ -21,9 +21,11 @@ import pytest
 
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.lake import pipeline as run_module
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.ledger import Ledger, PlanStatus
+from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.pipeline import Step
+from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.records.redaction import Redactor
@@ -101,9 +103,9 @@ def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, la
     lines: list[str] = []
     for step in (Step.CLOSE, Step.PLAN, Step.PLAN, Step.COMMIT, Step.STAGE, Step.STAGE, Step.COMMIT):
         without_spark.run(fleet, only=step, lines=lines)
-    assert [line.split("  (")[0] for line in lines if "clusters," not in line and "rows in" not in line] == [
+    assert [line.split("  (")[0] for line in lines if "replicas," not in line and "rows in" not in line] == [
         "close    no plan is open",
-        "plan     plan 1 is open: nothing to plan before it is closed",
+        "plan     nothing new in 0 clusters, 3 clusters left to open plan 1",
         "commit   plan 1 is not staged yet",
         "stage    plan 1 is staged",
         lines[-1].split("  (")[0],
@@ -267,7 +269,7 @@ def test_killed_at_every_boundary_and_run_again(
         assert killed.wait(120) == -signal.SIGKILL, (failpoint, killed.communicate())
         result = without_spark.run(fleet)
         assert result.failed == {}
-        assert Ledger(DeltaLake(fleet.lake)).status().open_number is None
+        assert Ledger(DeltaLake(fleet.lake)).status().open == ()
         assert lake_hash(fleet.lake) == expected, failpoint
     assert result.plans == [], "killed after close: nothing was left to do"
 
@@ -340,7 +342,7 @@ def test_another_run_overtakes_while_this_one_plans(
     monkeypatch.setattr(run_module, "plan_fleet", slow_plan)
     result = without_spark.run(fleet)
     assert result.failed == {}
-    assert Ledger(DeltaLake(fleet.lake)).status() == PlanStatus(1, 1, 1)
+    assert Ledger(DeltaLake(fleet.lake)).status() == PlanStatus(1, 1, (), ClosedPlans(1))
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
 
 

@@ -67,7 +67,7 @@ def test_a_plan_left_open_is_finished_and_nothing_more(
     without_spark.run(fleet, only=Step.PLAN)
     more = make_fleet({"divergence": [small_corpus / "divergence"], "elr": [small_corpus / "elr"]})
     run = without_spark.Run(more, without_spark.DeltaLake(more.lake), without_spark.stager(more), lambda line: None)
-    assert run.finish_open_plan().plans == [1]
+    assert run.finish_open_plans().plans == [1]
     assert run.result.clusters == 1
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.findings.finding_formats import finding_rows
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
@@ -90,7 +91,7 @@ def test_captures_one_by_one_are_as_all_at_once(
         assert view_rows(str(tmp_path / "steps"), table) == view_rows(str(tmp_path / "whole"), table), table
     lake = DeltaLake(str(tmp_path / "steps"))
     for table in CHANGE_TABLES:
-        rows = lake.queries(PLANS.name, *SILVER)(holding(table, str, closed=len(roots))).to_pylist()
+        rows = lake.queries(PLANS.name, *SILVER)(holding(table, str, closed=ClosedPlans(len(roots)))).to_pylist()
         assert as_lines(rows, ADDED | {"gone_at"}) == view_rows(lake.uri, table, ADDED), table
 
 

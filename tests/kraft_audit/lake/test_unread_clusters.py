@@ -109,7 +109,7 @@ def test_a_fleet_of_which_nothing_can_be_read_is_in_the_ledger(
     assert without_spark.run(fleet).exit_code == 3
     lake = DeltaLake(fleet.lake)
     assert staged(lake) == [(1, "gone", "failed")]
-    assert Ledger(lake).status().open_number is None
+    assert Ledger(lake).status().open == ()
     assert set(Ledger(lake).unread()) == {"gone"}
     # The gold tables take such a plan without Spark, and the gate has nothing else against it.
     gold = GoldLake(lake, no_session)

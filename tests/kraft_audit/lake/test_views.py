@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.views import (
     last_captures,
@@ -116,6 +117,6 @@ def test_captures_of_the_plans_that_saw_a_replica_the_logs_end_or_anything_last(
 def test_every_view_has_a_query_and_no_other_name_does() -> None:
     for name in view_names():
         assert "`/lake/plans`" in view_sql("/lake", name)
-        assert "plan <= 7" in query_of(name, str, 7)
+        assert "plan <= 7" in query_of(name, str, ClosedPlans(7))
     with pytest.raises(KeyError):
         query_of("no_such_view", str)

@@ -16,8 +16,9 @@ import yaml
 from kraft_audit.commands.cli import run_command
 from kraft_audit.commands.ending import EXIT_UNREADABLE
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.ledger import Ledger, PlanStatus
+from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
+from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.settings import FleetSettings, load_fleet
 from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.fleet_page import Fleet, fleet_view

@@ -234,7 +234,7 @@ def test_the_jvm_commits_the_same_tables(
     assert lake_hash(jvm_lake.uri) == lake_hash(alone.lake)
     manifest = run.ledger.manifest(1)
     files = [file for file in manifest.files if file.table == "records"]
-    application = run.ledger.application("records")
+    application = run.ledger.plan_application("records", 1)
     assert not jvm_lake.commit("records", files, LAKE_TABLES["records"].schema, application, 1), "committed once"
 
 
