@@ -171,6 +171,7 @@ class LogPass:
         self._open.append(_OpenSegment(entry, descriptor, found.st_size))
         if (found.st_ino, found.st_dev) != (entry.inode, entry.device) or found.st_size < entry.size:
             raise LogChangedError(f"{entry.path} was replaced")
+        entry.size = found.st_size  # it may have grown since it was listed
 
     def _still_there(self) -> bool:
         """Whether the last known batch stands where it stood."""
@@ -269,7 +270,7 @@ class LogPass:
         pieces: list[Piece] = []
         try:
             with opened(self._log_dir, entry.path) as descriptor:
-                size = os.fstat(descriptor).st_size
+                size = entry.size = os.fstat(descriptor).st_size
                 for position in range(0, size, PIECE_BYTES):
                     data = _read_fully(descriptor, position, min(PIECE_BYTES, size - position))
                     pieces.append(self._piece(entry.path, position, data))
@@ -307,7 +308,7 @@ class LogPass:
             if len(content) > INLINE_BYTES_MAX:
                 entry.state, entry.errno = "unreadable", "EFBIG"
             else:
-                entry.state, entry.content = "sent", content
+                entry.state, entry.content, entry.size = "sent", content, len(content)
 
 
 def _read_fully(descriptor: int, position: int, size: int) -> bytes:

@@ -107,6 +107,18 @@ def test_what_is_appended_meanwhile_is_left_for_the_next_pass(
     assert batches_of(read(log)) == log.states[-2]
 
 
+def test_a_segment_that_grew_since_it_was_listed_has_its_size_when_it_was_opened(
+    log: LiveLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = log_pass.list_entries
+    monkeypatch.setattr(log_pass, "list_entries", lambda folder: (real(folder), log.append(3))[0])
+    reading = read(log)
+    copied = sum(piece.size for piece in reading.pieces if piece.path.endswith("06.log"))
+    entry = reading.entry("__cluster_metadata-0/00000000000000000006.log")
+    assert entry is not None
+    assert entry.size == copied == sum(len(batch.data) for batch in log.segments[1])
+
+
 def test_another_batch_in_the_place_of_the_last_one_parts_the_log(log: LiveLog) -> None:
     mark = read(log).pieces[-1].mark
     log.append()
