@@ -1,0 +1,49 @@
+"""A local S3 server in a process of its own, addressed as a real one is, by the usual environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders.kafka_tools import free_port
+
+
+@contextlib.contextmanager
+def s3_server(monkeypatch: pytest.MonkeyPatch, bucket: str) -> Iterator[tuple[Any, int]]:
+    """(boto's client, the port) of a server with an empty bucket. Skips where moto is not installed."""
+    pytest.importorskip("moto.server")
+    boto3 = pytest.importorskip("boto3")
+    port = free_port()
+    usual = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in usual.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket=bucket)
+        yield client, port
+    finally:
+        process.kill()
+        process.wait()
