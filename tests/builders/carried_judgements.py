@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Finding, Status
 
+_TIMES: Final = frozenset({"timestamp_ms", "base_timestamp_ms", "max_timestamp_ms", "last_timestamp_ms"})
 Episode = tuple[str, str, int | None]
 
 
@@ -85,7 +86,19 @@ def operation_ends_of(history: ClusterHistory) -> list[int]:
     log = canonical_log(history)
     if len(log.last_offset):
         return [offset + 1 for offset in log.last_offset.tolist()]
-    return sorted({offset for name in CHANGES for offset in history.chunked_table(name)["from_offset"].to_pylist()})
+    offsets = {offset for name in CHANGES for offset in history.chunked_table(name)["from_offset"].to_pylist()}
+    return sorted({*offsets, max(offsets, default=0) + 1})
+
+
+def slowed(history: ClusterHistory, factor: int) -> ClusterHistory:
+    """The same log written so many times as slowly: an hour then holds little, and only what matters is carried."""
+    begin_ms = history.begin_ms or 0
+    tables = dict(history.tables)
+    for name, table in tables.items():
+        for column in _TIMES.intersection(table.column_names):
+            slow = pc.add(pc.multiply(pc.subtract(table[column], begin_ms), factor), begin_ms)
+            tables[name] = table = table.set_column(table.column_names.index(column), table.schema.field(column), slow)
+    return replace(history, tables=tables, _shared={})
 
 
 @dataclass

@@ -35,8 +35,11 @@ def row_at(states: PartitionStates, row: int, offset: int) -> int:
 def newest_row_of(history: ClusterHistory, finding: Finding) -> int | None:
     """The newest row of the partition that a finding is about; None where no row is about it."""
     states = partition_states(history)
-    numbers, groups = history.known(f"groups of {PARTITION_CHANGES.name}", lambda: _groups(states))
-    topic_id, _, partition = partition_key(history, finding.subject, finding.from_offset).rpartition("-")
+    numbers, ids, groups = history.known(f"groups of {PARTITION_CHANGES.name}", lambda: _groups(states))
+    topic, _, partition = finding.subject.rpartition("-")
+    topic_id = partition_key(history, finding.subject, finding.from_offset).rpartition("-")[0]
+    # A log without its beginning may not say how a topic came by its name.
+    topic_id = topic_id if topic_id in numbers else ids.get(topic, "")
     if topic_id not in numbers or not partition.isdigit():
         return None
     group = numbers[topic_id] * SPREAD + int(partition)
@@ -45,13 +48,16 @@ def newest_row_of(history: ClusterHistory, finding: Finding) -> int | None:
     return int(states.last_rows[place]) if is_known else None
 
 
-def _groups(states: PartitionStates) -> tuple[dict[str, int], Rows]:
-    """A number for each topic id, and number and partition of each partition as one number, ascending."""
+def _groups(states: PartitionStates) -> tuple[dict[str, int], dict[str, str], Rows]:
+    """A number for each topic id, an id of each name, and number and partition of each partition as one number,
+    ascending."""
     codes, topic_ids = coded(states.changes.table["topic_id"])
     newest = states.last_rows
-    return {name: code for code, name in enumerate(topic_ids)}, codes[states.order[newest]] * SPREAD + states.partition[
-        newest
-    ]
+    groups = codes[states.order[newest]] * SPREAD + states.partition[newest]
+    numbers = {name: code for code, name in enumerate(topic_ids)}
+    table = states.changes.table.select(["topic", "topic_id"]).group_by("topic").aggregate([("topic_id", "max")])
+    ids = dict(zip(table["topic"].to_pylist(), table["topic_id_max"].to_pylist(), strict=True))
+    return numbers, ids, groups
 
 
 def begins_of(history: ClusterHistory, findings: Iterable[Finding]) -> Iterator[int]:

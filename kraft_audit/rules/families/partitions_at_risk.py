@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, newest_row_of, with_previous
+from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Rows
 from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, status_text
 from kraft_audit.rules.columns.open_episodes import is_value, rows_at
@@ -34,14 +34,16 @@ TIME_MAX_MS: Final = 1 << 61
 NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-def _departures(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
-    """With which rows the other replicas left the ISR last: the advice says who left when."""
+def _departures(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+    """With which rows replicas left the ISR that are not in it now: should the others leave, who left when is asked."""
     states = partition_states(history)
+    newest = states.last_rows
+    is_whole = states.size("isr")[newest] >= states.size("replicas")[newest]
     rows: list[int] = []
-    for finding in open_findings:
-        if (newest := newest_row_of(history, finding)) is not None:
-            left = (_left_at(states, newest, broker) for broker in states.nodes("replicas", newest))
-            rows += (row for row in left if row is not None)
+    for row in newest[states.exists[newest] & ~is_whole].tolist():
+        out = set(states.nodes("replicas", row)).difference(states.nodes("isr", row))
+        left = (_left_at(states, row, broker) for broker in out)
+        rows += (at for at in left if at is not None)
     yield as_table_rows(states, with_previous(states, np.array(sorted(rows), np.int64)))
 
 

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 import pytest
 
 from kraft_audit.rules.carried_rows import carry, rules_key, sizes, until
+from kraft_audit.rules.cluster_history import Contradiction
 from kraft_audit.rules.registry import rules
-from tests.builders.carried_judgements import Chain, Difference, judged, operation_ends_of
+from tests.builders.carried_judgements import Chain, Difference, judged, operation_ends_of, slowed
 from tests.builders.histories import HistoryBuilder, Story
 from tests.builders.log_stories import LOG_STORIES
 from tests.builders.partition_stories import PARTITION_STORIES
 from tests.builders.voter_stories import VOTER_STORIES
 
 STORIES = VOTER_STORIES | LOG_STORIES | PARTITION_STORIES
+COUNTED_WITHIN_AN_HOUR = {"KP012", "KB001", "KQ016"}
 
 
 CUTS = 5
+PACE = 4_000
+"""Hours between two records: what is carried for having happened within an hour hides no row that is missing."""
 
 
 def cut_differences(rule_id: str, story: Story) -> list[Difference]:
@@ -25,13 +29,79 @@ def cut_differences(rule_id: str, story: Story) -> list[Difference]:
     builder = HistoryBuilder()
     story(builder)
     history = builder.history()
+    if rule_id not in COUNTED_WITHIN_AN_HOUR:
+        history = slowed(history, PACE)
     found: list[Difference] = []
-    ends = operation_ends_of(history)[:-1]
+    ends = operation_ends_of(history)
     for to_offset in ends[:: len(ends) // CUTS + 1]:
         chain = Chain(history, only=[rule_id])
         chain.step(to_offset)
         found += chain.differences()
     return found
+
+
+def came_back(b: HistoryBuilder) -> None:
+    """Broker 13 came back uncleanly; one of two partitions has it in sync again, and other brokers change later."""
+    b.three_nodes(100).brokers(11, 12, 13)
+    for name in ("t-0", "t-1"):
+        b.partition(name, 10, "created").partition(name, 20, "unclean_shutdown", isr=[11, 12], cause_broker_id=13)
+    b.broker(13, at=22).partition("t-0", 35, "isr_expanded", isr=[11, 12, 13]).broker(13, at=45, rack="b")
+    b.partition("t-0", 55, "fenced", isr=[11, 12]).partition("t-1", 65, "isr_expanded", isr=[11, 12, 13])
+
+
+def contradicted(b: HistoryBuilder) -> None:
+    b.three_nodes(100).brokers(11, 12).partition("t-0", 10, "created").broker(13, at=45).partition("t-0", 55, isr=[11])
+    b.contradictions = (Contradiction(33, "unknown_topic"),)
+
+
+def away(b: HistoryBuilder) -> None:
+    """The ISR lists a broker that is fenced; the others come and go meanwhile."""
+    b.three_nodes(100).brokers(11, 12, 13).partition("t-0", 10, "created").broker(13, at=25, fenced=True)
+    b.partition("t-0", 37, isr=[11, 13]).broker(12, at=47, fenced=True).broker(12, at=57).partition("t-0", 77, isr=[11])
+
+
+def elr_cleared(b: HistoryBuilder) -> None:
+    b.three_nodes(100).brokers(11, 12, 13).partition("t-0", 10, "created").partition("t-0", 20, isr=[11], elr=[12])
+    b.config("TOPIC", "t", "min.insync.replicas", "1", 29).partition("t-0", 30, "elr_cleared", elr=[])
+    b.config("TOPIC", "t", "min.insync.replicas", "2", 49).partition("t-0", 75, isr=[11, 12])
+
+
+def allowed_twice(b: HistoryBuilder) -> None:
+    b.three_nodes(100)
+    for at, value in ((15, "true"), (35, "true"), (75, "false")):
+        b.config("TOPIC", "t", "unclean.leader.election.enable", value, at)
+
+
+def registered_again(b: HistoryBuilder) -> None:
+    """A controller of an older release that registers with each start."""
+    b.three_nodes(100).feature("metadata.version", 25)
+    for at, level in ((11, 20), (31, 25), (41, 25), (51, 25)):
+        range_ = {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": level}
+        b.controller(1, at=at, features=[range_])
+    b.controller(2, at=61, features=[{**range_, "max_supported_version": 33}])
+
+
+LONGER: dict[str, Story] = {
+    "KP008": came_back,
+    "KP013": contradicted,
+    "KP016": away,
+    "KP007": elr_cleared,
+    "KP011": allowed_twice,
+    "KB008": registered_again,
+}
+"""Stories in which much happens between the beginning of an episode and its end."""
+
+
+@pytest.mark.parametrize("rule_id", sorted(LONGER))
+def test_an_episode_that_began_long_before(rule_id: str) -> None:
+    builder = HistoryBuilder()
+    LONGER[rule_id](builder)
+    history = slowed(builder.history(), PACE)
+    assert judged(history, [rule_id])
+    for to_offset in operation_ends_of(history):
+        chain = Chain(history, only=[rule_id])
+        chain.step(to_offset)
+        assert chain.differences() == [], to_offset
 
 
 @pytest.mark.slow
