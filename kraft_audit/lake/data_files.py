@@ -74,17 +74,17 @@ def write_octets(folder: pafs.FileSystem, name: str, octets: bytes) -> None:
 class TableWriter:
     """Writes the rows of one table into data files; rows of many clusters may share a file.
 
-    A row group takes `row_group_bytes` of rows in memory.
+    A row group takes `row_group_bytes` of rows in memory, ROW_GROUP_BYTES where that is not said.
     """
 
     def __init__(
-        self, lake_uri: str, table: str, schema: pa.Schema, label: str, row_group_bytes: int = ROW_GROUP_BYTES
+        self, lake_uri: str, table: str, schema: pa.Schema, label: str, row_group_bytes: int | None = None
     ) -> None:
         self.table = table
         self._lake_uri = lake_uri
         self._schema = schema
         self._label = label
-        self._row_group_bytes = row_group_bytes
+        self._row_group_bytes = row_group_bytes or ROW_GROUP_BYTES
         self._folder = table_folder(lake_uri, table)
         self._pending: list[pa.RecordBatch] = []
         self.pending_bytes = 0

@@ -234,9 +234,11 @@ class Incident:
 
     def loses_by(self, schedule: Schedule, question: Question, ahead_ms: int) -> bool:
         """Only the voters that the schedule names run, its candidate first; whether a leader lacks the record."""
-        self.prepare(question)
+        # First, and what is under way is lost: what runs while a disk is wiped is not as it was read any more.
         for node in self.ids:
             self.stage.crash(node)
+        self.stage.run_ms(1_000)
+        self.prepare(question)
         self.stage.start(schedule.candidate)
         self.stage.run_ms(ahead_ms)
         for node in schedule.voters:
