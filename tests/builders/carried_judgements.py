@@ -69,7 +69,8 @@ def new_rows(whole: ClusterHistory, before: ClusterHistory, to_offset: int) -> C
     for name in OF_CAPTURES[:-1]:
         is_same = tables[name] is before.tables[name]
         tables[name] = tables[name].slice(0, 0) if is_same else _without(tables[name], before.chunked_table(name))
-    return replace(whole, tables=tables, _shared={})
+    problems = whole.contradictions and tuple(each for each in whole.contradictions if each.offset >= to_offset)
+    return replace(whole, tables=tables, contradictions=problems, _shared={})
 
 
 def _without(table: pa.Table, earlier: pa.Table) -> pa.Table:
@@ -90,9 +91,9 @@ def operation_ends_of(history: ClusterHistory) -> list[int]:
     return sorted({*offsets, max(offsets, default=0) + 1})
 
 
-def slowed(history: ClusterHistory, factor: int) -> ClusterHistory:
+def slowed(history: ClusterHistory, factor: int, begin_ms: int | None = None) -> ClusterHistory:
     """The same log written so many times as slowly: an hour then holds little, and only what matters is carried."""
-    begin_ms = history.begin_ms or 0
+    begin_ms = begin_ms or history.begin_ms or 0
     tables = dict(history.tables)
     for name, table in tables.items():
         for column in _TIMES.intersection(table.column_names):

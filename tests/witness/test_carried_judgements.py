@@ -43,8 +43,8 @@ def rounds_of(kind: str, seed: int) -> Sequence[ClusterHistory]:
 def test_each_round_from_what_the_one_before_left(kind: str) -> None:
     judged_count = 0
     for seed in range(seed_count(1)):
-        rounds = [slowed(history, PACE) for history in rounds_of(kind, seed)]
-        for found in carried_between(rounds):
+        rounds = rounds_of(kind, seed)
+        for found in carried_between([slowed(history, PACE, rounds[0].begin_ms) for history in rounds]):
             assert found == [], f"{kind}, seed {seed}"
             judged_count += 1
     assert judged_count

@@ -82,9 +82,9 @@ def _left_isr(states: PartitionStates, row: int, broker: int) -> tuple[int, str]
 
 
 def _left_at(states: PartitionStates, row: int, broker: int) -> int | None:
-    """The row with which a broker last left the ISR."""
+    """The row with which a broker last left the ISR, a replica ever since: one that was assigned again never was in."""
     for at in range(row, max(row - DEPARTURE_ROWS, 0), -1):
-        if states.is_first[at]:
+        if states.is_first[at] or broker not in states.nodes("replicas", at):
             break
         if broker in states.nodes("isr", at - 1) and broker not in states.nodes("isr", at):
             return at
