@@ -92,9 +92,9 @@ class RealCluster:
         for node in self.all_nodes:
             node.kill()
 
-    def boot(self) -> None:
+    def boot(self, *format_options: str) -> None:
         """Formats and starts all of it, and waits for a leader and the brokers."""
-        options: list[str] = []
+        options = list(format_options)
         if not self.drill.is_static:
             voters = [f"{each.node_id}@{each.place}:{new_directory_id()}" for each in self.controllers.values()]
             options += ["--initial-controllers", ",".join(voters)]

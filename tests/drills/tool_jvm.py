@@ -20,6 +20,8 @@ MAIN_CLASSES: Final = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand,kafka.admin.AclCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
 }
 """Where releases have each tool, the newest first."""
 

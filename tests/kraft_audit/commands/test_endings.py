@@ -317,11 +317,12 @@ def test_version(kraft_audit) -> None:
 
 @pytest.mark.slow
 def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> None:
-    """Of the commands that need no lake: each example of each help runs, on the samples."""
+    """Of the commands that need no lake: each example of each help runs, on the samples, but for those of a lake."""
     for command, _ in LAPTOP_COMMANDS:
         name = command_name(command)
         ended = kraft_audit(name, "--help")
         examples = re.findall(rf"^    kraft-audit ({name}.*)$", ended.out, re.MULTILINE)
+        examples = [example for example in examples if ".demo/lake" not in example]
         assert ended.code == 0, name
         assert examples, name
         for example in examples:

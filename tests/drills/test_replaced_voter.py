@@ -1,0 +1,82 @@
+"""A voter's disk is wiped on a real quorum, and comes back by the commands that `may-i` prints, each as it stands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.quorum.controller_commands import CONFIG
+from tests.builders.commands import Command
+from tests.drills.drill import Drill
+from tests.drills.kafka_node import KafkaNode
+from tests.drills.real_cluster import RealCluster, wait_for
+from tests.drills.releases import KafkaRelease
+
+pytestmark = [pytest.mark.kafka, pytest.mark.drill, pytest.mark.ci]
+DRILL = Drill("replaced-voter", "4.3.1")
+WIPED = 3
+
+
+def test_a_wiped_voter_comes_back_by_what_may_i_prints(
+    kafka_releases: Callable[[str], KafkaRelease], tmp_path: Path, kraft_audit: Command
+) -> None:
+    release = kafka_releases(DRILL.release)
+    cluster = RealCluster(DRILL, tmp_path, release.classpath, release.tools, release.archive)
+    try:
+        cluster.boot()
+        cluster.topic("orders", "--partitions", "2", "--replication-factor", "1")
+        cluster.send("orders", "before-")
+        node = cluster.controllers[WIPED]
+        others = [each for each in cluster.controllers.values() if each is not node]
+        node.kill()
+        wait_for("a leader among the others", lambda: cluster.leader(*others) in {each.node_id for each in others})
+        # With its old id and directory the empty disk might vote again, as nothing shows a later epoch: the way printed
+        # gives it another directory id, with which it is no voter until it is added.
+        answer = ask(kraft_audit, ["may-i", "wipe", str(WIPED), str(cluster.nodes)])
+        assert answer["verdict"] in ("yes", "undecided"), answer
+        shutil.rmtree(node.log_dir)
+        removing, formatting, starting, adding = [step[step.find("kafka-") :] for step in answer["next_steps"]]
+        run(cluster, node, removing)
+        assert set(voters(cluster, others)) == {each.node_id for each in others}
+        run(cluster, node, formatting)
+        assert starting == f"kafka-server-start -daemon {CONFIG}"
+        node.start()
+        end = max(voters(cluster, others).values())
+        wait_for("the new disk to catch up", lambda: observed(cluster, others).get(WIPED, -1) >= end)
+        run(cluster, node, adding)
+        wait_for("three voters", lambda: set(voters(cluster, [*others, node])) == set(cluster.controllers))
+        cluster.send("orders", "after-")
+        assert set(cluster.acknowledged["orders"]) <= cluster.readable("orders")
+        ended = kraft_audit("may-i", "restart", str(WIPED), str(cluster.nodes), "-o", "json")
+        assert json.loads(ended.out)["verdict"] == "yes", ended
+    finally:
+        cluster.kill_all()
+
+
+def ask(kraft_audit: Command, words: list[str]) -> dict[str, Any]:
+    ended = kraft_audit(*words, "-o", "json")
+    answer: dict[str, Any] = json.loads(ended.out)
+    assert ended.code == {"yes": 0, "no": 1, "undecided": 4}[answer["verdict"]], ended
+    return answer
+
+
+def run(cluster: RealCluster, node: KafkaNode, command: str) -> None:
+    """Runs a command as it was printed; `controller.properties` stands for the path of the node's config."""
+    properties = str(node.write_properties())
+    cluster.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
+
+
+def voters(cluster: RealCluster, controllers: list[KafkaNode]) -> dict[int, int]:
+    """The end offset of each voter, as these controllers say."""
+    running = [node for node in controllers if node.is_running]
+    return {int(node): int(end) for node, end in cluster.quorum(*running).get("voter", ())}
+
+
+def observed(cluster: RealCluster, controllers: list[KafkaNode]) -> dict[int, int]:
+    return {int(node): int(end) for node, end in cluster.quorum(*controllers).get("observer", ())}
