@@ -18,7 +18,7 @@ from tests.drills.kafka_node import KafkaNode
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
 
-pytestmark = [pytest.mark.kafka, pytest.mark.drill, pytest.mark.ci]
+pytestmark = [pytest.mark.kafka, pytest.mark.drill]
 DRILL = Drill("replaced-voter", "4.3.1")
 WIPED = 3
 

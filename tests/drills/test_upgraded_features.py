@@ -20,7 +20,7 @@ from tests.drills.kafka_node import KafkaNode
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
 
-pytestmark = [pytest.mark.kafka, pytest.mark.drill, pytest.mark.ci]
+pytestmark = [pytest.mark.kafka, pytest.mark.drill]
 DRILL = Drill("upgraded-features", "4.3.1")
 OLD_RELEASE, OLD_LEVEL, TARGET = "4.1.1", "4.1-IV1", "4.3"
 OLD_BROKER, OLD_CONTROLLER = 102, 4
