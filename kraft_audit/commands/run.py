@@ -211,7 +211,7 @@ class Engines:
         self._spark: SparkRun | None = None
         if self._asked == "spark":
             need_packages("run on Spark", SPARK_PACKAGES, "spark")
-            self._spark = self._new_spark()
+            self._with_spark()
         self.run: Run | None = None
 
     @property
@@ -253,10 +253,7 @@ class Engines:
 
     def _with_spark(self) -> SparkRun:
         if self._spark is None:
-            self._spark = self._new_spark()
+            from kraft_audit.spark.run_fleet import SparkRun
+
+            self._spark = SparkRun(self._fleet, self._spark_conf, self._progress, lambda: self.run)
         return self._spark
-
-    def _new_spark(self) -> SparkRun:
-        from kraft_audit.spark.run_fleet import SparkRun
-
-        return SparkRun(self._fleet, self._spark_conf, self._progress, lambda: self.run)

@@ -106,23 +106,10 @@ class RealCluster:
         for broker in self.brokers.values():
             broker.format(self.tools, self.cluster_id)
         # A broker that starts while controllers elect and register was seen not to register within its minute (4.3.1).
-        self._wait_for_quorum()
+        wait_for("every controller to follow", self._is_quorate)
         for broker in self.brokers.values():
             broker.start()
         self.wait_for_brokers(self.brokers)
-
-    def _wait_for_quorum(self) -> None:
-        """Until all controllers follow; on a loaded machine one that gave up at first starts once more."""
-        for _ in range(2):
-            try:
-                wait_for("every controller to follow", self._is_quorate, 30)
-            except AssertionError:
-                for controller in self.controllers.values():
-                    controller.kill()
-                    controller.start()
-            else:
-                return
-        wait_for("every controller to follow", self._is_quorate)
 
     def _is_quorate(self) -> bool:
         voters = self.quorum(*self.controllers.values()).get("voter", ())
