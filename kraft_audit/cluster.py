@@ -378,7 +378,7 @@ class Cluster:
     def permissions(self) -> Permissions:
         """What `may_i` answers about every controller, all voters running, and of brokers what may not be done.
 
-        A cluster of which more than PERMISSION_BYTES_MAX lie there is not replayed for it: `skipped` says so.
+        A cluster with more than PERMISSION_BYTES_MAX there is not replayed for it: `skipped` says so.
 
         >>> [row.action for row in cluster.permissions().rows if (row.node_id, row.verdict) == (13, "no")]
         ['wipe', 'remove', 'delete-volume']

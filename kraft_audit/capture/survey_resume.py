@@ -131,7 +131,7 @@ def _branch_at(earlier: KeptSurvey, branch: int | None, offset: int) -> int | No
 
 
 def _read_again(earlier: KeptSurvey, logs: Sequence[KeptLog], changed: Sequence[int]) -> dict[int, int]:
-    """The replicas of which known batches must be read again, and from which offset on.
+    """The replicas whose known batches must be read again, and from which offset on.
 
     It is those that run on where a log with changes ends, and those that begin after that, as they may be joined to it
     now. Where disks hold the same offsets with different bytes, logs that parted may agree again: then all of them.

@@ -290,7 +290,7 @@ class FindingsTable:
     def _declared(self) -> dict[str, dict[str, str]]:
         """By id the findings that a declared rescue explains, with its words, as the plan says that judged them last.
 
-        A finding of which another episode lasts is none.
+        A finding with another episode that lasts is none.
         """
         rows = self.gold.lake.query(
             "SELECT DISTINCT staged.finding_id, staged.waiver FROM findings AS known "  # noqa: S608

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from kraft_audit.findings.kept_state import NAME_BYTES, state_name
-from kraft_audit.lake.data_files import table_folder
+from kraft_audit.lake.data_files import table_folder, write_octets
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.tables.kept_parts import KeptPartsError
 
@@ -32,8 +32,7 @@ def put_state(lake_uri: str, history: str, content: bytes) -> str:
         return name
     # A store has a file whole or not at all; on a disk the name is given when the bytes are there.
     written = name if is_uri(lake_uri) else f"{name}.{uuid.uuid4().hex}"
-    with folder.open_output_stream(written) as sink:
-        sink.write(content)
+    write_octets(folder, written, content)
     if written != name:
         folder.move(written, name)
     return name

@@ -204,7 +204,7 @@ def _refuse_redacted(source: CopyOutcome, cut: CutState) -> None:
         what = listed(cut.records.redacted[:SECRETS_NAMED])
         more = len(cut.records.redacted) - SECRETS_NAMED
         raise RescueRefusedError(
-            f"The state of {source.copy.name} holds secrets, of which a lake keeps fingerprints only: {what}"
+            f"The state of {source.copy.name} holds secrets, and a lake keeps only their fingerprints: {what}"
             f"{f' and {more} more' if more > 0 else ''}. Go on from a disk, without the lake, or bring the state back "
             "on a new cluster: kraft-audit restore-kit with the lake leaves a blank for each secret."
         )

@@ -37,7 +37,7 @@ from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, co
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
 
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
-"""The tables of which a subject's newest row says what holds."""
+"""The tables where a subject's newest row says what holds."""
 SMALL_CHANGES: Final = tuple(name for name in CHANGES if name != PARTITION_CHANGES.name)
 OF_CAPTURES: Final = ("captures", "batches", "decode_errors", "watermarks", "records")
 """Tables of what disks held. These are carried whole for now: they grow with every round of captures."""

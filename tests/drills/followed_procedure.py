@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kraft_audit.quorum.controller_commands import CONFIG
 from tests.builders.commands import Command
 from tests.builders.printed_scripts import calls_of
 from tests.drills.drill import Back, Drill, Lost
@@ -226,13 +225,11 @@ class FollowedProcedure:
             self._run(command)
 
     def _run(self, command: str, node: KafkaNode | None = None) -> str:
-        """Runs a command as it was printed; `controller.properties` stands for the path of the node's config."""
+        """Runs a command as it was printed, and writes it down."""
         words = shlex.split(command)
-        if node is not None:
-            words = [str(node.write_properties()) if word == CONFIG else word for word in words]
         if words[0].startswith("kafka-"):
             self.executed.append(command)
-            return self.cluster.tools.must_run(words)
+            return self.cluster.run_printed(command, node)
         if words[0] == "kraft-audit":
             self.executed.append(command)
             ended = self.kraft_audit(*words[1:])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from kraft_audit.quorum.controller_commands import CONFIG
 from kraft_audit.recovery.rescued_dir import new_directory_id
 from tests.drills.drill import Cut, Drill, Lost
 from tests.drills.kafka_node import KafkaNode
@@ -114,6 +116,11 @@ class RealCluster:
     def _is_quorate(self) -> bool:
         voters = self.quorum(*self.controllers.values()).get("voter", ())
         return len(voters) == len(self.controllers) and all(int(end) > 3 for _, end in voters)
+
+    def run_printed(self, command: str, node: KafkaNode | None = None) -> str:
+        """Runs a tool of Kafka's as it was printed; `controller.properties` stands for the path of a node's config."""
+        properties = CONFIG if node is None else str(node.write_properties())
+        return self.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
 
     # What can be asked
 

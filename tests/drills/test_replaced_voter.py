@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,14 +41,14 @@ def test_a_wiped_voter_comes_back_by_what_may_i_prints(
         assert answer["verdict"] in ("yes", "undecided"), answer
         shutil.rmtree(node.log_dir)
         removing, formatting, starting, adding = [step[step.find("kafka-") :] for step in answer["next_steps"]]
-        run(cluster, node, removing)
+        cluster.run_printed(removing, node)
         assert set(voters(cluster, others)) == {each.node_id for each in others}
-        run(cluster, node, formatting)
+        cluster.run_printed(formatting, node)
         assert starting == f"kafka-server-start -daemon {CONFIG}"
         node.start()
         end = max(voters(cluster, others).values())
         wait_for("the new disk to catch up", lambda: observed(cluster, others).get(WIPED, -1) >= end)
-        run(cluster, node, adding)
+        cluster.run_printed(adding, node)
         wait_for("three voters", lambda: set(voters(cluster, [*others, node])) == set(cluster.controllers))
         cluster.send("orders", "after-")
         assert set(cluster.acknowledged["orders"]) <= cluster.readable("orders")
@@ -64,12 +63,6 @@ def ask(kraft_audit: Command, words: list[str]) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(ended.out)
     assert ended.code == {"yes": 0, "no": 1, "undecided": 4}[answer["verdict"]], ended
     return answer
-
-
-def run(cluster: RealCluster, node: KafkaNode, command: str) -> None:
-    """Runs a command as it was printed; `controller.properties` stands for the path of the node's config."""
-    properties = str(node.write_properties())
-    cluster.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
 
 
 def voters(cluster: RealCluster, controllers: list[KafkaNode]) -> dict[int, int]:

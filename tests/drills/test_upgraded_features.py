@@ -40,15 +40,14 @@ def test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed(
         commands = [step[step.find("kafka-") :] for step in answer["next_steps"] if "kafka-" in step]
         unregistering, formatting, starting, upgrading = commands
         assert cluster.tools.run(*shlex.split(upgrading)).code != 0, "Kafka refuses it, too"
-        cluster.tools.must_run(shlex.split(unregistering))
+        cluster.run_printed(unregistering)
         replaced = cluster.new_controller(OLD_CONTROLLER, dict(cluster.controllers[1].quorum))
-        properties = str(replaced.write_properties())
-        cluster.tools.must_run([properties if word == CONFIG else word for word in shlex.split(formatting)])
+        cluster.run_printed(formatting, replaced)
         assert starting == f"kafka-server-start -daemon {CONFIG}"
         replaced.start()
         wait_for("nothing to block", lambda: ask(kraft_audit, cluster)["verdict"] == "allowed")
         replaced.stop()
-        cluster.tools.must_run(shlex.split(upgrading))
+        cluster.run_printed(upgrading)
         described = cluster.tools.must_run(["kafka-features", "--bootstrap-server", cluster.server, "describe"])
         (line,) = [line for line in described.splitlines() if line.startswith("Feature: metadata.version")]
         assert "FinalizedVersionLevel: 4.3-IV0" in line

@@ -139,7 +139,7 @@ def kp010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _Weakness:
-    """A topic of which some partitions are weak now: `first` is the row with which their count left 0 last."""
+    """A topic with partitions that are weak now: `first` is the row with which their count left 0 last."""
 
     first: int
     count: int
