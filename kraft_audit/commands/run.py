@@ -40,8 +40,8 @@ SparkConf = Annotated[
 
 def run(
     fleet: Annotated[
-        Path | None,
-        typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake."),
+        str | None,
+        typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake; or its URI."),
     ] = None,
     lake: Annotated[
         str | None, typer.Option(metavar="LAKE", show_default=False, help="Another lake than the file names.")
@@ -116,6 +116,7 @@ def run(
         raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
     if abandon is not None and (finish or only is not None):
         raise UsageError("--abandon does nothing else: leave out --finish and --only")
+    from kraft_audit.lake.discovered_clusters import with_discovered
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
     from kraft_audit.lake.progress import EXIT_UNREADABLE, EXIT_USAGE, progress_on_stderr, summary_text
     from kraft_audit.lake.settings import SettingsError, load_fleet, only_clusters
@@ -128,7 +129,7 @@ def run(
             settings = lake_alone(lake, cluster)
         else:
             settings = load_fleet(fleet, arguments={"lake": lake, "committer": committer})
-            settings = only_clusters(settings, fleet, cluster)
+            settings = only_clusters(with_discovered(settings), fleet, cluster)
         settings = with_word(settings, running=running, gone=node_ids_of("--gone", gone))
         settings = without_lost_key(settings) if source == "archive" else settings
         result = run_fleet(

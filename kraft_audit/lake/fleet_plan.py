@@ -7,7 +7,6 @@ the replicas that have them, each file with the position to which earlier plans 
 from __future__ import annotations
 
 import functools
-import glob
 import hashlib
 import time
 from collections import Counter
@@ -38,13 +37,12 @@ from kraft_audit.text.readable import time_text
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.files.discovery import ReplicaDir, discover
-from kraft_codec.storage.local import reason_text
 from kraft_codec.storage.opener import StoragePool
+from kraft_codec.storage.path_patterns import matching_paths
 
 # A file that changes while it is planned may keep its size and time: so close to that moment they are not trusted.
 RACY_MS: Final = 50
 RACY_WHOLE_SECONDS_MS: Final = 2_000  # object stores have times in whole seconds
-ARCHIVE_NAMES: Final = (".tgz", ".tar.gz", ".tar", ".zip")
 
 NO_WAITS: Final[Mapping[str, InspectedCluster]] = {}
 NO_LOG: Final = "no metadata log (__cluster_metadata-0) was found"
@@ -222,7 +220,7 @@ def find_changes(settings: ClusterSettings, known: LedgerIndex, open_storage: Op
     failures: list[str] = []
     for path in settings.paths:
         try:
-            expanded[path] = expand(path)
+            expanded[path] = matching_paths(path)
         except InputError as problem:
             failures.append(str(problem))
     roots = [root for matches in expanded.values() for root in matches]
@@ -277,23 +275,6 @@ def _planned(
         resumed, None if read == state.archives else read, None if damages == state.damages else damages
     )
     return planned, failures
-
-
-def expand(path: str) -> list[str]:
-    """The paths that a pattern matches, in order; a path without `*`, `?` or `[` matches itself.
-
-    A match that is neither a folder nor named like an archive is left out, as a pattern also matches what lies beside
-    them. Raises InputError where a folder on the way may not be listed.
-    """
-    if is_uri(path) or not glob.has_magic(path):
-        return [path]
-    try:
-        if Path(path).exists():
-            return [path]
-        matches = sorted(glob.glob(path))  # noqa: PTH207  # an absolute pattern
-        return [match for match in matches if Path(match).is_dir() or match.endswith(ARCHIVE_NAMES)] or [path]
-    except OSError as problem:
-        raise InputError(printable(path), reason_text(problem)) from None
 
 
 def with_ledger(plan: ClusterPlan, known: LedgerIndex, state: LedgerState, changed: frozenset[str]) -> ClusterPlan:

@@ -72,12 +72,21 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None
 
 
-def absolute(path: str, folder: Path) -> str:
-    """A URI as it is (file:// as a path); a path made absolute against `folder`, `~` and `..` resolved."""
-    if (local := file_path(path)) is not None:
-        return os.path.normpath(folder / local)
-    if is_uri(path):
+def absolute(path: str, folder: Path | str) -> str:
+    """A URI as it is (file:// as a path); a path made absolute against `folder`, `~` and `..` resolved.
+
+    Against a folder that is a URI itself, a path that is not absolute becomes a URI.
+    """
+    local = file_path(path)
+    if local is None and is_uri(path):
         return path
+    if isinstance(folder, str):
+        plain = os.path.normpath(Path(path if local is None else local).expanduser())
+        if os.path.isabs(plain):  # noqa: PTH117  # text, not a path of this machine yet
+            return plain
+        return f"{folder.rstrip('/')}/{plain}"
+    if local is not None:
+        return os.path.normpath(folder / local)
     return os.path.normpath(folder / Path(path).expanduser())
 
 

@@ -21,6 +21,8 @@ from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.text.text_files import YamlError, parse_yaml
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
+from kraft_codec.storage.object_store import read_object
+from kraft_codec.storage.opener import file_path
 
 Committer = Literal["deltalake", "spark"]
 
@@ -32,6 +34,9 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 }
 SHOWN_CHARACTERS_MAX: Final = 400
 """A longer value is cut in an error line; two paths and what is wrong with each fit."""
+NAME_MARK: Final = "{name}"
+"""Stands for the name of a cluster in `clusters_from`."""
+FILE_BYTES_MAX: Final = 16 << 20
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
 
@@ -91,6 +96,14 @@ def _static_configs(configs: dict[str, str]) -> dict[str, str]:
     return configs
 
 
+def _clusters_from(text: str) -> str:
+    before, found, after = text.partition(NAME_MARK)
+    is_in_bucket = is_uri(text) and before.count("/") < 3
+    if not found or NAME_MARK in after or "*" in before or is_in_bucket:
+        raise _ExpectedError(f"a path or URI with {NAME_MARK} once, as s3://captures/{NAME_MARK}/, and no * before it")
+    return text
+
+
 PathText = Annotated[str, AfterValidator(_path)]
 
 
@@ -102,8 +115,10 @@ class ClusterSettings(_Strict):
     """One cluster: where copies of its metadata log lie, and how to read them."""
 
     name: Annotated[str, AfterValidator(_name)] = Field(description="how people call the cluster; unique in the file")
-    paths: Annotated[list[PathText], Field(min_length=1)] = Field(
-        description="log dirs, node dirs, dirs of node dirs, dirs of captures, archives, object store URIs; globs"
+    paths: list[PathText] = Field(
+        default_factory=list,
+        description="log dirs, node dirs, dirs of node dirs, dirs of captures, archives, object store URIs; globs, "
+        "** too; none where clusters_from has a folder of this name or cluster_id",
     )
     cluster_id: Annotated[str, AfterValidator(_cluster_id)] | None = Field(
         default=None, description="the id that every replica must carry; any other is a CLUSTER_MISMATCH"
@@ -134,7 +149,13 @@ class FleetSettings(_Strict):
     """A fleet.yaml with all paths made absolute against the folder of the file."""
 
     lake: PathText = Field(description="URI or path of the folder that holds the Delta tables")
-    clusters: Annotated[list[ClusterSettings], Field(min_length=1)] = Field(description="the clusters to audit")
+    clusters: list[ClusterSettings] = Field(
+        default_factory=list, description="the clusters to audit; with clusters_from those that need more than a path"
+    )
+    clusters_from: Annotated[PathText, AfterValidator(_clusters_from)] | None = Field(
+        default=None,
+        description="a path or URI with {name} in it, as s3://captures/{name}/: each folder there is a cluster",
+    )
     redaction_key_file: PathText | None = Field(
         default=None,
         description="one key per lake, kept outside it, made with mode 0600 when absent; default: beside a local lake",
@@ -156,16 +177,19 @@ class FleetSettings(_Strict):
 
 
 def load_fleet(
-    file: Path, *, arguments: Mapping[str, str | None] | None = None, environment: Mapping[str, str] | None = None
+    file: Path | str,
+    *,
+    arguments: Mapping[str, str | None] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> FleetSettings:
-    """Read and check one fleet file.
+    """Read and check one fleet file, here or in an object store.
 
     `arguments` are the command's own, by setting name (`lake` → given by `--lake`); None means not given.
     Raises SettingsError.
     """
     values = read_yaml(file)
     sources = {key: str(file) for key in FleetSettings.model_fields}
-    folders: dict[str, Path] = dict.fromkeys(FleetSettings.model_fields, file.resolve().parent)
+    folders: dict[str, Path | str] = dict.fromkeys(FleetSettings.model_fields, _folder_of(file))
     given = environment if environment is not None else os.environ
     for key, variable in ENVIRONMENT.items():
         if given.get(variable):
@@ -177,10 +201,27 @@ def load_fleet(
     return _with_absolute_paths(fleet, sources, folders)
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, empty if the file is empty. Raises SettingsError, InputError."""
+def _folder_of(file: Path | str) -> Path | str:
+    local = local_file(file)
+    return str(file).partition("?")[0].rpartition("/")[0] if local is None else local.resolve().parent
+
+
+def local_file(file: Path | str) -> Path | None:
+    """The file of this machine that a path or a `file://` URI names; None for one in an object store."""
+    text = str(file)
+    found = file_path(text)
+    return Path(text if found is None else found) if found is not None or not is_uri(text) else None
+
+
+def read_yaml(file: Path | str) -> dict[str, Any]:
+    """The mapping in a YAML file, here or in an object store; empty if the file is.
+
+    Raises SettingsError, InputError.
+    """
+    local = local_file(file)
     try:
-        values = parse_yaml(file.read_text(encoding="utf-8"))
+        content = read_object(str(file), FILE_BYTES_MAX) if local is None else local.read_bytes()
+        values = parse_yaml(content.decode("utf-8"))
     except OSError as problem:
         raise InputError(str(file), problem.strerror or "unreadable") from None
     except UnicodeDecodeError:
@@ -194,11 +235,30 @@ def read_yaml(file: Path) -> dict[str, Any]:
     return values
 
 
+def _refuse_nothing(fleet: FleetSettings, source: str) -> None:
+    """Raises SettingsError where there is no cluster, or one of which nothing says where it lies."""
+    if fleet.clusters_from is not None:
+        return
+    if not fleet.clusters:
+        raise _nothing(fleet, "clusters", source, "clusters")
+    for index, cluster in enumerate(fleet.clusters):
+        if not cluster.paths:
+            raise _nothing(cluster, "paths", source, f"clusters[{index}].paths")
+
+
+def _nothing(model: BaseModel, field: str, source: str, key: str) -> SettingsError:
+    """The error of an empty list, or of a key that is not there."""
+    if field in model.model_fields_set:
+        return SettingsError(source, key, [], "at least one entry")
+    return SettingsError(source, key, _MISSING, "a value, found none")
+
+
 def _checked(values: dict[str, Any], sources: Mapping[str, str], file: str) -> FleetSettings:
     try:
         fleet = FleetSettings.model_validate(values)
     except ValidationError as problem:
         raise _first_error(problem, sources, file) from None
+    _refuse_nothing(fleet, file)
     seen: dict[str, int] = {}
     for index, cluster in enumerate(fleet.clusters):
         if cluster.name in seen:
@@ -250,7 +310,7 @@ def _shown(value: object) -> str:
 
 
 def _with_absolute_paths(
-    fleet: FleetSettings, sources: Mapping[str, str], folders: Mapping[str, Path]
+    fleet: FleetSettings, sources: Mapping[str, str], folders: Mapping[str, Path | str]
 ) -> FleetSettings:
     lake = absolute(fleet.lake, folders["lake"])
     if fleet.redaction_key_file is not None:
@@ -279,6 +339,7 @@ def _with_absolute_paths(
             "waivers": waivers,
             "staging": staging,
             "clusters": clusters,
+            "clusters_from": None if fleet.clusters_from is None else absolute(fleet.clusters_from, folder),
         }
     )
 
@@ -337,7 +398,7 @@ def _check_tables(file: str, settings: MaintainSettings) -> None:
             raise SettingsError(file, f"cluster_by.{table}", columns, "columns of the table")
 
 
-def only_clusters(fleet: FleetSettings, file: Path, names: Sequence[str] | None) -> FleetSettings:
+def only_clusters(fleet: FleetSettings, file: Path | str, names: Sequence[str] | None) -> FleetSettings:
     """The fleet with only these clusters. Raises SettingsError for a name that the file does not have."""
     if not names:
         return fleet

@@ -99,15 +99,24 @@ _INPUT_BYTES: Final = 256 << 10
 
 @dataclass(slots=True)
 class Budget:
-    """How much an archive has expanded to. Preallocated index files shrink 1000:1, so they are counted apart."""
+    """How much an archive has expanded to, with archives in it.
+
+    Preallocated index files shrink 1000:1, so they are counted apart.
+    """
 
     limits: Limits
     expanded_bytes: int = 0
     index_bytes: int = 0
+    compressed_bytes: int = 0
+    outer: Budget | None = None
+    """Of an archive in an archive: that of the outer one, which pays for this one too."""
 
     def charge(self, size_bytes: int, compressed_bytes: int, *, is_index: bool = False) -> None:
         """Takes note of expanded bytes; raises CodecError(LIMIT) beyond the ratio to the compressed bytes so far."""
         limits = self.limits
+        self.compressed_bytes = max(self.compressed_bytes, compressed_bytes)
+        if self.outer is not None:
+            self.outer.charge(size_bytes, self.outer.compressed_bytes, is_index=is_index)
         if is_index:
             self.index_bytes += size_bytes
             if self.index_bytes > limits.index_skip_bytes:

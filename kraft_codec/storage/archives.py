@@ -1,8 +1,9 @@
 """Incident archives (.tar, .tar.gz, .tgz, .zip), read once as a stream into a private copy of what belongs to log dirs.
 
-Nothing is ever extracted to a path that an archive names. Members are taken only by names that a node dir has, their
-bytes go into one temporary file without a name, which the system removes with the process, and whatever is refused
-becomes damage that stops nothing else. `ArchiveMounts` lets archives among other files look like directories.
+An archive in an archive is read in turn, as if it were a directory. Nothing is ever extracted to a path that an archive
+names. Members are taken only by names that a node dir has, their bytes go into one temporary file without a name, which
+the system removes with the process, and whatever is refused becomes damage that stops nothing else. `ArchiveMounts`
+lets archives among other files look like directories.
 """
 
 from __future__ import annotations
@@ -48,11 +49,19 @@ ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".zip")
 ARCHIVE_KINDS: Final = ".tar, .tar.gz, .tgz or .zip"
 """The same as help, pages and errors say it."""
 
+
+def is_archive_name(name: str) -> bool:
+    """Whether a file of this name is taken for an archive."""
+    return name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _HOLE_BYTES: Final = 4096
 _MAX_COPY_BYTES: Final = 4 << 40  # sparse parts included; what is stored is bounded by Limits
 _MAX_PATH_CHARACTERS: Final = 4096
 _MAX_PATH_NAMES: Final = 64
+_MAX_NESTING: Final = 2
+"""Archives in archives in archives: what a person packed, who packed what others had packed."""
 _NOT_KEPT_KINDS: Final = frozenset({FileKind.DELETED, FileKind.TEMPORARY})
 _USEFUL_IN_PART: Final = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT})
 
@@ -64,6 +73,16 @@ class _Copy:
     position: int | None
     size_bytes: int
     mtime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """An archive being read: the one that was given, or one in it, whose members stand below `folder`."""
+
+    members: Iterator[Member]
+    budget: Budget
+    folder: str = ""
+    depth: int = 0
 
 
 class _SpooledFile(RandomAccess):
@@ -120,6 +139,7 @@ class ArchiveStorage(Storage):
         self._seen: set[str] = set()
         self._end = 0
         self._spooled_bytes = 0
+        self._member_count = 0
         self._spool: BinaryIO | None = tempfile.TemporaryFile(prefix="kraft-audit-")  # noqa: SIM115
         try:
             self._read_all(file)
@@ -158,38 +178,77 @@ class ArchiveStorage(Storage):
             self._spool = None
 
     def _read_all(self, file: BinaryIO) -> None:
-        members = _members(file, self.location, Budget(self.limits))
-        count = 0
+        budget = Budget(self.limits)
         try:
-            for member in members:
-                count += 1
-                if count > self.limits.member_count:
-                    detail = f"more than {self.limits.member_count} members: the rest is unread"
-                    raise CodecError(Reason.LIMIT, 0, detail)
-                self._take(member)
-        except CodecError as error:
-            if not count:
-                raise InputError(self.location, f"not an archive that can be read: {error.detail}") from None
-            self._add_damage("", error)
+            self._read_members(_Level(_members(file, self.location, budget), budget))
         except OSError as error:
             text = (error.strerror or type(error).__name__).lower()
             detail = f"no private copy in {tempfile.gettempdir()} (TMPDIR names another place): {text}"
             raise InputError(self.location, detail) from None
 
-    def _take(self, member: Member) -> None:
+    def _read_members(self, level: _Level) -> None:
+        count = 0
         try:
-            path = _member_path(member.name)
-            if not path:
+            for member in level.members:
+                count += 1
+                self._member_count += 1
+                if self._member_count > self.limits.member_count:
+                    detail = f"more than {self.limits.member_count} members: the rest is unread"
+                    raise CodecError(Reason.LIMIT, 0, detail)
+                self._take(member, level)
+        except CodecError as error:
+            if not count:
+                raise InputError(self.location, f"not an archive that can be read: {error.detail}") from None
+            self._add_damage(level.folder, error)
+
+    def _take(self, member: Member, level: _Level) -> None:
+        try:
+            path = join(level.folder, _member_path(member.name)).rstrip("/")
+            if path == level.folder:
                 return
             if member.kind is MemberKind.DIRECTORY:
                 self._add_dir(path)
+            elif member.kind is MemberKind.FILE and is_archive_name(path) and level.depth < _MAX_NESTING:
+                self._take_archive(path, member, level)
             elif member.kind is MemberKind.FILE:
                 self._take_file(path, member)
             else:
                 detail = "a link" if member.kind is MemberKind.LINK else "a device or another special file"
                 raise CodecError(Reason.UNREADABLE, 0, f"{detail}: it is left unread")
         except CodecError as error:
-            self._add_damage(member.name, error)
+            self._add_damage(join(level.folder, member.name), error)
+
+    def _take_archive(self, path: str, member: Member, level: _Level) -> None:
+        """Reads an archive in the archive, from a copy of its own that is gone afterwards."""
+        key = unicodedata.normalize("NFC", path).casefold()
+        if key in self._seen or path in self._dirs:
+            raise CodecError(Reason.HOSTILE_NAME, 0, "a second member of this name, or one that differs by case only")
+        if member.refusal is not None:
+            raise member.refusal
+        self._seen.add(key)
+        failure = None
+        with tempfile.TemporaryFile(prefix="kraft-audit-") as copy:
+            try:
+                for at, data in member.content.chunks():
+                    self._count_spooled(len(data), at)
+                    copy.seek(at)
+                    copy.write(data)
+            except CodecError as error:
+                failure = error  # what is there of it is read
+            copy.seek(0)
+            budget = Budget(self.limits, outer=level.budget)
+            self._add_dir(path)
+            try:
+                self._read_members(_Level(_members(copy, path, budget), budget, path, level.depth + 1))
+            except InputError as error:
+                raise failure or CodecError(Reason.BAD_FILE, 0, error.detail) from None
+        if failure is not None:
+            raise failure
+
+    def _count_spooled(self, size_bytes: int, position: int) -> None:
+        self._spooled_bytes += size_bytes
+        if self._spooled_bytes > self.limits.spool_bytes:
+            raise CodecError(Reason.LIMIT, position, f"more than {self.limits.spool_bytes} bytes in one archive")
 
     def _take_file(self, path: str, member: Member) -> None:
         parent, _, name = path.rpartition("/")
@@ -228,9 +287,7 @@ class ArchiveStorage(Storage):
         descriptor = self._spool.fileno()
         size_bytes = 0
         for at, data in member.content.chunks():
-            self._spooled_bytes += len(data)
-            if self._spooled_bytes > self.limits.spool_bytes:
-                raise CodecError(Reason.LIMIT, at, f"more than {self.limits.spool_bytes} bytes in one archive")
+            self._count_spooled(len(data), at)
             view = memoryview(data)
             while view:
                 written = os.pwrite(descriptor, view, position + at)
@@ -335,7 +392,7 @@ class ArchiveMounts:
     def find(self, names: Sequence[str]) -> tuple[ArchiveStorage | None, str]:
         """The archive that a path runs through and the path inside it; None where it runs through none."""
         for count, name in enumerate(names, start=1):
-            if not name.lower().endswith(ARCHIVE_SUFFIXES):
+            if not is_archive_name(name):
                 continue
             path = "/".join(names[:count])
             if path not in self._archives:

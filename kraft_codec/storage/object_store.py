@@ -37,7 +37,8 @@ SCHEMES: Final = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
 
 GCS_RETRY_SECONDS: Final = 30
 """pyarrow asks Google's services again for a quarter of an hour: too long for a person who mistyped a bucket."""
-_ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)(.*)", re.IGNORECASE | re.DOTALL)
+ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)(.*)", re.IGNORECASE | re.DOTALL)
+"""Scheme, bucket, and all that follows."""
 _ERRORS: Final = (OSError, ValueError, pa.ArrowException)
 
 
@@ -95,8 +96,6 @@ class ObjectStorage(Storage):
         super().__init__(location, limits=limits or Limits())
         self._store = store
         self._base = root.rstrip("/")
-        # Google's store knows folders by marker objects alone, and what was uploaded file by file has none.
-        self._has_folders = store.type_name != "gcs"
         self._archives = ArchiveMounts(self.limits, self._is_dir, self._open_archive)
 
     def list_dir(self, path: str) -> Listing:
@@ -105,10 +104,7 @@ class ObjectStorage(Storage):
         if archive is not None:
             return archive.list_dir(inner)
         with _as_codec_error():
-            place = self._place(path)
-            found = self._store.get_file_info(fs.FileSelector(place, recursive=not self._has_folders))
-            if not self._has_folders:
-                found = _folded(found, place)
+            found = _listed(self._store, self._place(path))
         damages = DamageList(self.limits.damage_count)
         entries: list[DirEntry] = []
         if len(found) > self.limits.entry_count:
@@ -143,17 +139,19 @@ class ObjectStorage(Storage):
         return join(self._base, path) if path else self._base
 
     def _is_dir(self, names: Sequence[str]) -> bool:
-        with _as_codec_error():
-            return bool(self._store.get_file_info(self._place("/".join(names))).type == fs.FileType.Directory)
+        return is_folder(self._store, self._place("/".join(names)))
 
     def _open_archive(self, names: Sequence[str]) -> AbstractContextManager[BinaryIO]:
         with _as_codec_error():
             return cast(AbstractContextManager[BinaryIO], self._store.open_input_file(self._place("/".join(names))))
 
 
-def open_object_storage(address: str, limits: Limits) -> Storage:
-    """Opens a prefix or an archive in an object store; raises InputError, which never repeats an address's secrets."""
-    match = _ADDRESS.fullmatch(address)
+def connect(address: str) -> tuple[Any, str, str]:
+    """(pyarrow file system, the path in it, the address as it may be shown) of an address in an object store.
+
+    Raises InputError, which never repeats an address's secrets. Nothing need lie there.
+    """
+    match = ADDRESS.fullmatch(address)
     if match is None:
         raise InputError(printable(address), "not an address of the form scheme://bucket/path")
     scheme, authority, rest = match.groups()
@@ -168,6 +166,15 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
         raise InputError(shown, "an address without a bucket")
     try:
         store, root = fs.FileSystem.from_uri(_with_retry_limit(scheme.lower(), address))
+    except _ERRORS as error:
+        raise InputError(shown, _first_line(error)) from None
+    return store, root, shown
+
+
+def open_object_storage(address: str, limits: Limits) -> Storage:
+    """Opens a prefix or an archive in an object store; raises InputError, which never repeats an address's secrets."""
+    store, root, shown = connect(address)
+    try:
         info = store.get_file_info(root)
         if info.type == fs.FileType.File:
             with store.open_input_file(root) as file:
@@ -176,7 +183,7 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
         raise InputError(shown, _first_line(error)) from None
     if info.type == fs.FileType.NotFound:
         raise InputError(shown, "no such object or prefix")
-    if scheme.lower() not in ("gs", "gcs"):  # its listings have no delimiter
+    if _has_folders(store):  # without them a listing has no delimiter
         captures = BucketCaptures(store, root)
         try:
             if is_capture_store(captures):
@@ -184,6 +191,45 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
         except CodecError as error:
             raise InputError(shown, error.detail) from None
     return ObjectStorage(store, root, shown, limits=limits)
+
+
+def read_object(address: str, limit_bytes: int) -> bytes:
+    """The whole of a small object; raises InputError."""
+    store, root, shown = connect(address)
+    try:
+        with store.open_input_file(root) as file:
+            if file.size() > limit_bytes:
+                raise InputError(shown, f"{file.size()} bytes, expected at most {limit_bytes}")
+            return bytes(file.read())
+    except _ERRORS as error:
+        raise InputError(shown, _first_line(error)) from None
+
+
+def is_folder(store: Any, place: str) -> bool:
+    """Whether anything lies below a place. Raises CodecError."""
+    with _as_codec_error():
+        return bool(store.get_file_info(place).type == fs.FileType.Directory)
+
+
+def names_in(store: Any, place: str) -> list[tuple[str, bool]]:
+    """(name, whether it is a folder) of all that lies directly at a place, by name; nothing where nothing does.
+
+    Raises CodecError.
+    """
+    with _as_codec_error():
+        found = _listed(store, place, allow_not_found=True)
+    return sorted((str(info.base_name), info.type == fs.FileType.Directory) for info in found)
+
+
+def _has_folders(store: Any) -> bool:
+    """Google's store knows folders by marker objects alone, and what was uploaded file by file has none."""
+    return bool(store.type_name != "gcs")
+
+
+def _listed(store: Any, place: str, *, allow_not_found: bool = False) -> list[Any]:
+    has_folders = _has_folders(store)
+    found = store.get_file_info(fs.FileSelector(place, recursive=not has_folders, allow_not_found=allow_not_found))
+    return list(found) if has_folders else _folded(found, place)
 
 
 def _folded(infos: Sequence[Any], place: str) -> list[Any]:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.fleet_plan import expand, plan_fleet
+from kraft_audit.lake.fleet_plan import plan_fleet
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.errors import InputError
+from kraft_codec.storage.path_patterns import matching_paths
 from tests.builders.node_dirs import as_somebody_else
 
 
@@ -42,6 +43,6 @@ def test_a_pattern_below_a_closed_folder_is_reported_with_its_reason(tmp_path: P
             if os.geteuid() == 0:
                 pytest.skip("root may look into any folder")
             with pytest.raises(InputError, match="permission denied"):
-                expand(str(folder / pattern))
+                matching_paths(str(folder / pattern))
     finally:
         folder.chmod(0o755)

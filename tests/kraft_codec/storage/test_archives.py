@@ -399,3 +399,72 @@ def test_a_tar_whose_first_name_looks_like_bzip2_is_a_tar(tmp_path: Path) -> Non
         archive.addfile(tarfile.TarInfo("BZh9-notes.txt"))
     with open_storage(tmp_path / "x.tar") as storage:
         assert storage is not None
+
+
+@pytest.mark.parametrize("kind", ["tar", "tgz", "zip"])
+def test_archives_in_an_archive_are_directories(tree: Path, tmp_path: Path, kind: str) -> None:
+    """A tar of tars gives what unpacking each of them by its name gives."""
+    outer, unpacked = tmp_path / "outer", tmp_path / "unpacked"
+    outer.mkdir()
+    for number, inner in enumerate(("a.tar.gz", "b.zip", "c.tar")):
+        place = tmp_path / f"tree-{number}" / "hosts"
+        shutil.copytree(tree, place)
+        (place / LOG / segment_name(0)).write_bytes((place / LOG / segment_name(0)).read_bytes() * (number + 1))
+        format_ = {"a.tar.gz": "gztar", "b.zip": "zip", "c.tar": "tar"}[inner]
+        made = Path(shutil.make_archive(str(tmp_path / f"made-{number}"), format_, place))
+        made.rename(outer / inner)
+        shutil.copytree(place, unpacked / inner)
+    packed = shutil.make_archive(str(tmp_path / "incident"), {"tar": "tar", "tgz": "gztar", "zip": "zip"}[kind], outer)
+    with open_storage(packed) as storage:
+        found = discover(storage)
+        assert [replica.path for replica in found.replicas] == [
+            f"{name}/{LOG}" for name in ("a.tar.gz", "b.zip", "c.tar")
+        ]
+        assert not found.damages
+        for replica in found.replicas:
+            content = storage.read_small(f"{replica.path}/{segment_name(0)}")
+            assert content == (unpacked / replica.path / segment_name(0)).read_bytes()
+
+
+def test_a_damaged_archive_in_an_archive_is_named(tree: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    for name in ("good.tgz", "cut.tgz"):
+        Path(shutil.make_archive(str(tmp_path / name), "gztar", tree)).rename(outer / name)
+    cut = (outer / "cut.tgz").read_bytes()
+    (outer / "cut.tgz").write_bytes(cut[: len(cut) // 2])
+    (outer / "none.zip").write_bytes(b"no archive at all")
+    with open_storage(shutil.make_archive(str(tmp_path / "incident"), "tar", outer)) as storage:
+        found = discover(storage)
+        assert "good.tgz/" + LOG in [replica.path for replica in found.replicas]
+        assert {Path(damage.path).parts[0] for damage in found.damages} == {"cut.tgz", "none.zip"}
+        assert all(damage.reason is Reason.BAD_FILE for damage in found.damages)
+
+
+def test_a_bomb_in_an_archive_counts_against_the_outer_one(tmp_path: Path) -> None:
+    """An archive that expands 100 times, of one that does, would be 10,000 times the file."""
+    bomb = io.BytesIO()
+    for level in range(2):
+        content, packed = (b"\0" * (8 << 20) if level == 0 else bomb.getvalue()), io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as writer:
+            member = tarfile.TarInfo(SEGMENT if level == 0 else "inner.tgz")
+            member.size = len(content)
+            writer.addfile(member, io.BytesIO(content))
+        packed.seek(0)
+        bomb = packed
+    limits = Limits(expansion_free_bytes=1 << 20, expansion_ratio=100)
+    with ArchiveStorage(bomb, "bomb.tgz", limits=limits) as storage:
+        damages = discover(storage).damages
+    assert [(damage.path, damage.reason) for damage in damages][:1] == [(f"inner.tgz/{SEGMENT}", Reason.LIMIT)]
+
+
+def test_no_more_than_two_archives_deep(tree: Path, tmp_path: Path) -> None:
+    for level in range(4):
+        source = tree if level == 0 else tmp_path / f"level-{level}"
+        if level:
+            source.mkdir()
+            (tmp_path / f"made-{level - 1}.tar").rename(source / "x.tar")
+        shutil.make_archive(str(tmp_path / f"made-{level}"), "tar", source)
+        with open_storage(tmp_path / f"made-{level}.tar") as storage:
+            paths = [replica.path for replica in discover(storage).replicas]
+        assert paths == ([f"{'x.tar/' * level}{LOG}"] if level < 3 else [])
