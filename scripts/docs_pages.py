@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
 from kraft_audit.commands.ending import EXIT_CODES
 from kraft_audit.findings.rule_pages import pages as rule_pages
-from kraft_audit.lake.settings import ClusterSettings, FleetSettings
+from kraft_audit.lake.settings import ClusterLabels, ClusterSettings, FleetSettings
 from kraft_audit.tables.contract import Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,7 +113,7 @@ def settings_page() -> str:
         "# fleet.yaml",
         "Relative paths start at the folder of the file. An environment variable wins over the file.",
     ]
-    for title, model in (("The file", FleetSettings), ("A cluster", ClusterSettings)):
+    for title, model in (("The file", FleetSettings), ("A cluster", ClusterSettings), ("Its labels", ClusterLabels)):
         rows = "\n".join(_setting(name, field) for name, field in model.model_fields.items())
         parts.append(f"## {title}\n\n| key | default | meaning |\n| --- | --- | --- |\n{rows}")
     parts.append(f"## An example\n\n```yaml\n{(ROOT / 'conf' / 'fleet.yaml').read_text()}```")
@@ -158,7 +158,7 @@ def _setting(name: str, field: Any) -> str:
 
 def _default(field: Any) -> str:
     value = field.get_default(call_default_factory=True)
-    return "none" if value in (None, {}, []) else f"`{value}`"
+    return "none" if value in (None, {}, []) or isinstance(value, BaseModel) else f"`{value}`"
 
 
 def _type(type_: Any) -> str:
@@ -171,4 +171,4 @@ def _cell(text: str) -> str:
 
 def models() -> tuple[type[BaseModel], ...]:
     """The models whose keys are documented; a test holds that each field has a description."""
-    return (FleetSettings, ClusterSettings)
+    return (FleetSettings, ClusterSettings, ClusterLabels)

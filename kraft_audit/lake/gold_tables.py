@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from kraft_audit.lake.clusters_table import update_clusters
 from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.findings_table import FindingsTable
 from kraft_audit.lake.gold_merge import GoldEngine, GoldLake
@@ -29,12 +30,15 @@ class GoldTables:
     def __init__(self, fleet: FleetSettings, lake: Lake, engine: Callable[[], GoldEngine]) -> None:
         gold = GoldLake(lake, engine)
         self._lake = lake
+        self._clusters = fleet.clusters
         self._findings = FindingsTable(gold, fleet_waivers(fleet))
         self._risk = RiskTables(gold)
 
     def findings(self) -> list[int]:
-        """Merge closed plans and waivers into `findings`; returns the plans merged."""
-        return self._findings.update()
+        """Merge closed plans and waivers into `findings`, labels into `clusters`; returns the plans merged."""
+        merged = self._findings.update()
+        update_clusters(self._lake, Ledger(self._lake).status().done, self._clusters)
+        return merged
 
     def counts(self) -> FindingCounts:
         """The counts of `findings`."""

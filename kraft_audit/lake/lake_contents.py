@@ -11,9 +11,9 @@ from kraft_audit.lake.delta import DeltaLake, require_lake
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.gold import GOLD
+from kraft_audit.tables.gold import FLEET_TABLES, GOLD
 
-SHOWN_TABLES: Final = {**LAKE_TABLES, **GOLD}
+SHOWN_TABLES: Final = {**LAKE_TABLES, **GOLD, **FLEET_TABLES}
 
 
 @dataclass(frozen=True, slots=True)

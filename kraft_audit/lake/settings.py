@@ -111,6 +111,18 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+LabelText = Annotated[str, BeforeValidator(_config_value)]
+
+
+class ClusterLabels(_Strict):
+    """Whose a cluster is: kept in the table `clusters`, shown on pages, and what `notify` routes by."""
+
+    owner: LabelText | None = Field(default=None, description="who answers for the cluster, as a team's name")
+    environment: LabelText | None = Field(default=None, description="production, test and the like")
+    tier: LabelText | None = Field(default=None, description="how much depends on it, as a number or a word")
+    contact: LabelText | None = Field(default=None, description="whom to call: a channel, an address, a rota")
+
+
 class ClusterSettings(_Strict):
     """One cluster: where copies of its metadata log lie, and how to read them."""
 
@@ -131,6 +143,10 @@ class ClusterSettings(_Strict):
             default_factory=dict,
             description="static broker configs that the log cannot know, such as min.insync.replicas",
         )
+    )
+    labels: ClusterLabels = Field(
+        default_factory=ClusterLabels,
+        description="owner, environment, tier, contact; without the key as known before",
     )
     running: bool = Field(default=False, description="its nodes run: logs that stand still show that none leads")
     gone: Annotated[list[int], Field(max_length=1000)] = Field(
@@ -298,7 +314,8 @@ _KINDS: Final = {
 
 
 def _known_keys(location: list[int | str]) -> str:
-    known = list((ClusterSettings if location[0] == "clusters" else FleetSettings).model_fields)
+    model = ClusterLabels if "labels" in location else ClusterSettings if location[0] == "clusters" else FleetSettings
+    known = list(model.model_fields)
     nearest = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
     return f"a known key, perhaps {nearest[0]}" if nearest else "one of the keys " + ", ".join(known)
 

@@ -15,7 +15,17 @@ from typing import Final
 from kraft_audit.lake.closed_plans import ClosedPlans, not_abandoned, where_closed
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, PLANS
-from kraft_audit.tables.gold import HISTORIES
+from kraft_audit.tables.gold import (
+    CLUSTER_COMPLIANCE,
+    CLUSTERS,
+    FINDING_EPISODES,
+    FINDINGS,
+    GOLD,
+    HISTORIES,
+    INCIDENTS,
+    LABELS,
+    PARTITION_RISK,
+)
 from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS, WATERMARKS
 
 TableReference = Callable[[str], str]
@@ -25,6 +35,10 @@ ClosedRows = Callable[[str], str]
 LOG: Final = "log"
 HISTORY_GAP: Final = "history_gap"
 REVERTED: Final = "_reverted"
+LABELLED: Final = tuple(
+    table.name for table in (FINDINGS, FINDING_EPISODES, INCIDENTS, PARTITION_RISK, CLUSTER_COMPLIANCE)
+)
+"""Gold tables whose views show names and labels."""
 CHANGE_TABLES: Final = tuple(name for name in SILVER if name.endswith("_changes"))
 REVERTIBLE: Final = (*CHANGE_TABLES, VOTER_SETS.name, LEADER_EPOCHS.name)
 # Each plan emits all epochs and voter sets that its captures show. What they no longer show comes from an earlier plan,
@@ -112,6 +126,25 @@ def last_captures(rows: str, clusters: str) -> str:
 def view_names() -> list[str]:
     """Every view: the tables of the lake, `log`, `history_gap` and the `…_reverted` ones."""
     return [*LAKE_TABLES, LOG, HISTORY_GAP, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
+
+
+def labelled_names() -> list[str]:
+    """The views of gold tables with each cluster's name and labels, and `clusters` with what holds now."""
+    return [CLUSTERS.name, *LABELLED]
+
+
+def labelled_sql(name: str, reference: TableReference) -> str:
+    """A gold table's rows beside the name and the labels of their cluster, as fleet.yaml last had them.
+
+    Of `clusters` the newest row of each cluster id. In Spark and in DataFusion. Raises KeyError.
+    """
+    newest = newest_rows(f"SELECT * FROM {reference(CLUSTERS.name)}", ("cluster_id",), "valid_from_ms DESC")  # noqa: S608
+    if name == CLUSTERS.name:
+        return f"SELECT {_columns('newest', CLUSTERS.column_names)} FROM ({newest}) AS newest"  # noqa: S608
+    own = _columns("own", GOLD[name].column_names)
+    return f"""
+        SELECT {own}, {_columns("named", ("cluster_name", *LABELS))}
+        FROM {reference(name)} AS own LEFT JOIN ({newest}) AS named ON own.cluster_id = named.cluster_id"""  # noqa: S608
 
 
 def view_sql(lake: str, name: str, closed: ClosedPlans | None = None) -> str:

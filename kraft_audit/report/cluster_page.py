@@ -6,7 +6,7 @@ Plots are numbers, the place of each mark from 0 to 1000: the template draws the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,6 +103,7 @@ class ClusterView:
     resolved_incidents: tuple[TableRow, ...]
     permissions: Permissions | None
     permission_lines: tuple[PermissionLine, ...]
+    labels: Mapping[str, str]
 
     @property
     def worst(self) -> str | None:
@@ -157,6 +158,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         resolved_incidents=_incidents(given, is_open=False),
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
+        labels=given.labels,
     )
 
 

@@ -44,6 +44,7 @@ class ClusterLine:
     read_to_ms: int | None
     exposure: Exposure
     open_incidents: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Fleet:
             voters=None if watermark is None else len(watermark["voters"]),
             read_to_ms=given.history.seen_ms,
             exposure=view.exposure,
+            labels=tuple(view.labels.values()),
             open_incidents=tuple(dict.fromkeys(row["headline"] for row in view.open_incidents)),
         )
         self.lines.append(line)

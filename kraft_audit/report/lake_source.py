@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from kraft_audit.lake.clusters_table import known_clusters
 from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
@@ -35,7 +36,7 @@ from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRo
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, INCIDENTS, PARTITION_RISK
+from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, INCIDENTS, LABELS, PARTITION_RISK
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import DAY_MS, timestamp_us
 from kraft_codec.errors import InputError
@@ -119,6 +120,7 @@ class LakeSource:
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
             raise InputError(self._lake.uri, f"no table {missing[0]}, as an earlier release left it: {FROM_ARCHIVE}")
         self._query = self._lake.queries_of(self._tables)
+        self._known = known_clusters(self._lake)
         if lacking := ledger.without_exposures(self._closed, self._query):
             raise InputError(self._lake.uri, without_exposures_text(lacking))
 
@@ -152,7 +154,8 @@ class LakeSource:
             "SELECT cluster_id, max(cluster_name) AS name FROM plans "
             f"WHERE {self._closed.where()} AND cluster_name IS NOT NULL AND cluster_id IS NOT NULL GROUP BY cluster_id"
         )
-        return {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
+        found = {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
+        return found | {id_: row["cluster_name"] for id_, row in self._known.items()}
 
     def _read(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
         listed = ", ".join(map(sql_text, ids))
@@ -184,6 +187,7 @@ class LakeSource:
                 rules,
                 incidents.get(id_, []),
                 lake_answer(history, findings.get(id_, []), incidents.get(id_, []), rules),
+                labels=_labels(self._known.get(id_)),
             )
 
     def _incidents(self, listed: str) -> dict[str, list[TableRow]]:
@@ -291,6 +295,10 @@ def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:
     return {
         ids[start]: table.slice(start, end - start).combine_chunks() for start, end in pairwise([*starts, len(ids)])
     }
+
+
+def _labels(row: Mapping[str, str | None] | None) -> dict[str, str]:
+    return {} if row is None else {label: value for label in LABELS if (value := row[label]) is not None}
 
 
 def _is_read(captures: pa.Table) -> bool:

@@ -28,6 +28,7 @@ METRIC_FAMILIES: Final[Mapping[str, str]] = {
     "build_info": "1, with the version of the tool and of its rules",
     "report_timestamp_seconds": "when these metrics were written",
     "clusters_not_read": "clusters of a lake's fleet that the last attempt could not read, or only in part",
+    "cluster_labels": "1 for each cluster, with the labels that fleet.yaml gives it",
     "findings_open": "open findings without a waiver, by rule and severity",
     "findings_waived": "open findings with a waiver, by rule and severity",
     "cases_undecided": "cases that the captures do not decide, by rule",
@@ -92,6 +93,8 @@ def cluster_samples(given: ClusterInput) -> Iterator[Sample]:
     about = {"cluster_id": given.cluster_id}
     if given.name:
         about["cluster"] = given.name
+    if given.labels:
+        yield "cluster_labels", {**about, **given.labels}, 1
     yield from _finding_samples(given, about)
     history = given.history
     if not history.is_read:

@@ -73,6 +73,7 @@ class ClusterInput:
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
     `check` says of the cluster first. `permissions` is what `may-i` answers, None where the source holds no disks.
+    `labels` are what fleet.yaml says of the cluster, as `owner`.
     """
 
     history: ClusterHistory
@@ -85,6 +86,7 @@ class ClusterInput:
     incidents: Sequence[TableRow] = ()
     answer: Sequence[AnswerLine] = ()
     permissions: Permissions | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cluster_id(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft_audit.lake.views import view_names, view_sql
+from kraft_audit.lake.views import labelled_names, labelled_sql, path_tables, view_names, view_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +23,18 @@ def register(spark: SparkSession) -> None:
 def register_views(spark: SparkSession, lake: str) -> list[str]:
     """Make each view of the lake a temporary view of this session: every table, `log`, `history_gap`, `…_reverted`.
 
-    Returns their names. A view is evaluated when it is queried, so that it shows the plans that were closed by then.
+    Of gold tables that the lake has, those with the names and labels of their clusters. Returns their names. A view is
+    evaluated when it is queried, so that it shows the plans that were closed by then.
     """
     names = view_names()
     for name in names:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(lake, name)}")
+    from pyspark.errors import AnalysisException
+
+    for name in labelled_names():
+        try:
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {labelled_sql(name, path_tables(lake))}")
+        except AnalysisException:
+            continue  # no run has made the table yet
+        names.append(name)
     return names

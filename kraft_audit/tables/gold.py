@@ -271,8 +271,30 @@ CLUSTER_COMPLIANCE: Final = Table(
         required("plan", INT64, "the plan that wrote this row"),
     ),
 )
+LABELS: Final = ("owner", "environment", "tier", "contact")
+"""What fleet.yaml may say of a cluster beside its name."""
+CLUSTERS: Final = Table(
+    "clusters",
+    "gold",
+    "what fleet.yaml said of one history of one cluster, from one time on",
+    ("cluster_id", "valid_from_ms"),
+    "for ever",
+    "Names and labels. The newest row of a cluster id holds; a change adds a row.",
+    (
+        required("cluster_id", TEXT, "the history, as in every other table"),
+        required("valid_from_ms", INT64, "when a run first saw this name and these labels"),
+        required("cluster_name", TEXT, "name in fleet.yaml"),
+        nullable("owner", TEXT, "label: who answers for the cluster"),
+        nullable("environment", TEXT, "label: production, test and the like"),
+        nullable("tier", TEXT, "label: how much depends on it"),
+        nullable("contact", TEXT, "label: whom to call, as a channel or an address"),
+        required("plan", INT64, "the newest closed plan then"),
+    ),
+)
 GOLD: Final = tables_by_name(
     *(FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, PARTITION_RISK, CLUSTER_COMPLIANCE)
 )
+FLEET_TABLES: Final = tables_by_name(CLUSTERS)
+"""Tables about the fleet itself, which no plan computes."""
 CHANGE_FEED: Final = frozenset({FINDINGS.name})
 """Tables whose changes other systems may follow."""
