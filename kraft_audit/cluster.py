@@ -24,6 +24,9 @@ from kraft_audit.capture.survey import Survey
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.timeline import TimelineEvent, timeline_events
 from kraft_audit.incidents.folding import FoldedFindings, fold
+from kraft_audit.incidents.incident import incident_row
+from kraft_audit.picture.drawing import draw
+from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.quorum.description import QuorumDescription, describe_quorum
 from kraft_audit.quorum.divergence import Divergence, divergences, proven_order
 from kraft_audit.quorum.ordered_reading import OrderedReading
@@ -255,6 +258,15 @@ class Cluster:
         captured: log end offset 189, committed through offset 188
         """
         return timeline_events(self.history, proven_order(self.judged_reading.survey, self._judged.plan))
+
+    def picture(self, width: int = 1080) -> str | None:
+        """What happened, as an SVG that stands alone, this many pixels wide; None where no time of the log is known.
+
+        >>> cluster.picture().startswith("<svg ")
+        True
+        """
+        picture = picture_of(self.history, [incident_row(self.cluster_id, i) for i in self.incidents().incidents])
+        return None if picture is None else draw(picture, width, stands_alone=True)
 
     def state(self, at: Place | datetime | int | str | None = None, *, capture: str | None = None) -> ClusterState:
         """Brokers, topics, partitions, configs, features and voters as after a record; None is the end of the log.

@@ -173,13 +173,13 @@ def check_range(from_offset: int | None, to_offset: int | None) -> None:
         raise UsageError(f"--to: {to_offset}: expected an offset above --from {from_offset}")
 
 
-def refuse_within(out: FilePath, source: str) -> None:
-    """Raises UsageError for an --out among what is read: nothing is ever written there."""
+def refuse_within(out: FilePath, source: str, option: str = "--out") -> None:
+    """Raises UsageError for a target among what is read: nothing is ever written there."""
     from kraft_codec.storage.opener import file_path
 
     target, among = os.path.realpath(out), os.path.realpath(file_path(source) or source)
     if target == among or target.startswith(among.rstrip("/") + "/"):
-        raise UsageError(f"--out: {out}: lies in {source}, where nothing is ever written")
+        raise UsageError(f"{option}: {out}: lies in {source}, where nothing is ever written")
 
 
 def rule_id(text: str) -> str:

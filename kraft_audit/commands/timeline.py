@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, check_range
-from kraft_audit.commands.ending import remark
+from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, check_range, refuse_within
+from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, ShownColumn
 from kraft_audit.text.readable import time_text
+from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from kraft_audit.findings.timeline import TimelineEvent
@@ -30,6 +32,10 @@ def timeline(
     to_offset: Annotated[
         int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")
     ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", show_default=False, help="Draw the whole history into this new file."),
+    ] = None,
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
@@ -43,10 +49,15 @@ def timeline(
     Examples:
       kraft-audit timeline samples/divergence.tgz
       kraft-audit timeline samples/elr-06-kill-13-last-replica.tgz --from 130
+      kraft-audit timeline samples/elr-29-stopped.tgz --svg elr-29-stopped.svg
     """
     check_range(from_offset, to_offset)
-    results = Results(output, EVENT_KEYS)
     remark_on_key()
+    if svg is not None:
+        if from_offset is not None or to_offset is not None:
+            raise UsageError("--svg draws the whole history: leave --from and --to out")
+        return _draw(logs, svg)
+    results = Results(output, EVENT_KEYS)
     for cluster in results.each_history(logs):
         events = cluster.timeline()
         shown = [
@@ -61,6 +72,27 @@ def timeline(
             has_range = from_offset is not None or to_offset is not None
             _print(results, shown if show_all or has_range else _summary(results, shown))
         results.add({"cluster_id": cluster.cluster_id, **asdict(event)} for event in shown)
+    return results.end()
+
+
+def _draw(logs: ConfiguredLogs, target: Path) -> int:
+    """One file for each cluster below PATH: of several, the later ones with a number in the name."""
+    refuse_within(target, logs.path, "--svg")
+    results = Results(Format.TABLE, is_spaced=False)
+    for number, cluster in enumerate(results.each_history(logs), start=1):
+        file = target if number == 1 else target.with_stem(f"{target.stem}-{number}")
+        drawn = cluster.picture()
+        if drawn is None:
+            results.text(f"{cluster.title}: no time of its log is known, so nothing is drawn")
+            continue
+        try:
+            with file.open("x", encoding="utf-8") as opened:
+                opened.write(drawn)
+        except FileExistsError:
+            raise UsageError(f"--svg: {file}: is there already") from None
+        except OSError as problem:
+            raise InputError(str(file), f"cannot be written: {problem.strerror}") from None
+        results.text(f"{file}: what happened to {cluster.title}")
     return results.end()
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from kraft_audit.findings.answer import AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice
+from kraft_audit.picture.happened import Picture
+from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.permission_table import PermissionLine, Permissions, permission_lines
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput, state_of
@@ -104,6 +106,7 @@ class ClusterView:
     permissions: Permissions | None
     permission_lines: tuple[PermissionLine, ...]
     labels: Mapping[str, str]
+    picture: Picture | None
 
     @property
     def worst(self) -> str | None:
@@ -128,6 +131,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     judged = given.judged_rules if given.judged_rules is not None else frozenset(f["rule"] for f in given.findings)
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
     watermark = newest_watermark(history)
+    open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
+    numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
         cluster_id=given.cluster_id,
         name=given.name,
@@ -154,11 +159,12 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         partitions_at_risk=at_risk,
         partition_count=count,
         answer=tuple(given.answer),
-        open_incidents=_incidents(given, is_open=True),
-        resolved_incidents=_incidents(given, is_open=False),
+        open_incidents=open_incidents,
+        resolved_incidents=resolved_incidents,
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
+        picture=picture_of(history, numbered, given.exposed_spans),
     )
 
 

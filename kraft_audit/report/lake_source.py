@@ -28,6 +28,7 @@ from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
+from kraft_audit.picture.whole_picture import SPANS
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
@@ -74,7 +75,8 @@ JOIN ({changes}) AS held
 ON {same}
 """
 EXPOSURES: Final = """
-SELECT held.cluster_id, held.topic_id, held.partition, held.from_ms, coalesce(held.to_ms, again.at_ms) AS to_ms
+SELECT held.cluster_id, held.topic_id, held.partition, held.from_ms, coalesce(held.to_ms, again.at_ms) AS to_ms,
+    held.is_last_replica, held.is_offline, held.is_under_min_isr
 FROM (
     SELECT *, timestamp_ms AS from_ms,
         lead(timestamp_ms) OVER (PARTITION BY cluster_id, topic_id, partition ORDER BY from_offset) AS to_ms
@@ -89,9 +91,7 @@ SNAPSHOT_TIMES: Final = """
 SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
 FROM ({brokers}) AS brokers GROUP BY cluster_id, from_offset
 """
-NO_SPANS: Final = pa.schema(
-    [("topic_id", pa.string()), ("partition", pa.int32()), ("from_ms", pa.int64()), ("to_ms", pa.int64())]
-).empty_table()
+NO_SPANS: Final = pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), *SPANS]).empty_table()
 
 
 class LakeSource:

@@ -68,7 +68,7 @@ class ClusterInput:
     """One cluster: its history, its findings as rows of the table `findings`, and what people call it.
 
     `exposed_minutes` is the exposure by day (ms of its midnight, UTC) if the source has it; else `exposed_spans`
-    (`from_ms`, `to_ms`; null while it lasts) if the source has those; without either, exposure is computed from
+    (columns of `whole_picture.SPANS`) if the source has those; without either, exposure is computed from
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what

@@ -24,7 +24,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kraft_audit.findings.rule_pages import rule_rows
-from kraft_audit.report.cluster_page import SUBJECTS_SHOWN, cluster_view, epoch_plot, interval_plot, voter_plot
+from kraft_audit.picture import drawing
+from kraft_audit.report.cluster_page import (
+    SUBJECTS_SHOWN,
+    ClusterView,
+    cluster_view,
+    epoch_plot,
+    interval_plot,
+    voter_plot,
+)
 from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
@@ -93,6 +101,12 @@ def _anchor(finding: TableRow) -> str:
 
 
 @cache
+def _style() -> str:
+    """The style sheet of every page, that of pictures included."""
+    return _asset("site.css") + drawing.style()
+
+
+@cache
 def _asset(name: str) -> str:
     return files("kraft_audit.report").joinpath("assets", name).read_text(encoding="utf-8")
 
@@ -105,7 +119,7 @@ def _hash(text: str) -> str:
 def policy() -> str:
     """The content security policy of every page."""
     return (
-        f"default-src 'none'; style-src '{_hash(_asset('site.css'))}'; script-src '{_hash(_asset('site.js'))}'; "
+        f"default-src 'none'; style-src '{_hash(_style())}'; script-src '{_hash(_asset('site.js'))}'; "
         "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
 
@@ -136,7 +150,7 @@ def environment() -> Environment:
         page_of=page_of,
         policy=policy(),
         # our own files, no text from outside
-        style=Markup(_asset("site.css")),  # noqa: S704
+        style=Markup(_style()),  # noqa: S704
         script=Markup(_asset("site.js")),  # noqa: S704
     )
     return templates
@@ -176,6 +190,7 @@ def _write_pages(source: ReportSource, site: _Site) -> list[ClusterLine]:
                 interval=interval_plot(view),
                 voters=voter_plot(view.voter_sets),
                 epochs=epoch_plot(view.leader_epochs),
+                pictures=_pictures(view),
                 subjects_shown=SUBJECTS_SHOWN,
             )
     site.write("index.html", "fleet.html", **fleet_view(fleet))
@@ -193,6 +208,13 @@ def _write_pages(source: ReportSource, site: _Site) -> list[ClusterLine]:
         )
     site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts)
     return fleet.lines
+
+
+def _pictures(view: ClusterView) -> list[Markup]:
+    """What happened, drawn for each width: all of its text is escaped there."""
+    if view.picture is None:
+        return []
+    return [Markup(drawing.draw(view.picture, width)) for width in drawing.WIDTHS]  # noqa: S704
 
 
 class _Site:

@@ -20,7 +20,7 @@ from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.settings import FleetSettings, load_fleet
-from kraft_audit.report.cluster_page import cluster_view
+from kraft_audit.report.cluster_page import ClusterView, cluster_view
 from kraft_audit.report.fleet_page import Fleet, fleet_view
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.lake_source import LakeSource, is_lake
@@ -57,6 +57,21 @@ def without_plan(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("plan", "to_offset", "proven")}
 
 
+def _drawn(view: ClusterView) -> dict[str, Any]:
+    """What a picture shows that needs no batches, which pages of a lake do not read."""
+    picture = view.picture
+    assert picture is not None
+    return {
+        "counts": {
+            series.kind: list(zip(series.times_ms.tolist(), series.counts.tolist(), strict=True))
+            for series in picture.series
+        },
+        "brokers": [(lane.name, lane.standing, lane.marks) for lane in picture.brokers],
+        "controllers": [(lane.name, lane.role, lane.standing) for lane in picture.controllers],
+        "incidents": [(bracket.label, bracket.from_ms, bracket.is_open) for bracket in picture.brackets],
+    }
+
+
 def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path) -> None:
     assert is_lake(str(lake))
     assert not is_lake(str(small_corpus))
@@ -73,6 +88,7 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
             edges = [*range(here.exposure.from_ms, here.exposure.to_ms, MINUTE_MS), here.exposure.to_ms]
             assert there.exposure.within(edges) == pytest.approx(here.exposure.within(edges))
         assert there.metadata_version == here.metadata_version
+        assert _drawn(there) == _drawn(here)
         assert there.answer == here.answer
         assert there.answer
         for name in ("open_incidents", "resolved_incidents"):

@@ -1,0 +1,95 @@
+"""What the parts of a drawing share: where things are, which texts stand where, which marks were used."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft_audit.picture.happened import Picture
+from kraft_audit.picture.svg import Box, element, text_width, touch, written
+from kraft_audit.picture.time_axis import TimeAxis
+
+NARROW_BELOW: Final = 600
+HEADING: Final = 24.0
+LINE_PIXELS: Final = 13.0
+TAIL_PIXELS: Final = 36.0
+"""Room after the log's end for what lasts."""
+
+
+class Canvas:
+    """A drawing that grows downwards: `y` is how far it has grown. Texts are drawn last, over all shapes."""
+
+    def __init__(self, picture: Picture, width: int, *, stands_alone: bool) -> None:
+        self.picture = picture
+        self.width = float(width)
+        self.stands_alone = stands_alone
+        self.is_narrow = width < NARROW_BELOW
+        self.left = 4.0 if self.is_narrow else 104.0
+        self.right = self.width - (4.0 if self.is_narrow else 132.0)
+        self.axis = TimeAxis(picture.moments_ms, picture.from_ms, picture.to_ms, self.left, self.right - TAIL_PIXELS)
+        self.prefix = f"picture{width}"
+        self.used: set[str] = set()
+        self.y = 0.0
+        self.shapes: list[str] = []
+        self._texts: list[str] = []
+        self._taken: list[Box] = []
+
+    @property
+    def texts(self) -> str:
+        return "".join(self._texts)
+
+    def shape(self, name: str, /, **attributes: object) -> None:
+        """Adds one element."""
+        self.shapes.append(element(name, **attributes))
+
+    def pattern(self, kind: str) -> str:
+        """The fill that is named by this kind."""
+        return f"url(#{self.prefix}-{kind})"
+
+    def end_x(self, to_ms: int | None) -> float:
+        """Where what ends then stops being drawn; None: it lasts."""
+        return self.right if to_ms is None else self.axis.x(to_ms)
+
+    def is_free(self, box: Box) -> bool:
+        """Whether no text stands there yet."""
+        return not any(touch(box, taken) for taken in self._taken)
+
+    def take(self, box: Box) -> None:
+        """Keeps a place free of texts."""
+        self._taken.append(box)
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        css: str = "",
+        *,
+        anchor: str = "start",
+        gap: float = 3.0,
+        right: float | None = None,
+        on_paper: bool = False,
+    ) -> bool:
+        """Places a text with its baseline at `y`, unless it would touch another or leave the drawing.
+
+        Bold where `css` has the class b; `right` is how far it may reach; `on_paper` hides what is drawn below it.
+        """
+        wide = text_width(text, is_bold="b" in css.split())
+        left = x - (wide if anchor == "end" else wide / 2 if anchor == "middle" else 0.0)
+        box = (left - gap, y - LINE_PIXELS + 2, left + wide + gap, y + 3)
+        if left < -0.5 or left + wide > (self.width if right is None else right) + 0.5 or not self.is_free(box):
+            return False
+        self.take(box)
+        if on_paper:
+            paper = element("rect", x=left - 2, y=y - 10.5, width=wide + 4, height=13.0, class_="paper")
+            self._texts.append(paper)
+        anchored = None if anchor == "start" else anchor
+        self._texts.append(element("text", written(text), x=x, y=y, class_=css or None, text_anchor=anchored))
+        return True
+
+    def over(self, markup: str) -> None:
+        """Adds an element that is drawn with the texts, over all shapes."""
+        self._texts.append(markup)
+
+    def is_across_fold(self, left: float, right: float) -> bool:
+        """Whether a span of the axis touches a fold."""
+        return any(fold.x0 < right and left < fold.x1 for fold in self.axis.folds)
