@@ -327,7 +327,9 @@ def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> N
         assert examples, name
         for example in examples:
             arguments = shlex.split(example)
-            written = {after for option, after in pairwise(arguments) if option == "--out"} | {"divergence.zip"}
+            written = {after for option, after in pairwise(arguments) if option in ("--out", "--svg")} | {
+                "divergence.zip"
+            }
             arguments = [str(tmp_path / text) if text in written else text for text in arguments]
             found = kraft_audit(*arguments)
             assert (found.code, found.err) in ((0, ""), (1, "")), example

@@ -184,3 +184,19 @@ def test_nothing_in_a_range_names_a_cluster_without_an_id(kraft_audit, small_cor
     (line,) = dumped.error_lines
     assert line.startswith("(no cluster id): ")
     assert facts(line) == {"0", "57"}
+
+
+def test_a_picture_is_written_for_each_cluster_and_over_nothing(kraft_audit, samples: Path, tmp_path: Path) -> None:
+    logs, target = tmp_path / "logs", tmp_path / "drawn.svg"
+    logs.mkdir()
+    for name in ("divergence.tgz", "jbod.tgz"):
+        shutil.copy(samples / name, logs)
+    drawn = kraft_audit("timeline", logs, "--svg", target)
+    assert drawn.code == 0
+    files = [target, tmp_path / "drawn-2.svg"]
+    assert [line.split(":")[0] for line in drawn.out.splitlines()] == [str(file) for file in files]
+    assert all(file.read_text().startswith("<svg ") for file in files)
+    assert kraft_audit("timeline", logs, "--svg", target).code == 2, "nothing is written over"
+    assert kraft_audit("timeline", logs, "--svg", logs / "drawn.svg").code == 2, "nothing is written among what is read"
+    assert kraft_audit("timeline", logs, "--svg", tmp_path / "part.svg", "--from", "3").code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn-2.svg", "drawn.svg", "logs"]
