@@ -81,6 +81,7 @@ LAPTOP_COMMANDS: Final = _commands(
 )
 LAKE_COMMANDS: Final = _commands(
     ("run", "A fleet's log dirs into Delta tables, on Spark"),
+    ("notify", "Tell people what opened, got worse or is resolved"),
     ("tables", "What a lake's tables hold"),
     ("quality", "Whether a lake's tables keep their contracts"),
     ("export", "A range of the archived log as a log dir again"),

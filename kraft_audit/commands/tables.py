@@ -37,6 +37,7 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "security_changes": ("from_offset", "kind", "subject", "cause", "exists"),
     "replays": ("cluster_id", "plan", "from_offset", "to_offset", "low", "goes_beyond_low", "contradicted_from"),
     "clusters": ("cluster_id", "cluster_name", "owner", "environment", "tier", "contact"),
+    "notifications": ("incident_id", "event", "n", "stage", "target", "headline"),
     "histories": ("history_id", "cluster_id", "name", "aliases", "first_plan", "merged_into"),
     "incidents_staged": ("kind", "severity", "subject", "headline", "is_open", "is_clean"),
     "findings_staged": ("rule", "name", "severity", "status", "subject", "from_offset", "is_over"),

@@ -291,10 +291,35 @@ CLUSTERS: Final = Table(
         required("plan", INT64, "the newest closed plan then"),
     ),
 )
+NOTIFICATIONS: Final = Table(
+    "notifications",
+    "gold",
+    "one step of one message about an incident: that it is to be sent, was sent, or could not be",
+    ("subject_key", "n", "target", "stage", "at_ms"),
+    "for ever",
+    "What `notify` sent, and what it has to know. Rows are only added; event and n say which message it is.",
+    (
+        required(
+            "incident_id", TEXT, "as in incidents; of findings that no incident explains a hash of cluster and rule"
+        ),
+        choice("event", ("opened", "worse", "reopened", "resolved", "clean", "unclean")),
+        required("n", INT64, "counts the events of one subject from 1 on"),
+        choice("stage", ("intent", "sent", "failed", "noted"), "noted: nothing is sent for it"),
+        required("target", TEXT, "name in notify.yaml; empty where it is noted"),
+        required("subject_key", TEXT, "hash of (cluster, kind, subject): an incident that comes back has the same"),
+        required("cluster_id", TEXT, "the history, as in every other table"),
+        choice("severity", SEVERITIES),
+        required("headline", TEXT, "what happened, one line"),
+        required("at_ms", INT64, "when this step was recorded"),
+        required("run", TEXT, "which call of notify recorded it"),
+        nullable("why", TEXT, "why it could not be sent"),
+        required("plan", INT64, "the newest plan that read the cluster"),
+    ),
+)
 GOLD: Final = tables_by_name(
     *(FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, PARTITION_RISK, CLUSTER_COMPLIANCE)
 )
-FLEET_TABLES: Final = tables_by_name(CLUSTERS)
+FLEET_TABLES: Final = tables_by_name(CLUSTERS, NOTIFICATIONS)
 """Tables about the fleet itself, which no plan computes."""
 CHANGE_FEED: Final = frozenset({FINDINGS.name})
 """Tables whose changes other systems may follow."""

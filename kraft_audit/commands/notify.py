@@ -1,0 +1,83 @@
+"""`notify`: tell people what opened, got worse or was resolved in a lake since the last call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
+from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError
+from kraft_audit.text.output import Format, Output, table_columns
+
+KEYS: Final = (
+    "key",
+    "incident_id",
+    "event",
+    "n",
+    "severity",
+    "cluster",
+    "cluster_id",
+    "headline",
+    "target",
+    "stage",
+    "why",
+)
+COLUMNS: Final = table_columns("severity cluster event target stage headline why", {}, wide="headline")
+
+
+def notify(
+    lake: LakePath,
+    config: Annotated[
+        Path, typer.Option("--config", metavar="FILE", show_default=False, help="Targets and routes, as notify.yaml.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be sent; send and record nothing.")
+    ] = False,
+    output: OutputFormat = Format.TABLE,
+) -> int:
+    """Tell people what opened, got worse or was resolved since the last call, by incident.
+
+    Each message is sent at least once, under a key that never changes: (incident, event, n). An incident is resolved
+    when two runs in turn read its cluster and did not find it; one that comes back within six hours is the same.
+    Call it after each run. Exit code 3 where a target did not take a message: the next call tries again.
+
+    \b
+    Examples:
+      kraft-audit notify .demo/lake --config conf/notify.yaml --dry-run
+      kraft-audit notify s3://audit/kraft --config /etc/kraft-audit/notify.yaml
+    """
+    need_packages("notify", LAKE_PACKAGES, "lake")
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.lake_paths import absolute
+    from kraft_audit.lake.notify_settings import load_notify
+    from kraft_audit.lake.notifying import Notifier, summary_line, worst_first
+    from kraft_audit.lake.settings import SettingsError
+
+    try:
+        settings, targets = load_notify(config, with_secrets=not dry_run)
+    except SettingsError as problem:
+        raise UsageError(str(problem)) from None
+    sent = worst_first(Notifier(DeltaLake(absolute(lake, Path.cwd())), settings, targets).notify(dry_run=dry_run))
+    rows = [
+        {
+            "key": each.event.key,
+            "incident_id": each.event.incident_id,
+            "event": each.event.event,
+            "n": each.event.n,
+            "severity": each.event.severity,
+            "cluster": each.cluster,
+            "cluster_id": each.event.cluster_id,
+            "headline": each.event.headline,
+            "target": each.target,
+            "stage": each.stage,
+            "why": each.why,
+        }
+        for each in sent
+    ]
+    out = Output(output)
+    if out.format is Format.TABLE:
+        out.line(summary_line(sent))
+    out.rows(rows, COLUMNS, KEYS)
+    return EXIT_UNREADABLE if any(each.stage == "failed" for each in sent) else 0

@@ -1,0 +1,121 @@
+"""A lake whose incidents are written by hand, and an HTTP server that takes what `notify` says about them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pyarrow as pa
+
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.lake.clusters_table import update_clusters
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger, contract_schema
+from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
+from kraft_audit.lake.settings import ClusterSettings
+from kraft_audit.tables.gold import FINDINGS, INCIDENT_FINDINGS, INCIDENTS
+
+MakePlan = Callable[..., ClusterPlan]
+
+
+class NotifiedLake:
+    """Each `run` is one plan that read these clusters and found these incidents, and no others, open."""
+
+    def __init__(self, uri: str, make_plan: MakePlan) -> None:
+        self.uri = uri
+        self._make_plan = make_plan
+        self._ledger = Ledger(DeltaLake(uri))
+        self._ledger.create()
+        for table in (FINDINGS, INCIDENTS, INCIDENT_FINDINGS):
+            self._ledger.lake.create(table.name, contract_schema(table), table.comment)
+        self._open: dict[str, dict[str, Any]] = {}
+
+    def run(self, clusters: Sequence[str], incidents: Sequence[Mapping[str, Any]]) -> int:
+        ledger, number = self._ledger, self._ledger.newest_plan() + 1
+        assert ledger.open_plan([PlannedCluster(self._make_plan(name, number)) for name in clusters], "key")
+        outcomes = [
+            ClusterOutcome(place, name, name, None, StateChange(number, (f"{number}-0",)), {})
+            for place, name in enumerate(clusters)
+        ]
+        assert ledger.record_staged(number, Manifest(tuple(outcomes), ()))
+        assert ledger.close_plan(number, {})
+        others = [row for row in self._open.values() if row["cluster_id"] not in clusters]
+        self._open = {row["incident_id"]: row for row in (*others, *(_row(each, number) for each in incidents))}
+        lake = ledger.lake
+        assert isinstance(lake, DeltaLake)
+        lake.open(INCIDENTS.name).delete()
+        rows = pa.Table.from_pylist(list(self._open.values()), contract_schema(INCIDENTS))
+        ((place, _),) = ledger.closings(number - 1)
+        lake.append_rows(INCIDENTS.name, rows, ledger.application(INCIDENTS.name), place)
+        return number
+
+    def name(self, clusters: Sequence[ClusterSettings]) -> None:
+        """What fleet.yaml says of the clusters."""
+        update_clusters(DeltaLake(self.uri), self._ledger.status().done, clusters)
+
+
+def _row(incident: Mapping[str, Any], plan: int) -> dict[str, Any]:
+    given = {"kind": "broker_loss", "subject": "broker 13", "severity": "high", "headline": "Broker 13 is lost"}
+    return {
+        **dict.fromkeys(INCIDENTS.column_names),
+        "is_open": True,
+        "is_clean": False,
+        "effects": [],
+        "events": [],
+        "rules": [],
+        "first_plan": plan,
+        "plan": plan,
+        **given,
+        **incident,
+    }
+
+
+@dataclass
+class Listener:
+    """What was posted, in order; `refuse` answers as often with status 503 first."""
+
+    url: str
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[str] = field(default_factory=list)
+    refuse: int = 0
+
+    @property
+    def keys(self) -> list[str]:
+        return [body["key"] for body in self.bodies]
+
+
+@contextlib.contextmanager
+def listener() -> Iterator[Listener]:
+    found = Listener("")
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                status = 503 if found.refuse else 202
+                found.refuse -= status == 503
+                if status == 202:
+                    found.bodies.append(body)
+                    found.headers.append(self.headers["Idempotency-Key"])
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    found.url = f"http://127.0.0.1:{server.server_address[1]}/secret-path"
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
