@@ -6,26 +6,33 @@ the replay, so the two meet here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from kraft_audit.capture.bronze_rows import TableRows
+import pyarrow as pa
+
+from kraft_audit.capture.bronze_rows import TableRows, captures_batch
 from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.plan import ClusterPlan, Selection
+from kraft_audit.capture.replica import Replica
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.kept_state import KeptState, state_versions
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import incident_row
 from kraft_audit.quorum.ordered_reading import OrderedReading, has_several_captures
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
+from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
+from kraft_audit.rules.carried_rows import CarriedRows, carry, rules_key, until
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.continued_history import history_of, with_earlier_captures
+from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status
-from kraft_audit.tables.bronze import ARCHIVE, RECORDS
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, RECORDS
 from kraft_audit.tables.contract import build_rows, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS
 
@@ -70,26 +77,69 @@ def analyze(
         yield from _analyze(plan, settings, tables)
         return
     earlier, needs = continuation.earlier, tables
+    # What this plan adds to the judged tables, for a judgement that cannot go on but knows earlier captures.
+    added: list[TableRows] = []
     if earlier is None:
-        continuation.why_whole = "nothing was kept"
-    elif tables & JUDGMENTS or has_several_captures(plan):
-        continuation.why_whole = "findings, and the order of captures, are judged over all records"
+        continuation.why_whole = continuation.why_whole or "nothing was kept"
+    elif has_several_captures(plan):
+        continuation.why_whole = "the order of captures is proven by all records"
+    elif tables & JUDGMENTS and not earlier.rules:
+        continuation.why_whole = "nothing that was judged was kept"
     else:
-        with _going_on(plan, settings, earlier) as reading:
-            try:
-                rows = reading.begin(tables & BRONZE_TABLES)
-                yield from rows
-                needs -= BRONZE_TABLES
-                yield from _silver(plan, reading, tables, continuation, earlier.settled)
-                return
-            except NotResumableError as error:
-                continuation.why_whole = str(error)
-    yield from _analyze(plan, settings, needs, continuation)
+        try:
+            for name, batch in _gone_on(plan, settings, tables, continuation, earlier):
+                needs = tables - BRONZE_TABLES
+                added += [(name, batch)] if name in JUDGED_TABLES else []
+                yield name, batch
+            return
+        except NotResumableError as error:
+            continuation.why_whole = str(error)
+    yield from _analyze(plan, settings, needs, continuation, added)
 
 
-def _going_on(plan: ClusterPlan, settings: ReadingSettings, earlier: KeptState) -> ClusterReading:
-    base = earlier.settled
-    return ClusterReading(plan, settings, earlier=earlier.survey, records_from=(base.fed_to, base.epoch))
+def _gone_on(
+    plan: ClusterPlan,
+    settings: ReadingSettings,
+    tables: frozenset[str],
+    continuation: Continuation,
+    earlier: KeptState,
+) -> Iterator[TableRows]:
+    """The rows from what is new alone. Raises NotResumableError before the first row, or after all of bronze."""
+    base, judgments = earlier.settled, tables & JUDGMENTS
+    with ClusterReading(plan, settings, earlier=earlier.survey, records_from=(base.fed_to, base.epoch)) as reading:
+        carried = CarriedRows.from_bytes(earlier.rules) if judgments else None
+        if carried is not None and not carried.is_replayed:
+            raise NotResumableError("no log was replayed")
+        collector = None if carried is None else _collector(reading, GoingOn(base, carried))
+        wanted = tables & BRONZE_TABLES
+        for name, batch in reading.begin(wanted if collector is None else wanted | JUDGED_TABLES):
+            if collector is not None and name in JUDGED_TABLES:
+                collector.take_rows(name, batch)
+            if name in wanted:
+                yield name, batch
+        if collector is not None and carried is not None:
+            # Rules judge a round by all of its captures; bronze has those with changes.
+            at_rest = [replica for replica in reading.survey.replicas if replica.is_unchanged or replica.at_rest]
+            collector.take_rows(CAPTURES.name, _captured_again(at_rest, carried))
+        yield from _silver(plan, reading, tables, continuation, base, collector)
+        if collector is not None and carried is not None:
+            history = history_of(carried, collector.history())
+            yield from _judged_rows(history, plan, judgments, continuation)
+
+
+_OF_READING: Final = (
+    *("captured_at_ms", "captured_at", "capture", "capture_number", "plan", "read_from_ms", "read_to_ms"),
+)
+
+
+def _captured_again(replicas: Sequence[Replica], carried: CarriedRows) -> pa.RecordBatch:
+    """Rows of `captures` of replicas that are as they were: what an earlier capture showed, with the times of now."""
+    earlier = {(row["root"], row["path"]): row for row in carried.tables[CAPTURES.name].to_pylist()}
+    rows = []
+    for row in captures_batch(replicas).to_pylist():
+        before = earlier.get((row["root"], row["path"]), row)
+        rows.append({**before, **{name: row[name] for name in _OF_READING}})
+    return build_rows(CAPTURES, rows)
 
 
 def _silver(
@@ -105,13 +155,29 @@ def _silver(
     keep = None if continuation is None else bases.append
     for name, batch in silver(plan, reading, tables & SILVER_TABLES, fold=collector, base=base, keep=keep):
         yield from ((name, part) for part in slices(batch))
-    if continuation is not None and bases:
-        continuation.next_state = KeptState(state_versions(plan), reading.kept_survey(), bases[0])
+    if continuation is None:
+        return
+    if bases:
+        continuation.next_state = KeptState(versions_of(plan), reading.kept_survey(), bases[0])
+    elif continuation.earlier is not None:
+        # Nothing could be replayed. What was kept stays, for what captures showed.
+        continuation.next_state = continuation.earlier
+
+
+def versions_of(plan: ClusterPlan) -> dict[str, str]:
+    """What a state of a plan's cluster depends on."""
+    return state_versions(plan, rules_key({}, dict(plan.defaults)))
 
 
 def _analyze(
-    plan: ClusterPlan, settings: ReadingSettings, tables: frozenset[str], continuation: Continuation | None = None
+    plan: ClusterPlan,
+    settings: ReadingSettings,
+    tables: frozenset[str],
+    continuation: Continuation | None = None,
+    added: Sequence[TableRows] = (),
 ) -> Iterator[TableRows]:
+    """The rows from all records; `added` are bronze rows of this plan that are given already."""
+    own = list(added)
     wanted, replayed = tables & BRONZE_TABLES, tables & SILVER_TABLES
     judgments = tables & JUDGMENTS
     is_judged = bool(judgments)
@@ -126,19 +192,53 @@ def _analyze(
     if not plan.is_whole:
         whole = replace(whole, stop_on_change=False)
     with OrderedReading(plan, whole, keeps_records=bool(replayed or is_judged)) as ordered:
-        collector = None
+        collector, taken = None, list[pa.RecordBatch]()
         for reading in ordered:
-            collector = _collector(reading) if is_judged else None
+            collector, taken = _collector(reading) if is_judged else None, []
             for name, batch in reading.bronze(leaving | JUDGED_TABLES if is_judged else leaving):
                 if collector is not None and name in JUDGED_TABLES:
                     collector.take_rows(name, batch)
+                    taken += [batch] if name == CAPTURES.name else []
                 if name in leaving:
+                    own += [(name, batch)] if is_judged and name in JUDGED_TABLES else []
                     yield name, batch
         if wanted and not leaving:
             with ordered.once_more(settings) as bronze:
-                yield from bronze.bronze(wanted)
+                for name, batch in bronze.bronze(wanted):
+                    own += [(name, batch)] if is_judged and name in JUDGED_TABLES else []
+                    yield name, batch
         if replayed or is_judged:
-            yield from _replayed(ordered.plan, ordered.reading, replayed | judgments, collector, continuation)
+            known = None if continuation is None else _known_captures(ordered.plan, continuation, own)
+            if known is not None and continuation is not None and continuation.earlier is not None:
+                try:
+                    yield from _on_all_records(ordered, replayed | judgments, continuation, known, taken)
+                    return
+                except NotResumableError:
+                    pass
+            yield from _replayed(ordered.plan, ordered.reading, replayed | judgments, collector, continuation, known)
+
+
+def _on_all_records(
+    ordered: OrderedReading,
+    tables: frozenset[str],
+    continuation: Continuation,
+    known: KnownCaptures,
+    captures: Sequence[pa.RecordBatch],
+) -> Iterator[TableRows]:
+    """The rows from what is new, after all records were read: those that rules judged first may be deleted by now.
+
+    `captures` are the rows of this round. Raises NotResumableError before the first row: also where nothing that rules
+    know of is deleted, as a replay of everything then says the same.
+    """
+    plan, reading, (carried, new) = ordered.plan, ordered.reading, known
+    if continuation.earlier is None or CapturedRounds.of(reading).start().from_offset <= carried.states_from:
+        raise NotResumableError("no record is deleted")
+    collector = _collector(reading, GoingOn(continuation.earlier.settled, carried, is_read_again=True))
+    for name, batches in ((CAPTURES.name, captures), *((name, rows.to_batches()) for name, rows in new.items())):
+        for batch in batches:
+            collector.take_rows(name, batch)
+    yield from _silver(plan, reading, tables, continuation, continuation.earlier.settled, collector)
+    yield from _judged_rows(history_of(carried, collector.history()), plan, tables, continuation)
 
 
 def reanalyze(
@@ -155,8 +255,13 @@ def reanalyze(
         yield from _replayed(plan, reading, (tables & SILVER_TABLES) | JUDGMENTS, collector)
 
 
-def _collector(reading: ClusterReading) -> HistoryCollector:
-    return HistoryCollector(reading, history_bytes_max=HISTORY_BYTES_MAX, partition_bytes_max=PARTITION_BYTES_MAX)
+def _collector(reading: ClusterReading, going_on: GoingOn | None = None) -> HistoryCollector:
+    return HistoryCollector(
+        reading,
+        history_bytes_max=HISTORY_BYTES_MAX,
+        partition_bytes_max=PARTITION_BYTES_MAX,
+        going_on=going_on,
+    )
 
 
 def _replayed(
@@ -165,15 +270,44 @@ def _replayed(
     tables: frozenset[str],
     collector: HistoryCollector | None,
     continuation: Continuation | None = None,
+    known: KnownCaptures | None = None,
 ) -> Iterator[TableRows]:
     yield from _silver(plan, reading, tables, continuation, collector=collector)
     if collector is not None:
-        yield from ((name, part) for name, part in _judged(collector, plan.number) if name in tables)
+        history = collector.history()
+        history = history if known is None else with_earlier_captures(known[0], history, known[1])
+        yield from _judged_rows(history, plan, tables, continuation)
 
 
-def _judged(collector: HistoryCollector, plan: int) -> Iterator[TableRows]:
+KnownCaptures = tuple[CarriedRows, dict[str, pa.Table]]
+"""What an earlier judgement left, and the judged bronze rows that captures added since."""
+
+
+def _known_captures(plan: ClusterPlan, continuation: Continuation, own: Sequence[TableRows]) -> KnownCaptures | None:
+    earlier = continuation.earlier
+    if earlier is None or not earlier.rules or has_several_captures(plan):
+        return None
+    tables: dict[str, pa.Table] = {}
+    for table in (BATCHES, DECODE_ERRORS):
+        tables[table.name] = pa.Table.from_batches([b for name, b in own if name == table.name], table.schema)
+    return CarriedRows.from_bytes(earlier.rules), tables
+
+
+def _judged_rows(
+    history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
+) -> Iterator[TableRows]:
+    """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
+    yield from ((name, part) for name, part in _judged(history, plan.number) if name in tables)
+    if continuation is None or continuation.next_state is None:
+        return
+    base = continuation.next_state.settled
+    before = until(history, base.settled_offset, base.fed_to)
+    carried = carry(before, registry.check(before), base.settled_offset)
+    continuation.next_state = replace(continuation.next_state, rules=carried.to_bytes())
+
+
+def _judged(history: ClusterHistory, plan: int) -> Iterator[TableRows]:
     """The findings, and the incidents that they are folded into."""
-    history = collector.history()
     findings = registry.check(history)
     raised: list[Finding] = []
     while part := list(islice(findings, FINDINGS_AT_ONCE)):

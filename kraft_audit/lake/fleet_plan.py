@@ -309,11 +309,16 @@ def damage_key(damage: PlannedDamage) -> str:
 
 
 def _resumed(replica: ReplicaPlan, history: str, known: LedgerIndex) -> ReplicaPlan:
-    """The replica with what plans read of this history in its folder; of another one's files nothing is known."""
+    """The replica with what plans read of this history in its folder.
+
+    Of another history's files nothing is known, nor of those of a disk that was there before this one.
+    """
     folder = (printable(replica.root), printable(replica.path))
     there = {printable(file.name) for file in replica.files}
-    own = {name: file for name, file in known.by_folder.get(folder, {}).items() if file.cluster_id == history}
-    gone = [file for name, file in own.items() if name not in there]
+    of_folder = {name: file for name, file in known.by_folder.get(folder, {}).items() if file.cluster_id == history}
+    gone = [file for name, file in of_folder.items() if name not in there]
+    disk = replica.node_id, replica.directory_id
+    own = {name: file for name, file in of_folder.items() if (file.node_id, file.directory_id) == disk}
     return replace(
         replica,
         files=tuple(_resumed_file(file, own.get(printable(file.name))) for file in replica.files),

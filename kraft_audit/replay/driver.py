@@ -330,6 +330,8 @@ class ReplayDriver:
             if span.snapshot is not None:
                 is_split = is_split or (number > 0 and span.from_offset > split_at)
                 yield self._loaded(span, span.snapshot), is_split and number > 0
+                if number == 0 and span.from_offset == split_at:
+                    self._keep()
             for window in self._log.windows(span.from_offset, span.to_offset):
                 self._undecoded.add(window.undecoded)
                 self._undecoded_offsets = [

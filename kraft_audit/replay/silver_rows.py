@@ -32,6 +32,7 @@ from kraft_audit.replay.driver import (
     first_snapshot,
 )
 from kraft_audit.replay.replay_base import ReplayBase, ReplayBeginning
+from kraft_audit.replay.replay_state import save_replay
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import REPLAYS, SILVER
 
@@ -126,8 +127,10 @@ def _replayed(
         yield REPLAYS.name, silver_batch(REPLAYS, log.plan.cluster_id, log.plan.number, [row])
     if keep is not None and driver.split_state is not None:
         keep(_base_of(driver.split_state, log, begun))
-    elif keep is not None and base is not None and resume.limit is None:
-        keep(base)
+    elif keep is not None:
+        # What was kept before stays; without it the next plan knows at least what captures showed.
+        nothing = ReplayBase(0, 0, -1, begun, (), save_replay(log.new_replay()))
+        keep(nothing if base is None else base)
 
 
 def _require_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> None:
@@ -136,6 +139,8 @@ def _require_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> No
         return  # without a canonical log there are no rows
     if resume.is_restart or base.settled_offset > resume.from_offset:
         raise NotResumableError("rows before the kept state are due")
+    if base.fed_to == 0 and log.epochs and log.epochs[0].from_offset > 0:
+        raise NotResumableError("nothing was replayed")
     last = base.fed_to - 1
     epochs = [run.epoch for run in log.epochs if run.from_offset <= last < run.to_offset]
     if base.fed_to > resume.limit or (last >= 0 and epochs != [base.epoch]):

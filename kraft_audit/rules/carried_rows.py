@@ -2,10 +2,11 @@
 
 `carry` takes a history that was judged up to an offset, and what is open of it, and keeps of each table the newest row
 of every subject that exists, where open findings began, and what rules say they need besides (`carries` in `@rule`).
-`history_of` puts these rows before new ones: the same rules then judge a history of that size, and `check` gives what
-is open, and what began or ended at or after that offset. So judging an hour costs what is new in it.
+`continued_history` puts these rows before new ones: the same rules then judge a history of that size, and `check` gives
+what is open, and what began or ended at or after that offset. So judging an hour costs what is new in it.
 
-Not carried are `voter_sets` and `leader_epochs`: a survey knows all of them.
+`voter_sets` and `leader_epochs` are carried whole, as an hour has few of them: a survey of later disks may not reach
+those whose records Kafka has deleted.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from operator import attrgetter
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, Contradiction, OpenEpisodes
+from kraft_audit.capture.plan import ReplicaPlan
+from kraft_audit.rules.cluster_history import (
+    CONTRACTS,
+    ClusterHistory,
+    Contradiction,
+    OpenEpisodes,
+    SnapshotCheck,
+)
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Mask, Rows, coded, numbered
@@ -33,6 +40,7 @@ from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RuleSettings, Scope, Status, TableRows
+from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
 
@@ -43,12 +51,13 @@ OF_CAPTURES: Final = ("captures", "batches", "decode_errors", "watermarks", "rec
 """Tables of what disks held. These are carried whole for now: they grow with every round of captures."""
 WHOLE: Final = (*OF_CAPTURES, "feature_changes")
 """Features are few, and which level was in effect at an offset is asked of old ones, too."""
-FROM_THE_SURVEY: Final = ("voter_sets", "leader_epochs")
+FROM_THE_SURVEY: Final = {"voter_sets": ("from_offset", "from_epoch"), "leader_epochs": ("from_offset", "epoch")}
+"""What a survey says, by what makes a row's key. Rows that a later survey does not have are added to it."""
 STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 """Of these a subject's newest row matters after it is gone: a broker that was registered once is no unknown one."""
 
 
-FORMAT: Final = 1
+FORMAT: Final = 3
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 
@@ -73,6 +82,13 @@ class CarriedRows:
     states_from: int = 0
     undecoded_from: int | None = None
     gaps: tuple[tuple[int, int], ...] = ()
+    snapshot_checks: tuple[SnapshotCheck, ...] = ()
+    is_read: bool = True
+    is_replayed: bool = True
+
+    def checks_of(self, end_offset: int, epoch: int) -> list[SnapshotCheck]:
+        """How a snapshot was compared: one check for each version of it."""
+        return [each for each in self.snapshot_checks if (each.end_offset, each.epoch) == (end_offset, epoch)]
 
     def to_bytes(self) -> bytes:
         """Kept parts: `facts` and each table. Equal rows give equal bytes."""
@@ -85,6 +101,9 @@ class CarriedRows:
             "states_from": self.states_from,
             "undecoded_from": self.undecoded_from,
             "gaps": self.gaps,
+            "snapshot_checks": [_check_fields(each) for each in self.snapshot_checks],
+            "is_read": self.is_read,
+            "is_replayed": self.is_replayed,
             "columns": {name: _columns_of(table) for name, table in sorted(self.tables.items())},
         }
         tables = {_TABLE + name: columns_to_bytes(_plain(name, table)) for name, table in self.tables.items()}
@@ -105,6 +124,9 @@ class CarriedRows:
                 facts["states_from"],
                 facts["undecoded_from"],
                 tuple((start, end) for start, end in facts["gaps"]),
+                tuple(_check_of(each) for each in facts["snapshot_checks"]),
+                facts["is_read"],
+                facts["is_replayed"],
             )
         except (ValueError, TypeError, LookupError) as error:
             raise KeptPartsError(f"its carried rows cannot be read: {error}") from None
@@ -112,6 +134,22 @@ class CarriedRows:
 
 _FACTS: Final = "facts"
 _TABLE: Final = "table."
+
+
+_OF_HOLDER: Final = tuple(
+    each.name for each in fields(ReplicaPlan) if each.name not in ("files", "gone_files", "missing_segments")
+)
+
+
+def _check_fields(check: SnapshotCheck) -> dict[str, Any]:
+    """A check as JSON has it: of the replicas that hold the snapshot, which they are."""
+    holders = [{name: getattr(holder, name) for name in _OF_HOLDER} for holder in check.holders]
+    return {**{each.name: getattr(check, each.name) for each in fields(SnapshotCheck)}, "holders": holders}
+
+
+def _check_of(fields_: Mapping[str, Any]) -> SnapshotCheck:
+    holders = tuple(ReplicaPlan(**holder, files=()) for holder in fields_["holders"])
+    return SnapshotCheck(**{**fields_, "differences": tuple(fields_["differences"]), "holders": holders})
 
 
 def _columns_of(table: pa.Table) -> dict[str, bool]:
@@ -133,13 +171,17 @@ def _table_of(name: str, columns: Mapping[str, bool], content: bytes) -> pa.Tabl
     return table
 
 
-def until(history: ClusterHistory, to_offset: int) -> ClusterHistory:
-    """A history without the records from an offset on, as of the log's time there. The captures stay."""
+def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None) -> ClusterHistory:
+    """A history without the records from an offset on, as of the log's time there. The captures stay.
+
+    `waiting_to` is up to where records wait for the end of their transaction: its marks are not read again.
+    """
     tables = dict(history.tables)
     for name in (*CHANGES, "records"):
         if name in tables:
             table, column = tables[name], "offset" if name == "records" else "from_offset"
-            tables[name] = table.filter(pc.less(table[column], to_offset))
+            end = to_offset if name != "records" or waiting_to is None else max(to_offset, waiting_to)
+            tables[name] = table.filter(pc.less(table[column], end))
     return replace(
         history,
         tables=tables,
@@ -164,7 +206,10 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
     for table, rows in _needed(history, open_findings):
         wanted[table].append(rows)
     tables = {name: _rows_of(history, name, wanted[name]) for name in CHANGES if name not in WHOLE}
-    tables |= {name: _normal(name, history.chunked_table(name)) for name in WHOLE if history.has(name)}
+    of_whole = (*WHOLE, *FROM_THE_SURVEY)
+    tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
+    if DECODE_ERRORS.name in tables:
+        tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     return CarriedRows(
         OpenEpisodes(to_offset, history.end_ms, {id_: tuple(sorted(each)) for id_, each in begins.items()}),
         tables,
@@ -173,7 +218,21 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
         history.states_from,
         history.undecoded_from,
         history.gaps,
+        history.snapshot_checks or (),
+        history.is_read,
+        history.is_replayed,
     )
+
+
+_DAMAGE: Final = ("node_id", "directory_id", "root", "path", "file_name", "position", "reason", "detail")
+
+
+def once_each(damage: pa.Table) -> pa.Table:
+    """The rows of `decode_errors` without those that say again of a disk what an earlier one says."""
+    rows: dict[tuple[Any, ...], int] = {}
+    for number, row in enumerate(damage.select(_DAMAGE).to_pylist()):
+        rows.setdefault(tuple(row.values()), number)
+    return damage.take(pa.array(list(rows.values()), pa.int64()))
 
 
 def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
@@ -237,10 +296,10 @@ def _where_findings_began(history: ClusterHistory, name: str, open_findings: Seq
 
 def _rows_of(history: ClusterHistory, name: str, wanted: Sequence[Rows]) -> pa.Table:
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *wanted]))
-    return _normal(name, history.chunked_table(name).take(pa.array(rows)))
+    return normal_rows(name, history.chunked_table(name).take(pa.array(rows)))
 
 
-def _normal(name: str, table: pa.Table) -> pa.Table:
+def normal_rows(name: str, table: pa.Table) -> pa.Table:
     """A table without the columns that no rule reads, and texts as texts: the same whichever way it came."""
     if name == PARTITION_CHANGES.name:
         table = table.select(PARTS_SCHEMA.names)
@@ -249,34 +308,6 @@ def _normal(name: str, table: pa.Table) -> pa.Table:
     ]
     schema = pa.schema([pa.field(field.name, column.type) for field, column in zip(table.schema, columns, strict=True)])
     return pa.Table.from_arrays(columns, schema=schema).combine_chunks()
-
-
-def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
-    """The history that rules go on with: what an earlier judgement left, and the rows that are new since.
-
-    `new` holds the rows of records from `carried.episodes.to_offset` on, of captures that were not judged yet, and all
-    of FROM_THE_SURVEY; what is no table is as of now.
-    """
-    tables = dict(new.tables)
-    for name, rows in carried.tables.items():
-        later = _normal(name, new.chunked_table(name))
-        common = [column for column in rows.column_names if column in later.column_names]
-        tables[name] = pa.concat_tables([rows.select(common), later.select(common).cast(rows.select(common).schema)])
-    problems = sorted(
-        {*carried.contradictions, *(new.contradictions or ())}, key=attrgetter("offset", "problem", "subject")
-    )
-    offsets = (carried.undecoded_from, new.undecoded_from)
-    return replace(
-        new,
-        tables=tables,
-        carried=carried.episodes,
-        contradictions=None if new.contradictions is None else tuple(problems),
-        is_complete=carried.is_complete,
-        states_from=carried.states_from,
-        undecoded_from=min((each for each in offsets if each is not None), default=None),
-        gaps=tuple(sorted({*carried.gaps, *new.gaps})),
-        _shared={},
-    )
 
 
 def sizes(carried: CarriedRows) -> dict[str, Any]:

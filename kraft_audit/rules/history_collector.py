@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
+from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.replica import written_times_ms
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import voter_set_rows
@@ -22,6 +23,8 @@ from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpo
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
+from kraft_audit.replay.replay_base import ReplayBase
+from kraft_audit.rules.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
     INPUTS,
@@ -53,13 +56,35 @@ MARK_SCHEMA: Final = pa.schema(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """The state that a replay goes on from, and what an earlier judgement left.
+
+    `is_read_again`: all records were read. A snapshot that ends before the state is then not compared: its records may
+    be deleted.
+    """
+
+    base: ReplayBase
+    carried: CarriedRows
+    is_read_again: bool = False
+
+
 class HistoryCollector:
-    """Gathers what a reading of one cluster gives into the history that rules judge."""
+    """Gathers what a reading of one cluster gives into the history that rules judge.
+
+    With `going_on` the history is that of what is new since an earlier judgement.
+    """
 
     def __init__(
-        self, reading: ClusterReading, *, history_bytes_max: int | None = None, partition_bytes_max: int | None = None
+        self,
+        reading: ClusterReading,
+        *,
+        history_bytes_max: int | None = None,
+        partition_bytes_max: int | None = None,
+        going_on: GoingOn | None = None,
     ) -> None:
         self._plan = reading.plan
+        self._going_on = going_on
         self._reading = reading
         self._history_bytes_max = history_bytes_max
         self._partition_bytes_max = partition_bytes_max
@@ -146,6 +171,38 @@ class HistoryCollector:
             self._comparison.start(windows, start.snapshot)
         self._several = [snapshot for snapshot in log.survey.snapshots if len(snapshot.versions) > 1]
         self._later = [s for s in log.survey.snapshots if start.from_offset < s.end_offset <= start.end_offset]
+        if self._going_on is not None:
+            self._go_on(log.survey, start.end_offset, self._going_on)
+
+    def _go_on(self, survey: Survey, end_offset: int, earlier: GoingOn) -> None:
+        """Leaves out the snapshots that an earlier judgement compared.
+
+        Raises NotResumableError where comparing one needs a state before the base, or what an earlier plan read.
+        """
+        base, carried = earlier.base, earlier.carried
+        open_snapshots = [snapshot for snapshot in survey.snapshots if not self._is_compared(snapshot, carried)]
+        self._later = [s for s in open_snapshots if carried.states_from < s.end_offset <= end_offset]
+        self._several = [s for s in open_snapshots if len(s.versions) > 1]
+        if earlier.is_read_again:
+            self._later = [s for s in self._later if s.end_offset >= base.fed_to]
+        for snapshot in (*self._later, *self._several):
+            if not self._reading.has_snapshot(snapshot.source):
+                raise NotResumableError(f"snapshot {snapshot.source} was read by an earlier plan")
+        for snapshot in self._later:
+            if snapshot.end_offset < base.fed_to:
+                raise NotResumableError(f"snapshot {snapshot.source} ends before the kept state")
+        if self._later and self._comparison is not None:
+            self._comparison.go_on(base)
+
+    def _is_compared(self, snapshot: SurveyedSnapshot, carried: CarriedRows) -> bool:
+        """Whether all that copies of a snapshot say was compared, and all who hold what differs are known."""
+        checks = carried.checks_of(snapshot.end_offset, snapshot.epoch)
+        if len(checks) < max(len(snapshot.versions), 1):
+            return False
+        known = {holder.identity for check in checks for holder in check.holders}
+        plans = [replica.plan for replica in self._reading.survey.replicas]
+        is_same = all(plans[number].identity in known for number in snapshot.replicas)
+        return is_same or not any(check.differences for check in checks)
 
     def replayed(self, window: RecordWindow) -> None:
         self._undecoded.add(window.undecoded)

@@ -11,10 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows, carry, history_of, until
+from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows, carry, until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
+from kraft_audit.rules.continued_history import history_of
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Finding, Status
 

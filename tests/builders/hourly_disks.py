@@ -23,7 +23,7 @@ from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import Buffer, RandomAccess, Storage
-from kraft_engine import simulate
+from kraft_engine import Options, simulate
 from tests.builders.memory_lake import Lake
 
 LOG_DIR = "__cluster_metadata-0"
@@ -47,11 +47,16 @@ class HourlyDisks:
     starts: dict[str, int] = field(default_factory=dict)
     logs: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    keeps_later_snapshots: bool = True
+    """Whether disks hold snapshots of what their logs do not hold yet: copied at another moment."""
+
+    events: int | None = None
+    """How much happens in the run; None: as much as always."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311  # not a secret
         self.run = self.root.parent / "run"
-        simulate(self.kind, self.seed, self.run)
+        simulate(self.kind, self.seed, self.run, Options(events=self.events))
         self.captures = sorted(path for path in self.run.iterdir() if path.is_dir())
         self.nodes = sorted({node.name for capture in self.captures for node in capture.iterdir()})
 
@@ -75,7 +80,10 @@ class HourlyDisks:
         held = self.counts.get(target.name, 0)
         batches = self._with_cleaned(target.name, batches)
         count = self.counts[target.name] = max(held, int(len(batches) * share))
+        end = batches[count][0] if count < len(batches) else None
         batches = batches[:count]
+        if end is not None and not self.keeps_later_snapshots:
+            wanted = {place: content for place, content in wanted.items() if (_snapshot_end(place) or 0) <= end}
         groups = [list(group) for _, group in itertools.groupby(batches, key=lambda batch: batch[0] // SEGMENT_OFFSETS)]
         ends = [int(path.name.split("-")[0]) for path in wanted if path.suffix == ".checkpoint" and "-" in path.name]
         if deletes and ends:
@@ -97,6 +105,12 @@ class HourlyDisks:
         return batches
 
 
+def _snapshot_end(path: Path) -> int | None:
+    """The end offset in the name of a snapshot; None for other files."""
+    is_snapshot = path.suffix == ".checkpoint" and "-" in path.name and path.name[0].isdigit()
+    return int(path.name.split("-")[0]) if is_snapshot else None
+
+
 def log_batches(log_dir: Path) -> list[tuple[int, bytes]]:
     """(base offset, bytes) of the batches of a log, in order."""
     found = []
@@ -114,11 +128,17 @@ def _write(target: Path, wanted: dict[Path, bytes], hour: int) -> None:
     for path in sorted(target.rglob("*")) if target.is_dir() else ():
         if path.is_file() and path not in wanted:
             path.unlink()
+    # Where meta.properties differs the disk is another one: all of its files are new.
+    is_new = any(path.name == "meta.properties" and _differs(path, content) for path, content in wanted.items())
     for path, content in wanted.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_bytes() != content:
+        if is_new or _differs(path, content):
             path.write_bytes(content)
             os.utime(path, ns=(hour * HOUR_NS, hour * HOUR_NS))
+
+
+def _differs(path: Path, content: bytes) -> bool:
+    return not path.is_file() or path.read_bytes() != content
 
 
 class PlannedLake(Lake):

@@ -59,12 +59,15 @@ class Lake:
             for (path, name), row in sorted(self.files.items())
             if path == replica.path and name not in names and row["present"]
         ]
-        files = tuple(self.file(replica.path, file) for file in replica.files)
+        files = tuple(self.file(replica, file) for file in replica.files)
         return replace(replica, files=files, gone_files=tuple(gone))
 
-    def file(self, path: str, file: FilePlan) -> FilePlan:
-        row = self.files.get((path, file.name))
-        return file if row is None or not row["present"] else replace(file, earlier=scan(row))
+    def file(self, replica: ReplicaPlan, file: FilePlan) -> FilePlan:
+        row = self.files.get((replica.path, file.name))
+        is_known = row is not None and row["present"]
+        # Of a disk that was there before this one nothing is known.
+        is_known = is_known and (row["node_id"], row["directory_id"]) == (replica.node_id, replica.directory_id)
+        return replace(file, earlier=scan(row)) if is_known else file
 
     def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
         self.asked.append((from_offset, to_offset))

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import TABLES, Continuation, analyze
-from kraft_audit.findings.kept_state import KeptState, state_versions
+from kraft_audit.findings.analysis import Continuation, analyze, versions_of
+from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.reading import BRONZE_TABLES, ReadingSettings
 from kraft_audit.replay.silver_rows import SILVER_TABLES
 from kraft_codec.records.redaction import Redactor
@@ -40,7 +40,7 @@ class Hourly:
         if plan is None:
             return
         plan = replace(plan, silver=self.position)
-        earlier = None if self.state is None else KeptState.from_bytes(self.state, state_versions(plan))
+        earlier = None if self.state is None else KeptState.from_bytes(self.state, versions_of(plan))
         continuation = Continuation(earlier)
         found, read, short_values = self.rows_of(plan, continuation)
         expected, whole_read, self.short_values = self.rows_of(plan, None)
@@ -91,15 +91,3 @@ def test_a_plan_that_goes_on_gives_the_rows_of_one_that_does_not(
     gone_on = [read for why, read in zip(found.whys, found.bytes_read, strict=True) if why is None]
     assert gone_on
     assert all(read < whole for read, whole in gone_on)
-
-
-def test_findings_are_judged_over_all_records(reading: Any, node: Any, usual_log: Any, tmp_path: Path) -> None:
-    """Until rules can go on from what they kept."""
-    node(tmp_path, 1, usual_log.content)
-    continuation = Continuation()
-    settings = ReadingSettings(CountedBytes().open, Redactor(KEY))
-    first = list(analyze(reading.plan(tmp_path), settings, TABLES, continuation))
-    assert continuation.next_state is not None
-    again = Continuation(continuation.next_state)
-    assert len(list(analyze(reading.plan(tmp_path), settings, TABLES, again))) == len(first)
-    assert again.why_whole == "findings, and the order of captures, are judged over all records"

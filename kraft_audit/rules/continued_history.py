@@ -1,0 +1,163 @@
+"""The history that rules go on with: carried rows, and after them what is new since.
+
+Each plan numbers its captures from 0 and knows the damage that it read, so both are joined to those of before. What a
+survey says of epochs and voter sets is added to, as Kafka deletes the records that it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter, itemgetter
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
+from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
+from kraft_audit.rules.families.log_files import TAILS
+from kraft_audit.tables.bronze import DECODE_ERRORS
+
+TRUNCATED: Final = "truncated"
+_NUMBER: Final = "capture_number"
+
+
+def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
+    """The history that rules go on with: what an earlier judgement left, and the rows that are new since.
+
+    `new` holds the rows of records from `carried.episodes.to_offset` on, of captures that were not judged yet, and all
+    of FROM_THE_SURVEY; what is no table is as of now.
+    """
+    tables = _numbered_after(carried, new.tables)
+    for name, rows in carried.tables.items():
+        if name not in FROM_THE_SURVEY:
+            known = _without_read_tails(rows, new.tables) if name == DECODE_ERRORS.name else rows
+            tables[name] = _joined(name, known, tables.get(name))
+    if DECODE_ERRORS.name in tables:
+        tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
+    tables |= _surveyed(carried, tables)
+    problems = sorted(
+        {*carried.contradictions, *(new.contradictions or ())}, key=attrgetter("offset", "problem", "subject")
+    )
+    offsets = (carried.undecoded_from, new.undecoded_from)
+    return replace(
+        new,
+        tables=tables,
+        carried=carried.episodes,
+        contradictions=None if new.contradictions is None else tuple(problems),
+        is_complete=carried.is_complete,
+        states_from=carried.states_from,
+        undecoded_from=min((each for each in offsets if each is not None), default=None),
+        gaps=tuple(sorted({*carried.gaps, *new.gaps})),
+        snapshot_checks=None if new.snapshot_checks is None else (*carried.snapshot_checks, *new.snapshot_checks),
+        is_read=carried.is_read or new.is_read,
+        is_replayed=carried.is_replayed or new.is_replayed,
+        _shared={},
+    )
+
+
+def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapping[str, pa.Table]) -> ClusterHistory:
+    """A history whose log was replayed from its start, with what captures and surveys showed before.
+
+    `new` are the rows of `batches` and `decode_errors` that earlier captures did not have.
+    """
+    if carried.is_replayed and not whole.is_replayed:
+        return history_of(carried, replace(whole, tables={**whole.tables, **new}))
+    of_round = {name: whole.tables[name] for name in ("captures", "watermarks") if name in whole.tables}
+    found = _numbered_after(carried, {**of_round, **new})
+    tables = {**whole.tables, **{name: _joined(name, carried.tables[name], rows) for name, rows in found.items()}}
+    tables |= _surveyed(carried, whole.tables)
+    compared = {(each.end_offset, each.epoch) for each in whole.snapshot_checks or ()}
+    earlier = [each for each in carried.snapshot_checks if (each.end_offset, each.epoch) not in compared]
+    checks = None if whole.snapshot_checks is None else (*earlier, *whole.snapshot_checks)
+    return replace(whole, tables=tables, snapshot_checks=checks, _shared={})
+
+
+def _joined(name: str, rows: pa.Table, later: pa.Table | None) -> pa.Table:
+    """Carried rows, and after them those of a later history, in the columns of both."""
+    later = normal_rows(name, CONTRACTS[name].schema.empty_table() if later is None else later)
+    common = [column for column in rows.column_names if column in later.column_names]
+    return pa.concat_tables([rows.select(common), later.select(common).cast(rows.select(common).schema)])
+
+
+def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The rows of a later survey, with those that it does not reach; what it contradicts is not on the log any more."""
+    runs = [row for row in tables["leader_epochs"].to_pylist() if row["canonical"] and row["from_offset"] is not None]
+    joined = {}
+    for name, key in FROM_THE_SURVEY.items():
+        rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
+        if runs:
+            rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
+        else:
+            # Without a canonical log a survey says nothing of what is on it.
+            known = {tuple(row[column] for column in key) for row in rows}
+            rows += [row for row in later if tuple(row[column] for column in key) not in known]
+        joined[name] = _joined(name, pa.Table.from_pylist(rows, carried.tables[name].schema), None)
+    return joined
+
+
+def _on_log(
+    known: Sequence[TableRow], later: Sequence[TableRow], key: Sequence[str], runs: Sequence[TableRow]
+) -> list[TableRow]:
+    """Later rows, and known ones as the later log, of epochs `runs`, shows them: what is in no disk stays as it was."""
+    keys = {tuple(row[column] for column in key) for row in later}
+    led = {row["epoch"]: row for row in later if "epoch" in row}
+    rows, replaced = [], set()
+    for row in known:
+        offset, same = row["from_offset"], led.get(row.get("epoch"))
+        if tuple(row[column] for column in key) in keys or (same is not None and _is_within(offset, same)):
+            continue
+        if offset is not None and _is_contradicted(offset, row[key[1]], runs):
+            row = {**row, "canonical": False, "ended_by": TRUNCATED}
+        elif same is not None and same["from_offset"] == runs[0]["from_offset"] and row["canonical"]:
+            # The log that is left begins within this epoch.
+            row = {**row, "to_offset": same["to_offset"], "ended_by": same["ended_by"]}
+            replaced.add((same["from_offset"], row["epoch"]))
+        rows.append(row)
+    return [row for row in later if (row["from_offset"], row.get("epoch")) not in replaced] + rows
+
+
+def _is_contradicted(offset: int, epoch: int, runs: Sequence[TableRow]) -> bool:
+    """Whether a log of these epochs has another one at an offset, or ends before it."""
+    end = runs[-1]["to_offset"]
+    if offset >= runs[0]["from_offset"] and end is not None and offset >= end:
+        return True
+    covering = [run for run in runs if run["from_offset"] <= offset and (run["to_offset"] or offset + 1) > offset]
+    return bool(covering) and all(run["epoch"] != epoch for run in covering)
+
+
+def _is_within(offset: int | None, epoch: TableRow) -> bool:
+    """Whether the row of an epoch says more than one that begins at an offset, or nowhere."""
+    if offset is None or epoch["from_offset"] is None:
+        return offset is None
+    return bool(epoch["from_offset"] <= offset and (epoch["to_offset"] is None or offset < epoch["to_offset"]))
+
+
+def _numbered_after(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Tables with their captures numbered after all that were judged before: each plan begins at 0."""
+    numbered_after, known = dict(tables), carried.tables.get("captures")
+    first = 0 if known is None or not known.num_rows else pc.max(known[_NUMBER]).as_py() + 1
+    for name in OF_CAPTURES:
+        if first and name in tables and _NUMBER in (table := tables[name]).column_names:
+            place = table.column_names.index(_NUMBER)
+            column = table.schema.field(place)
+            numbered_after[name] = table.set_column(place, column, pc.add(table[_NUMBER], first).cast(column.type))
+    return numbered_after
+
+
+def _without_read_tails(carried: pa.Table, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Damage without torn ends of files that were read on since: a log that is written to may end within a batch."""
+    place = ("root", "path", "file_name")
+    is_tail = pc.is_in(carried["reason"], pa.array([str(reason) for reason in TAILS])).to_numpy()
+    read_to: dict[tuple[Any, ...], int] = {}
+    for name in ("batches", DECODE_ERRORS.name) if is_tail.any() else ():
+        for row in tables[name].select([*place, "position"]).to_pylist():
+            key = row["root"], row["path"], row["file_name"]
+            read_to[key] = max(read_to.get(key, -1), row["position"])
+    numbers = [
+        number
+        for number, row in enumerate(carried.select([*place, "position"]).to_pylist())
+        if not is_tail[number] or row["position"] > read_to.get((row["root"], row["path"], row["file_name"]), -1)
+    ]
+    return carried.take(pa.array(numbers, pa.int64()))

@@ -1,0 +1,111 @@
+"""What an earlier judgement left and what is new, joined: captures in time, damage once, epochs that Kafka deleted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from kraft_audit.rules.carried_rows import CarriedRows, carry, until
+from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
+from kraft_audit.rules.continued_history import history_of, with_earlier_captures
+from tests.builders.carried_judgements import judged, new_rows
+from tests.builders.histories import HistoryBuilder
+
+
+def story() -> ClusterHistory:
+    return HistoryBuilder().three_nodes(100).brokers(11, 12, 13).partition("t-0", 10, "created").history()
+
+
+def carried_of(history: ClusterHistory) -> CarriedRows:
+    before = until(history, 50)
+    return CarriedRows.from_bytes(carry(before, judged(before), 50).to_bytes())
+
+
+def with_rows(history: ClusterHistory, name: str, rows: list[dict[str, Any]]) -> ClusterHistory:
+    table = pa.Table.from_pylist(rows, history.table(name).schema)
+    return replace(history, tables={**history.tables, name: table}, _shared={})
+
+
+def test_captures_are_numbered_after_those_before() -> None:
+    history = story()
+    carried = carried_of(history)
+    numbers = set(history.table("captures")["capture_number"].to_pylist())
+    joined = history_of(carried, replace(new_rows(history, history, 50), tables=history.tables))
+    assert set(joined.table("captures")["capture_number"].to_pylist()) == numbers | {
+        number + max(numbers) + 1 for number in numbers
+    }
+
+
+def damaged(history: ClusterHistory, reason: str, position: int) -> ClusterHistory:
+    (capture, *_) = history.rows("captures")
+    columns = history.table("decode_errors").schema.names
+    row = {name: capture.get(name) for name in columns}
+    row |= {"file_name": "0.log", "position": position, "length_bytes": 9, "reason": reason, "detail": "damage"}
+    row |= {"kafka_verdict": "Kafka cuts the log there", "verdict": "Kafka cuts the log there"}
+    return with_rows(history, "decode_errors", [{name: row.get(name) for name in columns}])
+
+
+def test_a_torn_end_is_over_once_the_file_was_read_on() -> None:
+    history = damaged(story(), "TORN_TAIL", 500)
+    carried, empty = carried_of(history), new_rows(history, history, 50)
+    assert history_of(carried, empty).table("decode_errors").num_rows == 1
+    (batch, *_) = history.rows("batches")
+    read_on = with_rows(empty, "batches", [{**batch, "file_name": "0.log", "position": 500}])
+    assert history_of(carried, read_on).table("decode_errors").num_rows == 0
+    corrupt = damaged(story(), "BAD_CRC", 500)
+    assert history_of(carried_of(corrupt), read_on).table("decode_errors").num_rows == 1
+
+
+def test_damage_that_is_read_again_counts_once() -> None:
+    history = damaged(story(), "BAD_CRC", 500)
+    again = replace(new_rows(history, history, 50), tables=history.tables)
+    assert history_of(carried_of(history), again).table("decode_errors").num_rows == 1
+
+
+def test_epochs_before_the_log_that_is_left_stay() -> None:
+    history = story()
+    rows = history.rows("leader_epochs")
+    first = {**rows[0], "epoch": 1, "from_offset": 0, "to_offset": 40, "canonical": True, "ended_by": "next_epoch"}
+    second = {**first, "epoch": 2, "from_offset": 40, "to_offset": 60, "ended_by": "open", "leader_id": 2}
+    carried = carried_of(with_rows(history, "leader_epochs", [first, second]))
+    # Kafka has deleted what was before offset 50, and epoch 3 has begun at 55: epoch 2 was cut there.
+    left = {**second, "from_offset": 50, "to_offset": 55, "ended_by": "next_epoch", "leader_id": None}
+    third = {**second, "epoch": 3, "from_offset": 55, "to_offset": 70}
+    new = with_rows(new_rows(history, history, 50), "leader_epochs", [left, third])
+    found = {row["epoch"]: row for row in history_of(carried, new).rows("leader_epochs")}
+    assert [found[epoch]["from_offset"] for epoch in (1, 2, 3)] == [0, 40, 55]
+    assert (found[2]["leader_id"], found[2]["to_offset"], found[2]["ended_by"]) == (2, 55, "next_epoch")
+    # Another log begins at 20 with epoch 4: what was at 40 is not on it.
+    another = {**second, "epoch": 4, "from_offset": 20, "to_offset": 90}
+    new = with_rows(new_rows(history, history, 50), "leader_epochs", [another])
+    found = {row["epoch"]: row for row in history_of(carried, new).rows("leader_epochs")}
+    assert (found[2]["canonical"], found[2]["ended_by"]) == (False, "truncated")
+    assert found[1]["canonical"]
+
+
+def test_without_a_canonical_log_what_was_known_stays() -> None:
+    history = story()
+    carried = carried_of(history)
+    contradicted = [{**row, "canonical": False} for row in history.rows("leader_epochs")]
+    unreplayed = new_rows(history, history, 1_000_000)
+    whole = replace(with_rows(unreplayed, "leader_epochs", contradicted), is_replayed=False)
+    none = {name: history.table(name).slice(0, 0) for name in ("batches", "decode_errors")}
+    joined = with_earlier_captures(carried, whole, none)
+    assert joined.is_replayed
+    assert joined.table("partition_changes").num_rows == carried.tables["partition_changes"].num_rows
+    assert {row["canonical"] for row in joined.rows("leader_epochs")} == {
+        row["canonical"] for row in history.rows("leader_epochs")
+    }
+
+
+def test_snapshots_that_were_compared_before_count() -> None:
+    history = replace(story(), snapshot_checks=(SnapshotCheck(20, 1, ("a differs",)),))
+    carried = carried_of(history)
+    none = {name: history.table(name).slice(0, 0) for name in ("batches", "decode_errors")}
+    later = replace(history, snapshot_checks=(SnapshotCheck(40, 1),))
+    joined = with_earlier_captures(carried, later, none)
+    assert [check.end_offset for check in joined.snapshot_checks or ()] == [20, 40]
+    again = with_earlier_captures(carried, history, none)
+    assert [check.end_offset for check in again.snapshot_checks or ()] == [20]
