@@ -136,6 +136,17 @@ class RealCluster:
             found.setdefault(kind, []).append(values)
         return found
 
+    def ends(self, kind: str, *controllers: KafkaNode) -> dict[int, int]:
+        """The end offset of each voter, or observer, as these controllers say.
+
+        A leader names a removed voter for five minutes more, by its old directory id, at the offset where it was
+        (LeaderState.OBSERVER_SESSION_TIMEOUT_MS, 4.3.1): of one id the furthest counts.
+        """
+        found: dict[int, int] = {}
+        for node, end in self.quorum(*controllers).get(kind, ()):
+            found[int(node)] = max(found.get(int(node), -1), int(end))
+        return found
+
     def leader(self, *controllers: KafkaNode) -> int | None:
         """Whom these controllers name as leader."""
         found = self.quorum(*controllers).get("leader")
@@ -185,8 +196,7 @@ class RealCluster:
         controllers = [node for node in self.controllers.values() if node.is_running]
 
         def have_it() -> bool:
-            found = self.quorum(*controllers)
-            ends = {int(node): int(end) for kind in ("voter", "observer") for node, end in found.get(kind, ())}
+            ends = self.ends("observer", *controllers) | self.ends("voter", *controllers)
             return all(ends.get(node, -1) >= target for node in ids)
 
         wait_for(f"nodes {sorted(ids)} at offset {target}", have_it, 30)

@@ -13,7 +13,6 @@ import pytest
 from kraft_audit.quorum.controller_commands import CONFIG
 from tests.builders.commands import Command
 from tests.drills.drill import Drill
-from tests.drills.kafka_node import KafkaNode
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
 
@@ -42,14 +41,14 @@ def test_a_wiped_voter_comes_back_by_what_may_i_prints(
         shutil.rmtree(node.log_dir)
         removing, formatting, starting, adding = [step[step.find("kafka-") :] for step in answer["next_steps"]]
         cluster.run_printed(removing, node)
-        assert set(voters(cluster, others)) == {each.node_id for each in others}
+        assert set(cluster.ends("voter", *others)) == {each.node_id for each in others}
         cluster.run_printed(formatting, node)
         assert starting == f"kafka-server-start -daemon {CONFIG}"
         node.start()
-        end = max(voters(cluster, others).values())
-        wait_for("the new disk to catch up", lambda: observed(cluster, others).get(WIPED, -1) >= end)
+        end = max(cluster.ends("voter", *others).values())
+        wait_for("the new disk to catch up", lambda: cluster.ends("observer", *others).get(WIPED, -1) >= end)
         cluster.run_printed(adding, node)
-        wait_for("three voters", lambda: set(voters(cluster, [*others, node])) == set(cluster.controllers))
+        wait_for("three voters", lambda: set(cluster.ends("voter", *others, node)) == set(cluster.controllers))
         cluster.send("orders", "after-")
         assert set(cluster.acknowledged["orders"]) <= cluster.readable("orders")
         ended = kraft_audit("may-i", "restart", str(WIPED), str(cluster.nodes), "-o", "json")
@@ -63,13 +62,3 @@ def ask(kraft_audit: Command, words: list[str]) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(ended.out)
     assert ended.code == {"yes": 0, "no": 1, "undecided": 4}[answer["verdict"]], ended
     return answer
-
-
-def voters(cluster: RealCluster, controllers: list[KafkaNode]) -> dict[int, int]:
-    """The end offset of each voter, as these controllers say."""
-    running = [node for node in controllers if node.is_running]
-    return {int(node): int(end) for node, end in cluster.quorum(*running).get("voter", ())}
-
-
-def observed(cluster: RealCluster, controllers: list[KafkaNode]) -> dict[int, int]:
-    return {int(node): int(end) for node, end in cluster.quorum(*controllers).get("observer", ())}
