@@ -387,19 +387,20 @@ class Cluster:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
         return found
 
-    def permissions(self) -> Permissions:
+    def permissions(self, path: str | None = None) -> Permissions:
         """What `may_i` answers about every controller, all voters running, and of brokers what may not be done.
 
-        A cluster with more than PERMISSION_BYTES_MAX there is not replayed for it: `skipped` says so.
+        A cluster with more than PERMISSION_BYTES_MAX there is not replayed for it: `skipped` says so. `path` is what
+        commands name, such as that of the disks that a lake read; without it what was opened.
 
         >>> [row.action for row in cluster.permissions().rows if (row.node_id, row.verdict) == (13, "no")]
         ['wipe', 'remove', 'delete-volume']
         """
         size_bytes = sum(file.size_bytes for replica in self.plan.replicas for file in replica.files)
         if "_judged" not in self.__dict__ and size_bytes > PERMISSION_BYTES_MAX:
-            return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(self.root)}")
+            return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(path or self.root)}")
         disks = quorum_disks(self.judged_reading.survey, self._judged.plan)
-        return permissions(*disks, self.history, self.root)
+        return permissions(*disks, self.history, path or self.root)
 
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
         """Every copy of the log that is left, best first, and what going on from it would lose: a majority is `gone`.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import capture_named, captures_text, plan_path, unread_lines
@@ -24,6 +24,9 @@ from kraft_codec.errors import ChoiceError
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import Storage
+
+if TYPE_CHECKING:
+    from kraft_audit.lake.lake_copies import LakeCopies
 
 
 class Clusters:
@@ -168,11 +171,18 @@ def open_lake(lake: str, *, cluster: str | None = None, defaults: Mapping[str, s
     from kraft_audit.lake.lake_copies import copies_alone
 
     check_defaults(defaults or {})
-    compile_ahead()
     copies = copies_alone(lake, cluster)
-    plan = replace(copies.plan, defaults=tuple(sorted(defaults.items()))) if defaults else copies.plan
+    if defaults:
+        copies = replace(copies, plan=replace(copies.plan, defaults=tuple(sorted(defaults.items()))))
+    return open_copies(lake, copies)
+
+
+def open_copies(lake: str, copies: LakeCopies) -> Clusters:
+    """One cluster of a lake whose copies are known."""
+    compile_ahead()
     (storage,) = copies.storages.values()
-    return Clusters(lake, storage, [plan], secrets.token_bytes(32), ExitStack(), {plan.key: copies.storages})
+    archives = {copies.plan.key: copies.storages}
+    return Clusters(lake, storage, [copies.plan], secrets.token_bytes(32), ExitStack(), archives)
 
 
 def check_defaults(defaults: Mapping[str, str]) -> None:

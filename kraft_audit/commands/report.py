@@ -87,7 +87,7 @@ def _source(logs: JudgedLogs, *, has_pages: bool) -> ReportSource:
         if is_lake(logs.path):
             if logs != JudgedLogs(logs.path):
                 raise UsageError("a lake was judged when it was written: leave out the options that are for log dirs")
-            return LakeSource(logs.path)
+            return LakeSource(logs.path, has_pages=has_pages)
     elif looks_like_a_lake(logs.path):
         need_packages("a report of a lake", LAKE_PACKAGES, "lake")
     from kraft_audit.report.report_source import PathSource

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -23,24 +24,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from kraft_audit.clusters import open_copies
 from kraft_audit.lake.clusters_table import known_clusters
 from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
+from kraft_audit.lake.lake_copies import copies_alone
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.picture.whole_picture import SPANS
+from kraft_audit.recovery.permission_table import Permissions, ask_one
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, INCIDENTS, LABELS, PARTITION_RISK
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import DAY_MS, timestamp_us
-from kraft_codec.errors import InputError
+from kraft_codec.errors import ChoiceError, InputError
 
 HISTORY: Final[Mapping[str, Callable[[str, str], str]]] = {
     "captures": last_captures,
@@ -55,6 +60,8 @@ the rows that are read: of a table's rows of closed plans, and of a list of quot
 NO_TEXTS: Final = "arrow_cast(NULL, 'List(Utf8)')"
 OF_PARTITIONS: Final = (PARTITION_CHANGES.name, EXPOSURE_CHANGES.name)
 CLUSTERS_AT_ONCE: Final = 40
+CLUSTERS_ASKED_MAX: Final = 100
+"""Of each the archive is read and replayed, half a second at least."""
 _SAME: Final = "held.cluster_id = {0}.cluster_id AND held.topic_id = {0}.topic_id AND held.partition = {0}.partition"
 NEWEST_PARTITIONS: Final = """
 WITH held AS ({changes})
@@ -95,9 +102,13 @@ NO_SPANS: Final = pa.schema([("topic_id", pa.string()), ("partition", pa.int32()
 
 
 class LakeSource:
-    """The clusters of a lake as its last closed plan left them. Raises InputError where there is no lake."""
+    """The clusters of a lake as its last closed plan left them. Raises InputError where there is no lake.
 
-    def __init__(self, path: str) -> None:
+    With `has_pages` the archive is asked what `may-i` answers about each.
+    """
+
+    def __init__(self, path: str, *, has_pages: bool = False) -> None:
+        self._has_pages = has_pages
         self._lake = DeltaLake(absolute(path, Path.cwd()))
         require_lake(self._lake)
         ledger = Ledger(self._lake)
@@ -137,7 +148,21 @@ class LakeSource:
         names = self._names()
         ids = self._ids()
         for start in range(0, len(ids), CLUSTERS_AT_ONCE):
-            yield from self._read(ids[start : start + CLUSTERS_AT_ONCE], names)
+            for given in self._read(ids[start : start + CLUSTERS_AT_ONCE], names):
+                yield replace(given, permissions=self._permissions(given, len(ids))) if self._has_pages else given
+
+    def _permissions(self, given: ClusterInput, cluster_count: int) -> Permissions:
+        """What `may-i` answers about the node dirs as they were when the lake read them."""
+        path = path_read(given.history)
+        if cluster_count > CLUSTERS_ASKED_MAX:
+            return Permissions(skipped=f"the lake has {cluster_count} clusters. {ask_one(path)}")
+        try:
+            copies = copies_alone(self._lake.uri, given.cluster_id, self._closed)
+            with open_copies(self._lake.uri, copies) as clusters:
+                (cluster,) = clusters
+                return cluster.permissions(path)
+        except (InputError, ChoiceError) as problem:
+            return Permissions(skipped=f"{problem.detail}. {ask_one(path)}")
 
     def _ids(self) -> list[str]:
         merged = "SELECT NULL AS history_id WHERE false"

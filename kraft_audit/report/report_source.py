@@ -72,8 +72,8 @@ class ClusterInput:
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
-    `check` says of the cluster first. `permissions` is what `may-i` answers, None where the source holds no disks.
-    `labels` are what fleet.yaml says of the cluster, as `owner`.
+    `check` says of the cluster first. `permissions` is what `may-i` answers, None where it was not asked. `labels` are
+    what fleet.yaml says of the cluster, as `owner`.
     """
 
     history: ClusterHistory

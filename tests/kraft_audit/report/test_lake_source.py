@@ -20,6 +20,7 @@ from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.settings import FleetSettings, load_fleet
+from kraft_audit.report import lake_source
 from kraft_audit.report.cluster_page import ClusterView, cluster_view
 from kraft_audit.report.fleet_page import Fleet, fleet_view
 from kraft_audit.report.lake_answer import lake_answer
@@ -75,7 +76,7 @@ def _drawn(view: ClusterView) -> dict[str, Any]:
 def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path) -> None:
     assert is_lake(str(lake))
     assert not is_lake(str(small_corpus))
-    from_lake = {given.cluster_id: given for given in LakeSource(str(lake)).clusters()}
+    from_lake = {given.cluster_id: given for given in LakeSource(str(lake), has_pages=True).clusters()}
     assert {given.name for given in from_lake.values()} == set(PATHS)
     for path in PATHS.values():
         (given,) = path_source(small_corpus / path).clusters()
@@ -91,6 +92,8 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
         assert _drawn(there) == _drawn(here)
         assert there.answer == here.answer
         assert there.answer
+        assert there.permissions == here.permissions, "what may-i answers of the disks, with the path of the disks"
+        assert there.permission_lines
         for name in ("open_incidents", "resolved_incidents"):
             stories = [
                 [(row["headline"], list(row["effects"]), list(row["events"])) for row in getattr(view, name)]
@@ -129,8 +132,30 @@ def test_a_lake_answers_what_check_answers(name: str, captured_logs: Path, tmp_p
     entry = {"name": "live", "paths": [str(captured_logs / name)]}
     fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": [entry]}))
     assert run(load_fleet(fleet, environment={})).failed == {}
-    here = sorted(without_operations(given) for given in path_source(captured_logs / name).clusters())
-    assert here == sorted(without_operations(given) for given in LakeSource(str(tmp_path / "lake")).clusters())
+    here, there = (
+        sorted(source.clusters(), key=without_operations)
+        for source in (path_source(captured_logs / name), LakeSource(str(tmp_path / "lake"), has_pages=True))
+    )
+    assert list(map(without_operations, here)) == list(map(without_operations, there))
+    for disks, read in zip(here, there, strict=True):
+        assert disks.permissions is not None
+        assert read.permissions is not None
+        assert read.permissions.rows == disks.permissions.rows
+        assert read.permissions.cannot_be_lost == disks.permissions.cannot_be_lost
+        assert bool(read.permissions.skipped) == ("formatted" in name), "no archive of a log without a batch"
+
+
+def test_what_cannot_be_asked_of_a_lake_is_said(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_source, "CLUSTERS_ASKED_MAX", len(PATHS) - 1)
+    for given in LakeSource(str(lake), has_pages=True).clusters():
+        assert given.permissions is not None
+        assert f"{len(PATHS)} clusters" in str(given.permissions.skipped)
+        assert "may-i ACTION NODE" in str(given.permissions.skipped)
+    monkeypatch.undo()
+    shutil.copytree(lake, tmp_path / "lake")
+    shutil.rmtree(tmp_path / "lake" / "archive")
+    for given in LakeSource(str(tmp_path / "lake"), has_pages=True).clusters():
+        assert "may-i ACTION NODE" in str(given.permissions and given.permissions.skipped)
 
 
 def test_what_no_rule_judged_is_open_and_names_what_to_check(lake: Path) -> None:
