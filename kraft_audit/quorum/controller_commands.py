@@ -9,10 +9,11 @@ import shlex
 from typing import Final
 
 from kraft_audit.capture.plan import cluster_id_of
-from kraft_audit.text.readable import shown_cluster_id
 
 CONFIG: Final = "controller.properties"
 """Stands for the path of the controller's properties."""
+UNKNOWN_ID: Final = "CLUSTER_ID"
+"""Stands for the id where no meta.properties was read."""
 
 
 def remove_controller(server: str, node_id: int, directory_id: str | None) -> str:
@@ -30,7 +31,7 @@ def add_controller(server: str) -> str:
 
 def format_disk(cluster_id: str, *, joins: bool) -> str:
     """`cluster_id` may be the id of one of its histories. `joins`: a dynamic quorum is there to be joined."""
-    pasted = shlex.quote(shown_cluster_id(cluster_id_of(cluster_id)))
+    pasted = shlex.quote(cluster_id_of(cluster_id) or UNKNOWN_ID)
     choice = " --no-initial-controllers" if joins else ""
     return f"kafka-storage format --cluster-id {pasted}{choice} --config {CONFIG}"
 

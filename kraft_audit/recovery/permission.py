@@ -18,6 +18,7 @@ from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.recovery.start_safety import Durability, Election, SecondLeader, StartSafety, VoterDisk
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round
+from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.rules.columns.server_addresses import UNKNOWN_ADDRESS, controller_server
 from kraft_audit.text.readable import any_of, listed
@@ -207,8 +208,7 @@ class _ControllerCase:
                 "At kraft.version 0 the voters are those of controller.quorum.voters on every node: remove-controller "
                 "is refused."
             )
-            upgrade = f"kafka-features {self._bootstrap()} upgrade --feature kraft.version=1"
-            return self._permission(Verdict.NO, reason, upgrade)
+            return self._permission(Verdict.NO, reason, self._raise_kraft_version())
         rest = voters.ids - {self.node_id}
         if not rest:
             return self._permission(Verdict.NO, f"Node {self.node_id} is the only voter.")
@@ -276,9 +276,11 @@ class _ControllerCase:
         if unread:
             disks = f"the disk{'s' * (len(unread) > 1)} of node{'s' * (len(unread) > 1)} {listed(unread)}"
             reason = f"It depends on {disks}, which nothing here shows. {self._may_text(election, second)}"
-            step = f"Copy {disks} below {shlex.quote(self.question.path)}, or name who is away: {self._command()}"
-            away = ",".join(map(str, unread))
-            return self._permission(Verdict.UNDECIDED, reason, f"{step} --stopped {away}")
+            step = f"Copy {disks} below {shlex.quote(self.question.path)}"
+            if away := set(unread) - {self.node_id}:
+                stopped = ",".join(map(str, sorted(self.question.stopped | away)))
+                step += f", or name who is away: {self._command(stopped=stopped)}"
+            return self._permission(Verdict.UNDECIDED, reason, step)
         return self._permission(Verdict.UNDECIDED, self._may_text(election, second), *self._way_out(running))
 
     def _loss_text(self, election: Election) -> str:
@@ -378,6 +380,12 @@ class _ControllerCase:
     def _check_quorum(self, what: str = "--status") -> Iterator[str]:
         if UNKNOWN_ADDRESS not in self._bootstrap():
             yield f"Then see who leads: kafka-metadata-quorum {self._bootstrap()} describe {what}"
+
+    def _raise_kraft_version(self) -> str:
+        if raises_kraft_version(self.history):
+            return f"kafka-features {self._bootstrap()} upgrade --feature kraft.version=1"
+        path = shlex.quote(self.question.path)
+        return f"Only software of 4.1 or later raises it; what blocks that: kraft-audit upgrade-check {path} --to 4.1"
 
     def _remove_command(self, voters: VoterSet) -> str:
         directory = next(voter.directory_id for voter in voters.voters if voter.voter_id == self.node_id)

@@ -162,6 +162,9 @@ class _Planner:
         self._low, low_epoch = max((self._interval.low, self._interval.low_epoch), earlier)
         self._chain: LogChain | None = canonical_chain(evidence, Proof(self._low, low_epoch, "of all rounds"))
         disks = [reading.survey.replicas[number].plan for number in newest.replicas]
+        self._is_lake = all(each.is_archived for each in disks)
+        if self._is_lake:
+            self._asked += f" --cluster {shlex.quote(plan.key)}"
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         high = newest.interval.high if _is_last(reading.survey, rounds) else None
         self._high = None if high is None or high < self._low else high
@@ -226,7 +229,7 @@ class _Planner:
             reason += "copy."
             away = ",".join(map(str, sorted({*self._gone, *missing})))
             lost = f"or name what is lost: kraft-audit rescue-plan {self._asked} --gone {away}"
-            below = f"below {self._path}" if self._disk_ids else f"into a folder to read with --lake {self._path}"
+            below = f"into a folder to read with --lake {self._path}" if self._is_lake else f"below {self._path}"
             return undecided, reason, [f"Copy {disks} {below}, {lost}"]
         if not self._ranked:
             which = listed([copy.name for copy in tied or self._copies])
@@ -244,7 +247,9 @@ class _Planner:
         uncaptured = sorted(set(alive) - self._disk_ids)
         away = ",".join(map(str, sorted(self._gone | set(uncaptured or alive[1:]))))
         steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"] if self._disk_ids else []
-        steps += [f"Name the nodes that are lost with their disks: kraft-audit rescue-plan {self._asked} --gone {away}"]
+        if away:
+            plan = f"kraft-audit rescue-plan {self._asked} --gone {away}"
+            steps.append(f"Name the nodes that are lost with their disks: {plan}")
         return reason, steps
 
     def _see_branches(self) -> Iterator[str]:
@@ -271,6 +276,12 @@ class _Planner:
         brokers = self._uncaptured_brokers()
         if brokers:
             yield f"Brokers {listed(brokers)} hold copies of this log too: add their node dirs and ask again."
+        if best.node_id is not None:
+            gone = f" --gone {','.join(map(str, sorted(self._gone)))}" if self._gone else ""
+            # A broker's id cannot be a controller's, unless it is both.
+            named = "" if best.is_voter else " --node-id NODE --endpoint HOST:PORT"
+            words = f"kraft-audit rescue {self._asked}{gone} --from {best.node_id} --out rescued-{best.node_id}{named}"
+            yield f"Build the node dir to go on with, and get the procedure: {words}"
 
     # What each copy would mean
 

@@ -167,10 +167,14 @@ class _Steps:
                 yield f"If {blocker.name} is lost for good, it leaves the voters first; then ask again: {removal}"
 
     def _fenced_brokers(self, fenced: Sequence[Blocker]) -> Iterator[str]:
-        if fenced:
-            yield f"Start {node_names(fenced)} with {self.release}. Unregister what is gone for good:"
-            for blocker in fenced:
-                yield unregister_broker(self.server, blocker.node_id)
+        if not fenced:
+            return
+        start = f"Start {node_names(fenced)} with {self.release}."
+        # A voter that is a broker too leaves the voters first, and without it there may be no quorum to ask.
+        alone = [blocker for blocker in fenced if blocker.node_id not in self.levels.standing.voters]
+        yield f"{start} Unregister what is gone for good:" if alone else start
+        for blocker in alone:
+            yield unregister_broker(self.server, blocker.node_id)
 
     def _replace_registrations(self, ghosts: Sequence[Blocker]) -> Iterator[str]:
         """Before metadata.version 33 (KIP-1312) nothing removes a registration; a new one replaces it (KAFKA-20295).

@@ -22,7 +22,12 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.columns.voter_sets import current_set, ids_of, keys_of
 from kraft_audit.rules.rule_model import TableRows
-from kraft_codec.schemas.releases import LINE_OF_LEVEL, METADATA_VERSION_FEATURE, Release
+from kraft_codec.schemas.releases import (
+    FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION,
+    LINE_OF_LEVEL,
+    METADATA_VERSION_FEATURE,
+    Release,
+)
 
 RESTART_WITHIN_MS: Final = 5_000
 """Absences that begin so soon after all were back belong to the same incident: brokers restarted in turn."""
@@ -212,6 +217,12 @@ class RegisteredNode(NamedTuple):
 def registered_nodes(history: ClusterHistory) -> list[RegisteredNode]:
     """Every node that is registered at the end of the log and says which metadata.version it supports."""
     return history.known("registered nodes", lambda: list(_registered_nodes(history)))
+
+
+def raises_kraft_version(history: ClusterHistory) -> bool:
+    """Whether the software of every node that is registered, and no ghost, can raise kraft.version (Kafka 4.1)."""
+    known = [node.level for node in registered_nodes(history) if not node.is_ghost]
+    return bool(known) and min(known) >= FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION
 
 
 def _registered_nodes(history: ClusterHistory) -> Iterator[RegisteredNode]:

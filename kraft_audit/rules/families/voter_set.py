@@ -16,7 +16,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     rounds_in_order,
 )
-from kraft_audit.rules.columns.nodes import registered_nodes
+from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
 from kraft_audit.rules.columns.server_addresses import broker_server
 from kraft_audit.rules.columns.voter_sets import (
@@ -31,7 +31,6 @@ from kraft_audit.rules.columns.voter_sets import (
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import is_local
-from kraft_codec.schemas.releases import FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION
 
 
 @rule("KV007", control="quorum_safety", needs=("voter_sets",))
@@ -62,10 +61,9 @@ def _is_static(history: ClusterHistory, voter_set: TableRow) -> bool:
 
 def _dynamic_first(history: ClusterHistory) -> str:
     """What lets voters be changed at kraft.version 0: the software decides whether the feature can be raised."""
-    supported = [node.level for node in registered_nodes(history) if not node.is_ghost]
     command = f"kafka-features.sh {broker_server(history)} upgrade --feature kraft.version=1"
     then = "Then change voters one by one with kafka-metadata-quorum.sh."
-    if supported and min(supported) >= FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION:
+    if raises_kraft_version(history):
         return f"First {command}: at kraft.version 0 no change of voters is safe. {then}"
     return (
         "Leave the voters as they are: at kraft.version 0 no change of them is safe. "

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.captures import SMALL_CORPUS
+from tests.builders.feature_logs import FeatureLog
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
 AFTER_ELECTION = f"{SMALL_CORPUS}/divergence/12-after-truncation"
@@ -109,6 +110,21 @@ def test_the_command_that_check_prints_answers_yes(kraft_audit, tmp_path: Path) 
     out = kraft_audit("check", folder).out
     advice = next(line for line in out.splitlines() if "kraft-audit may-i start" in line)
     assert kraft_audit(*shlex.split(advice.partition("kraft-audit ")[2])).code == 0
+
+
+@pytest.mark.parametrize("software", ["4.0", "4.3"])
+def test_a_static_voter_leaves_by_a_command_that_its_software_has(kraft_audit, tmp_path: Path, software: str) -> None:
+    """Kafka raises kraft.version from 4.1 on: before that the answer names what has to come first."""
+    made = FeatureLog(kraft_version=0, levels={"metadata.version": 25}, voters=(1, 2, 3))
+    for node in (1, 2, 3):
+        made.controller(node, software)
+    made.write(tmp_path)
+    ended = kraft_audit("may-i", "remove", "1", tmp_path)
+    assert ended.code == 1
+    assert ("upgrade --feature kraft.version=1" in ended.out) == (software == "4.3")
+    if software == "4.0":
+        blocked = kraft_audit(*shlex.split(ended.out.partition("kraft-audit ")[2].partition("\n")[0]))
+        assert (blocked.code, "Upgrade the software" in blocked.out) == (1, True)
 
 
 def test_an_unknown_node_is_a_wrong_argument(kraft_audit) -> None:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.builders.captures import SMALL_CORPUS
+from tests.builders.captures import SAMPLES, SMALL_CORPUS
 
 DIVERGENCE = f"{SMALL_CORPUS}/divergence"
 
@@ -46,6 +46,27 @@ def test_one_of_three_that_is_left_is_the_plan(kraft_audit, tmp_path: Path) -> N
     assert (code, best["copy"]["node_id"], best["copy"]["end_offset"]) == (0, 3, 58)
     assert best["unknown_from"] == best["keeps_to"]
     assert [each["copy"]["node_id"] for each in plan["outcomes"]] == [3, 11]
+
+
+def test_the_command_that_builds_the_dir_is_printed(kraft_audit, tmp_path: Path, monkeypatch) -> None:
+    """And runs as printed, with the copy that the plan chose; of a broker's copy with blanks for what it cannot be."""
+    folder = captured(tmp_path / "one", "12-after-truncation", "node-3", "node-11")
+    (build,) = pasted(kraft_audit("rescue-plan", folder, "--gone", "1,2").out)
+    monkeypatch.chdir(tmp_path)
+    assert kraft_audit(*build).code == 0
+    declared = json.loads((tmp_path / "rescued-3" / "rescue.json").read_text())
+    assert (declared["node"]["node_id"], declared["plan"]["gone"]) == (3, [1, 2])
+    (build,) = pasted(kraft_audit("rescue-plan", folder / "node-11", "--gone", "1,2,3").out)
+    assert kraft_audit(*build).code == 2, "NODE is a blank"
+    blanks = {"NODE": "9", "HOST:PORT": "c9.example:9093"}
+    assert kraft_audit(*(blanks.get(word, word) for word in build)).code == 0
+    assert json.loads((tmp_path / "rescued-11" / "rescue.json").read_text())["node"]["node_id"] == 9
+
+
+def test_the_only_voter_cannot_be_named_as_lost_while_its_disk_is_there(kraft_audit) -> None:
+    (advice,) = pasted(kraft_audit("rescue-plan", SAMPLES / "elr-29-stopped.tgz").out)
+    assert advice[0] == "may-i"
+    assert kraft_audit(*advice).code == 0
 
 
 def test_a_voter_that_is_neither_there_nor_gone_is_named(kraft_audit, tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.builders.feature_logs import FeatureLog
 
 NEWER = "samples/mini-4.4.0.tgz"
 OLDER = "samples/static-to-dynamic-upgrade.tgz"
@@ -51,3 +54,17 @@ def test_an_unknown_release_is_a_wrong_argument_that_names_the_known_ones(kraft_
     ended = kraft_audit("upgrade-check", NEWER, "--to", release)
     assert (ended.code, ended.out) == (2, "")
     assert "3.9, 4.0, 4.1, 4.2, 4.3, 4.4" in ended.err
+
+
+def test_a_fenced_broker_that_is_a_voter_is_not_unregistered(kraft_audit, tmp_path: Path) -> None:
+    """It is the quorum that would be asked to forget it."""
+    made = FeatureLog(kraft_version=0, levels={"metadata.version": 19}, voters=(1,))
+    for node in (1, 2):
+        made.broker(node, "3.7", fenced=True)
+    made.write(tmp_path)
+    _, answer = asked(kraft_audit, str(tmp_path), "--to", "4.0")
+    steps = "\n".join(answer["next_steps"])
+    assert "Start brokers 1 and 2 with 4.0" in steps
+    assert "unregister" in steps
+    assert "--id 2" in steps
+    assert "--id 1" not in steps
