@@ -95,6 +95,7 @@ class ClusterView:
     open_groups: tuple[RuleGroup, ...]
     waived: tuple[TableRow, ...]
     undecided: tuple[RuleGroup, ...]
+    stopped_groups: tuple[RuleGroup, ...]
     closed_groups: tuple[RuleGroup, ...]
     clear_rules: tuple[str, ...]
     ledgers: tuple[PartitionLedger, ...]
@@ -107,6 +108,17 @@ class ClusterView:
     permission_lines: tuple[PermissionLine, ...]
     labels: Mapping[str, str]
     picture: Picture | None
+
+    @property
+    def numbered_incidents(self) -> tuple[TableRow, ...]:
+        """Those that have a number, in its order: the open ones, then resolved ones as far as the page lists them."""
+        return (*self.open_incidents, *self.resolved_incidents[:SUBJECTS_SHOWN])
+
+    @property
+    def headline(self) -> AnswerLine | None:
+        """The line of the answer that comes first on a page: the first that alarms, else what the quorum does."""
+        alarming = (line for line in self.answer if line.severity is Severity.CRITICAL)
+        return next(alarming, self.answer[0] if self.answer else None)
 
     @property
     def worst(self) -> str | None:
@@ -153,6 +165,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         open_groups=_groups(by_state["open"]),
         waived=tuple(sorted(by_state["waived"], key=lambda f: (f["waiver"]["until"], f["rule"]))),
         undecided=_groups(by_state["undecided"]),
+        stopped_groups=_groups(by_state["stopped"]),
         closed_groups=_groups(by_state["closed"]),
         clear_rules=tuple(sorted(judged - raised)),
         ledgers=ledgers,

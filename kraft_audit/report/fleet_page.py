@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import RANK, ClusterView
+from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
 from kraft_audit.report.report_source import ClusterInput, state_of
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
+from kraft_audit.rules.rule_model import CONTROLS, Severity
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
 
@@ -22,6 +25,32 @@ BUCKETS_MAX: Final = 35
 LEVELS: Final = 4
 TREND_WIDTH: Final = 900
 TREND_HEIGHT: Final = 150
+INCIDENTS_SHOWN: Final = 40
+URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
+NEEDS: Final = (
+    (("KQ002", "KQ020", "KQ022", "KV001", "KV002", "KQ016"), "may have lost committed records"),
+    (("KQ025",), "{has} lost the majority of its voters"),
+    (("KQ023",), "{has} no leader"),
+    (("KQ024",), "cannot commit"),
+    (("KP002",), "{has} partitions without a leader"),
+    (("KP001",), "{has} partitions that one more loss destroys"),
+    (("KP005",), "{has} partitions that refuse acks=all writes"),
+)
+"""What a cluster needs action for, the worst first: open findings of critical or high severity of these rules."""
+OTHER_NEEDS: Final = "{has} other critical or high findings"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetIncident:
+    """One incident as the fleet's page shows it; `anchor` is where it stands on its cluster's page."""
+
+    incident_id: str
+    headline: str
+    from_ms: int | None
+    is_open: bool
+    is_stop: bool
+    effects: tuple[str, ...]
+    anchor: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +72,17 @@ class ClusterLine:
     voters: int | None
     read_to_ms: int | None
     exposure: Exposure
-    open_incidents: tuple[str, ...] = ()
+    incidents: tuple[FleetIncident, ...] = ()
     labels: tuple[str, ...] = ()
+    need: int | None = None
+    answer: str = ""
+    metadata_version: str | None = None
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    broken: Broken = field(default_factory=dict)
+
+    @property
+    def open_incidents(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(incident.headline for incident in self.incidents if incident.is_open))
 
 
 @dataclass(slots=True)
@@ -79,7 +117,12 @@ class Fleet:
             read_to_ms=given.history.seen_ms,
             exposure=view.exposure,
             labels=tuple(view.labels.values()),
-            open_incidents=tuple(dict.fromkeys(row["headline"] for row in view.open_incidents)),
+            incidents=tuple(_incident(row, number) for number, row in enumerate(view.numbered_incidents, start=1)),
+            need=_need(view),
+            answer="" if view.headline is None else view.headline.text,
+            metadata_version=view.metadata_version,
+            statuses={control.name: control.status for control in view.controls},
+            broken=broken_spans(given.findings),
         )
         self.lines.append(line)
         open_counts: dict[str, int] = defaultdict(int)
@@ -98,7 +141,7 @@ class Fleet:
                 self.expired.append((line, finding))
         if state == "waived":
             self.waivers.append((line, finding))
-        if state in ("undecided", "waived"):
+        if state in ("undecided", "waived", "stopped"):
             return
         begun = finding["from_ms"]
         if begun is None or not is_time(begun):
@@ -113,6 +156,72 @@ class Fleet:
         ends.append(ended)
 
 
+def _incident(row: TableRow, number: int) -> FleetIncident:
+    is_stop = row["kind"] == IncidentKind.CLUSTER_STOP
+    return FleetIncident(
+        row["incident_id"],
+        row["headline"],
+        row["from_ms"],
+        row["is_open"],
+        is_stop,
+        tuple(row["effects"]),
+        f"incident-{number}",
+    )
+
+
+def _need(view: ClusterView) -> int | None:
+    """The place in NEEDS of the worst that the cluster needs action for, past its end for any other; None for none."""
+    urgent = {group.rule for group in view.open_groups if group.severity in URGENT}
+    if not urgent:
+        return None
+    return next((place for place, (named, _) in enumerate(NEEDS) if not urgent.isdisjoint(named)), len(NEEDS))
+
+
+def needs_in_words(lines: Sequence[ClusterLine]) -> tuple[str, str]:
+    """How many clusters need action, and for what: each counts once, for its worst need. Empty where none does."""
+    urgent = Counter(line.need for line in lines if line.need is not None)
+    if not urgent:
+        return "", ""
+    count = urgent.total()
+    words = [words for _, words in NEEDS] + [OTHER_NEEDS]
+    parts = [
+        f"{urgent[place]} {words[place].format(has='has' if urgent[place] == 1 else 'have')}"
+        for place in sorted(urgent)
+    ]
+    verb = "needs" if count == 1 else "need"
+    return f"{count} of {plural(len(lines), 'cluster')} {verb} action:", f"{', '.join(parts)}."
+
+
+def known_incidents(lines: Sequence[ClusterLine]) -> list[dict[str, Any]]:
+    """The incidents of all clusters, those of stops in order left out, as the next report compares them."""
+    return [
+        {
+            "cluster_id": line.cluster_id,
+            "name": line.name,
+            "incident_id": incident.incident_id,
+            "headline": incident.headline,
+            "is_open": incident.is_open,
+        }
+        for line in lines
+        for incident in line.incidents
+        if not incident.is_stop
+    ]
+
+
+def _matrix(lines: Sequence[ClusterLine], edges: Sequence[int], unit: str) -> list[dict[str, Any]]:
+    """The clusters with most trouble, each with its controls."""
+    return [
+        {"line": line, "cells": control_cells(line.statuses, line.broken, edges, _covered(line), unit)}
+        for line in lines[:ROWS_MAX]
+        if line.is_read
+    ]
+
+
+def _covered(line: ClusterLine) -> tuple[int, int] | None:
+    begin, end = line.exposure.from_ms, line.exposure.to_ms
+    return None if begin is None or end is None else (begin, end)
+
+
 def fleet_view(fleet: Fleet) -> dict[str, Any]:
     """The fleet's page as values for its template."""
     lines = fleet.lines
@@ -123,10 +232,22 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
     exposures = [(line, line.exposure.within(edges) if edges else []) for line in lines]
     largest = max((value for _, values in exposures for value in values if value is not None), default=0.0)
     plot = trend_plot(trend)
+    exposures.sort(key=lambda row: _order(row[0]))
+    dated = [(incident, line) for line in lines for incident in line.incidents if not incident.is_stop]
+    dated.sort(key=lambda row: (not row[0].is_open, -(row[0].from_ms or 0)))
+    need, needs = needs_in_words(lines)
     return {
+        "need": need,
+        "needs": needs,
+        "sound": sum(line.need is None and line.is_read and not line.undecided for line in lines),
+        "matrix": _matrix([line for line, _ in exposures], edges, unit),
+        "matrix_left_out": max(0, len(lines) - ROWS_MAX),
+        "controls": [name.replace("_", " ") for name in CONTROLS],
+        "incidents": dated[:INCIDENTS_SHOWN],
+        "incidents_left_out": max(0, len(dated) - INCIDENTS_SHOWN),
         "lines": [
             {"line": line, "strip": strip(values, largest), **_exposure_in_words(values, edges, unit)}
-            for line, values in sorted(exposures, key=lambda row: _order(row[0]))
+            for line, values in exposures
         ],
         "edges": edges,
         "step": unit,
@@ -172,9 +293,10 @@ def _credible_end(line: ClusterLine) -> int:
 
 
 def _order(line: ClusterLine) -> tuple[Any, ...]:
+    need = len(NEEDS) + 1 if line.need is None else line.need
     worst = -1 if line.worst is None else RANK[line.worst]
     counts = tuple(-line.open_counts[severity] for severity in SEVERITIES)
-    return (-worst, *counts, line.name or line.cluster_id)
+    return (need, -worst, *counts, line.name or line.cluster_id)
 
 
 def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], unit: str) -> dict[str, Any]:
@@ -224,7 +346,7 @@ def trend_plot(counts: dict[str, list[int]]) -> dict[str, Any]:
     """Columns of open findings, the worst severity on top, scaled to the tallest; `pitch` is from column to column."""
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     tallest = max(totals, default=0)
-    pitch = min(64.0, TREND_WIDTH / max(1, len(totals)))
+    pitch = TREND_WIDTH / max(1, len(totals))
     columns = []
     for place in range(len(totals)):
         top, parts = float(TREND_HEIGHT), []

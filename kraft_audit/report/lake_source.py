@@ -36,13 +36,21 @@ from kraft_audit.recovery.permission_table import Permissions, ask_one
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
-from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
+from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version, with_stops
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, HISTORIES, INCIDENTS, LABELS, PARTITION_RISK
+from kraft_audit.tables.gold import (
+    FINDING_EPISODES,
+    FINDINGS,
+    HISTORIES,
+    INCIDENT_FINDINGS,
+    INCIDENTS,
+    LABELS,
+    PARTITION_RISK,
+)
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import DAY_MS, timestamp_us
 from kraft_codec.errors import ChoiceError, InputError
@@ -121,7 +129,7 @@ class LakeSource:
             *HISTORY,
             *OF_PARTITIONS,
             REPLAYS.name,
-            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name, INCIDENTS.name),
+            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name, INCIDENTS.name, INCIDENT_FINDINGS.name),
             *(FINDINGS_STAGED.name, INCIDENTS_STAGED.name),
             PARTITION_RISK.name,
         )
@@ -204,7 +212,7 @@ class LakeSource:
             rules = frozenset(row["rule"] for row in judged.get(id_, []))
             yield ClusterInput(
                 history,
-                findings.get(id_, []),
+                with_stops(findings.get(id_, []), incidents.get(id_, [])),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
                 NO_SPANS if known is None else known.exposed_spans,
@@ -218,10 +226,24 @@ class LakeSource:
     def _incidents(self, listed: str) -> dict[str, list[TableRow]]:
         """The incidents of each cluster; where the table `incidents` is missing, those of its newest plan."""
         if INCIDENTS.name in self._tables:
-            return _rows_by_cluster(self._query(f"SELECT * FROM incidents WHERE cluster_id IN ({listed})"))
+            found = _rows_by_cluster(self._query(f"SELECT * FROM incidents WHERE cluster_id IN ({listed})"))
+            explained = self._explained(listed)
+            return {
+                id_: [{**row, "finding_ids": explained.get((id_, row["incident_id"]), [])} for row in rows]
+                for id_, rows in found.items()
+            }
         if INCIDENTS_STAGED.name not in self._tables:
             return {}
         return _rows_by_cluster(self._query(newest_plan_rows(self._view(INCIDENTS_STAGED.name), listed, "held.*")))
+
+    def _explained(self, listed: str) -> dict[tuple[str, str], list[str]]:
+        """The findings of each incident, by cluster and incident."""
+        explained: dict[tuple[str, str], list[str]] = defaultdict(list)
+        if INCIDENT_FINDINGS.name in self._tables:
+            rows = self._query(f"SELECT * FROM incident_findings WHERE cluster_id IN ({listed})")
+            for row in rows.select(["cluster_id", "incident_id", "finding_id"]).to_pylist():
+                explained[row["cluster_id"], row["incident_id"]].append(row["finding_id"])
+        return explained
 
     def _findings(self, listed: str) -> dict[str, list[TableRow]]:
         """The findings, a row for each episode."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -19,13 +19,16 @@ from kraft_audit.findings.answer import AnswerLine, opening_lines
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
-from kraft_audit.incidents.incident import incident_row
+from kraft_audit.incidents.incident import IncidentKind, incident_row
 from kraft_audit.recovery.permission_table import Permissions
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.rule_model import RuleSettings, Waiver
 from kraft_audit.rules.rule_settings import apply_waivers
+
+STOPPED_IN_ORDER: Final = "is_of_stop_in_order"
+"""A mark of findings that last because the cluster was stopped in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,21 @@ class ReportSource(Protocol):
 
 
 def state_of(finding: TableRow) -> str:
-    """open, waived, closed or undecided, of a finding from either source."""
+    """open, waived, stopped, closed or undecided, of a finding from either source."""
     if finding["status"] == "undecided":
         return "closed" if finding.get("state") == "closed" else "undecided"
     if finding["is_over"] or finding.get("state") == "closed":
         return "closed"
+    if finding.get(STOPPED_IN_ORDER):
+        return "stopped"
     return "waived" if finding["waiver"] is not None else "open"
+
+
+def with_stops(findings: Sequence[TableRow], incidents: Sequence[TableRow]) -> list[TableRow]:
+    """The findings, those marked that last because the cluster was stopped in order: `check` does not count them."""
+    stops = (row for row in incidents if row["kind"] == IncidentKind.CLUSTER_STOP and row["is_open"])
+    explained = {finding_id for row in stops for finding_id in row.get("finding_ids", ())}
+    return [{**row, STOPPED_IN_ORDER: True} if row["finding_id"] in explained else row for row in findings]
 
 
 def rules_version() -> str:
@@ -142,4 +154,5 @@ class PathSource:
             folded = fold(history, judged)
             incidents = [incident_row(history.cluster_id, incident) for incident in folded.incidents]
             answer = opening_lines(history, quorum_standing(history), folded, self.path)
+            rows = with_stops(rows, incidents)
             yield ClusterInput(history, rows, incidents=incidents, answer=answer, permissions=permissions)

@@ -33,10 +33,12 @@ from kraft_audit.report.cluster_page import (
     interval_plot,
     voter_plot,
 )
-from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view
+from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view, known_incidents
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
 from kraft_audit.report.report_source import AsOf, ReportSource
+from kraft_audit.report.since_last import FILE as INCIDENTS_FILE
+from kraft_audit.report.since_last import SHOWN_MAX, Known, since_last, write_incidents
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
 from kraft_audit.text.output import neutral
@@ -46,6 +48,8 @@ from kraft_codec.errors import ChoiceError
 MARK: Final = ".kraft-audit-report"
 """A file of this name says that we may write over the folder."""
 UNFINISHED: Final = ".unfinished-"
+BEFORE_COMMAND: Final = "   kraft-audit "
+"""What stands before a command in a line of the answer."""
 TEXT_CHARACTERS_MAX: Final = 4000
 """A longer text is cut on a page; findings.csv has all of it."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -100,6 +104,12 @@ def _anchor(finding: TableRow) -> str:
     return f"f-{finding['finding_id']}-{began or 0}"
 
 
+def said_and_command(text: str) -> tuple[str, str]:
+    """What a line of the answer says, and the command that it ends with; empty where it has none."""
+    said, _, command = text.partition(BEFORE_COMMAND)
+    return said, f"{BEFORE_COMMAND.strip()} {command}" if command else ""
+
+
 @cache
 def _style() -> str:
     """The style sheet of every page, that of pictures included."""
@@ -143,6 +153,7 @@ def environment() -> Environment:
         counted="{:,}".format,
         cluster=shown_cluster_id,
         anchor=_anchor,
+        command=said_and_command,
         partition_minutes=partition_minutes,
     )
     templates.globals.update(
@@ -163,7 +174,7 @@ def write_site(source: ReportSource, folder: Path) -> WrittenReport:
     """
     with _claimed(folder) as unfinished:
         site = _Site(unfinished, source.as_of())
-        lines = _write_pages(source, site)
+        lines = _write_pages(source, site, folder)
         (unfinished / MARK).write_text("made by kraft-audit report, which writes over this folder\n")
         sizes = [file.stat().st_size for file in site.written]
         _put_in_place(site, folder)
@@ -172,7 +183,7 @@ def write_site(source: ReportSource, folder: Path) -> WrittenReport:
     return WrittenReport(folder / "index.html", len(lines), opened, len(sizes), sum(sizes), not_read)
 
 
-def _write_pages(source: ReportSource, site: _Site) -> list[ClusterLine]:
+def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[ClusterLine]:
     fleet = Fleet()
     with (
         site.file("findings.csv", csv_file) as add_findings,
@@ -193,7 +204,10 @@ def _write_pages(source: ReportSource, site: _Site) -> list[ClusterLine]:
                 pictures=_pictures(view),
                 subjects_shown=SUBJECTS_SHOWN,
             )
-    site.write("index.html", "fleet.html", **fleet_view(fleet))
+    known = known_incidents(fleet.lines)
+    since = since_last(folder, known, {line.cluster_id for line in fleet.lines if line.is_read})
+    site.write("index.html", "fleet.html", since=since, since_shown=SHOWN_MAX, **fleet_view(fleet))
+    site.write_incidents(known)
     for row in rule_rows():
         where = fleet.rule_clusters.get(row["rule"], [])
         site.write(
@@ -232,6 +246,13 @@ class _Site:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
+        self.written.append(target)
+
+    def write_incidents(self, known: Sequence[Known]) -> None:
+        """Leaves what the next report into this folder compares with."""
+        target = self.folder / INCIDENTS_FILE
+        with writing(target):
+            write_incidents(target, self.as_of.made_at_ms, known)
         self.written.append(target)
 
     @contextmanager

@@ -53,6 +53,20 @@ for (const table of document.querySelectorAll("table[data-paged]")) {
   select();
   table.classList.add("ready");
 }
+// A command beside a button that copies it.
+for (const button of document.querySelectorAll("button.copy")) {
+  const command = button.parentElement.querySelector("code");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(command);
+      button.textContent = "Selected";
+    }
+  });
+  button.hidden = false;
+}
 // What is folded on the screen is open on paper, and a link into a folded part opens it.
 addEventListener("beforeprint", () => { for (const folded of document.querySelectorAll("details")) folded.open = true; });
 const reveal = () => {

@@ -52,9 +52,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_from_the_fleet_to_a_finding_and_its_rule(site: Path, tab: BrowserTab) -> None:
     tab.goto(site / "index.html")
     page = tab.page
-    assert page.locator("h1").inner_text() == "3 clusters"
+    assert page.locator(".kicker").inner_text() == "Fleet · 3 clusters"
+    assert page.locator("h1").inner_text().startswith("1 of 3 clusters needs action: ")
     page.get_by_role("link", name="SPA6Lw-19VaaSAxl6jMkhw").first.click()
-    assert page.locator("h1").inner_text() == "SPA6Lw-19VaaSAxl6jMkhw"
+    assert page.locator(".kicker b").inner_text() == "SPA6Lw-19VaaSAxl6jMkhw"
     page.locator("#rule-KP001").get_by_role("link", name="KP001").click()
     assert page.locator("h1").inner_text() == "KP001 last-replica-standing"
     page.get_by_role("link", name="SPA6Lw-19VaaSAxl6jMkhw").click()
@@ -64,6 +65,20 @@ def test_from_the_fleet_to_a_finding_and_its_rule(site: Path, tab: BrowserTab) -
     assert evidence.locator("table").first.is_visible()
     page.get_by_role("link", name="Fleet").click()
     assert page.url == (site / "index.html").as_uri()
+
+
+def test_a_command_is_copied_and_a_number_leads_to_its_incident(site: Path, tab: BrowserTab) -> None:
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.goto(site / page_of("SPA6Lw-19VaaSAxl6jMkhw"))
+    copy = tab.page.get_by_role("button", name="Copy")
+    command = tab.page.locator(".command code").inner_text()
+    assert command.startswith("kraft-audit recover-plan ")
+    copy.click()
+    tab.page.get_by_role("button", name="Copied").wait_for()
+    assert tab.page.evaluate("navigator.clipboard.readText()") == command
+    tab.page.locator('.picture:visible a[href="#incident-1"]').click()
+    assert tab.page.evaluate("location.hash") == "#incident-1"
+    assert tab.page.locator("#incident-1 h3").is_visible()
 
 
 def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: BrowserTab) -> None:
@@ -166,7 +181,7 @@ def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: Bro
     page.get_by_label("Search").fill(name)
     assert rows.count() == 1
     page.get_by_role("link", name=name).click()
-    assert page.locator("h1").inner_text() == name
+    assert page.locator(".kicker b").inner_text() == name
     page.go_back()
     page.get_by_label("Search").fill("no such cluster")
     assert page.get_by_role("status").inner_text() == "0 to 0 of 0"

@@ -212,7 +212,7 @@ def test_a_page_reports_every_advice_and_whom_it_is_for(small_corpus: Path, tmp_
 
 def test_partitions_of_one_moment_stand_in_the_order_of_their_numbers(small_corpus: Path) -> None:
     (given,) = path_source(small_corpus / "mini-3.9.2").clusters()
-    group = next(group for group in cluster_view(given).open_groups if group.rule == "KP001")
+    group = next(group for group in cluster_view(given).stopped_groups if group.rule == "KP001")
     numbers = [
         int(finding["subject"].rpartition("-")[2]) for finding in group.findings if finding["subject"].startswith("m2-")
     ]

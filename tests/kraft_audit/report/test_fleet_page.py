@@ -1,0 +1,115 @@
+"""The fleet's page answers first: who needs action, for what, and what changed since the last report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.report.cluster_page import cluster_view
+from kraft_audit.report.control_matrix import broken_spans, control_cells
+from kraft_audit.report.fleet_page import Fleet, fleet_view, needs_in_words
+from kraft_audit.report.report_source import ClusterInput
+from kraft_audit.report.since_last import FILE
+from kraft_audit.report.site import said_and_command, write_site
+from kraft_audit.rules.rule_model import CONTROLS
+from tests.builders.report_sources import GivenSource, path_source
+
+HOUR = 3_600_000
+
+
+def _given(path: Path) -> ClusterInput:
+    (given,) = path_source(path).clusters()
+    return given
+
+
+def _fleet(*given: ClusterInput) -> Fleet:
+    fleet = Fleet()
+    for each in given:
+        fleet.add(each, cluster_view(each))
+    return fleet
+
+
+def test_a_fleet_is_one_sentence(captured_logs: Path) -> None:
+    fleet = _fleet(
+        _given(captured_logs / "six" / "06-three-of-six-down"),
+        _given(captured_logs / "elr" / "29-stopped"),
+        _given(captured_logs / "six" / "08-stopped"),
+        _given(captured_logs / "mini-3.9.2" / "04-stopped"),
+    )
+    need, needs = needs_in_words(fleet.lines)
+    assert need == "2 of 4 clusters need action:"
+    assert needs == "1 has no leader, 1 has partitions without a leader."
+    assert [row["line"].need is None for row in fleet_view(fleet)["lines"]] == [False, False, True, True]
+
+
+def test_a_cluster_that_was_stopped_in_order_needs_no_action(captured_logs: Path) -> None:
+    """All partitions are offline, and none is lost: no open critical finding, as `check` exits with 0."""
+    given = _given(captured_logs / "six" / "08-stopped")
+    view = cluster_view(given)
+    assert view.stopped_groups
+    assert view.worst not in ("critical", "high")
+    assert "broken" not in {control.status for control in view.controls if control.name == "durability"}
+    assert needs_in_words(_fleet(given).lines) == ("", "")
+
+
+def test_what_changed_since_the_last_report(captured_logs: Path, tmp_path: Path) -> None:
+    """The quorum has no leader, then works again: resolved; a cluster that was not captured resolves nothing."""
+    down = _given(captured_logs / "six" / "06-three-of-six-down")
+    back = _given(captured_logs / "six" / "07-all-back")
+    brokers = _given(captured_logs / "elr" / "29-stopped")
+    folder = tmp_path / "site"
+    write_site(GivenSource([down, brokers]), folder)
+    assert "Opened since" not in (folder / "index.html").read_text()
+    write_site(GivenSource([back]), folder)
+    page = (folder / "index.html").read_text()
+    assert "Resolved since then: 1" in page
+    assert ": 0</h2>" in page.split("Opened since")[1].split("</section>")[0]
+    write_site(GivenSource([down]), folder)
+    page = (folder / "index.html").read_text()
+    assert ": 1</h2>" in page.split("Opened since")[1].split("</section>")[0]
+    assert "Resolved since then: 0" in page
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"format": "kraft-audit incidents 1", "incidents": [{}]}', "\ud800"])
+def test_a_file_that_no_report_left_counts_as_none(text: str, captured_logs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    given = _given(captured_logs / "six" / "06-three-of-six-down")
+    write_site(GivenSource([given]), folder)
+    (folder / FILE).write_text(text, encoding="utf-8", errors="surrogatepass")
+    write_site(GivenSource([given]), folder)
+    assert "Opened since" not in (folder / "index.html").read_text()
+    assert json.loads((folder / FILE).read_text())["incidents"]
+
+
+def test_strips_are_what_was_open_hour_by_hour(captured_logs: Path) -> None:
+    given = _given(captured_logs / "elr" / "29-stopped")
+    view = cluster_view(given)
+    assert view.exposure.from_ms is not None
+    assert view.exposure.to_ms is not None
+    first = view.exposure.from_ms // HOUR * HOUR
+    edges = [first + place * HOUR for place in range(-2, 3)]
+    covered = (view.exposure.from_ms, view.exposure.to_ms)
+    statuses = {control.name: control.status for control in view.controls}
+    cells = control_cells(statuses, broken_spans(given.findings), edges, covered, "hour")
+    assert [cell.name for cell in cells] == [name.replace("_", " ") for name in CONTROLS]
+    by_name = {cell.name: cell for cell in cells}
+    assert by_name["durability"].word == "broken"
+    assert [kind for kind, _ in by_name["durability"].strip] == ["critical"]
+    assert by_name["durability"].in_words.endswith("broken in 1 of 1 hours that the log covers")
+    assert [kind for kind, _ in by_name["access"].strip] == ["held"], "hours that no log covers have no cell"
+    resolved = [replace(control, status="held") for control in view.controls]
+    before = control_cells(
+        {control.name: control.status for control in resolved}, broken_spans(given.findings), edges, covered, "hour"
+    )
+    assert {cell.name: cell.word for cell in before}["durability"] == "broken before, now held"
+
+
+def test_a_command_is_apart_from_what_is_said() -> None:
+    assert said_and_command("Start it.   kraft-audit recover-plan 'a b'") == (
+        "Start it.",
+        "kraft-audit recover-plan 'a b'",
+    )
+    assert said_and_command("Start broker 3 first.") == ("Start broker 3 first.", "")
