@@ -84,6 +84,16 @@ def run(
     tables_only: Annotated[
         bool, typer.Option("--tables-only", help="End with the tables, for `quality` to judge, before --only findings.")
     ] = False,
+    tolerate: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            max=100,
+            show_default=False,
+            help="Exit code 0 unless all clusters failed, or several, more than this, for one reason.",
+        ),
+    ] = None,
     running: Running = False,
     gone: Gone = None,
     log_format: Annotated[
@@ -158,7 +168,14 @@ def run(
         return EXIT_UNREADABLE
     sys.stdout.write(json.dumps(result.to_dict()) + "\n" if output == "json" else summary_text(result))
     # What the open plan could not read was a failure of the run that planned it.
-    return 0 if finish else result.exit_code
+    if finish:
+        return 0
+    if tolerate is None:
+        return result.exit_code
+    too_many = result.intolerable(len(settings.clusters), tolerate)
+    if too_many is not None:
+        progress(f"kraft-audit: {too_many}")
+    return 0 if too_many is None else EXIT_UNREADABLE
 
 
 def run_fleet(

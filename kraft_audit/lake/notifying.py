@@ -19,6 +19,7 @@ import pyarrow as pa
 from kraft_audit.lake.clusters_table import known_clusters
 from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake, require_lake
 from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
+from kraft_audit.lake.ledger_state import InspectedCluster
 from kraft_audit.lake.message_senders import Message, SendError, messages_to, send
 from kraft_audit.lake.notifications import (
     NOTED,
@@ -84,8 +85,10 @@ def situation(lake: DeltaLake) -> Situation:
         for row in query("SELECT * FROM incidents WHERE is_open").to_pylist()
     ]
     found += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
+    found += [_of_unread(cluster) for cluster in ledger.unread().values()]
     read = query(
-        f"SELECT cluster_id, max(plan) AS newest FROM plans WHERE {READ_ROWS} AND {is_merged} GROUP BY cluster_id"  # noqa: S608
+        "SELECT cluster_id, cluster_name, max(plan) AS newest FROM plans "  # noqa: S608
+        f"WHERE {READ_ROWS} AND {is_merged} GROUP BY cluster_id, cluster_name"
     ).to_pylist()
     merged = query(
         f"SELECT history_id FROM ({query_of(HISTORIES.name, str, closed)}) AS known WHERE merged_into IS NOT NULL"  # noqa: S608
@@ -94,7 +97,13 @@ def situation(lake: DeltaLake) -> Situation:
         id_: {"name": row["cluster_name"], "labels": {label: row[label] for label in LABELS if row[label] is not None}}
         for id_, row in known_clusters(lake).items()
     }
-    plans = {row["cluster_id"]: row["newest"] for row in read}
+    plans: dict[str, int] = {}
+    for row in read:
+        # What could not be read has no id but the name in fleet.yaml.
+        for key in (row["cluster_id"], row["cluster_name"]):
+            plans[key] = max(row["newest"], plans.get(key, 0))
+    for row in known_clusters(lake).values():
+        clusters.setdefault(row["cluster_name"], clusters[row["cluster_id"]])
     return Situation(tuple(found), plans, frozenset(merged["history_id"].to_pylist()), clusters)
 
 
@@ -104,6 +113,12 @@ def _of_rule(row: Mapping[str, Any]) -> OpenIncident:
     return OpenIncident(
         hashed(row["cluster_id"], row["rule"]), row["cluster_id"], "rule", row["rule"], row["severity"], headline
     )
+
+
+def _of_unread(cluster: InspectedCluster) -> OpenIncident:
+    headline = f"could not be read, or only in part: {cluster.failure}"
+    id_ = hashed(cluster.cluster_name, "unread")
+    return OpenIncident(id_, cluster.cluster_name, "unread", "its copies", "high", headline)
 
 
 class Notifier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import uuid
@@ -144,6 +145,21 @@ class RunResult:
     def exit_code(self) -> int:
         return EXIT_UNREADABLE if self.failed else EXIT_FINE
 
+    def intolerable(self, fleet_size: int, percent: int) -> str | None:
+        """Why the failures are more than those of single clusters; None where a schedule may stay green.
+
+        They are where every cluster failed, or several that are more than `percent` of the fleet failed for one reason,
+        as where a role has expired. What one cluster lacks is that cluster's own, however small the fleet.
+        """
+        failed = self.failed
+        if failed and len(failed) >= fleet_size:
+            return f"all {fleet_size} clusters failed"
+        reasons = Counter(reason_of(why) for why in failed.values())
+        for reason, count in reasons.most_common(1):
+            if count > 1 and 100 * count > percent * fleet_size:
+                return f"{count} of {fleet_size} clusters failed for one reason: {reason}"
+        return None
+
     def add_plan(self, number: int, summary: Mapping[str, Any], clusters: Iterable[str]) -> None:
         """Add what one plan did; `clusters` are the names of all that it tried to read."""
         self.plans.append(number)
@@ -168,6 +184,11 @@ class RunResult:
         values["states"] = None if self.states is None else [asdict(state) for state in self.states]
         values["findings"] = None if self.findings is None else asdict(self.findings)
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+def reason_of(failure: str) -> str:
+    """A failure without the path, names and numbers of its cluster: what may be the same for many."""
+    return re.sub(r"[0-9]+", "N", failure.partition(";")[0].rpartition(": ")[2])
 
 
 def findings_line(counts: FindingCounts) -> str:

@@ -150,7 +150,8 @@ class LakeSource:
         )
         uri = self._lake.uri
         made = (self._now_ms, version("kraft-audit"), rules_version())
-        return AsOf(uri, "the lake", *made, self._closed.newest, versions, self._not_read)
+        named = {row["cluster_name"] for row in self._known.values()} | {cluster.name for cluster in self._not_read}
+        return AsOf(uri, "the lake", *made, self._closed.newest, versions, self._not_read, tuple(sorted(named)))
 
     def clusters(self) -> Iterator[ClusterInput]:
         names = self._names()

@@ -28,6 +28,7 @@ METRIC_FAMILIES: Final[Mapping[str, str]] = {
     "build_info": "1, with the version of the tool and of its rules",
     "report_timestamp_seconds": "when these metrics were written",
     "clusters_not_read": "clusters of a lake's fleet that the last attempt could not read, or only in part",
+    "cluster_expected": "1 for each cluster that fleet.yaml names, read or not: what is missing is compared with it",
     "cluster_labels": "1 for each cluster, with the labels that fleet.yaml gives it",
     "findings_open": "open findings without a waiver, by rule and severity",
     "findings_waived": "open findings with a waiver, by rule and severity",
@@ -69,6 +70,7 @@ class Metrics:
         self._samples["report_timestamp_seconds"].append(({}, as_of.made_at_ms / 1000))
         if as_of.plan is not None:
             self._samples["clusters_not_read"].append(({}, len(as_of.not_read)))
+        self._samples["cluster_expected"] += [({"cluster": name}, 1) for name in as_of.expected]
 
     def add(self, given: ClusterInput) -> None:
         """Add one cluster."""

@@ -54,6 +54,7 @@ class AsOf:
     """The source of everything on the pages, and its time. `plan` is the newest closed plan of a lake.
 
     `not_read` are clusters that a lake's plans could not read: what the pages show of them, if anything, is older.
+    `expected` are the names of all clusters that fleet.yaml had, read or not.
     """
 
     source: str
@@ -64,6 +65,7 @@ class AsOf:
     plan: int | None = None
     versions: tuple[TableVersion, ...] = ()
     not_read: tuple[NotRead, ...] = ()
+    expected: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,4 +90,7 @@ def test_labels_are_in_the_lake_and_on_every_page(
     assert "logistics, production, #kafka-eu" in (site / "index.html").read_text()
     of_cluster = next(page for page in site.rglob("*.html") if f"<h1>{NAMES[1]}</h1>" in page.read_text()).read_text()
     assert "<dt>contact</dt><dd>#kafka-eu</dd>" in of_cluster
+    figures = (site / "metrics.prom").read_text()
+    assert 'owner="logistics",environment="production",contact="#kafka-eu"} 1' in figures
+    assert set(re.findall(r'cluster_expected\{cluster="(.*?)"\} 1', figures)) == set(NAMES)
     capsys.readouterr()

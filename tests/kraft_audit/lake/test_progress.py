@@ -12,7 +12,7 @@ import pytest
 
 from kraft_audit.commands.cli import run_job
 from kraft_audit.lake.pipeline import Step
-from kraft_audit.lake.progress import ProgressLine, progress_to, run_id
+from kraft_audit.lake.progress import ProgressLine, RunResult, progress_to, run_id
 from kraft_audit.lake.settings import FleetSettings, SettingsError, only_clusters
 
 
@@ -78,3 +78,22 @@ def test_the_job_takes_the_options_that_the_schedule_gives_it(
     for more in (["--tables-only", "--cluster", "a", "--cluster", "b"], ["--finish"], ["--only", "findings"]):
         assert run_job("run", [missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 3
         assert "No such file" in json.loads(capsys.readouterr().err)["message"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "size", "expected"),
+    [
+        ({}, 5, None),
+        ({"a": "s3://captures/a: no such object or prefix"}, 2, None),
+        ({"a": "/x/a: no metadata log"}, 1, "all 1 clusters failed"),
+        ({"a": "s3://c/a: Access Denied (403)", "b": "s3://c/b: Access Denied (403)"}, 10, None),
+        (
+            {name: f"s3://c/{name}: Access Denied (request {name})" for name in ("7", "81", "9")},
+            10,
+            "3 of 10 clusters failed for one reason: Access Denied (request N)",
+        ),
+        ({"a": "/a: permission denied", "b": "/b: cut short", "c": "/c: no metadata log"}, 10, None),
+    ],
+)
+def test_single_clusters_that_fail_are_tolerated(failed: dict[str, str], size: int, expected: str | None) -> None:
+    assert RunResult("lake", unreachable=failed).intolerable(size, 20) == expected

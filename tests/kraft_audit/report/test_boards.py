@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shutil
 import sqlite3
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +142,17 @@ def test_queries_are_plain_sql(written: dict[str, Any]) -> None:
     for name, (_, sql) in written["queries"]().items():
         assert not re.search(r"[$`;]|__", sql), name
         assert sqlite3.complete_statement(f"{sql};")
+
+
+def test_the_alert_rules_fire_as_their_tests_say(project_root: Path) -> None:
+    """By Prometheus's own tool; every figure in them is one that a report has."""
+    folder = project_root / "boards" / "prometheus"
+    used = set(re.findall(rf"\b{METRIC_PREFIX}\w+", (folder / "alerts.yaml").read_text()))
+    assert used
+    assert {name.removeprefix(METRIC_PREFIX) for name in used} <= METRIC_FAMILIES.keys()
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not here")
+    for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
+        ended = subprocess.run([promtool, *command], cwd=folder, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
