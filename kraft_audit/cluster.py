@@ -22,6 +22,7 @@ from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
 from kraft_audit.capture.survey import Survey
 from kraft_audit.findings.finding_formats import findings_batch
+from kraft_audit.findings.log_cost import LogCost, log_cost
 from kraft_audit.findings.timeline import TimelineEvent, timeline_events
 from kraft_audit.incidents.folding import FoldedFindings, fold
 from kraft_audit.incidents.incident import incident_row
@@ -54,6 +55,7 @@ from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.replay.moments import BranchName, branch_names, moment_of
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
 from kraft_audit.rules.history_collector import read_history
 from kraft_audit.rules.rule_model import Finding, RuleSettings
@@ -267,6 +269,18 @@ class Cluster:
         """
         picture = picture_of(self.history, [incident_row(self.cluster_id, i) for i in self.incidents().incidents])
         return None if picture is None else draw(picture, width, stands_alone=True)
+
+    def cost(self) -> LogCost:
+        """Bytes and records of the canonical log by type, cause, topic, broker and hour: each sums to all of its bytes.
+
+        Set `keeps_judged_records` before anything is read, so that the log is read once.
+
+        >>> cluster.cost().rows[0].name
+        'PARTITION_CHANGE_RECORD'
+        """
+        log_end = canonical_log(self.history).end_offset
+        reading = self.judged_reading if self.keeps_judged_records else self.reading
+        return log_cost(self.history, reading.log_records(0, log_end))
 
     def state(self, at: Place | datetime | int | str | None = None, *, capture: str | None = None) -> ClusterState:
         """Brokers, topics, partitions, configs, features and voters as after a record; None is the end of the log.

@@ -75,6 +75,7 @@ LAPTOP_COMMANDS: Final = _commands(
     ("state", "Everything as after an offset or time"),
     ("diff", "What changed between two offsets or times"),
     ("partitions", "Every change of leader, ISR and ELR with its cause"),
+    ("cost", "What the metadata log is made of, and by whom"),
     ("diverge", "Where logs differ, and who holds what there"),
     ("dump", "Every batch and record, as rows or as Kafka's tool"),
     ("simulate", "Log dirs of a simulated incident, and its truth"),

@@ -48,7 +48,7 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
         *(["report", "PATH", "--output", form, "--out", f"MADE/{form}"] for form in ("html", "csv", "parquet")),
         *(
             ["report", "PATH", "--output", "openmetrics", "--out", "MADE/prom"],
-            *(["timeline", "PATH"], ["timeline", "PATH", "--all"], ["incidents", "PATH"]),
+            *(["timeline", "PATH"], ["timeline", "PATH", "--all"], ["incidents", "PATH"], ["cost", "PATH"]),
             ["quorum", "PATH"],
         ),
         *(["voters", "PATH"], ["state", "PATH"], ["diff", "PATH", "--from", "0"], ["partitions", "PATH"]),

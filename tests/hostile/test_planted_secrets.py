@@ -21,6 +21,7 @@ COMMANDS = (
     *(["check", "--fail-on", "never"], ["check", "--fail-on", "never", "-o", "sarif"], ["timeline"], ["state"]),
     *(["diff", "--from", "0"], ["quorum"], ["voters"], ["partitions"], ["diverge"], ["dump"], ["dump", "-o", "csv"]),
     *(["dump", "--format", "kafka"], ["dump", "--table", "decode_errors", "-o", "json"], ["recover-plan"]),
+    ["cost", "-o", "json"],
     *(["state", "-o", "json"], ["timeline", "-o", "jsonl"], ["incidents", "-o", "json"], ["whatif", "--lose", "1"]),
 )
 REPORTS = ("html", "csv", "parquet", "openmetrics")

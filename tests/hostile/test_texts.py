@@ -50,7 +50,7 @@ alt.Chart(topics).mark_point().encode(x="topic:N", color="cluster_id:N")
 """Shows every name by every means that the shipped notebooks have, which cut long tables."""
 NOTEBOOKS = ("elr_time_travel", "fleet_risk", "incident_timeline", "replica_divergence", "voter_change_audit")
 COMMANDS = (
-    *(["check", "--fail-on", "never", "--full"], ["timeline"], ["incidents"], ["quorum"], ["voters"]),
+    *(["check", "--fail-on", "never", "--full"], ["timeline"], ["incidents"], ["cost"], ["quorum"], ["voters"]),
     *(["state", "--only", part] for part in ("topics", "configs", "security", "brokers", "features")),
     *(["diff", "--from", "0", "--only", "configs"], ["partitions"], ["dump"], ["recover-plan"]),
     ["whatif", "--lose", "1"],
