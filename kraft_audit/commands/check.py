@@ -34,6 +34,7 @@ COLORS: Final[Mapping[Severity, str]] = {
 
 
 CheckFormat = Literal["table", "json", "jsonl", "csv", "sarif"]
+SarifProfile = Literal["full", "github"]
 FailOn = Literal["low", "medium", "high", "critical", "never"]
 
 
@@ -54,6 +55,9 @@ def check(
         bool, typer.Option("--include-resolved", help="List resolved incidents, and count them for --fail-on.")
     ] = False,
     fail_on: Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")] = "high",
+    profile: Annotated[
+        SarifProfile, typer.Option("--profile", help="Of SARIF: every finding, or what GitHub's code scanning takes.")
+    ] = "full",
     output: Annotated[CheckFormat, typer.Option("--output", "-o", help="Table for people.")] = "table",
 ) -> int:
     """Say what was unsafe, when, why, and what to do: all rules over all captures below PATH.
@@ -98,7 +102,7 @@ def check(
     if lines:
         results.out.rows(sorted(lines, key=lambda line: line["rank"], reverse=True), CLUSTER_COLUMNS)
         results.text("one of them in full: --cluster ID")
-    _export(results.out, output, findings, show_all)
+    _export(results.out, output, findings, show_all, profile)
     return exit_code
 
 
@@ -151,13 +155,15 @@ def _hanging(text: str) -> int:
     return WHY_INDENT if text.startswith(("    why ", "    do ")) else len(text) - len(text.lstrip()) + 2
 
 
-def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all: bool) -> None:
+def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all: bool, profile: SarifProfile) -> None:
     from kraft_audit.findings import finding_formats
 
     if output == "sarif":
         from importlib.metadata import version
 
-        out.document(finding_formats.sarif(findings, version=version("kraft-audit")))
+        from kraft_audit.findings.sarif import Profile, sarif
+
+        out.document(sarif(findings, version=version("kraft-audit"), profile=Profile(profile)))
     elif output == "csv":
         out.rows(finding_formats.csv_rows(findings, show_all=show_all), [], finding_formats.CSV_KEYS)
     elif output != "table":

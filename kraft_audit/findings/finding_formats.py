@@ -1,4 +1,4 @@
-"""Findings for other readers: rows of the table `findings`, the JSON of `check`, CSV, SARIF 2.1.0, distinct advice."""
+"""Findings for other readers: rows of the table `findings`, the JSON of `check`, CSV, distinct advice."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 
-from kraft_audit.rules.registry import by_severity, rules
+from kraft_audit.rules.registry import by_severity
 from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import EVIDENCE, JUDGED_FINDINGS
 from kraft_audit.text.readable import timestamp_us
 
 _FACT: Final = tuple(field.name for field in EVIDENCE.value_type)
-SARIF_LEVEL: Final = {
-    Severity.CRITICAL: "error",
-    Severity.HIGH: "error",
-    Severity.MEDIUM: "warning",
-    Severity.LOW: "note",
-}
-SECURITY_SEVERITY: Final = {Severity.CRITICAL: "9.5", Severity.HIGH: "8.0", Severity.MEDIUM: "5.0", Severity.LOW: "2.0"}
 CHECK_KEYS: Final = (
     *("rule", "name", "severity", "status", "subject", "from_offset", "to_offset", "evidence", "why", "what_to_do"),
     *("summary", "reason", "from_ms", "to_ms", "epoch", "is_over", "cluster_id", "finding_id", "scope", "waiver"),
@@ -95,67 +87,6 @@ def csv_rows(findings: Iterable[Finding], *, show_all: bool = False) -> list[dic
 def _fact_text(fact: Mapping[str, Any]) -> str:
     change = "" if fact["before"] is None and fact["after"] is None else f": {fact['before']} → {fact['after']}"
     return f"{fact['text']}{change}"
-
-
-def sarif(findings: Iterable[Finding], *, version: str) -> dict[str, Any]:
-    """A SARIF 2.1.0 log: raised findings, waived ones as suppressed results."""
-    raised = [f for f in by_severity(findings) if f.status is Status.RAISED]
-    used = sorted({finding.rule for finding in raised})
-    driver = {
-        "name": "kraft-audit",
-        "version": version,
-        "rules": [_sarif_rule(rule_id) for rule_id in used],
-    }
-    return {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": [_sarif_result(f, used.index(f.rule)) for f in raised]}],
-    }
-
-
-def _sarif_rule(rule_id: str) -> dict[str, Any]:
-    rule = rules()[rule_id]
-    return {
-        "id": rule.id,
-        "name": rule.name,
-        "shortDescription": {"text": rule.text.raised_when},
-        "fullDescription": {"text": rule.text.why},
-        "help": {"text": rule.text.what_to_do},
-        "defaultConfiguration": {"level": SARIF_LEVEL[rule.severity]},
-        "properties": {"security-severity": SECURITY_SEVERITY[rule.severity], "severity": rule.severity.value},
-    }
-
-
-def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "ruleId": finding.rule,
-        "ruleIndex": rule_index,
-        "level": SARIF_LEVEL[finding.severity],
-        "message": {"text": f"{finding.subject}: {finding.summary}"},
-        "partialFingerprints": {"findingId": finding.finding_id},
-        "locations": [_location(finding, fact) for fact in finding.evidence if fact.path] or [_location(finding, None)],
-        "properties": {
-            "cluster_id": finding.cluster_id,
-            "from_offset": finding.from_offset,
-            "to_offset": finding.to_offset,
-            "is_over": finding.is_over,
-            "what_to_do": finding.what_to_do,
-            "evidence": [evidence_row(fact) for fact in finding.evidence],
-        },
-    }
-    if finding.waiver is not None:
-        text = f"{finding.waiver.who} until {finding.waiver.until}: {finding.waiver.why}"
-        result["suppressions"] = [{"kind": "external", "justification": text}]
-    return result
-
-
-def _location(finding: Finding, fact: Evidence | None) -> dict[str, Any]:
-    logical = {"logicalLocations": [{"fullyQualifiedName": f"{finding.cluster_id}/{finding.subject}"}]}
-    if fact is None or fact.path is None:
-        return logical
-    path = "/".join(part for part in (fact.path, fact.file_name) if part)
-    region = {} if fact.position is None else {"region": {"byteOffset": fact.position}}
-    return {"physicalLocation": {"artifactLocation": {"uri": quote(path)}, **region}, **logical}
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

@@ -19,6 +19,7 @@ from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, clu
 from kraft_audit.report.report_source import ClusterInput, state_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
+from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import control_of, rules
 from kraft_audit.rules.rule_model import CONTROLS, ControlName, Severity
 from kraft_audit.tables.gold import SEVERITIES
@@ -56,7 +57,8 @@ class RuleGroup:
 class Control:
     """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that were judged.
 
-    `since_ms` is when the oldest open cause began; the rules `resolved_by` broke it before, until `resolved_ms`.
+    `requirements` are those of frameworks that it is evidence for. `since_ms` is when the oldest open cause began; the
+    rules `resolved_by` broke it before, until `resolved_ms`.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Control:
     resolved_by: tuple[str, ...]
     resolved_ms: int | None
     rules: tuple[str, ...]
+    requirements: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,6 +239,7 @@ def _control(name: ControlName, findings: Sequence[TableRow], judged: Collection
         tuple(sorted({f["rule"] for f in resolved})),
         max(ended, default=None),
         checked,
+        tuple(map(str, requirements(name))),
     )
 
 

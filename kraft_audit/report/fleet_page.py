@@ -15,6 +15,7 @@ from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, co
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
 from kraft_audit.report.report_source import ClusterInput, state_of
 from kraft_audit.rules.cluster_history import TableRow
+from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import CONTROLS, Severity
 from kraft_audit.tables.gold import SEVERITIES
@@ -242,7 +243,7 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
         "sound": sum(line.need is None and line.is_read and not line.undecided for line in lines),
         "matrix": _matrix([line for line, _ in exposures], edges, unit),
         "matrix_left_out": max(0, len(lines) - ROWS_MAX),
-        "controls": [name.replace("_", " ") for name in CONTROLS],
+        "controls": [(name.replace("_", " "), " · ".join(map(str, requirements(name)))) for name in CONTROLS],
         "incidents": dated[:INCIDENTS_SHOWN],
         "incidents_left_out": max(0, len(dated) - INCIDENTS_SHOWN),
         "lines": [

@@ -13,7 +13,7 @@ import pytest
 
 from kraft_audit.findings import rule_pages
 from kraft_audit.findings.check_text import check_lines, headline
-from kraft_audit.findings.finding_formats import check_document, csv_rows, sarif
+from kraft_audit.findings.finding_formats import check_document, csv_rows
 from kraft_audit.rules.registry import check, find_rule, rules
 from kraft_audit.rules.rule_model import Status
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
@@ -237,20 +237,6 @@ def test_json_has_the_keys_that_scripts_rely_on(build: HistoryBuilder) -> None:
 def test_csv_rows_are_flat(build: HistoryBuilder) -> None:
     for row in csv_rows(check(_incident(build).history())):
         assert all(value is None or isinstance(value, str | int | float | bool) for value in row.values())
-
-
-def test_sarif_points_at_files_and_rules(build: HistoryBuilder) -> None:
-    build.three_nodes().damage(2, "BAD_CRC")
-    findings, _ = apply_waivers(
-        list(check(build.history(), only=["KQ008", "KV007"])), parse_waivers(WAIVER.replace("KV007", "KQ008"), "w"), T0
-    )
-    run = sarif(findings, version="1")["runs"][0]
-    (result,) = run["results"]
-    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "KQ008"
-    location = result["locations"][0]["physicalLocation"]
-    assert location["artifactLocation"]["uri"] == "node-2/__cluster_metadata-0/00000000000000000000.log"
-    assert location["region"] == {"byteOffset": 777}
-    assert result["suppressions"][0]["justification"].startswith("ops until 2099-01-01")
 
 
 def test_explain_shows_text_thresholds_and_sources() -> None:

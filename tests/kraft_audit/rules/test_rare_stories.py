@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraft_audit.findings.check_text import check_lines
-from kraft_audit.findings.finding_formats import sarif, worst
+from kraft_audit.findings.finding_formats import worst
 from kraft_audit.rules.columns.captures import replica_name
 from kraft_audit.rules.columns.nodes import status_text
 from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
@@ -219,13 +219,6 @@ def test_what_fail_on_is_compared_with(build: HistoryBuilder) -> None:
     findings = list(check(build.history()))
     assert worst(findings) is Severity.CRITICAL
     assert worst([finding for finding in findings if finding.status is not Status.RAISED]) is None
-    document = sarif(findings, version="1")
-    results = document["runs"][0]["results"]
-    without_place = finding_of(rules()["KP001"], CLUSTER_ID, Case("t-0", "alone", evidence=(Evidence("seen"),)))
-    assert sarif([without_place], version="1")["runs"][0]["results"][0]["locations"] == [
-        {"logicalLocations": [{"fullyQualifiedName": f"{CLUSTER_ID}/t-0"}]}
-    ]
-    assert results
 
 
 def test_lines_of_what_is_over_and_where_it_stood(build: HistoryBuilder) -> None:
