@@ -82,6 +82,8 @@ class ClusterView:
     """
 
     cluster_id: str
+    page_id: str
+    title: str
     name: str | None
     is_read: bool
     metadata_version: str | None
@@ -111,6 +113,12 @@ class ClusterView:
     permission_lines: tuple[PermissionLine, ...]
     labels: Mapping[str, str]
     picture: Picture | None
+
+    @property
+    def voters_captured(self) -> tuple[int | None, int | None]:
+        """How many voters were captured, of how many; None where that is not known."""
+        mark = self.watermark
+        return (None, None) if mark is None else (len(mark["captured_voters"]), len(mark["voters"]))
 
     @property
     def numbered_incidents(self) -> tuple[TableRow, ...]:
@@ -150,6 +158,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
         cluster_id=given.cluster_id,
+        page_id=given.page_id,
+        title=given.title,
         name=given.name,
         is_read=history.is_read,
         metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),

@@ -59,6 +59,8 @@ class ClusterLine:
     """One cluster on the fleet's page."""
 
     cluster_id: str
+    page_id: str
+    title: str
     name: str | None
     is_read: bool
     worst: str | None
@@ -103,6 +105,8 @@ class Fleet:
         watermark = view.watermark
         line = ClusterLine(
             cluster_id=view.cluster_id,
+            page_id=view.page_id,
+            title=view.title,
             name=view.name,
             is_read=view.is_read,
             worst=view.worst,
@@ -198,7 +202,8 @@ def known_incidents(lines: Sequence[ClusterLine]) -> list[dict[str, Any]]:
     return [
         {
             "cluster_id": line.cluster_id,
-            "name": line.name,
+            "page_id": line.page_id,
+            "title": line.title,
             "incident_id": incident.incident_id,
             "headline": incident.headline,
             "is_open": incident.is_open,
@@ -297,7 +302,7 @@ def _order(line: ClusterLine) -> tuple[Any, ...]:
     need = len(NEEDS) + 1 if line.need is None else line.need
     worst = -1 if line.worst is None else RANK[line.worst]
     counts = tuple(-line.open_counts[severity] for severity in SEVERITIES)
-    return (need, -worst, *counts, line.name or line.cluster_id)
+    return (need, -worst, *counts, line.title)
 
 
 def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], unit: str) -> dict[str, Any]:

@@ -97,6 +97,17 @@ class ClusterInput:
     def cluster_id(self) -> str:
         return self.history.cluster_id
 
+    @property
+    def page_id(self) -> str:
+        """What its page is named for: the cluster id, and which of several histories of that id it is."""
+        number = self.history.history_of.number
+        return f"{self.cluster_id}.history-{number + 1}" if number else self.cluster_id
+
+    @property
+    def title(self) -> str:
+        """What people call it, and which of several histories it is."""
+        return self.history.history_of.title(self.name or self.cluster_id)
+
 
 class ReportSource(Protocol):
     """Where clusters come from. Each is held in memory only while its page is written."""

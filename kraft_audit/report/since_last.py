@@ -19,7 +19,7 @@ SHOWN_MAX: Final = 12
 EARLIER_BYTES_MAX: Final = 64 << 20
 
 Known = Mapping[str, Any]
-"""One incident: cluster_id, name, incident_id, headline, is_open."""
+"""One incident: cluster_id, page_id, title (of its cluster), incident_id, headline, is_open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ def _earlier(file: Path) -> tuple[int, list[Known]] | None:
 
 
 def _is_known(row: Any) -> bool:
-    texts = ("cluster_id", "incident_id", "headline")
+    texts = ("cluster_id", "page_id", "title", "incident_id", "headline")
     return isinstance(row, dict) and all(isinstance(row.get(name), str) for name in texts) and "is_open" in row

@@ -25,6 +25,7 @@ from markupsafe import Markup
 
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.picture import drawing
+from kraft_audit.report.auditor_page import CSV_FILE, Audit, control_page, write_controls
 from kraft_audit.report.cluster_page import (
     SUBJECTS_SHOWN,
     ClusterView,
@@ -52,7 +53,7 @@ BEFORE_COMMAND: Final = "   kraft-audit "
 """What stands before a command in a line of the answer."""
 TEXT_CHARACTERS_MAX: Final = 4000
 """A longer text is cut on a page; findings.csv has all of it."""
-_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}(\.history-[0-9]{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ def nodes(ids: Sequence[int] | None) -> str:
     return "not known" if ids is None else f"[{' '.join(map(str, ids))}]"
 
 
-def page_of(cluster_id: str) -> str:
+def page_of(page_id: str) -> str:
     """The file of a cluster's page; an id that is not a Kafka id gets a name made from its hash."""
-    if _PLAIN_ID.fullmatch(cluster_id):
-        return f"clusters/{cluster_id}.html"
-    digest = hashlib.blake2b(cluster_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    if _PLAIN_ID.fullmatch(page_id):
+        return f"clusters/{page_id}.html"
+    digest = hashlib.blake2b(page_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     return f"clusters/other.{digest}.html"
 
 
@@ -184,7 +185,7 @@ def write_site(source: ReportSource, folder: Path) -> WrittenReport:
 
 
 def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[ClusterLine]:
-    fleet = Fleet()
+    fleet, audit = Fleet(), Audit()
     with (
         site.file("findings.csv", csv_file) as add_findings,
         site.file("metrics.prom", openmetrics_file) as add_metrics,
@@ -192,10 +193,11 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
         for given in source.clusters():
             view = cluster_view(given)
             fleet.add(given, view)
+            audit.add(view)
             add_findings(given)
             add_metrics(given)
             site.write(
-                page_of(given.cluster_id),
+                page_of(given.page_id),
                 "cluster.html",
                 view=view,
                 interval=interval_plot(view),
@@ -208,6 +210,9 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
     since = since_last(folder, known, {line.cluster_id for line in fleet.lines if line.is_read})
     site.write("index.html", "fleet.html", since=since, since_shown=SHOWN_MAX, **fleet_view(fleet))
     site.write_incidents(known)
+    for name, results in audit.results.items():
+        site.write(f"controls/{name}.html", "control.html", **control_page(name, results))
+    site.write_controls(audit)
     for row in rule_rows():
         where = fleet.rule_clusters.get(row["rule"], [])
         site.write(
@@ -246,6 +251,13 @@ class _Site:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
+        self.written.append(target)
+
+    def write_controls(self, audit: Audit) -> None:
+        """The same results as rows."""
+        target = self.folder / CSV_FILE
+        with writing(target):
+            write_controls(target, audit)
         self.written.append(target)
 
     def write_incidents(self, known: Sequence[Known]) -> None:

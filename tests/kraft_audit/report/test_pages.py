@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -408,3 +409,18 @@ def test_the_legend_and_the_words_report_the_largest_exposure(last_replica: Clus
     assert any(f"exposed in 1 of 1 hour, most {reported[1]} " in said for said in page.values("aria-label"))
     write_site(GivenSource([ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}), [])]), tmp_path / "unexposed")
     assert "up to" not in Page((tmp_path / "unexposed" / "index.html").read_text()).text
+
+
+def test_each_history_of_a_cluster_id_has_its_page(captured_logs: Path, tmp_path: Path) -> None:
+    """Two quorums of one id are two pages, two rows and two titles: none is written over the other's."""
+    given = list(path_source(captured_logs / "split").clusters())
+    assert len({each.cluster_id for each in given}) < len(given), "several histories of one id"
+    write_site(GivenSource(given), tmp_path / "site")
+    pages = sorted((tmp_path / "site" / "clusters").glob("*.html"))
+    assert len(pages) == len(given)
+    fleet = (tmp_path / "site" / "index.html").read_text()
+    for each in given:
+        page = (tmp_path / "site" / page_of(each.page_id)).read_text()
+        assert f"<b>{each.title}</b>" in page
+        assert f'href="{page_of(each.page_id)}"' in fleet
+        assert all(line.text.split("   ")[0] in unescape(page) for line in each.answer)

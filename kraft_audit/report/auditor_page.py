@@ -1,0 +1,125 @@
+"""What an auditor asks of one control over the whole fleet: what was tested, on what, for how long, with which result.
+
+A cluster whose log was not read, or that no rule of the control judged, is not judged: it never counts as held.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kraft_audit.report.cluster_page import ClusterView, Control, RuleGroup
+from kraft_audit.rules.cluster_history import TableRow
+from kraft_audit.rules.frameworks import frameworks, requirements
+from kraft_audit.rules.registry import control_of, rules
+from kraft_audit.rules.rule_model import CONTROLS, ControlName, Severity
+from kraft_audit.text.output import to_csv_cell
+from kraft_audit.text.readable import time_text
+
+CSV_FILE: Final = "controls.csv"
+CSV_COLUMNS: Final = (
+    *("control", "cluster_id", "cluster", "result", "since_utc", "open_findings", "waived_findings", "undecided_cases"),
+    *("rules_checked", "period_from_utc", "period_to_utc", "voters_captured", "voters", "requirements"),
+)
+"""The columns of controls.csv, in order: part of the public interface."""
+SEVERE: Final = frozenset(severity.value for severity in Severity if severity.rank >= Severity.MEDIUM.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResult:
+    """One control of one cluster. `exceptions` break it, by rule; `waived` are accepted; times are the log's."""
+
+    cluster_id: str
+    page_id: str
+    title: str
+    control: Control
+    exceptions: tuple[RuleGroup, ...]
+    waived: tuple[TableRow, ...]
+    undecided: int
+    period: tuple[int, int] | None
+    captured_voters: int | None
+    voters: int | None
+
+    @property
+    def result(self) -> str:
+        return self.control.status
+
+
+@dataclass(slots=True)
+class Audit:
+    """The results of all clusters by control, collected while their pages are written."""
+
+    results: dict[ControlName, list[ControlResult]] = field(default_factory=lambda: {name: [] for name in CONTROLS})
+
+    def add(self, view: ClusterView) -> None:
+        """Add one cluster."""
+        begin, end = view.exposure.from_ms, view.exposure.to_ms
+        period = None if begin is None or end is None else (begin, end)
+        captured, voters = view.voters_captured
+        for name, control in zip(CONTROLS, view.controls, strict=True):
+            self.results[name].append(
+                ControlResult(
+                    view.cluster_id,
+                    view.page_id,
+                    view.title,
+                    control,
+                    tuple(
+                        _without_findings(g) for g in view.open_groups if _is_of(g.rule, name) and g.severity in SEVERE
+                    ),
+                    tuple(finding for finding in view.waived if _is_of(finding["rule"], name)),
+                    sum(group.count for group in view.undecided if _is_of(group.rule, name)),
+                    period,
+                    captured,
+                    voters,
+                )
+            )
+
+
+def _is_of(rule: str, name: ControlName) -> bool:
+    return control_of(rule) == name
+
+
+def _without_findings(group: RuleGroup) -> RuleGroup:
+    """A fleet's page holds no finding of any cluster in memory."""
+    return RuleGroup(group.rule, group.name, group.severity, group.why, group.count, group.since_ms, (), (), 0)
+
+
+def control_page(name: ControlName, results: Sequence[ControlResult]) -> dict[str, Any]:
+    """One control's page as values for its template."""
+    periods = [result.period for result in results if result.period is not None]
+    order = {"broken": 0, "undecided": 1, "not judged": 2, "held": 3}
+    return {
+        "title": name.replace("_", " "),
+        "claim": CONTROLS[name],
+        "required": [(f, f.controls.get(name, ()), f.not_mapped.get(name)) for f in frameworks()],
+        "tests": [rule for rule in rules().values() if rule.control == name],
+        "results": sorted(results, key=lambda result: (order[result.result], result.title)),
+        "counts": Counter(result.result for result in results),
+        "period": (min(begin for begin, _ in periods), max(end for _, end in periods)) if periods else None,
+        "waived": [(result, finding) for result in results for finding in result.waived],
+    }
+
+
+def write_controls(file: Path, audit: Audit) -> None:
+    """controls.csv: a row for each control of each cluster."""
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\r\n")
+        writer.writerow(CSV_COLUMNS)
+        writer.writerows([to_csv_cell(value) for value in row] for row in _csv_rows(audit))
+
+
+def _csv_rows(audit: Audit) -> Iterator[tuple[Any, ...]]:
+    for name, results in audit.results.items():
+        required = "; ".join(map(str, requirements(name)))
+        for result in results:
+            begin, end = result.period or (None, None)
+            yield (
+                *(name, result.cluster_id, result.title, result.result, time_text(result.control.since_ms)),
+                *(sum(group.count for group in result.exceptions), len(result.waived), result.undecided),
+                *(len(result.control.rules), time_text(begin), time_text(end)),
+                *(result.captured_voters, result.voters, required),
+            )

@@ -1,0 +1,65 @@
+"""An auditor's page per control: population, period, results and exceptions of every cluster, and the same as rows."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from kraft_audit.report.auditor_page import CSV_COLUMNS, Audit, control_page
+from kraft_audit.report.cluster_page import cluster_view
+from kraft_audit.report.report_source import ClusterInput
+from kraft_audit.report.site import write_site
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.rule_model import CONTROLS
+from tests.builders.report_sources import GivenSource, path_source
+
+
+def _given(path: Path) -> ClusterInput:
+    (given,) = path_source(path).clusters()
+    return given
+
+
+@pytest.fixture(scope="module")
+def clusters(captured_logs: Path) -> list[ClusterInput]:
+    """One in trouble, one that was stopped in order, and one that could not be read."""
+    unread = ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}, is_read=False), [], name="unread")
+    return [_given(captured_logs / "elr" / "29-stopped"), _given(captured_logs / "six" / "08-stopped"), unread]
+
+
+def test_results_are_those_of_the_clusters_pages(clusters: list[ClusterInput]) -> None:
+    audit = Audit()
+    views = [cluster_view(given) for given in clusters]
+    for view in views:
+        audit.add(view)
+    for place, name in enumerate(CONTROLS):
+        page = control_page(name, audit.results[name])
+        assert sum(page["counts"].values()) == len(views), "the population is complete"
+        expected = {(view.cluster_id, view.controls[place].status) for view in views}
+        assert {(result.cluster_id, result.result) for result in page["results"]} == expected
+        for result in page["results"]:
+            assert bool(result.exceptions) is (result.result == "broken")
+    durability = control_page("durability", audit.results["durability"])
+    assert durability["counts"]["broken"] == 1
+    assert durability["counts"]["not judged"] == 1, "what was not captured is never green"
+    (broken,) = (result for result in durability["results"] if result.result == "broken")
+    assert {group.rule for group in broken.exceptions} >= {"KP001", "KP002"}
+
+
+def test_pages_and_rows_say_the_same(clusters: list[ClusterInput], tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    write_site(GivenSource(clusters), folder)
+    with (folder / "controls.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert len(rows) == len(CONTROLS) * len(clusters)
+    for name in CONTROLS:
+        page = (folder / "controls" / f"{name}.html").read_text()
+        broken = sum(row["control"] == name and row["result"] == "broken" for row in rows)
+        assert len(re.findall(r'<span class="badge broken">', page)) == broken
+        assert CONTROLS[name] in page
+        assert "Signature" in page
+        for rule in re.findall(r'href="\.\./rules/(\w+)\.html"', page):
+            assert (folder / "rules" / f"{rule}.html").is_file()
