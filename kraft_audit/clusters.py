@@ -22,7 +22,9 @@ from kraft_audit.replay.kernels import compile_ahead
 from kraft_audit.text.kafka_topics import DESCRIBED_CONFIGS
 from kraft_codec.errors import ChoiceError
 from kraft_codec.schemas import Dialect
+from kraft_codec.storage.joined import JoinedStorage
 from kraft_codec.storage.opener import open_storage
+from kraft_codec.storage.path_patterns import matching_paths
 from kraft_codec.storage.random_access import Storage
 
 if TYPE_CHECKING:
@@ -99,8 +101,11 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
     is_running: bool = False,
     gone: Sequence[int] = (),
     lake: str | None = None,
+    named: Sequence[tuple[str, int]] = (),
 ) -> Clusters:
     """Open a log dir, a node dir, a folder of them, an archive or an object-store URI, and plan what lies there.
+
+    `path` may be a pattern (`*`, `**`), or several paths and patterns: "{n1,n2}".
 
     Only names and first bytes are read here; each cluster is read when it is asked for something. Close the result, or
     use it as a context manager: an archive is unpacked into a temporary folder until then.
@@ -115,6 +120,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         redaction_key: 32 bytes under which secrets become fingerprints; without it that of the file which
             KRAFT_AUDIT_REDACTION_KEY_FILE names, else a key of this call alone.
         is_running, gone: what no disk shows: that the nodes run, and which node ids are lost with their disks.
+        named: (cluster id, node id) of the logs without a meta.properties, in the order of the paths.
         lake: a lake whose copies of these logs, as they were when it read them, are read as earlier captures.
 
     Raises:
@@ -128,13 +134,15 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
     key = redaction_key or declared or secrets.token_bytes(32)
     compile_ahead()
     with ExitStack() as stack:
-        storage = stack.enter_context(open_storage(path))
+        given = matching_paths(path)
+        storage = stack.enter_context(open_storage(given[0]) if len(given) == 1 else JoinedStorage(given, path))
         plans = plan_path(
             path,
             open_storage=lambda _: nullcontext(storage),
             captured_at_ms=time.time_ns() // 1_000_000,
             dialect=Dialect(dialect),
             capture=capture,
+            named=named,
         )
         plans = [plan for plan in (_narrowed(plan, node_ids, file) for plan in plans) if plan.replicas]
         if not plans:

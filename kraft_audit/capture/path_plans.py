@@ -64,15 +64,20 @@ def plan_path(
     captured_at_ms: int,
     dialect: Dialect = Dialect.KIP853,
     capture: str | None = None,
+    named: Sequence[tuple[str, int]] = (),
 ) -> list[ClusterPlan]:
     """One plan for each cluster below a path, ordered by cluster id.
 
     A replica without a cluster id belongs to the cluster with which it shares the first batch of a segment. Without
     such a batch it forms a cluster without an id, whatever lies beside it: an empty disk does not say whose it is, and
-    would go unnoticed among replicas that were read. Raises InputError where there is no metadata log at all,
-    ChoiceError where no capture has that name.
+    would go unnoticed among replicas that were read. `named` are (cluster id, node id) of the logs that do not say
+    theirs, in the order of the given paths. Raises InputError where there is no metadata log at all, ChoiceError where
+    no capture has that name, or other logs than `named` do not say whose they are.
     """
     found, damages = _discover(root, open_storage, captured_at_ms, dialect)
+    if named:
+        with open_storage(root) as storage:
+            found = _as_named(root, found, named, storage.starts)
     if capture is not None:
         plans_found = [replica.plan for replica in found]
         wanted = capture_named(capture, plans_found)
@@ -90,6 +95,33 @@ def plan_path(
         replicas, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
         plans.append(ClusterPlan(0, "", cluster_id, dialect, replicas, damages=own, captured_at_ms=captured_at_ms))
     return plans
+
+
+def _as_named(
+    root: str, found: Sequence[_DiscoveredReplica], named: Sequence[tuple[str, int]], starts: Sequence[str]
+) -> list[_DiscoveredReplica]:
+    """The replicas, those without a meta.properties as their owner names them."""
+
+    def place(path: str) -> int:
+        return next(
+            (number for number, start in enumerate(starts) if not start or f"{path}/".startswith(f"{start}/")),
+            len(starts),
+        )
+
+    nameless = sorted(
+        (replica for replica in found if replica.plan.node_id is None),
+        key=lambda replica: (place(replica.plan.log_dir or replica.plan.path), replica.plan.path),
+    )
+    if len(nameless) != len(named):
+        those = ", ".join(printable(replica.plan.log_dir or replica.plan.path) for replica in nameless) or "none"
+        raise ChoiceError(root, f"--as: {len(named)} given; logs without a node id: {those}")
+    plans = {
+        id(replica): replace(replica.plan, cluster_id=cluster_id, node_id=node_id)
+        for replica, (cluster_id, node_id) in zip(nameless, named, strict=True)
+    }
+    for replica in nameless:
+        replica.plan = plans[id(replica)]
+    return list(found)
 
 
 def leaves_unread(reason: str, detail: str) -> bool:

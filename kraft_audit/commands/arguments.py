@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,15 @@ LakeBeside = Annotated[
 ]
 LakePath = Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")]
 OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Table for people; the others for programs.")]
+As = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--as",
+        metavar="CLUSTER=NODE",
+        show_default=False,
+        help="Whose log it is, for each PATH without meta.properties, in their order.",
+    ),
+]
 ClusterId = Annotated[
     str | None, typer.Option("--cluster", metavar="ID", show_default=False, help="Only the cluster of this id.")
 ]
@@ -85,6 +95,7 @@ class Logs:
     cluster: ClusterId = None
     capture: Capture = None
     dialect: DialectOption = Dialect.KIP853
+    named: As = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,7 @@ class JudgedLogs(ConfiguredLogs):
 
 _Loaded = TypeVar("_Loaded")
 AT_HELP: Final = "After the record at this offset, at this time (ISO 8601, UTC), or `committed`."
+_IDENTITY: Final = re.compile(r"([A-Za-z0-9_-]{22})=([0-9]{1,9})")
 SURELY_A_TIME: Final = 10**12
 """An offset of so many digits is milliseconds since 1970, of 2001 or later, pasted from a column of times."""
 
@@ -139,6 +151,17 @@ def node_ids_of(option: str, text: str | None) -> list[int]:
         return sorted({int(part) for part in text.split(",")}) if text else []
     except ValueError:
         raise UsageError(f"{option}: {text!r}: expected node ids separated by commas, as 1,2") from None
+
+
+def identities(texts: Sequence[str] | None) -> list[tuple[str, int]]:
+    """(cluster id, node id) of each CLUSTER=NODE of --as. Raises UsageError."""
+    found = []
+    for text in texts or ():
+        match = _IDENTITY.fullmatch(text)
+        if match is None:
+            raise UsageError(f"--as: {text!r}: expected CLUSTER=NODE, as SPA6Lw-19VaaSAxl6jMkhw=3")
+        found.append((match[1], int(match[2])))
+    return found
 
 
 def time_option(option: str, text: str) -> int:
@@ -176,10 +199,13 @@ def check_range(from_offset: int | None, to_offset: int | None) -> None:
 def refuse_within(out: FilePath, source: str, option: str = "--out") -> None:
     """Raises UsageError for a target among what is read: nothing is ever written there."""
     from kraft_codec.storage.opener import file_path
+    from kraft_codec.storage.path_patterns import is_address, matching_paths
 
-    target, among = os.path.realpath(out), os.path.realpath(file_path(source) or source)
-    if target == among or target.startswith(among.rstrip("/") + "/"):
-        raise UsageError(f"{option}: {out}: lies in {source}, where nothing is ever written")
+    target = os.path.realpath(out)
+    for path in [source] if is_address(source) else matching_paths(source):
+        among = os.path.realpath(file_path(path) or path)
+        if target == among or target.startswith(among.rstrip("/") + "/"):
+            raise UsageError(f"{option}: {out}: lies in {path}, where nothing is ever written")
 
 
 def rule_id(text: str) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
@@ -126,7 +126,10 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
     def ending(**options: Any) -> int:
         try:
             for name, group in groups.items():
-                options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
+                given = {field.name: options.pop(field.name) for field in fields(group)}
+                if isinstance(given.get("path"), list):
+                    given["path"] = _one_path(given["path"])
+                options[name] = group(**given)
             code = command(**options)
             sys.stdout.flush()
             return code or 0
@@ -171,6 +174,18 @@ def _parameters(
     return [*first, *shared[:1], *(parameter for parameter in own if parameter not in first), *shared[1:]]
 
 
+def _one_path(paths: list[str]) -> str:
+    """Several PATHs as the one text that stands for them. Raises UsageError."""
+    if len(paths) == 1:
+        return paths[0]
+    from kraft_codec.storage.path_patterns import several_paths
+
+    try:
+        return several_paths(paths)
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
+
+
 def _is_argument(parameter: inspect.Parameter) -> bool:
     return any(isinstance(about, ArgumentInfo) for about in getattr(parameter.annotation, "__metadata__", ()))
 
@@ -178,6 +193,9 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 @functools.cache
 def _shared(group: type) -> list[inspect.Parameter]:
     types = get_type_hints(group, include_extras=True)
+    if "path" in types:  # a group's PATH may be given several times
+        _, *about = get_args(types["path"])
+        types["path"] = Annotated[list[str], *about]
     return [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=types[name])
         for name, parameter in inspect.signature(group).parameters.items()
@@ -203,8 +221,8 @@ def kraft_audit(
     """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
 
     PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, what kraft-capture wrote, or an archive
-    (.tar, .tar.gz, .tgz or .zip) of log dirs, here or in an object store. Nothing is ever written there, and no live
-    cluster is asked.
+    (.tar, .tar.gz, .tgz or .zip) of log dirs or archives, here or in an object store. It may be given several times,
+    and hold * and **. Nothing is ever written there, and no live cluster is asked.
     Commands for a lake need the extra `lake`, on Spark `spark`: pip install 'kraft-audit[spark]'.
 
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input or unwritable output.

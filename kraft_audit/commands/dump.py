@@ -271,6 +271,10 @@ def _dump_as_kafka(clusters: Clusters, dialect: Dialect, *, reveal_secrets: bool
 
 def path_as_given(cluster: Cluster, inner: str) -> str:
     """A file of the storage as one names it to Kafka's tool: the path that was given, and the way from there."""
+    from kraft_codec.storage.joined import JoinedStorage
+
+    if isinstance(cluster.storage, JoinedStorage):
+        return cluster.storage.path_as_given(inner)
     root = cluster.root.rstrip("/") or "/"
     if os.path.basename(root) == inner and os.path.isfile(root):  # noqa: PTH113, PTH119  # as given, not as a Path has it
         return root

@@ -16,6 +16,7 @@ from kraft_audit.commands.arguments import (
     JudgedLogs,
     Logs,
     LogsOrLake,
+    identities,
     need_packages,
     node_ids_of,
 )
@@ -203,6 +204,7 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
             is_running=judged is not None and judged.running,
             gone=() if judged is None else node_ids_of("--gone", judged.gone),
             lake=lake,
+            named=identities(logs.named),
         )
     except InputError as problem:
         if problem.path == logs.path and looks_like_a_lake(logs.path):

@@ -87,7 +87,7 @@ class _Walk:
 
     def visit(self) -> None:
         limits = self.storage.limits
-        pending = [(self.storage.start, 0)]
+        pending = [(start, 0) for start in reversed(self.storage.starts)]
         visited_count = 0
         while pending:
             path, depth = pending.pop()
@@ -170,7 +170,7 @@ class _Walk:
             files = _files(path, listing, in_node_dir=False) + _files(parent, self._outer(parent), in_node_dir=True)
             self.found.append((path, parent, _by_path(files)))
             return True
-        is_root = path == self.storage.start
+        is_root = path in self.storage.starts
         if is_root and any(entry.name == METADATA_LOG_DIR for entry in listing.entries):
             return False
         holds_log = bool(kinds & _LOG_CONTENT) if is_root else FileKind.QUORUM_STATE in kinds

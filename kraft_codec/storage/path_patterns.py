@@ -34,25 +34,46 @@ class _Match(NamedTuple):
 def matching_paths(pattern: str, limits: Limits | None = None) -> list[str]:
     """The paths that a pattern matches, in order; without a match, or without a pattern, that itself.
 
+    `{a,b}` are the paths and patterns a and b, as `several_paths` writes them.
+
     A match that is neither a folder nor named like an archive is left out, as a pattern also matches what lies beside
     them; so is one that lies in another match, as with `**`. Raises InputError where a folder on the way may not be
     listed.
     """
+    if pattern[:1] == "{" and pattern[-1:] == "}" and not Path(pattern).exists():
+        return outermost(path for each in pattern[1:-1].split(",") for path in matching_paths(each, limits))
     if (local := file_path(pattern)) is not None:
         return _local_matches(local)
     address = ADDRESS.fullmatch(pattern)
     if address is None:
         return _local_matches(pattern)
-    return _object_matches(pattern, address, limits or Limits()) if address[1].lower() in SCHEMES else [pattern]
+    return _object_matches(pattern, address, limits or Limits()) if is_address(pattern) else [pattern]
+
+
+def several_paths(paths: Sequence[str]) -> str:
+    """Several paths as one text that `matching_paths` reads; one path as it is. Raises ValueError."""
+    if len(paths) == 1:
+        return paths[0]
+    for path in paths:
+        if any(mark in path for mark in ",{}"):
+            raise ValueError(f"{path!r}: a path with a comma or a brace cannot stand beside others: give their folder")
+    return "{" + ",".join(paths) + "}"
+
+
+def is_address(path: str) -> bool:
+    """Whether a path is an address in an object store."""
+    address = ADDRESS.fullmatch(path)
+    return address is not None and address[1].lower() in SCHEMES
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """The paths, each once and in order, without those that lie below another."""
-    chosen: list[str] = []
-    for path in sorted(paths, key=lambda path: path.rstrip("/").split("/")):
-        if not chosen or not f"{path.rstrip('/')}/".startswith(f"{chosen[-1].rstrip('/')}/" if chosen[-1] else ""):
-            chosen.append(path)
-    return chosen
+    """The paths in the order in which they come, each once, without those that lie below another."""
+    given = list(dict.fromkeys(paths))
+    outer: list[str] = []
+    for path in sorted(given, key=lambda path: path.rstrip("/").split("/")):
+        if not outer or not f"{path.rstrip('/')}/".startswith(f"{outer[-1].rstrip('/')}/" if outer[-1] else ""):
+            outer.append(path)
+    return sorted(outer, key=given.index)
 
 
 def _local_matches(path: str) -> list[str]:
@@ -66,7 +87,7 @@ def _local_matches(path: str) -> list[str]:
     except (OSError, ValueError) as problem:
         text = reason_text(problem) if isinstance(problem, OSError) else str(problem)
         raise InputError(printable(path), text) from None
-    return outermost(chosen) or [path]
+    return outermost(sorted(chosen)) or [path]
 
 
 def _object_matches(pattern: str, address: re.Match[str], limits: Limits) -> list[str]:
@@ -89,7 +110,7 @@ def _object_matches(pattern: str, address: re.Match[str], limits: Limits) -> lis
         for match in matches
         if match.is_folder or (not path.endswith("/") and match.path.lower().endswith(ARCHIVE_SUFFIXES))
     ]
-    found = [join(base, path) if path else base for path in outermost(chosen)]
+    found = [join(base, path) if path else base for path in outermost(sorted(chosen))]
     return [f"{each}{mark}{query}" for each in found] or [pattern]
 
 

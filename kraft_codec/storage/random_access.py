@@ -141,12 +141,13 @@ class Storage(abc.ABC):
     """A tree of files to read.
 
     `location` is the path or address as it was given, safe to print; `start` is where discovery begins; `is_immutable`
-    says that the bytes cannot change under a reader.
+    says that the bytes cannot change under a reader. `starts` are several where several paths were given.
     """
 
     def __init__(self, location: str, *, start: str = "", is_immutable: bool = False, limits: Limits) -> None:
         self.location = printable(location)
         self.start = start
+        self.starts: tuple[str, ...] = (start,)
         self.is_immutable = is_immutable
         self.limits = limits
 

@@ -108,4 +108,4 @@ def test_what_is_no_pattern_is_itself() -> None:
 
 def test_only_the_outermost_paths_are_kept() -> None:
     assert outermost(["", "a"]) == [""], "all that lies below one place"
-    assert outermost(["/a/b", "/a/b/c", "/a/b-c", "/a/b/", "/x"]) == ["/a/b", "/a/b-c", "/x"]
+    assert outermost(["/x", "/a/b", "/a/b/c", "/a/b-c", "/a/b/"]) == ["/x", "/a/b", "/a/b-c"], "as they were given"
