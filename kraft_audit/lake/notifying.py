@@ -81,7 +81,10 @@ def situation(lake: DeltaLake) -> Situation:
     is_merged = ledger.where_merged(INCIDENTS.name, closed)
     query = lake.queries(PLANS.name, INCIDENTS.name, FINDINGS.name, INCIDENT_FINDINGS.name, HISTORIES.name)
     found = [
-        OpenIncident(**{name: row[name] for name in OpenIncident.__dataclass_fields__})
+        OpenIncident(
+            **{name: row[name] for name in OpenIncident.__dataclass_fields__ if name != "severity"},
+            severity=_severity(row),
+        )
         for row in query("SELECT * FROM incidents WHERE is_open").to_pylist()
     ]
     found += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
@@ -105,6 +108,11 @@ def situation(lake: DeltaLake) -> Situation:
     for row in known_clusters(lake).values():
         clusters.setdefault(row["cluster_name"], clusters[row["cluster_id"]])
     return Situation(tuple(found), plans, frozenset(merged["history_id"].to_pylist()), clusters)
+
+
+def _severity(row: Mapping[str, Any]) -> str:
+    """What was stopped in order is no alarm, as in `check`: it is sent where the least severity is asked for."""
+    return SEVERITIES[-1] if row["is_clean"] else str(row["severity"])
 
 
 def _of_rule(row: Mapping[str, Any]) -> OpenIncident:
@@ -250,6 +258,8 @@ def summary_line(sent: Sequence[Sent]) -> str:
     counts = {stage: sum(each.stage == stage for each in sent) for stage in ("sent", "failed", "noted")}
     if not sent:
         return "nothing new to say"
+    if unsent := sum(each.stage == "intent" for each in sent):
+        return f"{plural(unsent, 'event')} would be sent"
     words = [plural(counts["sent"], "event") + " sent"]
     words += [f"{counts['failed']} failed, the next call tries again"] if counts["failed"] else []
     words += [f"{counts['noted']} that no route takes"] if counts["noted"] else []

@@ -64,10 +64,11 @@ def incident(name: str = "i1", cluster: str = "a", **values: Any) -> dict[str, A
 @pytest.mark.slow
 def test_opened_worse_resolved(lake: NotifiedLake, hook: Listener, tmp_path: Path) -> None:
     file = config(tmp_path, hook)
-    lake.run(["a", "b"], [incident(), incident("i2", "b", severity="low")])
+    stopped = incident("i3", "b", subject="all", severity="critical", is_clean=True)
+    lake.run(["a", "b"], [incident(), incident("i2", "b", severity="low"), stopped])
     call(lake, file)
     call(lake, file)
-    assert hook.keys == ["i1/opened/1"], "once, and nothing below `severity`"
+    assert hook.keys == ["i1/opened/1"], "once, and nothing below `severity`, nor what was stopped in order"
     lake.run(["a"], [incident(severity="critical")])
     call(lake, file)
     assert hook.keys[1:] == ["i1/worse/2"]
