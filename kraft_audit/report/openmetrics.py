@@ -93,6 +93,9 @@ class Metrics:
 def cluster_samples(given: ClusterInput) -> Iterator[Sample]:
     """All known samples of one cluster; without a read log it has no samples of zero."""
     about = {"cluster_id": given.cluster_id}
+    history_of = given.history.history_of
+    if len(history_of.histories) > 1:
+        about["history"] = str(history_of.number + 1)
     if given.name:
         about["cluster"] = given.name
     if given.labels:

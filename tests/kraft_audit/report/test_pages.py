@@ -418,6 +418,9 @@ def test_each_history_of_a_cluster_id_has_its_page(captured_logs: Path, tmp_path
     write_site(GivenSource(given), tmp_path / "site")
     pages = sorted((tmp_path / "site" / "clusters").glob("*.html"))
     assert len(pages) == len(given)
+    series = re.findall(r"^(\w+\{.*?\}) ", (tmp_path / "site" / "metrics.prom").read_text(), re.MULTILINE)
+    assert series
+    assert len(series) == len(set(series)), "no series twice"
     fleet = (tmp_path / "site" / "index.html").read_text()
     for each in given:
         page = (tmp_path / "site" / page_of(each.page_id)).read_text()
