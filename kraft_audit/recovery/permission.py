@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kraft_audit.quorum.controller_commands import CONFIG, add_controller, format_disk, remove_controller
+from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.recovery.start_safety import Durability, Election, SecondLeader, StartSafety, VoterDisk
@@ -87,7 +88,12 @@ def controller_permission(
     captured = {disk.node_id for disk in safety.disks}
     if question.node_id not in captured | registered:
         return None
-    return _ControllerCase(question, safety, history).answer()
+    answer = _ControllerCase(question, safety, history).answer()
+    if answer.verdict is not Verdict.YES and undecided is not None and undecided.startswith(DIFFERENT_MOMENTS):
+        # The disks themselves may hold what their copies lack.
+        again = f"{undecided[0].upper()}{undecided[1:]}. Then ask again."
+        return replace(answer, next_steps=(again, *answer.next_steps))
+    return answer
 
 
 def _is_first_start(history: ClusterHistory) -> bool:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from kraft_audit.quorum.controller_commands import CONFIG
 from kraft_audit.recovery.rescued_dir import new_directory_id
+from tests.builders.printed_commands import EXECUTED_BY, kind_of
 from tests.drills.drill import Cut, Drill, Lost
 from tests.drills.kafka_node import KafkaNode
 from tests.drills.poisoned_record import poison
@@ -41,7 +42,7 @@ class RealCluster:
     """The nodes of a drill; `nodes` is the folder with the disks that are left, `gone` the one of those that are not.
 
     `truth` is what the cluster's Admin client said at the cut, `cut_offset` where that is, `acknowledged` what
-    producers were promised by topic.
+    producers were promised by topic, `kinds_run` the kinds of printed commands that ran.
     """
 
     def __init__(self, drill: Drill, work: Path, classpath: str, tools: ToolJvm, archive: Path | None) -> None:
@@ -61,6 +62,7 @@ class RealCluster:
         self.ended: State = set()
         self.cut_offset = 0
         self.acknowledged: dict[str, list[str]] = {}
+        self.kinds_run: set[str] = set()
         self._point_to(self.controllers.values())
 
     def _node(self, node_id: int, role: str) -> KafkaNode:
@@ -119,6 +121,9 @@ class RealCluster:
 
     def run_printed(self, command: str, node: KafkaNode | None = None) -> str:
         """Runs a tool of Kafka's as it was printed; `controller.properties` stands for the path of a node's config."""
+        kind = kind_of(command)
+        assert kind in EXECUTED_BY, (kind, command)
+        self.kinds_run.add(kind)
         properties = CONFIG if node is None else str(node.write_properties())
         return self.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
 

@@ -12,6 +12,7 @@ import pytest
 
 from kraft_audit.quorum.controller_commands import CONFIG
 from tests.builders.commands import Command
+from tests.builders.printed_commands import kind_of, kinds_run_by
 from tests.drills.drill import Drill
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
@@ -44,7 +45,7 @@ def test_a_wiped_voter_comes_back_by_what_may_i_prints(
         assert set(cluster.ends("voter", *others)) == {each.node_id for each in others}
         cluster.run_printed(formatting, node)
         assert starting == f"kafka-server-start -daemon {CONFIG}"
-        node.start()
+        node.start()  # as that script does
         end = max(cluster.ends("voter", *others).values())
         wait_for("the new disk to catch up", lambda: cluster.ends("observer", *others).get(WIPED, -1) >= end)
         cluster.run_printed(adding, node)
@@ -53,6 +54,8 @@ def test_a_wiped_voter_comes_back_by_what_may_i_prints(
         assert set(cluster.acknowledged["orders"]) <= cluster.readable("orders")
         ended = kraft_audit("may-i", "restart", str(WIPED), str(cluster.nodes), "-o", "json")
         assert json.loads(ended.out)["verdict"] == "yes", ended
+        started = {kind_of(starting)}
+        assert kinds_run_by("test_a_wiped_voter_comes_back_by_what_may_i_prints") <= cluster.kinds_run | started
     finally:
         cluster.kill_all()
 

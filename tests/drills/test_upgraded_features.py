@@ -1,6 +1,6 @@
 """Old software left registrations behind that block an upgrade: `upgrade-check` names the way out, followed as printed.
 
-Broker 102 and controller 4 ran 4.1 and are gone for good; the others run 4.3 at a metadata.version of 4.1.
+Broker 102 and controller 4 ran 4.1 and are gone for good; the others run 4.4 at a metadata.version of 4.1.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import pytest
 
 from kraft_audit.quorum.controller_commands import CONFIG
 from tests.builders.commands import Command
+from tests.builders.printed_commands import kinds_run_by
 from tests.drills.drill import Drill
 from tests.drills.kafka_node import KafkaNode
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
 
 pytestmark = [pytest.mark.kafka, pytest.mark.drill]
-DRILL = Drill("upgraded-features", "4.3.1")
-OLD_RELEASE, OLD_LEVEL, TARGET = "4.1.1", "4.1-IV1", "4.3"
+DRILL = Drill("upgraded-features", "4.4.0")
+OLD_RELEASE, OLD_LEVEL, TARGET = "4.1.1", "4.1-IV1", "4.4"
 OLD_BROKER, OLD_CONTROLLER = 102, 4
 
 
@@ -38,7 +39,7 @@ def test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed(
         left_behind += [leave_behind(kraft_audit, cluster, old, OLD_CONTROLLER, "controller")]
         answer = wait_for("a fenced broker", lambda: blocked_by_both(kraft_audit, cluster))
         commands = [step[step.find("kafka-") :] for step in answer["next_steps"] if "kafka-" in step]
-        unregistering, formatting, starting, upgrading = commands
+        unregistering, formatting, starting, upgrading, forgetting = commands
         assert cluster.tools.run(*shlex.split(upgrading)).code != 0, "Kafka refuses it, too"
         cluster.run_printed(unregistering)
         replaced = cluster.new_controller(OLD_CONTROLLER, dict(cluster.controllers[1].quorum))
@@ -50,8 +51,11 @@ def test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed(
         cluster.run_printed(upgrading)
         described = cluster.tools.must_run(["kafka-features", "--bootstrap-server", cluster.server, "describe"])
         (line,) = [line for line in described.splitlines() if line.startswith("Feature: metadata.version")]
-        assert "FinalizedVersionLevel: 4.3-IV0" in line
+        assert "FinalizedVersionLevel: 4.4-IV2" in line
+        cluster.run_printed(forgetting)
+        wait_for("no ghost", lambda: not is_registered(kraft_audit, cluster, OLD_CONTROLLER))
         wait_for("nothing left to do", lambda: not changes(ask(kraft_audit, cluster)))
+        assert kinds_run_by("test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed") <= cluster.kinds_run
     finally:
         for node in left_behind:
             node.kill()

@@ -252,36 +252,37 @@ def _blocking_case(history: ClusterHistory, node: RegisteredNode, level: int, ne
 
 
 def _way_out(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> str:
-    """What removes the registration, and the command that says what it blocks (KIP-1312, KAFKA-20295)."""
+    """What removes the registration (KIP-1312, KAFKA-20295), and the command that prints each step of it."""
     release = METADATA_VERSIONS.get(newest or node.level + 1)
-    removal = _removal(history, node, level, newest)
+    removal, command = _removal(history, node, level, newest)
     if release is None:
-        return removal
-    return f"{removal} All that blocks it:   {audit_command(history, 'upgrade-check', '--to', release)}"
+        return removal if command is None else f"{removal}   {command}"
+    return (
+        f"{removal} All that blocks it, and each command:   {audit_command(history, 'upgrade-check', '--to', release)}"
+    )
 
 
-def _removal(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> str:
+def _removal(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> tuple[str, str | None]:
+    """What to do, and Kafka's command for it where one is enough."""
     if not node.is_ghost:
-        return f"Upgrade the software of {node.name} before you raise metadata.version."
+        return f"Upgrade the software of {node.name} before you raise metadata.version.", None
     if node.kind == "broker":
-        return (
-            f"Start broker {node.node_id} with the new release. If it is gone for good: "
-            f"{unregister_broker(broker_server(history), node.node_id)}"
-        )
-    unregister = unregister_controller(controller_server(history), node.node_id)
+        text = f"Start broker {node.node_id} with the new release, or unregister it if it is gone for good."
+        return text, unregister_broker(broker_server(history), node.node_id)
     if level >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
-        return f"If controller {node.node_id} is gone for good: {unregister}"
+        text = f"Unregister controller {node.node_id} if it is gone for good."
+        return text, unregister_controller(controller_server(history), node.node_id)
     if newest is None:
-        return (
+        text = (
             f"Nothing now: below metadata.version {_level(FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS)} no command "
             f"removes it. It will block the first upgrade past {_level(node.level)}; explain KB008 says how to pass it."
         )
-    then = f" Afterwards: {unregister}" if newest >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS else ""
-    return (
-        f"Unregistering is refused at metadata.version {_level(level)}. Replace the registration: format an empty disk "
-        f"for node.id {node.node_id} with the new release (kafka-storage.sh format --no-initial-controllers), run that "
-        f"controller until it is registered, stop it, and upgrade.{then}"
+        return text, None
+    text = (
+        f"Unregistering is refused at metadata.version {_level(level)}. If controller {node.node_id} is gone for good, "
+        "an empty one with its node.id and the new release has to replace the registration."
     )
+    return text, None
 
 
 def _level(level: int) -> str:

@@ -3,6 +3,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -34,7 +35,6 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Serves the drills from one JVM: runs Kafka's command-line tools by their main methods, and asks a cluster by its Admin client.
@@ -48,14 +48,26 @@ public class ServeDrills {
 
     private static class Exited extends RuntimeException { }
 
+    /** Kafka 4.4 moved its class Exit. */
+    private static void catchExits() throws Exception {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        } catch (ClassNotFoundException moved) {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        }
+        Class<?> procedure = Class.forName(exit.getName() + "$Procedure");
+        Object end = Proxy.newProxyInstance(procedure.getClassLoader(), new Class<?>[] {procedure}, (proxy, method, given) -> {
+            if (FIRST_EXIT.get() == null) FIRST_EXIT.set((Integer) given[0]);
+            throw new Exited();
+        });
+        exit.getMethod("setExitProcedure", procedure).invoke(null, end);
+        exit.getMethod("setHaltProcedure", procedure).invoke(null, end);
+    }
+
     public static void main(String[] args) throws Exception {
         PrintStream results = System.out;
-        Exit.Procedure end = (code, message) -> {
-            if (FIRST_EXIT.get() == null) FIRST_EXIT.set(code);
-            throw new Exited();
-        };
-        Exit.setExitProcedure(end);
-        Exit.setHaltProcedure(end);
+        catchExits();
         PrintStream errors = System.err;
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {

@@ -142,8 +142,8 @@ def ghost(build: HistoryBuilder, level: int, *, supported: int, others: int) -> 
 @pytest.mark.parametrize(
     ("level", "supported", "others", "severity", "command"),
     [
-        (30, 30, 33, Severity.HIGH, "format --no-initial-controllers"),
-        (33, 33, 33, Severity.LOW, "kafka-cluster unregister-controller --bootstrap-controller HOST:PORT --id 9"),
+        (30, 30, 33, Severity.HIGH, "kraft-audit upgrade-check /captures --to 4.4-IV2"),
+        (33, 33, 33, Severity.LOW, "Unregister controller 9 if it is gone for good"),
         (30, 30, 30, Severity.LOW, "no command removes it"),
     ],
 )
@@ -162,7 +162,7 @@ def test_kb008_of_nodes_that_are_still_to_be_upgraded(build: HistoryBuilder) -> 
     found = {finding.subject: finding for finding in build.raised("KB008")}
     assert found["controller 3"].severity is Severity.MEDIUM
     assert found["broker 11"].severity is Severity.HIGH
-    assert "kafka-cluster unregister --bootstrap-server HOST:PORT --id 11" in found["broker 11"].what_to_do
+    assert "or unregister it if it is gone for good" in found["broker 11"].what_to_do
 
 
 def test_kb010_ends_when_the_broker_registers_again(build: HistoryBuilder) -> None:
