@@ -61,6 +61,14 @@ def _before(found: Rescue) -> Steps:
             f"A better copy is that of {best.copy.name}: epoch {best.copy.last_epoch}, end offset "
             f"{best.copy.end_offset}. Go on with this dir only where that one cannot be used."
         )
+    combined = sorted({broker for broker, _ in found.brokers} & set(found.plan.voters))
+    if combined:
+        yield ProcedureStep(
+            f"Nodes {listed(combined)} are controllers and brokers in one process, of which no drill was made. Build "
+            "the dir with --node-id and --endpoint for a controller of its own, with an id that no broker has. Before "
+            "an old node starts, as a broker only (process.roles=broker), move __cluster_metadata-0 out of its data "
+            "dirs: with it the node still takes itself for a voter."
+        )
     paths = [f"{o.copy.name}: {o.copy.path}" for o in found.plan.outcomes]
     yield ProcedureStep(
         f"Power off every old controller ({listed(controllers)}), detach their disks, and copy them. Copies here: "
@@ -68,7 +76,7 @@ def _before(found: Rescue) -> Steps:
     )
     yield ProcedureStep(_old_majority(found))
     brokers = ", ".join(f"{broker} ({place})" for broker, place in found.brokers) or "none is registered"
-    if loses_nothing(found) and found.keeps_endpoint:
+    if loses_nothing(found) and found.keeps_endpoint and not combined:
         yield ProcedureStep(
             f"Nothing is lost, and id and endpoint stay: brokers may go on running. Brokers: {brokers}."
         )

@@ -137,6 +137,9 @@ def test_a_quorum_before_kraft_version_1_stays_static(kraft_audit, tmp_path: Pat
     settings = [line for step in written["procedure"] for line in step["settings"]]
     assert settings.count("controller.quorum.voters=3@c3.example:9093") == 2
     assert not any("bootstrap" in line for line in settings)
+    first, texts = written["procedure"][0]["text"], [step["text"] for step in written["procedure"]]
+    assert "Nodes 1, 2 and 3 are controllers and brokers in one process" in first, "its brokers have these ids"
+    assert not any("brokers may go on running" in text for text in texts)
     before, after = state(STATIC), state(tmp_path / "new")
     partitions = "partition_changes"
     assert rows(after, partitions) == rows(before, partitions, added=1_000)
