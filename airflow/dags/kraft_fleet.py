@@ -1,32 +1,47 @@
 """
 ### kraft_fleet: every hour, what is new in the metadata logs of all clusters
 
-`list_clusters` → `ingest` (mapped, a group of clusters each) → `tables` → `quality` → `findings` → `publish`; the
-last task, `every_cluster_read`, is red where a group was.
+`ingest` → `quality` → `findings` → `publish`, and `notify` after the findings. `ingest` reads the whole fleet in one
+job: a lake has one ledger, and the job spreads clusters over Spark by itself. (Groups in parallel need lakes of their
+own: give each a fleet file and a copy of this DAG.) `report_asset` updates the asset `kraft_audit_findings`; the event
+carries the plan and how many captures, findings and incidents the lake has.
 
-One plan at a time is open on a lake, so groups are read one after the other, each on the whole Spark cluster. A cluster
-that cannot be read makes its group red after the retries; the others go on, and what could be read is judged and
-published. A closed quality gate stops the run before findings are published.
+A cluster that cannot be read is an open incident and a line under *Not read*, and the run stays green: the others are
+judged and published. Where all clusters fail, or more than KRAFT_AUDIT_TOLERATE percent for one reason, as when a role
+has expired, `ingest` is red.
 
 #### When it fails
-- **ingest** is red: its log names the cluster and the file. Bytes that are not there or not readable are mended where
-  they lie; then clear the task. A kill, a full disk or a lost worker needs nothing but the retry: it finishes the plan
-  that was open, and no row is written twice.
-- **tables** is red: Spark or the lake could not be reached. Clear it when they can; nothing is lost.
+- **ingest** is red: its log says which reason most clusters share, or that all failed: credentials, a network, a full
+  disk. Mend that and clear the task. A kill or a lost worker needs nothing but the retry: it finishes the plan that was
+  open, and no row is written twice. It runs at most two hours: then the next one goes on.
 - **quality** is red: a table breaks its contract. Open the Data Docs that the log names; publish nothing before you
   know why. It is not retried, as the same rows would fail again, and stays red until they are mended: it looks at all
   that came since it last was green, and once a day at the whole lake.
 - **findings** or **publish** is red: clear them; both write the same again.
-- **every_cluster_read** is red: some group of `ingest` was. Nothing else is wrong with it.
+- **notify** is red: its log names the target that did not take a message. Clear it: what was not sent is sent, what was
+  sent is not sent again. It is skipped where KRAFT_AUDIT_NOTIFY names no notify.yaml.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, TriggerRule, task
-from kraft_common import DEFAULTS, FINDINGS, FLEET, OUT, PAGES, TABLES, cluster_groups, job, lake, submit
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+from kraft_common import (
+    DEFAULTS,
+    FINDINGS,
+    FLEET,
+    NOTIFY,
+    OUT,
+    PAGES,
+    TABLES,
+    TOLERATE,
+    lake,
+    lake_command,
+    report_asset,
+    submit,
+)
 
 LAKE = "{{ lake() }}"
 
@@ -42,34 +57,19 @@ with DAG(
     doc_md=__doc__,
     tags=["kraft-audit"],
 ):
-
-    @task
-    def list_clusters() -> list[list[str]]:
-        """The fleet file's clusters in groups, as arguments of the job that reads them."""
-        return cluster_groups()
-
-    ingest = SparkSubmitOperator.partial(
-        task_id="ingest",
-        max_active_tis_per_dagrun=1,
-        map_index_template="{{ task.application_args[5] }} …",
-        **job("run"),
-    ).expand(application_args=list_clusters())
-
-    # Whatever became of the groups, a plan that a killed one left open is finished here.
-    tables = submit(
-        "tables",
-        "run",
-        [str(FLEET), "--lake", LAKE, "--finish"],
-        trigger_rule=TriggerRule.ALL_DONE,
-        outlets=[TABLES],
+    ingest = submit(
+        "ingest", "run", [str(FLEET), "--lake", LAKE, "--tables-only", "--tolerate", str(TOLERATE)], outlets=[TABLES]
     )
     quality = submit("quality", "quality", [LAKE, "--new"], retries=0)
-    findings = submit("findings", "run", [str(FLEET), "--lake", LAKE, "--only", "findings"], outlets=[FINDINGS])
+    findings = submit("findings", "run", [str(FLEET), "--lake", LAKE, "--only", "findings"])
     publish = submit("publish", "report", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
+    notify = BashOperator(
+        task_id="notify",
+        bash_command='if test -z "$NOTIFY"; then exit 99; fi; ' + lake_command('notify "$LAKE" --config "$NOTIFY"'),
+        env={"LAKE": LAKE, "NOTIFY": NOTIFY},
+        append_env=True,
+        skip_on_exit_code=99,
+    )
 
-    @task(retries=0)
-    def every_cluster_read() -> None:
-        """Nothing to do: it runs where every group of clusters was read, and is red where one was not."""
-
-    ingest >> tables >> quality >> findings >> publish >> (read := every_cluster_read())
-    ingest >> read
+    ingest >> quality >> findings >> publish
+    findings >> [notify, report_asset(FINDINGS)]

@@ -1,10 +1,11 @@
-"""The DAGs by Airflow's own parser, and real runs of all three, Spark included: killed midway, failing, gated."""
+"""The DAGs by Airflow's own parser, and real runs of them, Spark included: killed midway, failing, gated."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from kraft_audit.tables.contract import build_rows
 from kraft_codec.errors import InputError
 from tests.builders.dag_runs import DagRun
 from tests.builders.lakes import CLUSTERS
+from tests.builders.notified_lakes import listener
 from tests.builders.reading_times import WHEN, without_reading_times
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
@@ -48,7 +50,7 @@ def dags(project_root: Path, airflow: Path, environment: dict[str, str]) -> dict
 
 def test_policy(dags: dict[str, Any], project_root: Path) -> None:
     """No catch-up, bounded runs and time, retries, scripts that exist, and what to do at the end of every page."""
-    assert set(dags) == {"kraft_fleet", "kraft_compliance", "kraft_incident"}
+    assert set(dags) == {"kraft_fleet", "kraft_compliance", "kraft_incident", "kraft_maintain", "kraft_reaudit"}
     for name, dag in dags.items():
         assert dag["catchup"] is False, name
         assert 1 <= dag["max_active_runs"] <= 4, name
@@ -62,21 +64,22 @@ def test_policy(dags: dict[str, Any], project_root: Path) -> None:
                 assert Path(task["application"]).is_relative_to(project_root / "jobs")
                 assert Path(task["application"]).is_file(), task["application"]
     fleet = dags["kraft_fleet"]["tasks"]
-    assert {task_id for task_id, task in fleet.items() if task["retries"] == 0} == {"quality", "every_cluster_read"}
+    assert {task_id for task_id, task in fleet.items() if task["retries"] == 0} == {"quality"}
 
 
 def test_edges(dags: dict[str, Any]) -> None:
-    """One failing group stops no other, and is seen at the end; a closed gate stops what would be published."""
+    """One job reads the fleet; a closed gate stops what would be published; a message that fails stops no page."""
     fleet = dags["kraft_fleet"]["tasks"]
     assert dags["kraft_fleet"]["schedule"] == "CronTriggerTimetable"
-    assert fleet["list_clusters"]["downstream"] == ["ingest"]
-    assert fleet["ingest"]["is_mapped"]
-    assert fleet["ingest"]["at_once"] == 1
-    assert fleet["ingest"]["downstream"] == ["every_cluster_read", "tables"]
-    assert fleet["tables"]["trigger_rule"].lower().endswith("all_done")
-    assert fleet["tables"]["downstream"] == ["quality"]
-    assert all(task["trigger_rule"].lower().endswith("all_success") for name, task in fleet.items() if name != "tables")
-    assert fleet["every_cluster_read"]["downstream"] == []
+    assert not fleet["ingest"]["is_mapped"]
+    assert fleet["ingest"]["downstream"] == ["quality"]
+    assert fleet["quality"]["downstream"] == ["findings"]
+    assert fleet["findings"]["downstream"] == ["notify", "publish", "report_asset"]
+    assert fleet["report_asset"]["outlets"] == ["kraft_audit_findings"]
+    assert all(task["trigger_rule"].lower().endswith("all_success") for task in fleet.values())
+    assert dags["kraft_maintain"]["schedule"] == "CronTriggerTimetable"
+    assert dags["kraft_reaudit"]["schedule"] == "NullTimetable"
+    assert dags["kraft_reaudit"]["params"] == ["cluster"]
     assert dags["kraft_compliance"]["schedule"] == "AssetTriggeredTimetable"
     assert dags["kraft_incident"]["schedule"] == "NullTimetable"
     assert dags["kraft_incident"]["params"] == ["cluster", "from", "to"]
@@ -144,7 +147,7 @@ def fleet_of(folder: Path, clusters: Mapping[str, Path], lake: str = "lake") -> 
 @pytest.mark.usefixtures("project_zip")
 def test_the_fleet_with_a_task_killed_and_retried(
     project_root: Path, dags_test: Callable[..., DagRun], small_corpus: Path, tmp_path: Path,
-    killer: Callable[[str], list[int]],
+    killer: Callable[[str], list[int]], environment: dict[str, str],
 ) -> None:  # fmt: skip
     """`airflow dags test` is green, and the tables are those of a run that nothing disturbed.
 
@@ -159,15 +162,18 @@ def test_the_fleet_with_a_task_killed_and_retried(
     run = dags_test("kraft_fleet", tmp_path, **own)
     assert run.exit_code == 0, run.output[-6000:]
     assert killed, f"nothing was killed in {time.monotonic() - started:.0f} s"
-    assert Ledger(DeltaLake(lake)).status().closed == 2
+    assert Ledger(DeltaLake(lake)).status().closed == 1
+    assert run.states["notify"] == "skipped", "no notify.yaml is named"
     assert (out / "fleet" / "index.html").is_file()
-    assert (tmp_path / "lake" / "_quality" / "plan-00000002" / "index.html").is_file()
+    assert (tmp_path / "lake" / "_quality" / "plan-00000001" / "index.html").is_file()
+    (extra,) = asset_extras(Path(environment["AIRFLOW_HOME"]) / "airflow.db", "kraft_audit_findings")
+    count = DeltaLake(lake).query("SELECT count(*) AS n FROM findings", "findings")["n"][0].as_py()
+    assert (extra["plan"], extra["rows"]["findings"]) == (1, count)
 
     undisturbed = fleet_of(tmp_path, clusters, "undisturbed")
-    for group in (CLUSTERS[:2], CLUSTERS[2:]):
-        alone = [sys.executable, HERE.parent / "builders" / "without_spark.py", undisturbed, *group]
-        ran = subprocess.run(alone, cwd=project_root, capture_output=True, text=True, timeout=120)
-        assert ran.returncode == 0, ran.stderr[-2000:]
+    alone = [sys.executable, HERE.parent / "builders" / "without_spark.py", undisturbed, *CLUSTERS]
+    ran = subprocess.run(alone, cwd=project_root, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr[-2000:]
     assert rows(lake) == rows(str(tmp_path / "undisturbed"))
     pages = [page.read_text() for page in out.rglob("*.html")]
     assert any("ujhN1DIbH4nL9FFbdry94A" in page for page in pages), "the cluster with two branches has its findings"
@@ -189,47 +195,61 @@ def test_the_fleet_with_a_task_killed_and_retried(
 def test_a_cluster_that_fails_and_a_gate_that_closes(
     dags_test: Callable[..., DagRun], small_corpus: Path, tmp_path: Path
 ) -> None:
-    """One cluster's disk is away: its group is red and named, the others are read, judged and published.
+    """One cluster's disk is away: it is sent as an open incident, and the run is green; with all away it is red.
 
-    Then it is back, but a table breaks its contract: what the run read is there, and none of it is published.
+    Then they are back, but a table breaks its contract: what the run read is there, and none of it is published.
     """
-    away = tmp_path / "disk"
-    fleet = fleet_of(tmp_path, {"divergence": away / "divergence", "mini-3.9.2": small_corpus / "mini-3.9.2"})
+    away, back = tmp_path / "disk", tmp_path / "other"
+    back.symlink_to(small_corpus)
+    fleet = fleet_of(tmp_path, {"divergence": away / "divergence", "mini-3.9.2": back / "mini-3.9.2"})
     lake, out = DeltaLake(str(tmp_path / "lake")), tmp_path / "out"
-    own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out), "KRAFT_AUDIT_GROUP_CLUSTERS": "1"}
-    run = dags_test("kraft_fleet", tmp_path, **own)
-    assert run.exit_code != 0
-    assert run.states == {
-        "list_clusters": "success", ("ingest", "divergence …"): "failed", ("ingest", "mini-3.9.2 …"): "success",
-        "tables": "success", "quality": "success", "findings": "success", "publish": "success",
-        "every_cluster_read": "upstream_failed",
-    }, run.output[-6000:]  # fmt: skip
-    assert run.tries["ingest", "divergence …"] == 3, "two retries"
-    assert str(away / "divergence") in run.output, "the log names what could not be read"
-    # What could not be read has a plan of its own, once for all tries: which of the two comes first is not said.
-    assert Ledger(lake).status().closed == 2
-    judged = plans_that_read(lake, "mini-3.9.2")
-    assert len(judged) == 1
-    assert findings_by_plan(lake) == judged
-    published = {page: page.read_bytes() for page in out.rglob("*") if page.is_file()}
-    assert published
+    own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out), "NO_PROXY": "127.0.0.1"}
+    with listener() as hook:
+        notify = {"targets": {"hook": {"webhook": hook.url}}, "routes": [{"to": ["hook"]}]}
+        (tmp_path / "notify.yaml").write_text(yaml.safe_dump(notify))
+        own["KRAFT_AUDIT_NOTIFY"] = str(tmp_path / "notify.yaml")
+        run = dags_test("kraft_fleet", tmp_path, **own)
+        assert run.exit_code == 0, run.output[-6000:]
+        assert run.states == dict.fromkeys(
+            ("ingest", "quality", "findings", "publish", "notify", "report_asset"), "success"
+        ), run.output[-6000:]
+        assert str(away / "divergence") in run.output, "the log names what could not be read"
+        unread = [body for body in hook.bodies if body["cluster"] == "divergence"]
+        assert [(body["event"], body["severity"]) for body in unread] == [("opened", "high")]
+        judged = plans_that_read(lake, "mini-3.9.2")
+        assert findings_by_plan(lake) == judged
+        published = {page: page.read_bytes() for page in out.rglob("*") if page.is_file()}
+        assert published
+
+        back.unlink()
+        run = dags_test("kraft_fleet", tmp_path, **own)
+        assert run.exit_code != 0
+        assert run.states["ingest"] == "failed"
+        assert "all 2 clusters failed" in run.output
+        assert run.tries["ingest"] == 3, "two retries"
 
     away.symlink_to(small_corpus)
+    back.symlink_to(small_corpus)
     capture = lake.query("SELECT * FROM captures LIMIT 1", "captures").to_pylist()
     write_deltalake(lake.table_uri("captures"), pa.table(build_rows(BRONZE["captures"], capture)), mode="append")
     run = dags_test("kraft_fleet", tmp_path, **own)
     assert run.exit_code != 0
     assert run.states == {
-        "list_clusters": "success", ("ingest", "divergence …"): "success", ("ingest", "mini-3.9.2 …"): "success",
-        "tables": "success", "quality": "failed", "findings": "upstream_failed", "publish": "upstream_failed",
-        "every_cluster_read": "upstream_failed",
+        "ingest": "success", "quality": "failed", "findings": "upstream_failed", "publish": "upstream_failed",
+        "notify": "upstream_failed", "report_asset": "upstream_failed",
     }, run.output[-6000:]  # fmt: skip
     assert run.tries["quality"] == 1, "the same rows would fail again"
     assert "captures.repeated_keys" in run.output
-    assert Ledger(lake).status().closed == 3
     assert findings_by_plan(lake) == judged
     assert {page: page.read_bytes() for page in out.rglob("*") if page.is_file()} == published
-    assert (tmp_path / "lake" / "_quality" / "plan-00000003" / "index.html").is_file()
+
+
+def asset_extras(database: Path, asset: str) -> list[dict[str, Any]]:
+    """The extra of each event of an asset that has one."""
+    sql = "SELECT event.extra FROM asset_event AS event JOIN asset ON asset.id = event.asset_id WHERE asset.name = ?"
+    with sqlite3.connect(database) as connection:
+        found = [json.loads(extra) for (extra,) in connection.execute(sql, (asset,)).fetchall()]
+    return [extra for extra in found if "plan" in extra]
 
 
 def findings_by_plan(lake: DeltaLake) -> set[int]:

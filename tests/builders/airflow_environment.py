@@ -40,7 +40,6 @@ def environment(project_root: Path, tmp_path_factory: pytest.TempPathFactory, ai
         "KRAFT_AUDIT_SPARK_CONF": str(project_root / "conf" / "spark" / "local.conf"),
         "KRAFT_AUDIT_PYTHON": sys.executable,
         "KRAFT_AUDIT_RETRY_SECONDS": "1",
-        "KRAFT_AUDIT_GROUP_CLUSTERS": "2",
         "JAVA_HOME": str(use_java()),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "SPARK_LOCAL_IP": "127.0.0.1",
