@@ -246,6 +246,9 @@ class ClusterPlan:
     the history among those of its cluster id (empty: as the cluster id), `aliases` are what it is known by, `merged`
     the ids of histories that proved to be this one, `first_plan` is the plan that read it first (0: not known),
     `split_from` the history that its logs were first read as a part of.
+    With `keeps_state` it goes on from `kept_state`, which names what the plan before it kept of the cluster (empty:
+    nothing), and keeps a state for the next one; with `reads_all` everything is read all the same, to find what was
+    altered in place.
     `is_running` and `gone` are what its operator says: that its nodes run, and which of them are lost with their disks.
     """
 
@@ -271,6 +274,9 @@ class ClusterPlan:
     is_running: bool = False
     gone: tuple[int, ...] = ()
     split_from: str = ""
+    kept_state: str = ""
+    keeps_state: bool = False
+    reads_all: bool = False
 
     @property
     def key(self) -> str:

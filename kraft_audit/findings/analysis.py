@@ -27,14 +27,15 @@ from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import CarriedRows, carry, rules_key, until
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.carried_rows import READS_EVIDENCE, CarriedRows, carry, ends_at, rules_key, until
+from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.continued_history import history_of, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, RECORDS
 from kraft_audit.tables.contract import build_rows, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS
+from kraft_audit.tables.kept_parts import KeptPartsError
 
 HISTORY_BYTES_MAX: Final = 128 << 20
 """The most of one cluster's history that a task holds while rules judge it; `check` on a laptop has no limit."""
@@ -51,8 +52,9 @@ TABLES: Final = BRONZE_TABLES | SILVER_TABLES | JUDGMENTS
 class Continuation:
     """What a plan goes on from, and what it leaves for the next one.
 
-    `earlier` is what the plan before it kept, None where there is nothing. Afterwards `next_state` is what this plan
-    keeps, None where it can keep nothing, and `why_whole` says why everything was read, None where it was not.
+    `earlier` is what the plan before it kept, None where there is nothing. `why_whole` says before why everything is to
+    be read, and afterwards why it was, None where it was not. `next_state` is what this plan keeps, None where it can
+    keep nothing.
     """
 
     earlier: KeptState | None = None
@@ -81,6 +83,8 @@ def analyze(
     added: list[TableRows] = []
     if earlier is None:
         continuation.why_whole = continuation.why_whole or "nothing was kept"
+    elif continuation.why_whole is not None:
+        pass  # what was kept counts as what earlier captures showed
     elif has_several_captures(plan):
         continuation.why_whole = "the order of captures is proven by all records"
     elif tables & JUDGMENTS and not earlier.rules:
@@ -94,6 +98,8 @@ def analyze(
             return
         except NotResumableError as error:
             continuation.why_whole = str(error)
+        except KeptPartsError as error:
+            continuation.earlier, continuation.why_whole = None, f"what was kept is of no use: {error}"
     yield from _analyze(plan, settings, needs, continuation, added)
 
 
@@ -290,30 +296,44 @@ def _known_captures(plan: ClusterPlan, continuation: Continuation, own: Sequence
     tables: dict[str, pa.Table] = {}
     for table in (BATCHES, DECODE_ERRORS):
         tables[table.name] = pa.Table.from_batches([b for name, b in own if name == table.name], table.schema)
-    return CarriedRows.from_bytes(earlier.rules), tables
+    try:
+        return CarriedRows.from_bytes(earlier.rules), tables
+    except KeptPartsError:
+        return None
 
 
 def _judged_rows(
     history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
 ) -> Iterator[TableRows]:
     """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
-    yield from ((name, part) for name, part in _judged(history, plan.number) if name in tables)
+    judged: list[Finding] = []
+    yield from ((name, part) for name, part in _judged(history, plan.number, judged) if name in tables)
     if continuation is None or continuation.next_state is None:
+        return
+    if not all(history.has(name) for name in INPUTS):
+        continuation.next_state = None  # what was too large to be held is not known to the next plan either
         return
     base = continuation.next_state.settled
     before = until(history, base.settled_offset, base.fed_to)
-    carried = carry(before, registry.check(before), base.settled_offset)
+    findings = judged if ends_at(history, base.settled_offset) else registry.check(before)
+    carried = carry(before, findings, base.settled_offset)
     continuation.next_state = replace(continuation.next_state, rules=carried.to_bytes())
 
 
-def _judged(history: ClusterHistory, plan: int) -> Iterator[TableRows]:
-    """The findings, and the incidents that they are folded into."""
+def _judged(history: ClusterHistory, plan: int, judged: list[Finding]) -> Iterator[TableRows]:
+    """The findings, and the incidents that they are folded into; `judged` gets what is open, for `carry`."""
     findings = registry.check(history)
     raised: list[Finding] = []
     while part := list(islice(findings, FINDINGS_AT_ONCE)):
         yield JUDGED_FINDINGS.name, findings_batch(part, seen_ms=history.seen_ms, plan=plan)
         # Evidence may hold partitions in memory, and no incident asks for it.
-        raised += [finding._replace(evidence=()) for finding in part if finding.status is Status.RAISED]
+        known = [finding for finding in part if finding.status is not Status.CLEAR]
+        judged += (_kept_finding(finding) for finding in known if not finding.is_over)
+        raised += (finding._replace(evidence=()) for finding in known if finding.status is Status.RAISED)
     incidents = fold(history, raised).incidents
     rows = [{**incident_row(history.cluster_id, incident), "plan": plan} for incident in incidents]
     yield from ((JUDGED_INCIDENTS.name, batch) for batch in slices(build_rows(JUDGED_INCIDENTS, rows)))
+
+
+def _kept_finding(finding: Finding) -> Finding:
+    return finding if finding.rule in READS_EVIDENCE else finding._replace(evidence=())

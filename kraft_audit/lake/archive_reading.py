@@ -33,6 +33,7 @@ from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import LedgerState
 from kraft_audit.lake.plan_events import OPENED
 from kraft_audit.lake.redaction_key import KEY_BYTES
+from kraft_audit.lake.stage import ReadingEnd
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
@@ -305,5 +306,5 @@ class ArchiveReading:
         for name, batch in reanalyze(plan, settings, judged_rows(), REPLAYED):
             yield STAGED_AS.get(name, name), of_history(batch, plan)
 
-    def redaction_state(self) -> str:
-        return self._plan.redaction_state
+    def end(self) -> ReadingEnd:
+        return ReadingEnd(self._plan.redaction_state)

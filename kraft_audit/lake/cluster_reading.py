@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -14,18 +15,23 @@ import pyarrow.dataset as pads
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
-from kraft_audit.findings.analysis import TABLES, analyze
+from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
+from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.lake.archive_reading import ArchiveReading, history_rows, is_archived, of_history
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key
-from kraft_audit.lake.stage import ReadCluster, Reading
+from kraft_audit.lake.stage import ReadCluster, Reading, ReadingEnd
+from kraft_audit.lake.state_store import get_state
 from kraft_audit.lake.views import newest_batches
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.gold import HISTORIES
+from kraft_audit.tables.kept_parts import KeptPartsError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import StoragePool
+
+SCRUB: Final = "it is its turn, to find what was altered in place"
 
 
 def redaction_key(file: str | None) -> str:
@@ -63,10 +69,12 @@ def read_table(
 
 
 class PipelineReading:
-    """One cluster of a plan, read for all tables."""
+    """One cluster of a plan, read for all tables, from where the plan before it stopped as far as that can be."""
 
-    def __init__(self, plan: ClusterPlan, key: str, known: KnownBatches, tables: frozenset[str]) -> None:
+    def __init__(self, plan: ClusterPlan, key: str, known: KnownBatches, tables: frozenset[str], lake_uri: str) -> None:
         self._plan = plan
+        self._lake_uri = lake_uri
+        self._continuation: Continuation | None = None
         self._tables = tables
         self._redactor = redactor_of(plan, key)
         self._known = known
@@ -74,13 +82,31 @@ class PipelineReading:
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._plan.aliases or self._plan.merged:
             yield HISTORIES.name, history_rows(self._plan)
+        continuation = continuation_of(self._plan, self._lake_uri) if self._plan.keeps_state else None
+        self._continuation = continuation
         with StoragePool() as pool:
             settings = ReadingSettings(pool.open, self._redactor, known=self._known, stop_on_change=True)
-            for name, batch in analyze(self._plan, settings, self._tables):
+            for name, batch in analyze(self._plan, settings, self._tables, continuation):
                 yield STAGED_AS.get(name, name), of_history(batch, self._plan)
 
-    def redaction_state(self) -> str:
-        return json.dumps(self._redactor.short_values(), separators=(",", ":"))
+    def end(self) -> ReadingEnd:
+        redaction_state = json.dumps(self._redactor.short_values(), separators=(",", ":"))
+        if self._continuation is None:
+            return ReadingEnd(redaction_state)
+        state, why = self._continuation.next_state, self._continuation.why_whole
+        kept_state = None if state is None else state.to_bytes()
+        return ReadingEnd(redaction_state, kept_state, why if self._plan.kept_state else None)
+
+
+def continuation_of(plan: ClusterPlan, lake_uri: str) -> Continuation:
+    """What a plan goes on from: the state that it names, or nothing, with the reason."""
+    if not plan.kept_state:
+        return Continuation()
+    try:
+        earlier = KeptState.from_bytes(get_state(lake_uri, plan.key, plan.kept_state), versions_of(plan))
+    except KeptPartsError as error:
+        return Continuation(why_whole=f"what was kept is of no use: {error}")
+    return Continuation(earlier, why_whole=SCRUB if plan.reads_all else None)
 
 
 def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: frozenset[str] = TABLES) -> ReadCluster:
@@ -90,7 +116,7 @@ def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: fro
         if is_archived(plan):
             return ArchiveReading(plan, lake_uri)
         known: KnownBatches = LakeBatches(lake_uri, plan) if known_uri is None else ExportedBatches(known_uri, plan)
-        return PipelineReading(plan, key, known, tables)
+        return PipelineReading(plan, key, known, tables, lake_uri)
 
     return read
 

@@ -269,6 +269,20 @@ class Ledger(PlanEvents):
                 states[row["cluster_id"]] = before.after(change_from_json(row["state"]))
         return states
 
+    def kept_states(self, newest: int) -> dict[str, list[str]]:
+        """By history the names of the newest states that plans kept of it, the newest last."""
+        rows = self.lake.query(
+            f"SELECT cluster_id, state FROM plans WHERE state IS NOT NULL "  # noqa: S608  # our own words
+            f"AND event IN ({sql_text(CHECKPOINT)}, {sql_text(STAGED)}) ORDER BY plan",
+            PLANS.name,
+        ).to_pylist()
+        names: dict[str, list[str]] = {}
+        for row in rows:
+            if name := json.loads(row["state"]).get("kept_state"):
+                before = names.setdefault(row["cluster_id"], [])
+                before[:] = [*(each for each in before if each != name), name][-newest:]
+        return names
+
     def first_plan(self, history: str) -> int:
         """The first plan that the ledger still has of a history."""
         sql = f"""SELECT min(plan) AS plan FROM plans

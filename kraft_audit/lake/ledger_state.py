@@ -34,13 +34,14 @@ class StateChange:
     merged: tuple[str, ...] = ()
     first_plan: int = 0
     split_from: str = ""
+    kept_state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
     """What the next plan must know of a cluster: of one history of a cluster id.
 
-    The first three, `silver` and the last four are as in ClusterPlan; `archives` have been read; `damages` are hashes
+    The first three, `silver` and the last five are as in ClusterPlan; `archives` have been read; `damages` are hashes
     of the damage found by listing that is already recorded.
     """
 
@@ -54,6 +55,7 @@ class LedgerState:
     merged: tuple[str, ...] = ()
     first_plan: int = 0
     split_from: str = ""
+    kept_state: str = ""
 
     def after(self, change: StateChange) -> LedgerState:
         return LedgerState(
@@ -67,6 +69,7 @@ class LedgerState:
             tuple(sorted({*self.merged, *change.merged})),
             self.first_plan or change.first_plan,
             self.split_from or change.split_from,
+            change.kept_state or self.kept_state,
         )
 
 

@@ -21,6 +21,8 @@ from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS, Ledger
 from kraft_audit.lake.plan_events import OPENED, STAGED
 from kraft_audit.lake.settings import MaintainSettings
+from kraft_audit.lake.state_store import FOLDER as STATES_FOLDER
+from kraft_audit.lake.state_store import delete_states
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES, PLANS
 from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, INCIDENT_FINDINGS, INCIDENTS, PARTITION_RISK
@@ -29,6 +31,8 @@ from kraft_codec.errors import ChoiceError, InputError
 
 MERGED: Final = (FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, PARTITION_RISK)
 """The gold tables that plans are merged into."""
+STATES_KEPT: Final = 3
+"""Of each history so many of the newest states stay: no plan is open, so the next one goes on from one of them."""
 LEDGER_TABLES: Final = (PLANS.name, FILES.name)
 
 
@@ -119,11 +123,26 @@ def maintain_lake(
     unknown = [table for table in tables if table not in there]
     if unknown:
         raise ChoiceError(lake.uri, f"no table {unknown[0]}: it has {', '.join(there)}")
+    if not tables and (states := _maintained_states(lake, ledger, dry_run)) is not None:
+        yield states
     for table in tables or there:
         try:
             yield _maintain(lake, maintainer, settings, table, hours, dry_run)
         except Exception as problem:  # of any library: the other tables are maintained all the same
             yield Maintained(table, failure=" ".join(str(problem).split())[:300])
+
+
+def _maintained_states(lake: Lake, ledger: Ledger, dry_run: bool) -> Maintained | None:
+    """Deletes the states that no plan will go on from; None where plans kept none."""
+    names = ledger.kept_states(STATES_KEPT)
+    try:
+        deleted = [
+            delete_states(lake.data_uri, history, frozenset(newest), dry_run=dry_run)
+            for history, newest in names.items()
+        ]
+    except OSError as problem:
+        return Maintained(STATES_FOLDER, failure=" ".join(str(problem).split())[:300])
+    return Maintained(STATES_FOLDER, files_vacuumed=sum(deleted)) if names else None
 
 
 def _maintain(

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from kraft_audit.capture.plan import SEVERAL_DEFAULTS, ClusterPlan, SilverPosition, plan_from_json
 from kraft_audit.lake.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.lake.ledger_state import ClusterOutcome, StateChange, state_to_json
+from kraft_audit.lake.state_store import put_state
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import CodecError, InputError
 
@@ -29,6 +30,8 @@ from kraft_codec.errors import CodecError, InputError
 CLUSTER_BYTES: Final = 32 << 20
 OURS: Final = re.compile(r"[/\\](kraft_codec|kraft_audit)[/\\]")
 LARGEST_OFFSET: Final = (1 << 63) - 1
+WHY_WHOLE: Final = "why_whole"
+"""The part of a cluster's summary that says why all of it was read."""
 # The rows that cross back to the driver.
 MANIFEST_SCHEMA: Final = pa.schema(
     [
@@ -51,12 +54,24 @@ class StageError(Exception):
         super().__init__(f"plan {number} could not be staged and stays open for the next run: {why}")
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingEnd:
+    """What a reading leaves for the next plan: the state of its redaction, and what was kept, None for nothing.
+
+    `why_whole` says why it could not go on from what the plan before had kept; None where it could, or there was none.
+    """
+
+    redaction_state: str
+    kept_state: bytes | None = None
+    why_whole: str | None = None
+
+
 class Reading(Protocol):
-    """One cluster being read: its rows, and after them the state of its redaction."""
+    """One cluster being read: its rows, and after them its end."""
 
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]: ...
 
-    def redaction_state(self) -> str: ...
+    def end(self) -> ReadingEnd: ...
 
 
 ReadCluster = Callable[[ClusterPlan], Reading]
@@ -97,8 +112,10 @@ class Tally:
             self.decoded_to = max(self.decoded_to, min(pc.max(log_ends).as_py() + 1, LARGEST_OFFSET))
         self.bytes_read += pc.sum(batch.column("size_bytes")).as_py()
 
-    def summary(self, plan: ClusterPlan) -> dict[str, Any]:
+    def summary(self, plan: ClusterPlan, why_whole: str | None = None) -> dict[str, Any]:
+        why = {} if why_whole is None else {WHY_WHOLE: why_whole}
         return {
+            **why,
             "replicas": len({replica.identity for replica in plan.replicas}),
             "captures": len(plan.replicas),
             "rows": dict(sorted(self.rows.items())),
@@ -107,11 +124,12 @@ class Tally:
             "batch_bytes": self.bytes_read,
         }
 
-    def change(self, plan: ClusterPlan, redaction_state: str) -> StateChange:
+    def change(self, plan: ClusterPlan, redaction_state: str, kept_state: str = "") -> StateChange:
         new_sources = tuple(sorted(self.sources - {"log", *plan.known_sources}))
         is_same = redaction_state == plan.redaction_state
         silver = None if self.replayed is None else _position(plan, self.replayed)
-        return StateChange(self.decoded_to, new_sources, None if is_same else redaction_state, silver=silver)
+        changed = None if is_same else redaction_state
+        return StateChange(self.decoded_to, new_sources, changed, silver=silver, kept_state=kept_state)
 
 
 def _position(plan: ClusterPlan, replayed: dict[str, Any]) -> SilverPosition:
@@ -156,14 +174,14 @@ def stage_cluster(
     """Read one cluster to its end, then hand its rows to `shared`; a large cluster has files of its own."""
     tally = Tally()
     sink = ClusterSink(lake_uri, label, shared)
-    failure, redaction_state = None, ""
+    failure, end = None, ReadingEnd("")
     rows = _guarded(plan, read_cluster)
     try:
         for item in rows:
             if isinstance(item, Failure):
                 failure = item.text
-            elif isinstance(item, str):
-                redaction_state = item
+            elif isinstance(item, ReadingEnd):
+                end = item
             else:
                 tally.add(*item)
                 sink.write(*item)
@@ -172,8 +190,11 @@ def stage_cluster(
         raise
     if failure is None:
         files = sink.finish()
-        change = tally.change(plan, redaction_state)
-        return ClusterOutcome(number, plan.name, plan.key, None, change, tally.summary(plan)), files
+        # Before the manifest names it; a state that no plan comes to name is only unused space.
+        state_name = "" if end.kept_state is None else put_state(lake_uri, plan.key, end.kept_state)
+        change = tally.change(plan, end.redaction_state, state_name)
+        summary = tally.summary(plan, end.why_whole)
+        return ClusterOutcome(number, plan.name, plan.key, None, change, summary), files
     sink.abandon()
     return ClusterOutcome(number, plan.name, plan.key, failure, StateChange(), {}), []
 
@@ -185,15 +206,17 @@ class Failure:
     text: str
 
 
-def _guarded(plan: ClusterPlan, read_cluster: ReadCluster) -> Iterator[tuple[str, pa.RecordBatch] | str | Failure]:
-    """The rows, then the redaction state; or, at any point, the failure of this cluster.
+def _guarded(
+    plan: ClusterPlan, read_cluster: ReadCluster
+) -> Iterator[tuple[str, pa.RecordBatch] | ReadingEnd | Failure]:
+    """The rows, then the end; or, at any point, the failure of this cluster.
 
     Only errors of reading are caught here: errors of writing are raised in the consumer, not in this generator.
     """
     try:
         reading = read_cluster(plan)
         yield from reading.rows()
-        yield reading.redaction_state()
+        yield reading.end()
     except (CodecError, InputError) as problem:
         yield Failure(failure_line(str(problem)))
     except Exception as problem:

@@ -52,12 +52,12 @@ def get_state(lake_uri: str, history: str, name: str) -> bytes:
     return content
 
 
-def delete_states(lake_uri: str, history: str, except_names: frozenset[str]) -> int:
-    """Deletes the states of a history but for some; returns how many. Raises OSError."""
+def delete_states(lake_uri: str, history: str, except_names: frozenset[str], *, dry_run: bool = False) -> int:
+    """Deletes the states of a history but for some; returns how many, or would be. Raises OSError."""
     folder = _folder(lake_uri, history)
     found = [info.base_name for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True))]
     unused = [name for name in found if _NAME.fullmatch(name.partition(".")[0]) and name not in except_names]
-    for name in unused:
+    for name in () if dry_run else unused:
         folder.delete_file(name)
     return len(unused)
 

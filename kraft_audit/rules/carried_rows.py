@@ -57,6 +57,8 @@ STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 """Of these a subject's newest row matters after it is gone: a broker that was registered once is no unknown one."""
 
 
+READS_EVIDENCE: Final = frozenset({"KP007"})
+"""Rules whose `carries` reads the evidence of open findings; of others it may be left out."""
 FORMAT: Final = 3
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
@@ -187,9 +189,19 @@ def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None
         tables=tables,
         contradictions=history.contradictions
         and tuple(each for each in history.contradictions if each.offset < to_offset),
+        parts_to=to_offset if history.parts_to is None else min(to_offset, history.parts_to),
         as_of_ms=canonical_log(history).time_at(to_offset - 1) if to_offset else None,
         _shared={},
     )
+
+
+def ends_at(history: ClusterHistory, to_offset: int) -> bool:
+    """Whether a history has nothing from an offset on, so that `until` says the same of it at the same time."""
+    tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
+    last = max((pc.max(offsets).as_py() for offsets in tables if len(offsets)), default=-1)
+    last = max(last, -1 if history.parts is None else history.parts.last_offset)
+    last = max([last, *(each.offset for each in history.contradictions or ())])
+    return last < to_offset and history.end_ms == until(history, to_offset).end_ms
 
 
 def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) -> CarriedRows:
@@ -203,9 +215,16 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
         if (begin := begin_of(each)) is not None:
             begins[each.finding_id].append(begin)
     wanted: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
-    for table, rows in _needed(history, open_findings):
-        wanted[table].append(rows)
-    tables = {name: _rows_of(history, name, wanted[name]) for name in CHANGES if name not in WHOLE}
+    partitions = list[pa.Table]()
+    for part in [history] if history.parts is None else history.histories_by_part():
+        of_part: list[npt.NDArray[np.int64]] = []
+        for table, rows in _needed(part, open_findings):
+            (of_part if table == PARTITION_CHANGES.name else wanted[table]).append(rows)
+        partitions.append(_rows_of(part, PARTITION_CHANGES.name, of_part))
+    tables = {name: _rows_of(history, name, wanted[name]) for name in SMALL_CHANGES if name not in WHOLE}
+    none = normal_rows(PARTITION_CHANGES.name, PARTS_SCHEMA.empty_table())
+    parts = [none, *(part.cast(none.schema) for part in partitions)]
+    tables[PARTITION_CHANGES.name] = pa.concat_tables(parts).combine_chunks()
     of_whole = (*WHOLE, *FROM_THE_SURVEY)
     tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
     if DECODE_ERRORS.name in tables:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
@@ -111,7 +112,8 @@ class ClusterHistory:
       there was no canonical log or snapshot to replay: then a rule without a case proves nothing.
     * `defaults` are the static broker configs that the log cannot know.
     * `history_id` names the history among those of its cluster id in ids of findings; empty: as the cluster id.
-    * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it.
+    * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it,
+      the rows before `parts_to` where that is set.
     * `carried` is set where the tables hold, of what an earlier judgement saw, only the rows that still matter.
     * `as_of_ms` is the log's time as of which it is judged, where that is not the newest append time of any capture.
     """
@@ -137,6 +139,7 @@ class ClusterHistory:
     history_id: str = ""
     carried: OpenEpisodes | None = None
     as_of_ms: int | None = None
+    parts_to: int | None = None
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
     _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -154,7 +157,8 @@ class ClusterHistory:
     def histories_by_part(self) -> Iterator[ClusterHistory]:
         """This history by parts, each with the partitions of a share of the topics."""
         for table in () if self.parts is None else self.parts.tables():
-            yield self.with_partitions(table)
+            is_all = self.parts_to is None
+            yield self.with_partitions(table if is_all else table.filter(pc.less(table["from_offset"], self.parts_to)))
 
     def with_partitions(self, table: pa.Table) -> ClusterHistory:
         """This history with these partitions; what is derived from all other tables is shared."""

@@ -18,6 +18,7 @@ from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, Carried
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
+from kraft_audit.tables.silver import PARTITION_CHANGES
 
 TRUNCATED: Final = "truncated"
 _NUMBER: Final = "capture_number"
@@ -34,6 +35,10 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
         if name not in FROM_THE_SURVEY:
             known = _without_read_tails(rows, new.tables) if name == DECODE_ERRORS.name else rows
             tables[name] = _joined(name, known, tables.get(name))
+    if new.parts is not None:
+        for batch in carried.tables[PARTITION_CHANGES.name].to_batches():
+            new.parts.add(batch)
+        del tables[PARTITION_CHANGES.name]
     if DECODE_ERRORS.name in tables:
         tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     tables |= _surveyed(carried, tables)

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
@@ -52,9 +53,13 @@ class PartitionParts:
         self._pieces: dict[int, list[int]] = defaultdict(list)
         self._piece_count = 0
         self._is_complete = False
+        self.last_offset = -1
+        """The largest offset of a row."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         selected = batch.select(PARTS_SCHEMA.names)
+        if batch.num_rows:
+            self.last_offset = max(self.last_offset, pc.max(batch.column("from_offset")).as_py())
         self._pending.append(selected)
         self._pending_bytes += selected.nbytes
         if self._pending_bytes >= PENDING_BYTES_MAX:

@@ -232,8 +232,8 @@ class PartitionStates(Columns):
 
     def topics(self, rows: Rows) -> list[str]:
         """The names of the rows' topics."""
-        if not len(rows):
-            return []
+        if len(rows) < 2:
+            return [self.topic(row) for row in rows.tolist()]
         encoded = self.changes.table["topic"].take(pa.array(self.order[rows])).combine_chunks().dictionary_encode()
         names = encoded.dictionary.to_pylist()
         return [names[code] for code in encoded.indices.to_pylist()]

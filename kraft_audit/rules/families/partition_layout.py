@@ -204,9 +204,9 @@ def _first_then(history: ClusterHistory, states: PartitionStates, condition: Mas
     """The row with which a case began; of one that was open where an earlier judgement stopped, as it said."""
     if history.carried is None or states.from_offset[first] >= history.carried.to_offset:
         return first
-    topic_id = states.value("topic_id", first)
+    topics = states.once("topics as numbers", lambda: coded(states.changes.table["topic_id"])[0][states.order])
     for begin in sorted(began_at(history, "KP010", Scope.PARTITION, key), reverse=True):
-        rows = np.flatnonzero((states.from_offset == begin) & condition)
-        if (its := next((row for row in rows.tolist() if states.value("topic_id", row) == topic_id), None)) is not None:
-            return its
+        rows = np.flatnonzero((states.from_offset == begin) & condition & (topics == topics[first]))
+        if len(rows):
+            return int(rows[0])
     return first

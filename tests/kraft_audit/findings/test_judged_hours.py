@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from kraft_audit.findings import analysis
 from tests.builders.hourly_disks import HourlyDisks
 from tests.builders.judged_hours import JudgedHours
 
@@ -49,6 +50,15 @@ def judged(
 def test_the_chain_says_what_all_captures_say(reading: Any, kind: str, seed: int, tmp_path: Path) -> None:
     hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]
     found = judged(reading, tmp_path, kind, seed, hours)
+    assert found.compared >= 4
+    assert None in found.whys
+
+
+@pytest.mark.slow
+def test_a_history_on_disk_is_kept_by_parts(reading: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "PARTITION_BYTES_MAX", 0)
+    hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]
+    found = judged(reading, tmp_path, "random-wide", 4, hours)
     assert found.compared >= 4
     assert None in found.whys
 

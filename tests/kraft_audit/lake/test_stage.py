@@ -14,7 +14,7 @@ import pytest
 from kraft_audit.capture.plan import ClusterPlan, plan_to_json
 from kraft_audit.lake import stage
 from kraft_audit.lake.ledger_state import Manifest, manifest_of
-from kraft_audit.lake.stage import MANIFEST_SCHEMA, stage_clusters
+from kraft_audit.lake.stage import MANIFEST_SCHEMA, ReadingEnd, stage_clusters
 from kraft_audit.tables.bronze import BRONZE, RECORDS
 from kraft_audit.tables.contract import build_batch
 from kraft_codec.errors import CodecError, InputError, Reason
@@ -43,8 +43,8 @@ class FakeReading:
         if self.problem is not None:
             raise self.problem
 
-    def redaction_state(self) -> str:
-        return f"state of {self.plan.name}"
+    def end(self) -> ReadingEnd:
+        return ReadingEnd(f"state of {self.plan.name}")
 
 
 def staged(
