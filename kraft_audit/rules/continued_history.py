@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
-from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.silver import PARTITION_CHANGES
@@ -55,11 +55,22 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
         states_from=carried.states_from,
         undecoded_from=min((each for each in offsets if each is not None), default=None),
         gaps=tuple(sorted({*carried.gaps, *new.gaps})),
-        snapshot_checks=None if new.snapshot_checks is None else (*carried.snapshot_checks, *new.snapshot_checks),
+        snapshot_checks=None
+        if new.snapshot_checks is None
+        else _distinct(carried.snapshot_checks, new.snapshot_checks),
         is_read=carried.is_read or new.is_read,
         is_replayed=carried.is_replayed or new.is_replayed,
         _shared={},
     )
+
+
+def _distinct(carried: Sequence[SnapshotCheck], new: Sequence[SnapshotCheck]) -> tuple[SnapshotCheck, ...]:
+    """Carried comparisons and new ones; what is compared again on the same disks, with the same result, counts once."""
+    by_result = {
+        (each.end_offset, each.epoch, each.differences, each.path, tuple((h.root, h.path) for h in each.holders)): each
+        for each in (*carried, *new)
+    }
+    return tuple(by_result.values())
 
 
 def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapping[str, pa.Table]) -> ClusterHistory:

@@ -149,7 +149,7 @@ def test_a_cluster_without_an_id_has_one_name(kraft_audit, empty_disk: Path, tmp
         assert all(NO_CLUSTER_ID in line for line in lines), command
     kraft_audit("report", empty_disk, "--out", tmp_path / "site")
     (page,) = (tmp_path / "site/clusters").glob("*.html")
-    assert f"<h1>{NO_CLUSTER_ID}</h1>" in page.read_text()
+    assert f"<b>{NO_CLUSTER_ID}</b>" in page.read_text()
     assert f">{NO_CLUSTER_ID}</a>" in (tmp_path / "site/index.html").read_text()
 
 

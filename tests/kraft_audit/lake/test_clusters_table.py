@@ -88,7 +88,7 @@ def test_labels_are_in_the_lake_and_on_every_page(
     site = tmp_path / "site"
     assert run_command(["report", fleet.lake, "--out", str(site)]) == 0
     assert "logistics, production, #kafka-eu" in (site / "index.html").read_text()
-    of_cluster = next(page for page in site.rglob("*.html") if f"<h1>{NAMES[1]}</h1>" in page.read_text()).read_text()
+    of_cluster = next(page for page in site.rglob("*.html") if f"<b>{NAMES[1]}</b>" in page.read_text()).read_text()
     assert "<dt>contact</dt><dd>#kafka-eu</dd>" in of_cluster
     figures = (site / "metrics.prom").read_text()
     assert 'owner="logistics",environment="production",contact="#kafka-eu"} 1' in figures
