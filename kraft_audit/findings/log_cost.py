@@ -180,7 +180,7 @@ def _causes(history: ClusterHistory) -> tuple[dict[int, str], dict[int, str]]:
         for row in history.rows(name):
             if row["cause"] != "snapshot":
                 causes[row["from_offset"]] = f"{word} {row['cause'].replace('_', ' ')}"
-    for part in [history] if history.parts is None else history.histories_by_part():
+    for part in history.with_all_partitions():
         table = part.table("partition_changes").select(["from_offset", "cause", "cause_broker_id"])
         table = table.filter(pc.is_valid(table["cause"]))
         for row in table.to_pylist():

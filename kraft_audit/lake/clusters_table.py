@@ -10,17 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import pyarrow as pa
-
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, Lake
+from kraft_audit.lake.delta import Lake, append_in_turn
 from kraft_audit.lake.ledger import READ_ROWS, contract_schema
 from kraft_audit.lake.plan_events import PlanEvents
 from kraft_audit.lake.settings import ClusterSettings
 from kraft_audit.lake.views import labelled_sql
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.gold import CLUSTERS, LABELS
-from kraft_codec.errors import InputError
 
 _DESCRIBED: Final = f"{CLUSTERS.grain}. {CLUSTERS.comment}"
 
@@ -37,19 +34,12 @@ def update_clusters(
     lake.create(CLUSTERS.name, contract_schema(CLUSTERS), _DESCRIBED)
     application = PlanEvents(lake).application(CLUSTERS.name)
     named = _named(lake, closed, {cluster.name: cluster for cluster in clusters})
-    for _ in range(COMMIT_ATTEMPTS):
-        # The version before the rows: where another run appends in between, this one looks again.
-        (version,) = lake.versions(CLUSTERS.name, [application])
-        rows = changed_rows(
-            known_clusters(lake), named, time.time_ns() // 1_000_000 if now_ms is None else now_ms, closed.newest
-        )
-        if not rows:
-            return 0
-        if lake.append_rows(
-            CLUSTERS.name, pa.Table.from_pylist(rows, contract_schema(CLUSTERS)), application, version + 1
-        ):
-            return len(rows)
-    raise InputError(lake.table_uri(CLUSTERS.name), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+    def rows_now() -> list[dict[str, Any]]:
+        at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return changed_rows(known_clusters(lake), named, at_ms, closed.newest)
+
+    return append_in_turn(lake, CLUSTERS.name, application, contract_schema(CLUSTERS), rows_now)
 
 
 def changed_rows(

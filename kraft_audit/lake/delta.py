@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
@@ -87,6 +87,22 @@ class Lake(Protocol):
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         """Options by which workers that cannot read the lake find the plan, and the batches of earlier plans."""
+
+
+def append_in_turn(
+    lake: Lake, table: str, application: str, schema: pa.Schema, rows_now: Callable[[], Sequence[Mapping[str, Any]]]
+) -> int:
+    """Append the rows that follow from what the table holds now; returns how many, 0 where there is nothing to add.
+
+    The version is read before the rows are made: where another run appends in between, they are made again. Raises
+    InputError where others keep appending.
+    """
+    for _ in range(COMMIT_ATTEMPTS):
+        (version,) = lake.versions(table, [application])
+        rows = rows_now()
+        if not rows or lake.append_rows(table, pa.Table.from_pylist(list(rows), schema), application, version + 1):
+            return len(rows)
+    raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 
 
 def require_lake(lake: Lake) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.lake.clusters_table import known_clusters
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake, require_lake
+from kraft_audit.lake.delta import DeltaLake, append_in_turn, require_lake
 from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
 from kraft_audit.lake.ledger_state import InspectedCluster
 from kraft_audit.lake.message_senders import Message, SendError, messages_to, send
@@ -129,6 +129,10 @@ def _of_unread(cluster: InspectedCluster) -> OpenIncident:
     return OpenIncident(id_, cluster.cluster_name, "unread", "its copies", "high", headline)
 
 
+_Claim = tuple[dict[str, list[Event]], list[Event]]
+"""The events that each target is to get, and those that are only noted."""
+
+
 class Notifier:
     """One call of `notify`."""
 
@@ -180,36 +184,43 @@ class Notifier:
     def _wait_ms(self) -> int:
         return self.settings.retry_after_minutes * 60_000
 
-    def _claim(self, found: Situation, *, is_dry: bool) -> tuple[dict[str, list[Event]], list[Event]]:
+    def _claim(self, found: Situation, *, is_dry: bool) -> _Claim:
         """Record what this call is to send: by target, and what is only noted. No other call sends it meanwhile."""
-        application = f"{Ledger(self.lake).application(NOTIFICATIONS.name)}/claims"
-        for _ in range(COMMIT_ATTEMPTS):
+        if is_dry:
             there = self.lake.exists(NOTIFICATIONS.name)
-            version = self.lake.versions(NOTIFICATIONS.name, [application])[0] if there else 0
-            rows = self.lake.query("SELECT * FROM notifications", NOTIFICATIONS.name).to_pylist() if there else []
-            now_ms = self._clock_ms()
-            events = new_events(
-                subjects_of(rows), found.open_incidents, found.read_plans, found.merged, now_ms, self.settings.severity
-            )
-            claimed: dict[str, list[Event]] = defaultdict(list)
-            for pending in pending_of(rows, now_ms, self._wait_ms):
-                claimed[pending.target].append(pending.event)
-            noted = []
-            for event in events:
-                targets = self._targets_of(event, found, rows)
-                for target in targets:
-                    claimed[target].append(event)
-                noted += [] if targets else [event]
-            intents = [self._row(event, "intent", target) for target, own in claimed.items() for event in own]
-            intents += [self._row(event, "noted", "") for event in noted]
-            if not intents or is_dry:
-                return claimed, noted
-            table = pa.Table.from_pylist(intents, _SCHEMA)
-            if self.lake.append_rows(NOTIFICATIONS.name, table, application, version + 1):
-                return claimed, noted
-        raise InputError(
-            self.lake.table_uri(NOTIFICATIONS.name), f"{COMMIT_ATTEMPTS} attempts to commit met other commits"
+            return self._to_claim(found, self._known_rows() if there else [])
+        claims: list[_Claim] = []
+
+        def rows_now() -> list[dict[str, Any]]:
+            claims.append(self._to_claim(found, self._known_rows()))
+            by_target, noted = claims[-1]
+            intents = [self._row(event, "intent", target) for target, own in by_target.items() for event in own]
+            return intents + [self._row(event, "noted", "") for event in noted]
+
+        application = f"{Ledger(self.lake).application(NOTIFICATIONS.name)}/claims"
+        append_in_turn(self.lake, NOTIFICATIONS.name, application, _SCHEMA, rows_now)
+        return claims[-1]
+
+    def _known_rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.lake.query("SELECT * FROM notifications", NOTIFICATIONS.name).to_pylist()
+        return rows
+
+    def _to_claim(self, found: Situation, rows: Sequence[Mapping[str, Any]]) -> _Claim:
+        """What is to be said after the steps in `rows`, by target, and the events that no target gets."""
+        now_ms = self._clock_ms()
+        events = new_events(
+            subjects_of(rows), found.open_incidents, found.read_plans, found.merged, now_ms, self.settings.severity
         )
+        claimed: dict[str, list[Event]] = defaultdict(list)
+        for pending in pending_of(rows, now_ms, self._wait_ms):
+            claimed[pending.target].append(pending.event)
+        noted = []
+        for event in events:
+            targets = self._targets_of(event, found, rows)
+            for target in targets:
+                claimed[target].append(event)
+            noted += [] if targets else [event]
+        return claimed, noted
 
     def _targets_of(self, event: Event, found: Situation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if event.event in NOTED:

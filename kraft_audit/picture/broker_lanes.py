@@ -29,15 +29,16 @@ def broker_lanes(history: ClusterHistory, to_ms: int) -> Iterator[Lane]:
         return
     quiet = [lane for lane in lanes if lane.is_quiet]
     yield from (lane for lane in lanes if not lane.is_quiet)
-    if quiet:
-        yield _shared(quiet)
+    yield from _shared(quiet)
 
 
-def _shared(quiet: Sequence[Lane]) -> Lane:
-    first = min(band.from_ms for lane in quiet for band in lane.bands or (Band(BandKind.DOWN, 0, 0),))
-    last = max(band.to_ms for lane in quiet for band in lane.bands or (Band(BandKind.DOWN, 0, 0),))
-    band = Band(BandKind.IN_SERVICE, first, last)
-    return Lane(plural(len(quiet), "more broker"), "", (band,), ends_ms=last, standing="in service")
+def _shared(quiet: Sequence[Lane]) -> Iterator[Lane]:
+    """One lane for all of them, from the first that came into service on; none where none ever did."""
+    bands = [band for lane in quiet for band in lane.bands]
+    if bands:
+        last = max(band.to_ms for band in bands)
+        band = Band(BandKind.IN_SERVICE, min(band.from_ms for band in bands), last)
+        yield Lane(plural(len(quiet), "more broker"), "", (band,), ends_ms=last, standing="in service")
 
 
 def _lane(broker: int, states: BrokerStates, to_ms: int) -> Lane:

@@ -151,7 +151,7 @@ def _partitions(
     found: dict[SeriesKind, tuple[list[int], list[int | None]]] = {kind: ([], []) for kind in SeriesKind}
     elections: Counter[int] = Counter()
     count = 0
-    for part in [history] if history.parts is None else history.histories_by_part():
+    for part in history.with_all_partitions():
         states = partition_states(part)
         times = states.timestamp_ms
         conditions: dict[SeriesKind, Any] = {

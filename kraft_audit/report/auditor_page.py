@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ def _is_of(rule: str, name: ControlName) -> bool:
 
 def _without_findings(group: RuleGroup) -> RuleGroup:
     """A fleet's page holds no finding of any cluster in memory."""
-    return RuleGroup(group.rule, group.name, group.severity, group.why, group.count, group.since_ms, (), (), 0)
+    return replace(group, findings=(), advice=(), advised_otherwise=0)
 
 
 def control_page(name: ControlName, results: Sequence[ControlResult]) -> dict[str, Any]:

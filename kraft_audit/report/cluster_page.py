@@ -78,7 +78,8 @@ class Control:
 class ClusterView:
     """Everything on a cluster's page. `is_read` is False if nothing of its log was read.
 
-    `replicas` are rows of `captures` with the columns `node` and `role`.
+    `replicas` are rows of `captures` with the columns `node` and `role`. `numbered_incidents` are those that have a
+    number, in its order: the open ones, then resolved ones as far as the page lists them.
     """
 
     cluster_id: str
@@ -109,6 +110,7 @@ class ClusterView:
     answer: tuple[AnswerLine, ...]
     open_incidents: tuple[TableRow, ...]
     resolved_incidents: tuple[TableRow, ...]
+    numbered_incidents: tuple[TableRow, ...]
     permissions: Permissions | None
     permission_lines: tuple[PermissionLine, ...]
     labels: Mapping[str, str]
@@ -119,11 +121,6 @@ class ClusterView:
         """How many voters were captured, of how many; None where that is not known."""
         mark = self.watermark
         return (None, None) if mark is None else (len(mark["captured_voters"]), len(mark["voters"]))
-
-    @property
-    def numbered_incidents(self) -> tuple[TableRow, ...]:
-        """Those that have a number, in its order: the open ones, then resolved ones as far as the page lists them."""
-        return (*self.open_incidents, *self.resolved_incidents[:SUBJECTS_SHOWN])
 
     @property
     def headline(self) -> AnswerLine | None:
@@ -187,6 +184,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         answer=tuple(given.answer),
         open_incidents=open_incidents,
         resolved_incidents=resolved_incidents,
+        numbered_incidents=numbered,
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,

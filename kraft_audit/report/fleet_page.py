@@ -67,7 +67,6 @@ class ClusterLine:
     open_counts: Mapping[str, int]
     undecided: int
     broken_controls: tuple[str, ...]
-    undecided_controls: tuple[str, ...]
     open_rules: tuple[str, ...]
     partitions_at_risk: int
     partition_count: int | None
@@ -102,7 +101,7 @@ class Fleet:
 
     def add(self, given: ClusterInput, view: ClusterView) -> None:
         """Add one cluster."""
-        watermark = view.watermark
+        captured_voters, voters = view.voters_captured
         line = ClusterLine(
             cluster_id=view.cluster_id,
             page_id=view.page_id,
@@ -113,12 +112,11 @@ class Fleet:
             open_counts=view.open_counts,
             undecided=view.undecided_total,
             broken_controls=tuple(control.name for control in view.controls if control.status == "broken"),
-            undecided_controls=tuple(control.name for control in view.controls if control.status == "undecided"),
             open_rules=tuple(dict.fromkeys(group.rule for group in view.open_groups)),
             partitions_at_risk=view.partitions_at_risk,
             partition_count=view.partition_count,
-            captured_voters=None if watermark is None else len(watermark["captured_voters"]),
-            voters=None if watermark is None else len(watermark["voters"]),
+            captured_voters=captured_voters,
+            voters=voters,
             read_to_ms=given.history.seen_ms,
             exposure=view.exposure,
             labels=tuple(view.labels.values()),
@@ -262,8 +260,6 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
         "labels": _labels(edges, unit, plot["pitch"]),
         "trend_rows": list(zip(edges, zip(*trend.values(), strict=True), strict=False)),
         "severities": SEVERITIES,
-        "shaken": sum(line.worst in ("critical", "high") for line in lines),
-        "open_by_severity": {severity: sum(line.open_counts[severity] for line in lines) for severity in SEVERITIES},
         "quiet": sum(line.worst is None and line.is_read for line in lines),
         "logless": sum(not line.is_read for line in lines),
         "rules": sorted(

@@ -12,7 +12,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +25,8 @@ from markupsafe import Markup
 
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.picture import drawing
-from kraft_audit.report.auditor_page import CSV_FILE, Audit, control_page, write_controls
+from kraft_audit.report.auditor_page import CSV_FILE as CONTROLS_FILE
+from kraft_audit.report.auditor_page import Audit, control_page, write_controls
 from kraft_audit.report.cluster_page import (
     SUBJECTS_SHOWN,
     ClusterView,
@@ -39,7 +40,7 @@ from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
 from kraft_audit.report.report_source import AsOf, ReportSource
 from kraft_audit.report.since_last import FILE as INCIDENTS_FILE
-from kraft_audit.report.since_last import SHOWN_MAX, Known, since_last, write_incidents
+from kraft_audit.report.since_last import SHOWN_MAX, since_last, write_incidents
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
 from kraft_audit.text.output import neutral
@@ -209,10 +210,10 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
     known = known_incidents(fleet.lines)
     since = since_last(folder, known, {line.cluster_id for line in fleet.lines if line.is_read})
     site.write("index.html", "fleet.html", since=since, since_shown=SHOWN_MAX, **fleet_view(fleet))
-    site.write_incidents(known)
+    site.add(INCIDENTS_FILE, lambda target: write_incidents(target, site.as_of.made_at_ms, known))
     for name, results in audit.results.items():
         site.write(f"controls/{name}.html", "control.html", **control_page(name, results))
-    site.write_controls(audit)
+    site.add(CONTROLS_FILE, lambda target: write_controls(target, audit))
     for row in rule_rows():
         where = fleet.rule_clusters.get(row["rule"], [])
         site.write(
@@ -247,24 +248,14 @@ class _Site:
     def write(self, name: str, template: str, **values: Any) -> None:
         up = "../" * name.count("/")
         text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, **values)
+        self.add(name, lambda target: target.write_text(text, encoding="utf-8"))
+
+    def add(self, name: str, write: Callable[[Path], object]) -> None:
+        """A file that `write` writes at once."""
         target = self.folder / name
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        self.written.append(target)
-
-    def write_controls(self, audit: Audit) -> None:
-        """The same results as rows."""
-        target = self.folder / CSV_FILE
-        with writing(target):
-            write_controls(target, audit)
-        self.written.append(target)
-
-    def write_incidents(self, known: Sequence[Known]) -> None:
-        """Leaves what the next report into this folder compares with."""
-        target = self.folder / INCIDENTS_FILE
-        with writing(target):
-            write_incidents(target, self.as_of.made_at_ms, known)
+            write(target)
         self.written.append(target)
 
     @contextmanager

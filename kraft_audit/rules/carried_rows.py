@@ -216,7 +216,7 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
             begins[each.finding_id].append(begin)
     wanted: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
     partitions = list[pa.Table]()
-    for part in [history] if history.parts is None else history.histories_by_part():
+    for part in history.with_all_partitions():
         of_part: list[npt.NDArray[np.int64]] = []
         for table, rows in _needed(part, open_findings):
             (of_part if table == PARTITION_CHANGES.name else wanted[table]).append(rows)

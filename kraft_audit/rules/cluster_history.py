@@ -160,6 +160,10 @@ class ClusterHistory:
             is_all = self.parts_to is None
             yield self.with_partitions(table if is_all else table.filter(pc.less(table["from_offset"], self.parts_to)))
 
+    def with_all_partitions(self) -> Iterator[ClusterHistory]:
+        """Histories that have all partitions between them: this one, or it by parts."""
+        return iter([self]) if self.parts is None else self.histories_by_part()
+
     def with_partitions(self, table: pa.Table) -> ClusterHistory:
         """This history with these partitions; what is derived from all other tables is shared."""
         return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None)

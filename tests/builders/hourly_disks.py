@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.plan import ClusterPlan, SilverPosition
+from kraft_audit.findings.analysis import Continuation, versions_of
+from kraft_audit.findings.kept_state import KeptState
 from kraft_codec.file_names import segment_name
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.schemas import Dialect
@@ -171,6 +173,19 @@ class PlannedLake(Lake):
             self.rows[name] += rows.get(name, [])
         for row in rows.get("files", []):
             self.files[row["path"], row["file_name"]] = row
+
+
+def continued(plan: ClusterPlan, state: bytes | None) -> Continuation:
+    """What a plan goes on from: the state that the one before it left, as bytes, or nothing."""
+    return Continuation(None if state is None else KeptState.from_bytes(state, versions_of(plan)))
+
+
+def position_of(rows: dict[str, list[dict[str, Any]]]) -> SilverPosition:
+    """Where the silver tables stand after a plan."""
+    (row,) = rows["replays"]
+    epochs = tuple((epoch["epoch"], epoch["to_offset"]) for epoch in row["epochs"])
+    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
+    return SilverPosition(**{name: row[name] for name in names}, epochs=epochs, default_min_isr=1)
 
 
 class CountedBytes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
+from kraft_audit.findings.analysis import TABLES, Continuation, analyze
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.rules.carried_rows import CarriedRows
@@ -21,7 +21,7 @@ from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, dialect_of
+from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, continued, dialect_of, position_of
 from tests.builders.memory_lake import KEY
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -62,8 +62,8 @@ class JudgedHours:
         if plan is None:
             return
         plan = replace(plan, silver=self.position)
-        earlier = None if self.state is None else KeptState.from_bytes(self.state, versions_of(plan))
-        continuation = Continuation(earlier)
+        continuation = continued(plan, self.state)
+        earlier = continuation.earlier
         self.rows = self._rows(plan, continuation)
         self.whys.append(continuation.why_whole)
         self.state = None if continuation.next_state is None else continuation.next_state.to_bytes()
@@ -187,11 +187,3 @@ def shown_findings(findings: Iterable[Finding]) -> dict[Shown, Shown]:
             row = {**finding._asdict(), "evidence": facts}
             found[key(row)] = said(row)
     return found
-
-
-def position_of(rows: Rows) -> SilverPosition:
-    """Where the silver tables stand after a plan."""
-    (row,) = rows["replays"]
-    epochs = tuple((epoch["epoch"], epoch["to_offset"]) for epoch in row["epochs"])
-    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
-    return SilverPosition(**{name: row[name] for name in names}, epochs=epochs, default_min_isr=1)

@@ -325,20 +325,28 @@ def _sorted_rows(topic: Rows, partition: Rows, offset: Rows) -> Rows:
 
 def alone(states: PartitionStates) -> Mask:
     """One replica alone in ISR and ELR together though more are assigned: KP001."""
-    changes = states.changes
-    has_one_holder = union_sizes(changes.lists["isr"], changes.lists["elr"]) == 1
-    return states.in_order(is_last_replica(changes.exists, changes.size("replicas"), has_one_holder))
+
+    def find() -> Mask:
+        changes = states.changes
+        has_one_holder = union_sizes(changes.lists["isr"], changes.lists["elr"]) == 1
+        return states.in_order(is_last_replica(changes.exists, changes.size("replicas"), has_one_holder))
+
+    return states.once("alone", find)
 
 
 def offline(states: PartitionStates) -> Mask:
     """No leader: KP002."""
-    return states.in_order(is_offline(states.changes.exists, states.changes.leader))
+    return states.once("offline", lambda: states.in_order(is_offline(states.changes.exists, states.changes.leader)))
 
 
 def under_min_isr(states: PartitionStates) -> Mask:
     """ISR below the effective min ISR: KP005."""
-    changes = states.changes
-    return states.in_order(is_under_min_isr(changes.exists, changes.size("isr"), changes.effective_min_isr))
+
+    def find() -> Mask:
+        changes = states.changes
+        return states.in_order(is_under_min_isr(changes.exists, changes.size("isr"), changes.effective_min_isr))
+
+    return states.once("under min ISR", find)
 
 
 def exposed(states: PartitionStates) -> Mask:

@@ -10,12 +10,11 @@ from typing import Any, Final
 import pytest
 
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import Continuation, analyze, versions_of
-from kraft_audit.findings.kept_state import KeptState
+from kraft_audit.findings.analysis import Continuation, analyze
 from kraft_audit.reading import BRONZE_TABLES, ReadingSettings
 from kraft_audit.replay.silver_rows import SILVER_TABLES
 from kraft_codec.records.redaction import Redactor
-from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, dialect_of
+from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, continued, dialect_of, position_of
 from tests.builders.memory_lake import KEY
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -40,8 +39,7 @@ class Hourly:
         if plan is None:
             return
         plan = replace(plan, silver=self.position)
-        earlier = None if self.state is None else KeptState.from_bytes(self.state, versions_of(plan))
-        continuation = Continuation(earlier)
+        continuation = continued(plan, self.state)
         found, read, short_values = self.rows_of(plan, continuation)
         expected, whole_read, self.short_values = self.rows_of(plan, None)
         assert short_values == self.short_values
@@ -69,13 +67,6 @@ def comparable(rows: Rows) -> dict[str, list[str]]:
         shown = [{key: value for key, value in row.items() if key not in left_out} for row in own]
         found[name] = sorted(json.dumps(row, default=str) for row in shown)
     return {name: own for name, own in found.items() if own}
-
-
-def position_of(rows: Rows) -> SilverPosition:
-    (row,) = rows["replays"]
-    epochs = tuple((epoch["epoch"], epoch["to_offset"]) for epoch in row["epochs"])
-    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
-    return SilverPosition(**{name: row[name] for name in names}, epochs=epochs, default_min_isr=1)
 
 
 @pytest.mark.slow

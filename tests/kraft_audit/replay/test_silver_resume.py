@@ -23,7 +23,7 @@ from kraft_audit.replay.silver_rows import silver
 from kraft_audit.tables.kept_parts import KeptPartsError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.hourly_disks import HourlyDisks, PlannedLake, dialect_of
+from tests.builders.hourly_disks import HourlyDisks, PlannedLake, dialect_of, position_of
 from tests.builders.memory_lake import KEY
 
 RUNS: Final = (
@@ -122,13 +122,6 @@ def comparable(rows: Rows, is_exact: bool) -> Rows:
     if not is_exact:
         found = {name: sorted(own, key=lambda row: json.dumps(row, default=str)) for name, own in found.items()}
     return {**found, "replays": replays}
-
-
-def position_of(rows: Rows) -> SilverPosition:
-    (row,) = rows["replays"]
-    epochs = tuple((epoch["epoch"], epoch["to_offset"]) for epoch in row["epochs"])
-    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
-    return SilverPosition(**{name: row[name] for name in names}, epochs=epochs, default_min_isr=1)
 
 
 def hours(reading: Any, kind: str, seed: int, folder: Path, **more: Any) -> SilverHours:
