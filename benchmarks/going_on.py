@@ -3,8 +3,8 @@
 python -m benchmarks.going_on [--mib 32] [--partitions 2000] [--voters 5]
 
 One cluster, its disks as an hourly run finds them: a whole log, the same with 1 % more, again unchanged, an hour of
-NoOps alone; then 1 % more of which one voter of three was captured, and 1 % more after a transaction that has been open
-for a day. Reading, replay, rules and states are measured, in this process: what a lake's commits cost is the same
+NoOps alone; then 1 % more with one voter of three captured, and 1 % more after a transaction that has been open for a
+day. Reading, replay, rules and states are measured, in this process: what a lake's commits cost is the same
 whatever was read.
 """
 

@@ -258,7 +258,7 @@ def read_yaml(file: Path | str) -> dict[str, Any]:
 
 
 def _refuse_nothing(fleet: FleetSettings, source: str) -> None:
-    """Raises SettingsError where there is no cluster, or one of which nothing says where it lies."""
+    """Raises SettingsError where there is no cluster, or one without a place to read."""
     if fleet.clusters_from is not None:
         return
     if not fleet.clusters:

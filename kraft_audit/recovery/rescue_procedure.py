@@ -64,7 +64,7 @@ def _before(found: Rescue) -> Steps:
     combined = sorted({broker for broker, _ in found.brokers} & set(found.plan.voters))
     if combined:
         yield ProcedureStep(
-            f"Nodes {listed(combined)} are controllers and brokers in one process, of which no drill was made. Build "
+            f"Nodes {listed(combined)} are controllers and brokers in one process. No drill followed this way. Build "
             "the dir with --node-id and --endpoint for a controller of its own, with an id that no broker has. Before "
             "an old node starts, as a broker only (process.roles=broker), move __cluster_metadata-0 out of its data "
             "dirs: with it the node still takes itself for a voter."

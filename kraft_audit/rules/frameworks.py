@@ -1,4 +1,4 @@
-"""Which requirements of which framework a control is evidence for: many to many, from one file a framework.
+"""The requirements of each framework that a control is evidence for: many to many, from one file a framework.
 
 The files lie in the folder `framework_mappings` beside this module. A mapping is ours, no auditor's opinion: a control
 that holds is evidence for a requirement, and never the whole of it.

@@ -16,7 +16,7 @@ _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.IGNORECASE | re.D
 
 
 class JoinedStorage(Storage):
-    """The storages of several paths, none of which lies in another. `starts` are the paths in the tree, as given.
+    """The storages of several paths that lie apart. `starts` are the paths in the tree, as given.
 
     Raises InputError, as `open_storage` does, and where two paths are single files of one folder.
     """
