@@ -31,6 +31,18 @@ CHANGES = frozenset(
         "lockf",
     )
 ) | {"os.setxattr", "os.removexattr", "os.lockf", "fcntl.flock", "fcntl.lockf", "os.chflags"}
+FOLDERS_AT = {
+    "os.rename": (2, 3),
+    "os.link": (2, 3),
+    "os.symlink": (2, 2),
+    "os.remove": (1,),
+    "os.rmdir": (1,),
+    "os.mkdir": (2,),
+    "os.chmod": (2,),
+    "os.chown": (3,),
+    "os.utime": (3,),
+}
+"""Where an event's arguments hold the descriptor of the folder of each path, of which all come first; -1 for none."""
 NETWORK = frozenset({"socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"})
 EXIT_BROKEN = 9
 
@@ -53,7 +65,7 @@ class Witness:
                 self.reads += 1
                 if isinstance(flags, int) and flags & WRITES:
                     self.broken.append(f"{event} {path!r} {flags:#o}")
-        elif event in CHANGES and any(self._is_below(argument) for argument in arguments[:2]):
+        elif event in CHANGES and any(self._is_below(path) for path in _changed_paths(event, arguments)):
             self.broken.append(f"{event} {arguments}")
 
     def _is_below(self, path: Any) -> bool:
@@ -69,6 +81,16 @@ class Witness:
         if not text.startswith("/"):
             return text in self.names
         return text == self.root or text.startswith(f"{self.root}/")
+
+
+def _changed_paths(event: str, arguments: tuple[Any, ...]) -> list[Any]:
+    """What the request names: in full where it gives a name beside the descriptor of its folder."""
+    paths = list(arguments[: len(FOLDERS_AT.get(event, ())) or 2])
+    for number, place in enumerate(FOLDERS_AT.get(event, ())):
+        folder = arguments[place] if place < len(arguments) else -1
+        if isinstance(folder, int) and folder >= 0 and isinstance(paths[number], str | bytes | os.PathLike):
+            paths[number] = Path(f"/proc/self/fd/{folder}").readlink() / os.fsdecode(paths[number])
+    return paths
 
 
 def main(root: str, file: str) -> int:
