@@ -81,14 +81,15 @@ class ControllerBase:
         if records:
             for name, _, fields in records:
                 self.image.replay(name, fields)
-            end = self.next_offset + len(records)
+            begin, end = self.next_offset, self.next_offset + len(records)
             if then is not None and not self.switches.answers_wait_for_commit:
                 self._answer(end, then)
             elif then is not None:
                 self.waiting.append((end, then))
             step = len(records) if is_atomic else node.settings.max_batch_records
             for start in range(0, len(records), step):
-                if not append(node, tuple(records[start : start + step]), is_control=False):
+                part = tuple(records[start : start + step])
+                if not append(node, part, is_control=False, operation_offset=begin):
                     return False
             if self.witness is not None:
                 self.witness.operation(self, records)

@@ -50,17 +50,23 @@ def leader_change(node: RaftNode, leader: LeaderState) -> Record:
     )
 
 
-def append(node: RaftNode, records: tuple[Record, ...], *, is_control: bool) -> bool:
+def append(
+    node: RaftNode, records: tuple[Record, ...], *, is_control: bool, operation_offset: int | None = None
+) -> bool:
     """Appends records as leader; data may wait for more (BatchAccumulator), what waits goes before a control batch.
 
-    False where the process died between a write and its sync: that batch was never sent.
+    `operation_offset` is where the operation begins of which these are a later part. False where the process died
+    between a write and its sync: that batch was never sent.
     """
     leader = node.leader
     if leader is None:
         raise ValueError(f"node {node.id} is {raft.ROLE_NAMES[node.role]} and cannot append")
     linger_us = node.settings.append_linger_us
     if is_control or not linger_us:
-        return drain(node, leader) and _write(node, leader, records, node.world.wall_ms(node.skew_ms), is_control)
+        if not drain(node, leader):
+            return False
+        operations = None if operation_offset is None else (operation_offset,) * len(records)
+        return _write(node, leader, records, node.world.wall_ms(node.skew_ms), is_control, operations)
     waiting = leader.accumulator
     if waiting.records and waiting.size_bytes_with(records) > node.settings.max_batch_bytes and not drain(node, leader):
         return False
@@ -68,6 +74,8 @@ def append(node: RaftNode, records: tuple[Record, ...], *, is_control: bool) -> 
         waiting.opened_ms = node.world.wall_ms(node.skew_ms)
         waiting.drain_at_us = node.world.now_us + linger_us
         node.wake_by(waiting.drain_at_us)
+    begin_offset = leader.next_offset if operation_offset is None else operation_offset
+    waiting.operations.extend([begin_offset] * len(records))
     waiting.records.extend(records)
     return True
 
@@ -78,16 +86,22 @@ def drain(node: RaftNode, leader: LeaderState) -> bool:
     if not waiting.records:
         return True
     records, waiting.records = tuple(waiting.records), []
+    operations, waiting.operations = tuple(waiting.operations), []
     waiting.drain_at_us = NEVER
-    return _write(node, leader, records, waiting.opened_ms, is_control=False) and node.leader is leader
+    return _write(node, leader, records, waiting.opened_ms, False, operations) and node.leader is leader
 
 
 def _write(
-    node: RaftNode, leader: LeaderState, records: tuple[Record, ...], timestamp_ms: int, is_control: bool
+    node: RaftNode,
+    leader: LeaderState,
+    records: tuple[Record, ...],
+    timestamp_ms: int,
+    is_control: bool,
+    operations: tuple[int, ...] | None,
 ) -> bool:
     """Writes one batch, syncs it, and answers the fetches that wait for it."""
     log = node.log
-    batch = Batch(log.end_offset, leader.epoch, timestamp_ms, is_control, records, log.last_batch)
+    batch = Batch(log.end_offset, leader.epoch, timestamp_ms, is_control, records, log.last_batch, operations)
     if node.settings.measure_batch is not None:
         batch.size_bytes = node.settings.measure_batch(batch)
     log.append(batch)

@@ -48,10 +48,12 @@ class ReplicaState:
 class Accumulator:
     """Data records that a leader has given offsets and not written yet (BatchAccumulator)."""
 
-    __slots__ = ("drain_at_us", "opened_ms", "records")
+    __slots__ = ("drain_at_us", "opened_ms", "operations", "records")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        # By record the offset at which its operation begins.
+        self.operations: list[int] = []
         # The batch's timestamp: the wall clock at its first record.
         self.opened_ms = 0
         self.drain_at_us = 1 << 62

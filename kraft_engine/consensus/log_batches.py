@@ -17,7 +17,11 @@ BATCH_BYTES, RECORD_BYTES = 61, 90
 
 
 class Batch:
-    """One RecordBatch v2. `previous` is the batch that its leader's log held before it (None at the log's start)."""
+    """One RecordBatch v2. `previous` is the batch that its leader's log held before it (None at the log's start).
+
+    `operations` has, record by record, the offset at which the controller's operation that wrote it begins: a batch
+    holds several that were appended within its linger. None where each batch is one, or none is known.
+    """
 
     __slots__ = (
         "base_offset",
@@ -25,6 +29,7 @@ class Batch:
         "end_offset",
         "epoch",
         "is_control",
+        "operations",
         "previous",
         "records",
         "size_bytes",
@@ -39,6 +44,7 @@ class Batch:
         is_control: bool,
         records: tuple[Record, ...],
         previous: Batch | None,
+        operations: tuple[int, ...] | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.end_offset = base_offset + len(records)
@@ -47,8 +53,13 @@ class Batch:
         self.is_control = is_control
         self.records = records
         self.previous = previous
+        self.operations = operations
         self.size_bytes = BATCH_BYTES + RECORD_BYTES * len(records)
         self.encoded: bytes | None = None
+
+    def operation_of(self, index: int) -> int:
+        """The offset at which the operation of a record begins."""
+        return self.base_offset if self.operations is None else self.operations[index]
 
     def __repr__(self) -> str:
         names = ",".join(name for name, _, _ in self.records[:3])

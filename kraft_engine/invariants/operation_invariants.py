@@ -151,12 +151,15 @@ class OperationInvariants:
     def _check_unclean(
         self, controller: ControllerBase, name: str, before: Before, partition: Partition, gone: set[int]
     ) -> None:
-        """Without permission only the last known leader is elected uncleanly, and only when the ELR is used up."""
+        """Without permission only the last known leader is elected uncleanly, and only when ISR and ELR are used up.
+
+        An ISR of a broker without a leader is so too, where that broker comes back uncleanly (PartitionChangeBuilder).
+        """
         if partition.elr and not controller.bootstrap.unclean_recovery:
             self._fail("UncleanEmptiesElr", f"{name}: unclean leader {partition.leader}, ELR {partition.elr}")
         if self.unclean_is_asked or controller.image.unclean_allowed(partition.topic_id):
             return
-        used_up = not before.isr and set(before.elr) <= gone
+        used_up = {*before.isr, *before.elr} <= gone
         if not used_up or before.last_known_elr != (partition.leader,):
             self._fail("UncleanIsAllowed", f"{name}: leader {partition.leader} is elected uncleanly, before: {before}")
 

@@ -5,7 +5,8 @@ Lines in order of time: `run` first, then events (`elected`, `voters`, `truncate
 more, `fault`), then `committed_epoch` lines: which epoch's records stand where in the committed log, and `partition`
 lines: the state of a partition as after the committed record at `offset`, in log order (`replay_error` where the log
 contradicts itself), `metadata` lines: the committed records about brokers, controllers, configs, features and ACLs;
-`end` last. `batch` is the base offset of a record's batch. Ids are Kafka's text form; times are `time_ms` of an
+`end` last. `batch` is the base offset of a record's batch, `operation` the offset at which the
+controller's operation that wrote it begins. Ids are Kafka's text form; times are `time_ms` of an
 unskewed clock, `append_ms` of the leader's.
 """
 
@@ -77,8 +78,18 @@ def moment(cluster: Cluster, invariants: RaftInvariants) -> dict[str, Any]:
 def partition_line(image: Image, offset: int, partition: Partition, batch: Batch, name: str) -> dict[str, Any]:
     """The state of a partition as after a record of type `name`."""
     topic = image.topics.get(partition.topic_id)
-    where = {"offset": offset, "batch": batch.base_offset, "append_ms": batch.timestamp_ms, "type": name}
+    where = {**_place(batch, offset), "type": name}
     return {"kind": "partition", **where, "topic": topic, **partition.state()}
+
+
+def _place(batch: Batch, offset: int) -> dict[str, int]:
+    """Where a record is: in which batch, of which operation."""
+    return {
+        "offset": offset,
+        "batch": batch.base_offset,
+        "operation": batch.operation_of(offset - batch.base_offset),
+        "append_ms": batch.timestamp_ms,
+    }
 
 
 def metadata_lines(batches: list[Batch]) -> list[dict[str, Any]]:
@@ -86,9 +97,7 @@ def metadata_lines(batches: list[Batch]) -> list[dict[str, Any]]:
     return [
         {
             "kind": "metadata",
-            "offset": batch.base_offset + index,
-            "batch": batch.base_offset,
-            "append_ms": batch.timestamp_ms,
+            **_place(batch, batch.base_offset + index),
             "type": name,
             "fields": fields,
         }

@@ -195,27 +195,22 @@ def _is_storm(times: list[int], now_ms: int, limit: int) -> bool:
 
 
 class UncleanReturns:
-    """Brokers that lose ISR or ELR in the batch of their own registration: they came back uncleanly.
+    """Brokers that lose ISR or ELR in the operation of their own registration: they came back uncleanly.
 
-    A batch may hold neighbouring operations too. What an ISR that is whole again takes out of the ELR is none of it,
-    nor is a ClearElrRecord.
+    The engine says where its operations begin; the log does not, and a batch may hold neighbouring ones too.
     """
 
     def __init__(self) -> None:
-        self.batch = -1
+        self.operation = -1
         self.lost: set[int] = set()
 
     def see(self, names: Names, state: ClusterState) -> None:
-        if state.line.get("batch") != self.batch:
-            self.batch, self.lost = state.line.get("batch", -1), set()
+        if state.line.get("operation") != self.operation:
+            self.operation, self.lost = state.line.get("operation", -1), set()
         for subject, before in state.before.items():
-            if subject in state.partitions and state.line.get("type") == "PartitionChangeRecord":
+            if subject in state.partitions:
                 now = state.partitions[subject]
-                is_whole = len(now["isr"]) >= state.min_isr(subject) and not set(now["isr"]) <= set(before["isr"])
-                members = {*before["isr"], *(() if is_whole else before["elr"])}
-                self.lost |= members - {*now["isr"], *now["elr"]}
-                if now["leader_recovery_state"] == "RECOVERING" and before["leader"] == -1:
-                    self.lost |= members & {now["leader"]}
+                self.lost |= {*before["isr"], *before["elr"]} - {*now["isr"], *now["elr"]}
         if state.line.get("type") == "RegisterBrokerRecord" and state.features.get(ELR):
             broker_id = state.line["fields"]["brokerId"]
             if broker_id in self.lost:

@@ -93,6 +93,25 @@ class Truth:
             if node["node_id"] in line["captured"]
         }
 
+    def read_state(self, capture: str) -> dict[int, tuple[str, int, int, int, int]]:
+        """What each node's disk held when it was captured: directory, first and end offset, last epoch and own epoch.
+
+        Captures of which all are equal were perhaps taken in another order: no disk says otherwise.
+        """
+        return {
+            node["node_id"]: (
+                node["directory_id"],
+                node["log_start_offset"],
+                node["log_end_offset"],
+                node["last_epoch"],
+                node["epoch"],
+            )
+            for line in self.lines["capture"]
+            if line["capture"] == capture
+            for node in line["nodes"]
+            if node["node_id"] in line["captured"]
+        }
+
     def committed_epoch(self, offset: int) -> int | None:
         """The epoch of a committed record; None where nothing is committed at that offset."""
         for line in self.lines["committed_epoch"]:
