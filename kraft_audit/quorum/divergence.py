@@ -16,7 +16,8 @@ from typing import Final
 from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import BranchEpoch, Survey
-from kraft_audit.quorum.rounds import ProvenRound, comes_before, committed_intervals, newest_canonical
+from kraft_audit.quorum.canonical_branches import CanonicalBranches
+from kraft_audit.quorum.rounds import ProvenRound, committed_intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,7 @@ class Divergence:
 
 def divergences(survey: Survey, plan: ClusterPlan) -> list[Divergence]:
     """Every offset at which captured logs of a cluster differ, ascending. A replica that only lags does not differ."""
-    newest = newest_canonical(committed_intervals(survey, plan))
-    tip = None if newest is None else newest.interval.canonical
-    canonical = set() if tip is None else set(survey.path(tip.number))
+    canonical = CanonicalBranches.of(survey, committed_intervals(survey, plan)).ends
     siblings: dict[int | None, list[Branch]] = defaultdict(list)
     for branch in survey.branches:
         siblings[branch.parent].append(branch)
@@ -152,13 +151,11 @@ class ProvenOrder:
 def proven_order(survey: Survey, plan: ClusterPlan) -> ProvenOrder:
     """The order that the captures of a surveyed cluster prove; `plan` has them numbered in it (`OrderedReading`)."""
     intervals = committed_intervals(survey, plan)
-    newest_round = newest_canonical(intervals)
-    newest = None if newest_round is None else newest_round.interval.canonical
-    path = [] if newest is None else survey.path(newest.number)
-    epochs = [] if newest is None else survey.epochs_to(newest.number, newest.end[1])
-    order = ProvenOrder(_starts(epochs), {}, _lost_branches(survey, path, epochs))
+    canonical = CanonicalBranches.of(survey, intervals)
+    epochs = canonical.epochs
+    order = ProvenOrder(_starts(epochs), {}, _lost_branches(canonical, epochs))
     for place, interval in enumerate(intervals):
-        view = _view(survey, interval, path, order, place)
+        view = _view(canonical, interval, order, place)
         if view is not None:
             order.captures[interval.number] = view
     return order
@@ -172,15 +169,13 @@ def _starts(epochs: Sequence[BranchEpoch]) -> tuple[tuple[int, int], ...]:
     return tuple(starts)
 
 
-def _view(
-    survey: Survey, captured: ProvenRound, path: Sequence[int], order: ProvenOrder, place: int
-) -> CaptureView | None:
+def _view(branches: CanonicalBranches, captured: ProvenRound, order: ProvenOrder, place: int) -> CaptureView | None:
     """A capture stands where its own log ends, and after every capture that is proven to be earlier."""
     canonical = captured.interval.canonical
     if canonical is None:
         return None
     epoch, end = canonical.end
-    is_canonical = _parting(survey, canonical.number, path) is None
+    is_canonical = branches.leaves_at(LogEnd(-1, canonical.number, end, epoch)) is None
     key = (end, CAPTURED, 0, 0, place) if is_canonical else order.key_of_lost(epoch, end, place)
     earlier = [order.captures[number].key for number in captured.follows if number in order.captures]
     if earlier and max(earlier) > key:
@@ -190,44 +185,33 @@ def _view(
     return CaptureView(leader_id, None if voters is None else voters.ids, is_canonical, key)
 
 
-def _parting(survey: Survey, branch: int | None, path: Sequence[int]) -> Branch | None:
-    """The first branch on the way to this one that is not on the canonical path; None where it is on it.
+def _lost_branches(canonical: CanonicalBranches, epochs: Sequence[BranchEpoch]) -> tuple[LostBranch, ...]:
+    """What replicas of this cluster hold of each branch after it left the canonical log.
 
-    Records before a gap count as part of a canonical log that begins after the gap.
+    Without a canonical log it is the branches that diverge from each other; what they share is not lost.
     """
-    own = survey.path(branch)
-    left = next((number for number in own if number not in path), None)
-    if left is None:
-        return None
-    end = survey.branches[own[-1]]
-    is_before = comes_before(survey, LogEnd(-1, end.number, end.to_offset, end.last_epoch), path)
-    return None if is_before else survey.branches[left]
-
-
-def _lost_branches(survey: Survey, path: Sequence[int], epochs: Sequence[BranchEpoch]) -> tuple[LostBranch, ...]:
-    """Every branch off the canonical path that a replica of this cluster holds.
-
-    Without a canonical path they are the branches that diverge from each other; what they share is not lost.
-    """
+    survey, is_any = canonical.survey, bool(canonical.path)
     children = Counter(branch.parent for branch in survey.branches)
     found = []
     for branch in survey.branches:
-        parting = _parting(survey, branch.number, path)
+        left = canonical.leaves_at(LogEnd(-1, branch.number, branch.to_offset, branch.last_epoch))
         replicas = [survey.replicas[number] for number in replicas_on(survey, branch)]
         plans = [replica.plan for replica in replicas if replica.is_accepted]
-        if parting is None or not plans or (not path and children[branch.parent] == 1):
+        if left is None or not plans or (not is_any and children[branch.parent] == 1):
             continue
+        from_offset = max(left, branch.from_offset)
         ids = sorted({plan.node_id for plan in plans if plan.node_id is not None})
         unnamed = sorted({plan.path for plan in plans if plan.node_id is None})
-        parted_at = parting.from_offset if path and parting.parent is not None else None
+        root = survey.path(branch.number)[0]
+        parted_at = left if root in canonical.ends else None
         at = [e.epoch for e in epochs if parted_at is not None and e.from_offset <= parted_at < e.to_offset]
-        times = [epoch.timestamp_ms for epoch in survey.epochs if epoch.branch == branch.number]
+        held = [run for run in survey.epochs if run.branch == branch.number and run.to_offset > from_offset]
         found.append(
             LostBranch(
-                branch.from_offset,
+                from_offset,
                 branch.to_offset,
-                tuple(dict.fromkeys(epoch for epoch, _ in branch.epochs)),
-                times[0] if times else None,
+                tuple(dict.fromkeys(run.epoch for run in held)),
+                held[0].timestamp_ms if held else None,
                 (*map(str, ids), *unnamed),
                 parted_at,
                 at[0] if at else None,

@@ -11,14 +11,13 @@ from kraft_audit.capture.branches import LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
+from kraft_audit.quorum.canonical_branches import CanonicalBranches, tips
 from kraft_audit.quorum.quorum_evidence import EpochRun
 from kraft_audit.quorum.rounds import (
     ProvenRound,
     branch_voters,
-    comes_before,
     committed_intervals,
     epoch_runs,
-    newest_canonical,
     static_voters,
 )
 from kraft_audit.quorum.voter_history import Voter, VoterSet, added, removed
@@ -32,30 +31,26 @@ def quorum_rows(
 ) -> dict[str, list[dict[str, Any]]]:
     """The rows of the three tables, without cluster_id and plan; `rounds` are those of the plan, where known."""
     rounds = committed_intervals(survey, plan) if rounds is None else rounds
-    newest = newest_canonical(rounds)
-    canonical = None if newest is None else newest.interval.canonical
-    path = [] if canonical is None else survey.path(canonical.number)
+    canonical = CanonicalBranches.of(survey, rounds)
     static = static_voters(survey, plan)
     persisted = _persisted_leaders(survey)
     voter_sets: dict[tuple[Any, ...], dict[str, Any]] = {}
     epochs: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for end in _tips(survey, path):
+    for end, leaves_at in _furthest_first(canonical):
         # Up to where a branch leaves the canonical log its rows are those of the canonical log.
-        leaves_at = next((survey.branches[n].from_offset for n in survey.path(end.branch) if n not in path), None)
-        is_earlier = comes_before(survey, end, path)
-        if is_earlier:
-            leaves_at = min(end.end_offset, survey.branches[path[0]].from_offset)
+        is_piece = canonical.is_piece(end)
+        canonical_to = end.end_offset if is_piece and leaves_at is None else leaves_at
         controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
         runs = epoch_runs(survey.epochs_to(end.branch, end.end_offset))
-        for row in voter_set_rows(branch_voters(survey, plan, controls, runs, static), canonical_to=leaves_at):
-            if is_earlier and row["canonical"]:
+        for row in voter_set_rows(branch_voters(survey, plan, controls, runs, static), canonical_to=canonical_to):
+            if is_piece and row["canonical"]:
                 row["ended_by"] = "superseded"
             voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
-        for row in leader_epoch_rows(runs, controls, canonical_to=leaves_at, persisted_leaders=persisted):
-            if leaves_at is not None and row["canonical"]:
-                if not is_earlier:
+        for row in leader_epoch_rows(runs, controls, canonical_to=canonical_to, persisted_leaders=persisted):
+            if canonical_to is not None and row["canonical"]:
+                if not is_piece:
                     continue
-                row |= {"ended_by": "next_epoch", "to_offset": row["to_offset"] and min(row["to_offset"], leaves_at)}
+                row |= {"ended_by": "next_epoch", "to_offset": min(row["to_offset"], canonical_to)}
             epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), row)
     return {
         "watermarks": [_watermark_row(captured) for captured in rounds],
@@ -64,17 +59,13 @@ def quorum_rows(
     }
 
 
-def _tips(survey: Survey, path: Sequence[int]) -> list[LogEnd]:
-    """The furthest log end of each branch that ends somewhere, the canonical one first."""
-    furthest: dict[int, LogEnd] = {}
-    for number, end in enumerate(survey.ends):
-        if end.branch is not None and survey.replicas[number].is_accepted:
-            known = furthest.get(end.branch)
-            if known is None or known.end_offset < end.end_offset:
-                furthest[end.branch] = end
-    inner = {n for branch in furthest for n in survey.path(branch)[:-1]}
-    tips = [end for branch, end in furthest.items() if branch not in inner or (path and branch == path[-1])]
-    return sorted(tips, key=lambda end: (not path or end.branch != path[-1], end.branch))
+def _furthest_first(canonical: CanonicalBranches) -> list[tuple[LogEnd, int | None]]:
+    """Every tip with the offset at which it leaves the canonical log: the canonical tip, then the pieces before it.
+
+    Of logs that begin with one piece, the first is the one that is canonical furthest: its rows are those of the log.
+    """
+    ends = [(end, canonical.leaves_at(end)) for end in tips(canonical.survey, canonical.path)]
+    return sorted(ends, key=lambda entry: (entry[1] is not None, -(entry[1] or 0)))
 
 
 def _persisted_leaders(survey: Survey) -> dict[int, int]:

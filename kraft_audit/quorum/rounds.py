@@ -358,24 +358,3 @@ def _conflicting_epochs(survey: Survey, chosen: Sequence[tuple[Replica, LogEnd]]
                 and max(run.from_offset, opposite.from_offset) < min(run.to_offset, opposite.to_offset, limit)
             )
     return frozenset(conflicting)
-
-
-def comes_before(survey: Survey, end: LogEnd, path: Sequence[int]) -> bool:
-    """Whether a log that shares nothing with the canonical one (`path`) is, below its start, what came before it.
-
-    No replica holds what lies between, and nothing contradicts it: unless a snapshot where the canonical log starts was
-    taken of another epoch.
-    """
-    own = survey.path(end.branch)
-    if not path or set(own) & set(path):
-        return False
-    start = survey.branches[path[0]].from_offset
-    if survey.branches[own[0]].from_offset >= start:
-        return False
-    below = [
-        run.epoch for run in survey.epochs_to(end.branch, end.end_offset) if run.from_offset < start <= run.to_offset
-    ]
-    snapshot_epochs = {
-        snapshot.epoch for snapshot in survey.snapshots if snapshot.end_offset == start and snapshot.replicas
-    }
-    return not below or not snapshot_epochs or below[-1] in snapshot_epochs

@@ -5,24 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kraft_audit.capture import branches as branches_module
-from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_evidence import EpochRun, LeaderStart
-from kraft_audit.quorum.quorum_tables import _tips, quorum_rows
+from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import (
     ProvenRound,
     _proves_first,
     branch_voters,
-    comes_before,
     committed_intervals,
 )
 from kraft_audit.tables.contract import silver_batch
@@ -158,61 +155,6 @@ def test_a_replica_of_another_cluster_takes_part_in_no_round(small_corpus: Path)
     assert 0 in {number for captures in committed_intervals(found, plan) for number in captures.replicas}
     found.replicas[0].is_accepted = False
     assert 0 not in {number for captures in committed_intervals(found, plan) for number in captures.replicas}
-
-
-@pytest.mark.parametrize(
-    ("start", "snapshot_epoch", "is_earlier"),
-    [(0, 8, True), (0, None, True), (0, 9, False), (161, 8, False)],
-)
-def test_what_lies_below_the_canonical_log_came_before_it(
-    start: int, snapshot_epoch: int | None, is_earlier: bool
-) -> None:
-    """A piece [start, 163), and a canonical log from 161 on that continues a snapshot: of the piece's epoch, or not."""
-    branches = [Branch(0, None, start, 0, 163, 14), Branch(1, None, 161, 0, 226, 22)]
-    found = Survey([], branches, [LogEnd(0, 0, 163, 14), LogEnd(1, 1, 226, 22)])
-    found.epochs = [
-        *([BranchEpoch(0, 8, start, 161, 0, start + 1)] if start < 161 else []),
-        BranchEpoch(0, 14, 161, 163, 0, 162),
-        BranchEpoch(1, 15, 161, 226, 0, 162),
-    ]
-    if snapshot_epoch is not None:
-        found.snapshots = [SurveyedSnapshot("s", 161, snapshot_epoch, (0,), ())]
-    assert comes_before(found, found.ends[0], [1]) == is_earlier
-    assert not comes_before(found, found.ends[0], [0])
-    assert not comes_before(found, found.ends[0], [])
-
-
-def test_a_piece_below_is_canonical_to_where_the_canonical_log_starts(tmp_path: Path) -> None:
-    """It starts at 6, and is itself two branches: what node 1 holds from 6 on was cut, wherever they part."""
-    old = Log()
-    old.lead(1, epoch=1)
-    for number in range(7):
-        old.topic(f"topic-{number}")
-    write_node(tmp_path, 1, {0: old.content})
-    for node_id, last_epoch in ((2, 3), (3, 4)):
-        newer = Log(next_offset=6)
-        newer.lead(2, epoch=2)
-        for number in range(5):
-            newer.topic(f"new-{number}")
-        newer.lead(node_id, epoch=last_epoch)
-        write_node(tmp_path, node_id, {6: newer.content})
-    plan, found = surveyed(tmp_path)
-    rows = quorum_rows(found, plan)["leader_epochs"]
-    canonical = [(row["epoch"], row["from_offset"], row["to_offset"]) for row in rows if row["canonical"]]
-    assert sorted(row for row in canonical if row[1] is not None) == [(1, 0, 6), (2, 6, 12), (4, 12, 13)]
-
-
-def test_the_canonical_log_comes_first_though_another_continues_it() -> None:
-    """A branch that others continue has no rows of its own, except the canonical one: its end is the log's end."""
-    parents = (None, 0, 1, 0, 3)  # 2 goes on from the canonical branch 1, 4 from 3
-    branches = [Branch(n, parent, 10 * n, n, 10 * n + 10, 1) for n, parent in enumerate(parents)]
-    ends = [LogEnd(0, 3, 35, 1), LogEnd(1, 4, 50, 1), LogEnd(2, 2, 30, 1), LogEnd(3, 1, 15, 1), LogEnd(4, 1, 20, 1)]
-    accepted: Any = [SimpleNamespace(is_accepted=number != 1) for number in range(6)]
-    ends.append(LogEnd(5, 4, 45, 1))
-    found = Survey(accepted, branches, ends)
-    assert [(end.branch, end.end_offset) for end in _tips(found, [0, 1])] == [(1, 20), (2, 30), (4, 45)]
-    assert [end.branch for end in _tips(found, [0, 1, 2])] == [2, 4]
-    assert [end.branch for end in _tips(found, [])] == [2, 4]
 
 
 @pytest.mark.parametrize("declared", ["3,1,2", "1@c-1:9093,2@c-2:9093,3@c-3:9093", " 1@[::1]:9093 , 2, 3 "])
