@@ -30,6 +30,7 @@ class Canvas:
         self.used: set[str] = set()
         self.y = 0.0
         self.shapes: list[str] = []
+        self.links: list[str] = []
         self._texts: list[str] = []
         self._taken: list[Box] = []
 

@@ -45,7 +45,11 @@ def _draw_bracket(canvas: Canvas, bracket: Bracket) -> int | None:
     kind = " open" if bracket.is_open else ""
     disc = element("circle", cx=middle, cy=y, r=DISC, class_=f"disc{kind}")
     disc += element("text", str(bracket.number), x=middle, y=y + 4.2, class_="on b", text_anchor="middle")
-    canvas.over(disc if canvas.stands_alone else element("a", disc, href=f"#incident-{bracket.number}"))
+    if canvas.stands_alone:
+        canvas.over(disc)
+    else:
+        about = f"Incident {bracket.number}: {bracket.label}"
+        canvas.links.append(element("a", disc, href=f"#incident-{bracket.number}", aria_label=about))
     canvas.shape("path", d=f"M{x0:.1f} {y + 17:.1f}v-4H{x1:.1f}v4", class_=f"bracket{kind}")
     return row
 

@@ -66,14 +66,15 @@ def _root(canvas: Canvas) -> str:
     keys = legend(canvas.used, canvas.width, canvas.y + 8, prefix)
     height = round(canvas.y + 8 + keys.height)
     span = f"{when(picture.from_ms)} to {when(picture.to_ms, picture.from_ms)} UTC"
+    drawn = "".join((*canvas.shapes, canvas.texts, keys.markup))
     parts = (
         element("title", written(f"{picture.title}, {span}"), id=f"{prefix}-title"),
         element("desc", written(description(picture)), id=f"{prefix}-text"),
         element("style", style()) if canvas.stands_alone else "",
         patterns(prefix),
-        *canvas.shapes,
-        canvas.texts,
-        keys.markup,
+        # What is drawn is in the description; of a picture whose numbers can be followed, the links are read too.
+        element("g", drawn, aria_hidden="true") if canvas.links else drawn,
+        *canvas.links,
     )
     return element(
         "svg",
@@ -83,7 +84,7 @@ def _root(canvas: Canvas) -> str:
         viewBox=f"0 0 {canvas.width:.0f} {height}",
         width=canvas.width,
         height=height,
-        role="img",
+        role="group" if canvas.links else "img",
         aria_labelledby=f"{prefix}-title {prefix}-text",
     )
 

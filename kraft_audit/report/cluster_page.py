@@ -28,6 +28,8 @@ from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERS
 
 RANK: Final = {severity.value: severity.rank for severity in Severity}
 SUBJECTS_SHOWN: Final = 60
+INCIDENTS_SHOWN: Final = 5
+"""Open incidents in the summary, which has two pages on paper; the others follow in the appendix."""
 """Findings of one rule that a page lists; findings.csv has all of them."""
 ADVICE_ON_PAGE: Final = 8
 EPOCHS_SHOWN: Final = 100

@@ -28,6 +28,7 @@ from kraft_audit.picture import drawing
 from kraft_audit.report.auditor_page import CSV_FILE as CONTROLS_FILE
 from kraft_audit.report.auditor_page import Audit, control_page, write_controls
 from kraft_audit.report.cluster_page import (
+    INCIDENTS_SHOWN,
     SUBJECTS_SHOWN,
     ClusterView,
     cluster_view,
@@ -206,6 +207,7 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
                 epochs=epoch_plot(view.leader_epochs),
                 pictures=_pictures(view),
                 subjects_shown=SUBJECTS_SHOWN,
+                incidents_shown=INCIDENTS_SHOWN,
             )
     known = known_incidents(fleet.lines)
     since = since_last(folder, known, {line.cluster_id for line in fleet.lines if line.is_read})

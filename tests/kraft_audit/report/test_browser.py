@@ -5,6 +5,7 @@ No request may leave, whatever text is on the pages; the keyboard reaches everyt
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -209,6 +210,22 @@ def test_paper_shows_all_and_no_tools(fleet: Path, tab: BrowserTab) -> None:
     assert tab.page.locator("tbody tr[data-worst]:visible").count() == CLUSTERS
     assert not tab.page.locator("#cluster-tools").is_visible()
     assert tab.page.pdf()[:5] == b"%PDF-"
+
+
+def test_two_pages_of_paper_sum_a_cluster_up(site: Path, tab: BrowserTab) -> None:
+    for file in sorted((site / "clusters").glob("*.html")):
+        tab.goto(file)
+        whole = pages_of(tab)
+        assert tab.page.evaluate("document.querySelector('.appendix').getBoundingClientRect().height") > 0
+        tab.page.evaluate("document.querySelector('.appendix').remove()")
+        # The footer, which ends a document, has its place there too.
+        assert pages_of(tab) <= 2 < whole, file.name
+
+
+def pages_of(tab: BrowserTab) -> int:
+    """How many pages a document has on A4 paper."""
+    margin = dict.fromkeys(("top", "bottom", "left", "right"), "12mm")
+    return len(re.findall(rb"/Type\s*/Page\b", tab.page.pdf(format="A4", margin=margin)))
 
 
 def test_paper_cuts_no_column(site: Path, harmed_clusters: list[ClusterInput], tmp_path: Path, tab: BrowserTab) -> None:

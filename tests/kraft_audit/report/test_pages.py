@@ -34,7 +34,7 @@ TAGS = {
     *("a", "div", "b", "span", "h1", "h2", "h3", "p", "ul", "ol", "li", "strong", "code", "mark", "br", "dl", "dt"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "dd"),
     *("button", "label", "input", "select", "option"),
-    *("svg", "rect", "path", "line", "text", "circle", "desc", "defs", "pattern"),
+    *("svg", "rect", "path", "line", "text", "circle", "g", "desc", "defs", "pattern"),
 }
 ATTRIBUTES_THAT_LOAD = {"src", "srcset", "action", "formaction", "background", "poster", "data", "ping", "style"}
 
@@ -174,7 +174,7 @@ def test_a_cluster_page_opens_with_the_answer_and_the_incidents_of_check(
     assert last_replica.answer
     assert last_replica.incidents
     markup = (site / page_of(last_replica.cluster_id)).read_text()
-    numbers = set(re.findall(r'<a href="#incident-(\d+)"><circle', markup))
+    numbers = set(re.findall(r'<a href="#incident-(\d+)" aria-label="[^"]+"><circle', markup))
     assert numbers == set(re.findall(r'<section [^>]*id="incident-(\d+)"', markup)) == {"1", "2"}
     lines = (re.sub(r"\s+", " ", line.text) for line in last_replica.answer)
     for said in (*lines, *(row["headline"] for row in last_replica.incidents)):
