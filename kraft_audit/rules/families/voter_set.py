@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
@@ -155,7 +157,7 @@ def kv011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @dataclass(frozen=True, slots=True)
 class VoterLagLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "how far a voter's log may end behind what is committed")
-    max_lag_seconds: float = threshold(5, "the same in time of the log")
+    max_lag_seconds: float = threshold(5, "the same in time of the log, counted within each leader's epoch")
 
 
 @rule(
@@ -186,16 +188,18 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
 def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     """How many records below `low` a replica lacks, and how many seconds of the log they span.
 
-    One that ends where the captured log begins, or before, lacks all of it.
+    One that ends where the captured log begins, or before, lacks all of it. Each leader writes the time of its own
+    clock: the seconds are those within epochs, as two clocks may differ and nothing is committed between two leaders.
     """
     log, end = canonical_log(history), replica_end(row)
     if end >= low or not len(log.base_offset):
         return max(low - end, 0), 0.0
-    written_ms = log.time_at(low - 1)
-    reached_ms = int(log.timestamp_ms[0]) if end <= log.base_offset[0] else log.time_at(end - 1)
-    if written_ms is None or reached_ms is None:
+    last, first = log.row_of(low - 1), 0 if end <= log.base_offset[0] else log.row_of(end - 1)
+    if last is None or first is None:
         return low - end, 0.0
-    return low - end, (written_ms - reached_ms) / 1000
+    is_one_leader = np.diff(log.leader_epoch[first : last + 1]) == 0
+    passed_ms = int(np.diff(log.timestamp_ms[first : last + 1])[is_one_leader].sum())
+    return low - end, max(passed_ms, 0) / 1000
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
@@ -211,7 +215,7 @@ def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, 
 @dataclass(frozen=True, slots=True)
 class NearVoterLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "a voter within this many records of the committed end counts")
-    max_lag_seconds: float = threshold(5, "and within this time of the log")
+    max_lag_seconds: float = threshold(5, "and within this time of the log, counted within each leader's epoch")
 
 
 @rule("KV014", control="quorum_safety", needs=QUORUM_TABLES, thresholds=NearVoterLimits)

@@ -7,7 +7,7 @@ import pytest
 from kraft_audit.rules.columns.voter_sets import was_uncommitted
 from kraft_audit.rules.rule_model import Severity, Status
 from tests.builders.facts import facts, stands_before
-from tests.builders.histories import HistoryBuilder, Story, directory
+from tests.builders.histories import T0, HistoryBuilder, Story, directory
 from tests.builders.voter_stories import VOTER_STORIES, endpoint_of, kip642, kip856, kv003, kv005, supports
 
 
@@ -242,4 +242,21 @@ def test_a_lag_counts_in_time_too(build: HistoryBuilder, rule: str, end: int, ra
         build.capture(node_id, node_end, leader_id=1)
     for offset in range(40):
         build.batch(1, offset, offset)
+    assert len(build.raised(rule)) == raised
+
+
+@pytest.mark.parametrize("rule", ["KV013", "KV014"])
+@pytest.mark.parametrize(("step_ms", "raised"), [(100, False), (1000, True)])
+@pytest.mark.parametrize("skew_ms", [-60_000, 60_000])
+def test_a_lag_in_time_is_not_the_difference_of_two_leaders_clocks(
+    build: HistoryBuilder, rule: str, step_ms: int, raised: bool, skew_ms: int
+) -> None:
+    """Node 3 lacks offsets 30 to 39, of which node 1 wrote the first two and node 2, whose clock is off, the others."""
+    build.voters(1, 2, 3).watermark(40, 40, end=40, epoch=2)
+    for node_id, node_end in ((1, 40), (2, 40), (3, 30)):
+        build.capture(node_id, node_end, leader_id=2)
+    for offset in range(40):
+        epoch = 1 if offset < 32 else 2
+        written_ms = T0 + step_ms * offset + skew_ms * (epoch == 2)
+        build.batch(1, offset, offset, epoch=epoch, max_timestamp_ms=written_ms)
     assert len(build.raised(rule)) == raised
