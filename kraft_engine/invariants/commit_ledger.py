@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from kraft_engine.consensus.log_batches import Batch
-from kraft_engine.consensus.replica_log import MetadataLog
+from kraft_engine.consensus.replica_log import MetadataLog, Snapshot
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, ReplicaKey, VoterSet
 
 
@@ -54,7 +54,7 @@ class EpochTruth:
 class CommitLedger:
     """The committed log: each batch once, in order, and the offset that it reaches."""
 
-    __slots__ = ("batches", "by_base", "commits", "committed_epoch", "committed_offset", "epochs")
+    __slots__ = ("batches", "by_base", "commits", "committed_epoch", "committed_offset", "covered_to", "epochs")
 
     def __init__(self) -> None:
         self.committed_offset = 0
@@ -64,6 +64,8 @@ class CommitLedger:
         self.epochs: dict[int, EpochTruth] = {}
         # (epoch whose leader's majority it was, end offset), ascending.
         self.commits: list[tuple[int, int]] = []
+        # Of each snapshot, the offset to which it holds the committed log.
+        self.covered_to: dict[Snapshot, int] = {}
 
     def elected(self, epoch: int, leader: ReplicaKey, start_offset: int, voters: VoterSet) -> None:
         self.epochs[epoch] = EpochTruth(epoch, leader, start_offset, voters)
@@ -123,6 +125,12 @@ class CommitLedger:
             if commit_epoch < epoch:
                 return bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset) + 1
         return 0
+
+    def snapshot_made(self, snapshot: Snapshot, log: MetadataLog) -> None:
+        """Notes how far a snapshot of this log holds the committed one: another log may have taken its place since."""
+        own = (batch.end_offset for batch in reversed(log.batches) if self.agrees(batch))
+        earlier = max((self.covered_to.get(made, 0) for made in log.snapshots), default=0)
+        self.covered_to[snapshot] = min(next(own, earlier), snapshot.id[0])
 
     def agrees(self, batch: Batch) -> bool:
         """Whether a batch below the committed end is the committed one."""

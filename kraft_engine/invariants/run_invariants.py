@@ -288,6 +288,8 @@ class RaftInvariants(ElectionInvariants):
             self.fail("SnapshotHasVoters", f"node {node.id} makes {snapshot_id} without the voter set")
         if made is not None and made.voters is not None and made.voters is node.history.static:
             self.fail("StaticSnapshotHasNoVoters", f"node {node.id} makes {snapshot_id} with the configured voters")
+        if made is not None:
+            self.ledger.snapshot_made(made, node.log)
         self.seen["snapshot made"] += 1
         self.record("snapshot", node=node.id, offset=offset, epoch=epoch)
 

@@ -56,28 +56,39 @@ class RandomAccidents:
     def _change(self, kind: str, process: Process, change: Callable[[RandomAccidents, Process], Batch | bool]) -> None:
         self.cluster.crash(process.slot, power_cut=False)
         before = self._committed_on(process.disk)
+        batches = {batch.base_offset: batch for batch in process.disk.log.batches}
         changed = change(self, process)
         if changed:
             self.invariants.seen[f"damage: {kind}"] += 1
             after = {batch.base_offset for batch in self._committed_on(process.disk)}
             lost = [batch for batch in before if batch.base_offset not in after]
+            more: dict[str, object] = {}
             if isinstance(changed, Batch):
                 lost = [changed]
+                more["held_by"] = self._holders(batches[changed.base_offset])
             span = {"from_offset": lost[0].base_offset, "to_offset": lost[-1].end_offset} if lost else {}
-            self.invariants.damage(kind, node=process.id, **span)
+            self.invariants.damage(kind, node=process.id, **span, **more)
             self.invariants.forget(process.slot)
         self.faults.restart_later(process.slot)
 
     def _committed_on(self, disk: Disk) -> list[Batch]:
-        """The committed batches that a disk holds, each itself or in a snapshot of the committed log."""
-        ledger = self.invariants.ledger
-        ends = {batch.end_offset: batch.epoch for batch in ledger.batches}
-        log = disk.log
-        covered = max((end for end, epoch in (made.id for made in log.snapshots) if ends.get(end) == epoch), default=0)
+        """The committed batches that a disk holds, each itself or in a snapshot."""
+        ledger, log = self.invariants.ledger, disk.log
+        covered = max((ledger.covered_to.get(made, 0) for made in log.snapshots), default=0)
         return [
             batch
             for batch in ledger.batches
             if (batch.end_offset <= covered and log.is_connected) or log.batch_at(batch.base_offset) is batch
+        ]
+
+    def _holders(self, was: Batch) -> list[int]:
+        """The nodes whose logs hold the same bytes: a leader's batch of another life or epoch has other ones."""
+        own = (was.base_offset, was.epoch, was.timestamp_ms, was.records)
+        found = ((process.id, process.disk.log.batch_at(was.base_offset)) for process in self.cluster.processes)
+        return [
+            node
+            for node, batch in found
+            if batch is not None and (batch.base_offset, batch.epoch, batch.timestamp_ms, batch.records) == own
         ]
 
     def note_losses(self) -> None:

@@ -79,19 +79,10 @@ def _has_changed(truth: Truth, node: int, damage: dict[str, Any], line: dict[str
 
 
 def _holds_as_written(truth: Truth, node: int, damage: dict[str, Any]) -> bool:
-    """Whether a node had a batch before another disk's was altered, and a capture shows it as it was.
+    """Whether a node had the batch when another disk's was altered, and a capture shows it as it was.
 
-    One that fetched later may have fetched from the altered disk.
+    What stands at these offsets on other nodes may be another batch: of before a wipe, or never committed.
     """
-    moments = [line for line in truth.lines["capture"] if line["time_ms"] <= damage["time_ms"]]
-    if any(node in line["captured"] and _holds(line, node, damage) for line in moments):
-        return not _is_damaged_before(truth, node, damage["time_ms"])
-    had = [line for line in moments if _holds(line, node, damage) and not _has_changed(truth, node, damage, line)]
-    later = [line for line in _captures_of(truth, node) if line["time_ms"] > damage["time_ms"]]
-    return bool(had) and any(
-        _holds(line, node, damage) and not _has_changed(truth, node, damage, line) for line in later
+    return node in damage["held_by"] and any(
+        _holds(line, node, damage) and not _has_changed(truth, node, damage, line) for line in _captures_of(truth, node)
     )
-
-
-def _is_damaged_before(truth: Truth, node: int, time_ms: int) -> bool:
-    return any(event.get("node") == node and event["time_ms"] <= time_ms for event in truth.damage)
