@@ -33,7 +33,7 @@ COLORS: Final[Mapping[Severity, str]] = {
 }
 
 
-CheckFormat = Literal["table", "json", "jsonl", "csv", "sarif"]
+CheckFormat = Literal["table", "json", "jsonl", "csv", "sarif", "ocsf"]
 SarifProfile = Literal["full", "github"]
 FailOn = Literal["low", "medium", "high", "critical", "never"]
 
@@ -58,7 +58,9 @@ def check(
     profile: Annotated[
         SarifProfile, typer.Option("--profile", help="Of SARIF: every finding, or what GitHub's code scanning takes.")
     ] = "full",
-    output: Annotated[CheckFormat, typer.Option("--output", "-o", help="Table for people.")] = "table",
+    output: Annotated[
+        CheckFormat, typer.Option("--output", "-o", help="Table for people; ocsf is a JSON object a line.")
+    ] = "table",
 ) -> int:
     """Say what was unsafe, when, why, and what to do: all rules over all captures below PATH.
 
@@ -80,7 +82,7 @@ def check(
     judge = logs.judge([rule_id(text) for text in rule] if rule else None)
     since_ms = None if since is None else time_option("--since", since)
     by_rule = by_finding or in_full or show_all or bool(rule)
-    results = Results(Format("json" if output == "sarif" else output))
+    results = Results(Format({"sarif": "json", "ocsf": "jsonl"}.get(output, output)))
     findings: list[Finding] = []
     lines = []
     exit_code = 0
@@ -88,7 +90,9 @@ def check(
         judged, waivers = judge(cluster)
         findings += judged
         folded = cluster.incidents(judged)
-        if not results.is_table:
+        if output == "ocsf":
+            _print_events(results.out, judged, cluster.history.seen_ms, show_all)
+        elif not results.is_table:
             pass
         elif by_rule:
             _print_findings(results.out, cluster, judged, waivers, logs.path, show_all, in_full, is_whole=not rule)
@@ -150,6 +154,17 @@ def _print_findings(
     out.stream.flush()
 
 
+def _print_events(out: Output, findings: list[Finding], seen_ms: int | None, show_all: bool) -> None:
+    """OCSF events of one cluster, one a line."""
+    from importlib.metadata import version
+
+    from kraft_audit.findings.finding_formats import finding_rows, selected
+    from kraft_audit.findings.ocsf import ocsf_events, without_nulls
+
+    rows = finding_rows(selected(findings, show_all=show_all), seen_ms=seen_ms)
+    out.rows(map(without_nulls, ocsf_events(rows, version("kraft-audit"))), [])
+
+
 def _hanging(text: str) -> int:
     """Under the line's first word; under the text after `why` and `do`."""
     return WHY_INDENT if text.startswith(("    why ", "    do ")) else len(text) - len(text.lstrip()) + 2
@@ -166,7 +181,7 @@ def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all:
         out.document(sarif(findings, version=version("kraft-audit"), profile=Profile(profile)))
     elif output == "csv":
         out.rows(finding_formats.csv_rows(findings, show_all=show_all), [], finding_formats.CSV_KEYS)
-    elif output != "table":
+    elif output not in ("table", "ocsf"):
         out.rows(finding_formats.check_document(findings, show_all=show_all), [])
 
 

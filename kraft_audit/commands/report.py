@@ -32,19 +32,27 @@ def report(
             "--out",
             metavar="DIR",
             show_default=False,
-            help="html: a folder. The others: a file, replaced whole where there is one.",
+            help="html, ocsf: a folder. The others: a file, replaced whole where there is one.",
         ),
     ],
     output: Annotated[
-        Literal["html", "csv", "parquet", "openmetrics"],
-        typer.Option("--output", help="Pages, or a file for other programs."),
+        Literal["html", "csv", "parquet", "openmetrics", "ocsf"],
+        typer.Option("--output", help="Pages, or files for other programs."),
     ] = "html",
+    region: Annotated[
+        str, typer.Option(metavar="NAME", help="Of ocsf: the region that the folders name.")
+    ] = "external",
+    account: Annotated[
+        str, typer.Option(metavar="ID", help="Of ocsf: the account that the folders name.")
+    ] = "external",
 ) -> int:
-    """Write a report: a static site that needs no server, or findings and figures as one file.
+    """Write a report: a static site that needs no server, or findings and figures as files.
 
     PATH may also be a lake: the report then shows what the last closed plan left there, with the version of every
     table. Of log dirs it shows what check finds, without Spark. A folder is overwritten only where it holds an earlier
     report; a file is replaced whole. Where nothing can be read, an earlier report stays as it was.
+
+    --output ocsf writes OCSF Compliance Findings as Parquet into a new folder, laid out as a security lake takes them.
 
     \b
     Examples:
@@ -64,6 +72,12 @@ def report(
             f"{site.index}: {_clusters(site.clusters)}{_not_read(site.not_read)}, {site.open_findings} open findings, "
             f"{site.files} files, {site.size_bytes:,} bytes"
         )
+        return 0
+    if output == "ocsf":
+        from kraft_audit.report.security_lake import write_security_lake
+
+        written = write_security_lake(pages, out, region=region, account=account)
+        lines.text(f"{out}: {_clusters(written.clusters)}, {written.events} events in {written.files} files")
         return 0
     from kraft_audit.report.report_files import write_file
 

@@ -27,6 +27,8 @@ CSV_KEYS: Final = (
 """Flat: evidence as one text, the waiver as three columns."""
 WAIVER_COLUMNS: Final = {"by": "who", "until": "until", "why": "why"}
 ADVICE_NAMES_SHOWN: Final = 4
+STOPPED_IN_ORDER: Final = "is_of_stop_in_order"
+"""A mark of findings that last because the cluster was stopped in order."""
 
 
 def finding_rows(findings: Iterable[Finding], *, seen_ms: int | None = None, plan: int = 0) -> list[dict[str, Any]]:
@@ -61,6 +63,17 @@ def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
         "seen_ms": seen_ms,
         "plan": plan,
     }
+
+
+def state_of(finding: Mapping[str, Any]) -> str:
+    """open, waived, stopped, closed or undecided, of a finding from either source."""
+    if finding["status"] == "undecided":
+        return "closed" if finding.get("state") == "closed" else "undecided"
+    if finding["is_over"] or finding.get("state") == "closed":
+        return "closed"
+    if finding.get(STOPPED_IN_ORDER):
+        return "stopped"
+    return "waived" if finding["waiver"] is not None else "open"
 
 
 def selected(findings: Iterable[Finding], *, show_all: bool = False) -> list[Finding]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraft_audit.findings.answer import AnswerLine
-from kraft_audit.findings.finding_formats import Advice, distinct_advice
+from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.permission_table import PermissionLine, Permissions, permission_lines
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
-from kraft_audit.report.report_source import ClusterInput, state_of
+from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.frameworks import requirements

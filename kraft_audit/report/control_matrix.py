@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.report.report_source import state_of
+from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import control_of
 from kraft_audit.rules.rule_model import CONTROLS, ControlName

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import RANK, ClusterView
 from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
-from kraft_audit.report.report_source import ClusterInput, state_of
+from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import rules

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
+from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.folding import FoldedFindings, fold_into
 from kraft_audit.incidents.incident import Incident, IncidentKind
-from kraft_audit.report.report_source import state_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_watermark, path_read
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.report.report_source import AsOf, ClusterInput, state_of
+from kraft_audit.findings.finding_formats import state_of
+from kraft_audit.report.report_source import AsOf, ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.nodes import broker_states

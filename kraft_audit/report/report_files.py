@@ -13,8 +13,9 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.report.openmetrics import Metrics
-from kraft_audit.report.report_source import AsOf, ClusterInput, ReportSource, state_of
+from kraft_audit.report.report_source import AsOf, ClusterInput, ReportSource
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import JUDGED_FINDINGS

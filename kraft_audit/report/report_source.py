@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
-from kraft_audit.findings.finding_formats import finding_rows
+from kraft_audit.findings.finding_formats import STOPPED_IN_ORDER, finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import IncidentKind, incident_row
@@ -26,9 +26,6 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.rule_model import RuleSettings, Waiver
 from kraft_audit.rules.rule_settings import apply_waivers
-
-STOPPED_IN_ORDER: Final = "is_of_stop_in_order"
-"""A mark of findings that last because the cluster was stopped in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +112,6 @@ class ReportSource(Protocol):
     def as_of(self) -> AsOf: ...
 
     def clusters(self) -> Iterator[ClusterInput]: ...
-
-
-def state_of(finding: TableRow) -> str:
-    """open, waived, stopped, closed or undecided, of a finding from either source."""
-    if finding["status"] == "undecided":
-        return "closed" if finding.get("state") == "closed" else "undecided"
-    if finding["is_over"] or finding.get("state") == "closed":
-        return "closed"
-    if finding.get(STOPPED_IN_ORDER):
-        return "stopped"
-    return "waived" if finding["waiver"] is not None else "open"
 
 
 def with_stops(findings: Sequence[TableRow], incidents: Sequence[TableRow]) -> list[TableRow]:

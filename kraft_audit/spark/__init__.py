@@ -23,17 +23,23 @@ def register(spark: SparkSession) -> None:
 def register_views(spark: SparkSession, lake: str) -> list[str]:
     """Make each view of the lake a temporary view of this session: every table, `log`, `history_gap`, `…_reverted`.
 
-    Of gold tables that the lake has, those with the names and labels of their clusters. Returns their names. A view is
-    evaluated when it is queried, so that it shows the plans that were closed by then.
+    Of gold tables that the lake has, those with the names and labels of their clusters, and the findings as OCSF
+    events. Returns their names. A view is evaluated when it is queried, so that it shows the plans that were closed by
+    then.
     """
     names = view_names()
     for name in names:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(lake, name)}")
     from pyspark.errors import AnalysisException
 
-    for name in labelled_names():
+    from kraft_audit.lake.ocsf_view import OCSF_FINDINGS, ocsf_sql
+
+    tables = path_tables(lake)
+    of_gold = {name: labelled_sql(name, tables) for name in labelled_names()}
+    of_gold[OCSF_FINDINGS] = ocsf_sql(tables, is_spark=True)
+    for name, query in of_gold.items():
         try:
-            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {labelled_sql(name, path_tables(lake))}")
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
         except AnalysisException:
             continue  # no run has made the table yet
         names.append(name)

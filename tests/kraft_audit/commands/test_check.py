@@ -118,12 +118,14 @@ def test_json_has_the_keys_that_scripts_rely_on(kraft_audit) -> None:
 
 
 @pytest.mark.slow
-def test_csv_jsonl_and_sarif(kraft_audit) -> None:
+def test_csv_jsonl_sarif_and_ocsf(kraft_audit) -> None:
     rows = json.loads(kraft_audit("check", ELR, "-o", "json").out)
     assert len(kraft_audit("check", ELR, "-o", "jsonl").out.splitlines()) == len(rows)
     assert len(list(csv.DictReader(io.StringIO(kraft_audit("check", ELR, "-o", "csv").out)))) == len(rows)
     sarif = json.loads(kraft_audit("check", ELR, "-o", "sarif").out)
     assert sarif["version"] == "2.1.0"
+    events = [json.loads(line) for line in kraft_audit("check", ELR, "-o", "ocsf").out.splitlines()]
+    assert sorted(event["finding_info"]["uid"] for event in events) == sorted(row["finding_id"] for row in rows)
 
 
 @pytest.mark.slow

@@ -1,0 +1,234 @@
+"""Findings as OCSF 1.5.0 events of the class Compliance Finding (2003), for security lakes and SIEMs.
+
+The schema (https://schema.ocsf.io/1.5.0) leaves control and standards to the producer: here every event has both. What
+could not be decided is Unknown, never Pass. What is resolved stays Fail: it says what was found between start_time and
+end_time, and the activity Close says that it is history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from kraft_audit.findings.finding_formats import state_of
+from kraft_audit.rules.frameworks import frameworks, requirements
+from kraft_audit.rules.registry import control_of
+from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.tables.contract import INT32, INT64, TEXT, list_of
+from kraft_audit.tables.gold import EVIDENCE, WAIVER
+
+OCSF_VERSION: Final = "1.5.0"
+CATEGORY: Final = (2, "Findings")
+CLASS: Final = (2003, "Compliance Finding")
+PRODUCT: Final = "kraft-audit"
+RULE_ANALYTIC: Final = (1, "Rule")
+
+
+class Code(NamedTuple):
+    """A number of an OCSF enumeration and its caption."""
+
+    id: int
+    caption: str
+
+
+CREATE, UPDATE, CLOSE = Code(1, "Create"), Code(2, "Update"), Code(3, "Close")
+SEVERITY: Final = {
+    "critical": Code(5, "Critical"),
+    "high": Code(4, "High"),
+    "medium": Code(3, "Medium"),
+    "low": Code(2, "Low"),
+}
+NO_SEVERITY: Final = Code(1, "Informational")
+"""Of a check that passed."""
+COMPLIANCE: Final = {"raised": Code(3, "Fail"), "undecided": Code(0, "Unknown"), "clear": Code(1, "Pass")}
+LIFECYCLE: Final = {
+    "open": Code(1, "New"),
+    "stopped": Code(1, "New"),
+    "waived": Code(3, "Suppressed"),
+    "closed": Code(4, "Resolved"),
+    "undecided": Code(0, "Unknown"),
+}
+"""status_id of an event by the state of its finding."""
+
+
+def _struct(*fields: tuple[str, pa.DataType]) -> pa.DataType:
+    return pa.struct([pa.field(name, type_) for name, type_ in fields])
+
+
+_TEXTS: Final = list_of(TEXT)
+_STATUS: Final = (("status_id", INT32), ("status", TEXT))
+OCSF_SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, INT32, nullable=False) for name in ("category_uid", "class_uid", "activity_id")),
+        *(pa.field(name, TEXT, nullable=False) for name in ("category_name", "class_name", "activity_name")),
+        pa.field("type_uid", INT64, nullable=False),
+        pa.field("type_name", TEXT, nullable=False),
+        pa.field("time", INT64, nullable=False),
+        pa.field("start_time", INT64),
+        pa.field("end_time", INT64),
+        pa.field("severity_id", INT32, nullable=False),
+        pa.field("severity", TEXT, nullable=False),
+        pa.field("status_id", INT32, nullable=False),
+        pa.field("status", TEXT, nullable=False),
+        pa.field("status_detail", TEXT),
+        pa.field("message", TEXT, nullable=False),
+        pa.field(
+            "metadata",
+            _struct(
+                ("version", TEXT),
+                ("uid", TEXT),
+                ("event_code", TEXT),
+                ("product", _struct(("name", TEXT), ("vendor_name", TEXT), ("version", TEXT))),
+            ),
+            nullable=False,
+        ),
+        pa.field(
+            "finding_info",
+            _struct(
+                *(("uid", TEXT), ("title", TEXT), ("desc", TEXT), ("types", _TEXTS)),
+                *(("first_seen_time", INT64), ("last_seen_time", INT64), ("created_time", INT64)),
+                ("modified_time", INT64),
+                ("analytic", _struct(("uid", TEXT), ("name", TEXT), ("type_id", INT32), ("type", TEXT))),
+            ),
+            nullable=False,
+        ),
+        pa.field(
+            "compliance",
+            _struct(
+                *(("control", TEXT), ("desc", TEXT), ("standards", _TEXTS), ("requirements", _TEXTS)),
+                *_STATUS,
+            ),
+            nullable=False,
+        ),
+        pa.field("remediation", _struct(("desc", TEXT))),
+        pa.field("resources", list_of(_struct(("uid", TEXT), ("name", TEXT), ("type", TEXT), ("namespace", TEXT)))),
+        pa.field(
+            "unmapped",
+            _struct(
+                *(("from_offset", INT64), ("to_offset", INT64), ("epoch", INT32)),
+                *(("evidence", EVIDENCE), ("waiver", WAIVER)),
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""An event as Parquet, with the attributes that OCSF names; times are milliseconds since 1970 UTC."""
+
+
+def ocsf_events(rows: Iterable[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:
+    """Rows of the table `findings`, judged or of a lake, as events by time; `version` is that of kraft-audit."""
+    events = [_event(row, version) for row in rows]
+    return sorted(events, key=lambda event: (event["time"], event["metadata"]["uid"]))
+
+
+def ocsf_batch(rows: Iterable[Mapping[str, Any]], version: str) -> pa.RecordBatch:
+    """The same as columns of OCSF_SCHEMA."""
+    return pa.RecordBatch.from_pylist(ocsf_events(rows, version), OCSF_SCHEMA)
+
+
+def without_nulls(value: Any) -> Any:
+    """An event as JSON has it: an attribute without a value is left out."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def compliance_of(rule: str) -> dict[str, Any]:
+    """Control, standards and requirements that a rule is evidence for; of a rule of another version the rule alone."""
+    control = control_of(rule)
+    if control is None:
+        return {"control": rule, "desc": None, "standards": [], "requirements": []}
+    return {
+        "control": control,
+        "desc": CONTROLS[control],
+        "standards": [f"{each.name} ({each.edition})" for each in frameworks() if control in each.controls],
+        "requirements": [f"{each.framework} {id_}" for each in requirements(control) for id_ in each.ids],
+    }
+
+
+def _event(row: Mapping[str, Any], version: str) -> dict[str, Any]:
+    state = state_of(row)
+    activity = _activity(row, state)
+    lifecycle = LIFECYCLE[state]
+    severity = NO_SEVERITY if row["status"] == "clear" else SEVERITY[row["severity"]]
+    check = COMPLIANCE[row["status"]]
+    time_ms = _time_ms(row, activity)
+    seen_ms = _seen_ms(row)
+    began = row["from_ms"] if row["from_offset"] is None else row["from_offset"]
+    subject, summary = row["subject"], row["summary"]
+    first_seen_ms, changed_ms = row.get("first_seen_ms", seen_ms), row.get("changed_ms", seen_ms)
+    waiver = row["waiver"]
+    detail = row["reason"] if waiver is None else f"{waiver['who']} until {waiver['until']}: {waiver['why']}"
+    return {
+        "category_uid": CATEGORY[0],
+        "category_name": CATEGORY[1],
+        "class_uid": CLASS[0],
+        "class_name": CLASS[1],
+        "activity_id": activity.id,
+        "activity_name": activity.caption,
+        "type_uid": CLASS[0] * 100 + activity.id,
+        "type_name": f"{CLASS[1]}: {activity.caption}",
+        "time": time_ms,
+        "start_time": row["from_ms"],
+        "end_time": row["to_ms"],
+        "severity_id": severity.id,
+        "severity": severity.caption,
+        "status_id": lifecycle.id,
+        "status": lifecycle.caption,
+        "status_detail": detail,
+        "message": f"{subject}: {summary}" if subject else summary or row["name"],
+        "metadata": {
+            "version": OCSF_VERSION,
+            "uid": f"{row['finding_id']}.{began or 0}.{time_ms}",
+            "event_code": row["rule"],
+            "product": {"name": PRODUCT, "vendor_name": PRODUCT, "version": version},
+        },
+        "finding_info": {
+            "uid": row["finding_id"],
+            "title": summary or row["name"],
+            "desc": row["why"],
+            "types": [row["scope"]],
+            "first_seen_time": first_seen_ms,
+            "last_seen_time": row.get("last_seen_ms", seen_ms),
+            "created_time": first_seen_ms,
+            "modified_time": changed_ms,
+            "analytic": {
+                "uid": row["rule"],
+                "name": row["name"],
+                "type_id": RULE_ANALYTIC[0],
+                "type": RULE_ANALYTIC[1],
+            },
+        },
+        "compliance": {**compliance_of(row["rule"]), "status_id": check.id, "status": check.caption},
+        "remediation": {"desc": row["what_to_do"]} if row["what_to_do"] else None,
+        "resources": [
+            {
+                "uid": f"{row['cluster_id']}/{subject}",
+                "name": subject or row["cluster_id"],
+                "type": row["scope"],
+                "namespace": row["cluster_id"],
+            }
+        ],
+        "unmapped": {name: row[name] for name in ("from_offset", "to_offset", "epoch", "evidence", "waiver")},
+    }
+
+
+def _activity(row: Mapping[str, Any], state: str) -> Code:
+    """A finding of a lake is updated by each plan that sees it again; what reads log dirs knows of no run before."""
+    if state == "closed":
+        return CLOSE
+    return UPDATE if row.get("first_plan", row["plan"]) != row["plan"] else CREATE
+
+
+def _time_ms(row: Mapping[str, Any], activity: Code) -> int:
+    seen_ms = _seen_ms(row)
+    if activity is CREATE:
+        return int(row.get("first_seen_ms", seen_ms))
+    changed_ms = int(row.get("changed_ms", seen_ms))
+    return changed_ms if activity is CLOSE else max(changed_ms, int(row.get("last_seen_ms", seen_ms)))
+
+
+def _seen_ms(row: Mapping[str, Any]) -> int:
+    return int(row["seen_ms"] or row["to_ms"] or row["from_ms"] or 0)

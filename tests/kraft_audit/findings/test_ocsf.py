@@ -1,0 +1,94 @@
+"""OCSF 1.5.0 Compliance Findings, as the library py-ocsf-models reads them: nothing undecided passes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import py_ocsf_models
+import pytest
+from py_ocsf_models.events.findings.activity_id import ActivityID
+from py_ocsf_models.events.findings.compliance_finding import ComplianceFinding
+from py_ocsf_models.events.findings.status_id import StatusID
+from py_ocsf_models.objects.compliance_status import StatusID as CheckStatus
+
+from kraft_audit.findings.finding_formats import finding_rows
+from kraft_audit.findings.ocsf import OCSF_SCHEMA, OCSF_VERSION, ocsf_batch, ocsf_events, without_nulls
+from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
+from tests.builders.histories import T0, HistoryBuilder
+
+WAIVER = "waivers: [{rule: KQ008, who: ops, why: a laptop, until: 2099-01-01}]"
+NOT_IN_THE_LIBRARY = {"compliance.status"}
+"""Attributes of OCSF 1.5.0 that the library's models leave out."""
+
+
+@pytest.fixture
+def rows(build: HistoryBuilder) -> list[dict[str, Any]]:
+    """Rows of every status, one of them waived."""
+    build.three_nodes().damage(2, "BAD_CRC")
+    findings, _ = apply_waivers(list(check(build.history())), parse_waivers(WAIVER, "w"), T0)
+    found = finding_rows(findings, seen_ms=T0)
+    assert any(row["waiver"] for row in found)
+    return [*found, {**found[0], "status": "undecided", "reason": "one voter was not captured", "is_over": False}]
+
+
+def _left_out(given: Any, read: Any, path: str = "") -> set[str]:
+    if isinstance(given, dict):
+        missing = {f"{path}{name}" for name in given.keys() - read.keys()}
+        return missing.union(*(_left_out(given[n], read[n], f"{path}{n}.") for n in given.keys() & read.keys()))
+    if isinstance(given, list):
+        return set().union(*(_left_out(*pair, path) for pair in zip(given, read, strict=True)))
+    return set()
+
+
+def test_the_library_reads_every_attribute_of_every_event(rows: list[dict[str, Any]]) -> None:
+    assert py_ocsf_models.OCSF_VERSION == OCSF_VERSION
+    events = [without_nulls(event) for event in ocsf_events(rows, "1")]
+    assert len(events) == len(rows)
+    for event in events:
+        read = ComplianceFinding.model_validate(event)
+        assert _left_out(event, read.model_dump()) <= NOT_IN_THE_LIBRARY
+        assert read.type_uid == 2003 * 100 + read.activity_id
+        assert read.metadata.event_code is not None
+        rule = rules()[read.metadata.event_code]
+        assert read.compliance.control == rule.control
+        assert read.compliance.standards
+        assert read.compliance.requirements
+
+
+def test_each_status_is_the_one_that_ocsf_has_for_it(rows: list[dict[str, Any]]) -> None:
+    events = {event["finding_info"]["uid"]: event for event in ocsf_events(rows[:-1], "1")}
+    expected = {"raised": CheckStatus.Fail, "undecided": CheckStatus.Unknown, "clear": CheckStatus.Pass}
+    for row in rows[:-1]:
+        event = events[row["finding_id"]]
+        assert event["compliance"]["status_id"] == expected[row["status"]]
+        assert event["compliance"]["status"] == expected[row["status"]].name
+        assert StatusID(event["status_id"]).name == event["status"]
+        assert (event["activity_id"] == ActivityID.Close) == row["is_over"]
+        assert (event["status_id"] == StatusID.Suppressed) == (row["waiver"] is not None and not row["is_over"])
+    (undecided,) = ocsf_events(rows[-1:], "1")
+    assert (undecided["compliance"]["status"], undecided["status"]) == ("Unknown", "Unknown")
+    assert undecided["status_detail"] == "one voter was not captured"
+
+
+def test_activities_follow_the_plans_of_a_lake(rows: list[dict[str, Any]]) -> None:
+    known = {**rows[0], "status": "raised", "is_over": False, "first_seen_ms": 10, "last_seen_ms": 30, "first_plan": 1}
+    new = {**known, "state": "open", "plan": 1, "changed_ms": 10}
+    seen_again = {**known, "state": "open", "plan": 3, "changed_ms": 10}
+    gone = {**known, "state": "closed", "closed_by": "not_found", "plan": 4, "changed_ms": 40}
+    events = ocsf_events([gone, seen_again, new], "1")
+    assert [(event["activity_name"], event["time"]) for event in events] == [
+        ("Create", 10),
+        ("Update", 30),
+        ("Close", 40),
+    ]
+    assert len({event["metadata"]["uid"] for event in events}) == 3
+    assert Counter(event["finding_info"]["uid"] for event in events) == {rows[0]["finding_id"]: 3}
+    assert events[-1]["compliance"]["status"] == "Fail", "what is resolved never says that a check passed"
+
+
+def test_columns_hold_the_same_events(rows: list[dict[str, Any]]) -> None:
+    batch = ocsf_batch(rows, "1")
+    assert batch.schema == OCSF_SCHEMA
+    assert batch.to_pylist() == ocsf_events(rows, "1")
