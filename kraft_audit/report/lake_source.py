@@ -151,7 +151,14 @@ class LakeSource:
         uri = self._lake.uri
         made = (self._now_ms, version("kraft-audit"), rules_version())
         named = {row["cluster_name"] for row in self._known.values()} | {cluster.name for cluster in self._not_read}
-        return AsOf(uri, "the lake", *made, self._closed.newest, versions, self._not_read, tuple(sorted(named)))
+        plan = self._closed.newest
+        expected = tuple(sorted(named))
+        return AsOf(uri, "the lake", *made, plan, versions, self._not_read, expected, self._closed_ms(plan))
+
+    def _closed_ms(self, plan: int) -> int | None:
+        rows = self._query(f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = 'closed' AND plan = {plan}")
+        at_ms: int | None = rows["at_ms"][0].as_py()
+        return at_ms
 
     def clusters(self) -> Iterator[ClusterInput]:
         names = self._names()

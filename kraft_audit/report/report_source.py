@@ -51,7 +51,7 @@ class AsOf:
     """The source of everything on the pages, and its time. `plan` is the newest closed plan of a lake.
 
     `not_read` are clusters that a lake's plans could not read: what the pages show of them, if anything, is older.
-    `expected` are the names of all clusters that fleet.yaml had, read or not.
+    `expected` are the names of all clusters that fleet.yaml had, read or not. `closed_ms` is when that plan was closed.
     """
 
     source: str
@@ -63,6 +63,7 @@ class AsOf:
     versions: tuple[TableVersion, ...] = ()
     not_read: tuple[NotRead, ...] = ()
     expected: tuple[str, ...] = ()
+    closed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,8 @@ from kraft_audit.report.cluster_page import (
     voter_plot,
 )
 from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view, known_incidents
+from kraft_audit.report.oscal import FOLDER as OSCAL_FOLDER
+from kraft_audit.report.oscal import oscal_documents, write_document
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
 from kraft_audit.report.report_source import AsOf, ReportSource
@@ -216,6 +218,8 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
     for name, results in audit.results.items():
         site.write(f"controls/{name}.html", "control.html", **control_page(name, results))
     site.add(CONTROLS_FILE, lambda target: write_controls(target, audit))
+    for file, document in oscal_documents(audit, site.as_of).items():
+        site.add(f"{OSCAL_FOLDER}/{file}", partial(write_document, document))
     for row in rule_rows():
         where = fleet.rule_clusters.get(row["rule"], [])
         site.write(

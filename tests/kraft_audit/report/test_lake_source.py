@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import json
 import re
 import shutil
 from pathlib import Path
@@ -28,6 +29,7 @@ from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.partition_exposure import MINUTE_MS
 from kraft_audit.report.report_source import ClusterInput
+from kraft_audit.report.security_lake import write_security_lake
 from kraft_audit.report.site import write_site
 from kraft_audit.text.readable import DAY_MS
 from tests.builders.captures import SAMPLES
@@ -378,3 +380,20 @@ def test_options_of_judging_are_refused_for_a_lake(
     assert code == 2
     assert "a lake was judged when it was written" in capsys.readouterr().err
     assert run_command(["report", str(lake), "--out", str(lake / "site")]) == 2
+
+
+def test_a_lake_gives_auditors_the_same_bytes_again(lake: Path, tmp_path: Path) -> None:
+    """OSCAL and OCSF have the times of plans, not of the clock."""
+    written = []
+    for name in ("a", "b"):
+        write_site(LakeSource(str(lake)), tmp_path / name / "site")
+        write_security_lake(LakeSource(str(lake)), tmp_path / name / "ocsf")
+        files = (*(tmp_path / name / "site" / "oscal").iterdir(), *(tmp_path / name / "ocsf").rglob("*.parquet"))
+        written.append({str(file.relative_to(tmp_path / name)): file.read_bytes() for file in files})
+    assert written[0] == written[1]
+    assert len(written[0]) >= 3 + len(PATHS)
+    results = json.loads(written[0]["site/oscal/assessment-results.json"])["assessment-results"]
+    closed = DeltaLake(str(lake)).query("SELECT max(at_ms) AS at_ms FROM plans WHERE event = 'closed'", "plans")
+    modified = datetime.datetime.fromisoformat(results["metadata"]["last-modified"]).timestamp()
+    assert round(modified * 1000) == closed["at_ms"][0].as_py()
+    assert len(results["results"]) == len(PATHS)
