@@ -29,7 +29,7 @@ from kraft_audit.incidents.incident import incident_row
 from kraft_audit.picture.drawing import draw
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.quorum.description import QuorumDescription, describe_quorum
-from kraft_audit.quorum.divergence import Divergence, divergences, proven_order
+from kraft_audit.quorum.divergence import Divergence, divergences, held_epochs, proven_order
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import committed_intervals
@@ -71,6 +71,16 @@ CAPTURE_ROWS: Final = frozenset({"captures"})
 READ_FROM_FILES: Final = frozenset({"records", "files"})
 """Tables that no history holds whole: they are read from the files when they are asked for."""
 PERMISSION_BYTES_MAX: Final = 256 << 20
+HELD_EPOCHS: Final = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("node_id", pa.int32()),
+        ("path", pa.string()),
+        ("leader_epoch", pa.int32()),
+        ("from_offset", pa.int64()),
+        ("to_offset", pa.int64()),
+    ]
+)
 VOTER_SET_SCHEMA: Final = pa.schema(
     [*(field for field in VOTER_SETS.schema if field.name != "plan"), pa.field("committed", pa.bool_())]
 )
@@ -353,6 +363,19 @@ class Cluster:
         []
         """
         return divergences(self.reading.survey, self.plan)
+
+    def held_epochs(self) -> pa.Table:
+        """What the log of each captured disk holds, by leader epoch: offsets [from_offset, to_offset).
+
+        >>> cluster.held_epochs().drop(["capture", "path"]).to_pylist()[1]
+        {'node_id': 11, 'leader_epoch': 1, 'from_offset': 0, 'to_offset': 137}
+        """
+        rows = [
+            (held.holder.capture, held.holder.node_id, held.holder.path, held.epoch, held.from_offset, held.to_offset)
+            for held in held_epochs(self.survey)
+        ]
+        columns = zip(*rows, strict=True) if rows else [()] * len(HELD_EPOCHS)
+        return pa.table([list(column) for column in columns], HELD_EPOCHS)
 
     def whatif(self, brokers: Collection[int] = (), *, racks: Collection[str] = ()) -> WhatIf:
         """What becomes of every partition if these brokers, and all brokers of these racks, crash uncleanly now.

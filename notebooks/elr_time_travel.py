@@ -21,10 +21,13 @@ import altair as alt
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline, what_happened
 
 show_offline()
 (cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
+what_happened(cluster)
+
+# %%
 changes = frame(cluster.table("partition_changes")).sort_values("from_offset")
 topic = TOPIC or changes["topic"].value_counts().index[0]
 offset = OFFSET if OFFSET >= 0 else int(changes["from_offset"].max())

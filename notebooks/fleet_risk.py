@@ -32,11 +32,6 @@ Markdown(f"{len(clusters)} clusters, {len(still)} open findings, {len(raised) - 
 # ## Open findings by cluster
 
 # %%
-table = still.pivot_table(index="cluster_id", columns="severity", values="rule", aggfunc="count", fill_value=0)
-table = table.reindex(columns=SEVERITIES, fill_value=0).sort_values(SEVERITIES, ascending=False)
-table
-
-# %%
 counts = still.groupby(["cluster_id", "severity"]).size().reset_index(name="findings")
 alt.Chart(counts).mark_bar().encode(
     x=alt.X("findings:Q", axis=alt.Axis(tickMinStep=1)),
@@ -47,6 +42,11 @@ alt.Chart(counts).mark_bar().encode(
         scale=alt.Scale(domain=SEVERITIES, range=["#67000d", "#d62728", "#ff9f1c", "#9ecae1"]),
     ),
 ).properties(width=600)
+
+# %%
+table = still.pivot_table(index="cluster_id", columns="severity", values="rule", aggfunc="count", fill_value=0)
+table = table.reindex(columns=SEVERITIES, fill_value=0).sort_values(SEVERITIES, ascending=False)
+table
 
 # %% [markdown]
 # ## One crash from loss

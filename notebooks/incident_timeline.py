@@ -22,10 +22,13 @@ import pandas as pd
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline, what_happened
 
 show_offline()
 (cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
+what_happened(cluster)
+
+# %%
 start = pd.Timestamp(FROM, tz="UTC") if FROM else pd.Timestamp.min.tz_localize("UTC")
 end = pd.Timestamp(TO, tz="UTC") if TO else pd.Timestamp.max.tz_localize("UTC")
 

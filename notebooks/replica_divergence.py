@@ -16,45 +16,54 @@ CLUSTER = ""
 
 # %%
 import altair as alt
+import pandas as pd
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, show_offline
+from kraft_audit.text.notebook_output import frame, show_offline, what_happened
 
 show_offline()
 (cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
-batches = frame(cluster.table("batches"))
-batches = batches[(batches["source"] == "log") & (batches["status"] != "truncated")]
+what_happened(cluster)
 
 # %% [markdown]
-# ## Who holds what
-# One row for each batch (base offset, leader epoch, CRC), with the nodes that hold it.
+# ## What each disk holds
+# A bar is a leader epoch in the log of one captured disk; a dashed line, an offset at which logs differ.
 
 # %%
-key = ["base_offset", "last_offset", "leader_epoch", "crc"]
-held = (
-    batches.groupby(key)["node_id"].agg(lambda nodes: sorted({int(node) for node in nodes})).reset_index(name="held_by")
+held = frame(cluster.held_epochs())
+held["disk"] = held["capture"] + " node " + held["node_id"].astype(str)
+parted = cluster.diverge()
+bars = (
+    alt.Chart(held[["disk", "leader_epoch", "from_offset", "to_offset"]])
+    .mark_bar()
+    .encode(
+        x=alt.X("from_offset:Q", title="offset"),
+        x2="to_offset:Q",
+        y=alt.Y("disk:N", title=None),
+        color=alt.Color("leader_epoch:O", title="leader epoch"),
+    )
 )
-rivals = held[held.duplicated("base_offset", keep=False)]
-Markdown("All replicas hold the same bytes wherever they overlap.") if rivals.empty else rivals.reset_index(drop=True)
+lines = alt.Chart(pd.DataFrame({"offset": [each.offset for each in parted]}, dtype="int64"))
+(bars + lines.mark_rule(strokeDash=[4, 3]).encode(x="offset:Q")).properties(width=700)
 
 # %% [markdown]
-# ## The logs side by side
+# ## Where logs differ
+# The branches from the first offset at which they differ, and the disks that held each.
 
 # %%
-ends = (
-    batches.groupby(["capture", "node_id", "leader_epoch"])
-    .agg(from_offset=("base_offset", "min"), to_offset=("last_offset", "max"))
-    .reset_index()
-)
-ends["to_offset"] += 1
-ends["node"] = ends["capture"] + " node " + ends["node_id"].astype(int).astype(str)
-alt.Chart(ends[["node", "leader_epoch", "from_offset", "to_offset"]]).mark_bar().encode(
-    x=alt.X("from_offset:Q", title="offset"),
-    x2="to_offset:Q",
-    y=alt.Y("node:N", title=None),
-    color=alt.Color("leader_epoch:O", title="leader epoch"),
-).properties(width=700)
+branches = [
+    {
+        "offset": branch.offset,
+        "epoch": branch.epoch,
+        "to_offset": branch.to_offset,
+        "canonical": branch.is_canonical,
+        "held_by": ", ".join(f"{holder.capture} node {holder.node_id}" for holder in branch.holders),
+    }
+    for each in parted
+    for branch in each.branches
+]
+pd.DataFrame(branches) if branches else Markdown("All disks hold the same bytes wherever they overlap.")
 
 # %% [markdown]
 # ## How far the log is committed

@@ -20,10 +20,11 @@ import pandas as pd
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, markdown_text, show_offline
+from kraft_audit.text.notebook_output import frame, markdown_text, show_offline, what_happened
 
 show_offline()
 (cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
+what_happened(cluster)
 
 # %% [markdown]
 # ## The history

@@ -28,6 +28,8 @@ from kraft_audit.text.output import neutral
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS_MAX = 600
+NO_DESCRIPTION = "No description has been provided for this image"
+"""What nbconvert gives to a screen reader for a picture."""
 
 
 class ParameterError(ValueError):
@@ -53,9 +55,13 @@ def execute(notebook: Path, out: Path, parameters: dict[str, str], working_folde
     out.mkdir(parents=True, exist_ok=True)
     nbformat.write(content, out / f"{notebook.stem}.ipynb")
     exporter = HTMLExporter(
-        template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True, exclude_anchor_links=True
+        template_name="basic",
+        exclude_input=True,
+        exclude_output_prompt=True,
+        exclude_anchor_links=True,
     )
     body, _ = exporter.from_notebook_node(content)
+    body = body.replace(NO_DESCRIPTION, "A drawing; the tables have its numbers")
     (out / f"{notebook.stem}.html").write_text(_page(notebook.stem, body))
     return ran
 
@@ -83,9 +89,10 @@ def _inject(content: Any, parameters: dict[str, str], notebook: Path) -> None:
 
 
 def _page(title: str, body: str) -> str:
-    """A page of its own: no script and no remote asset, as the policy says to the browser."""
+    """A page of its own, without code: no script and no remote asset, as the policy says to the browser."""
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
+        "main div{overflow-x:auto}"
         "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}"
         "pre{overflow-x:auto;background:#f6f8fa;padding:.5rem;font-size:13px}svg{max-width:100%;height:auto}"
     )
@@ -93,7 +100,7 @@ def _page(title: str, body: str) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style></head>'
-        f"<body><main>{body}</main></body></html>"
+        f"<body><main>{body}</main><footer>The code is in {title}.ipynb, beside this page.</footer></body></html>"
     )
 
 

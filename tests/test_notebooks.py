@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 pytest.importorskip("nbclient")
 pytest.importorskip("vl_convert")
 
+import kraft_audit
 from kraft_engine import simulate
 from scripts.run_notebook import ParameterError, execute, main
 
@@ -37,6 +40,8 @@ def test_it_runs_on_the_samples(notebook: Path, tmp_path: Path) -> None:
     assert execute(notebook, tmp_path, {})
     page = (tmp_path / f"{notebook.stem}.html").read_text()
     assert "<table" in page
+    assert page.index('<img alt="A drawing') < page.index("<table"), "a picture first"
+    assert "import kraft_audit" not in page, "the code is in the notebook"
     assert "<script" not in page
     assert "://" not in page.replace("http://www.w3.org", "").replace("https://www.w3.org", ""), (
         "a page fetches nothing"
@@ -50,6 +55,20 @@ def test_it_runs_on_a_simulated_incident(notebook: Path, incident: Path, tmp_pat
     assert rule in shown(tmp_path, notebook.stem), (
         "what the run is about: the last replica, and what is open at its end"
     )
+
+
+def test_what_each_disk_holds_is_drawn(captured_logs: Path) -> None:
+    """Also what it held before: an epoch that an earlier capture showed is in every bar that goes on from it."""
+    (cluster,) = kraft_audit.open(str(captured_logs / "divergence"))
+    starts = {(row["capture"], row["path"]): row for row in cluster.table("captures").to_pylist()}
+    held = defaultdict(list)
+    for row in cluster.held_epochs().to_pylist():
+        held[row["capture"], row["path"]].append((row["from_offset"], row["to_offset"], row["leader_epoch"]))
+    assert held.keys() == {key for key, row in starts.items() if row["log_end_offset"]}
+    for key, spans in held.items():
+        assert spans[0][0] == starts[key]["log_start_offset"]
+        assert spans[-1][1:] == (starts[key]["log_end_offset"], starts[key]["last_epoch"])
+        assert all(before[1] == after[0] for before, after in pairwise(spans))
 
 
 def test_a_failing_cell_keeps_what_was_shown(tmp_path: Path) -> None:

@@ -52,6 +52,32 @@ class Divergence:
     branches: tuple[DivergentBranch, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HeldEpoch:
+    """The records of one leader epoch in the log of one captured disk: offsets [from_offset, to_offset)."""
+
+    holder: Holder
+    epoch: int
+    from_offset: int
+    to_offset: int
+
+
+def held_epochs(survey: Survey) -> list[HeldEpoch]:
+    """What the log of each captured disk holds, by disk and offset; a log that holds nothing has no entry.
+
+    A version of some batches that fewer disks hold than another counts as what it stands for.
+    """
+    held = []
+    for replica, end in zip(survey.replicas, survey.ends, strict=True):
+        holder = Holder(replica.plan.node_id, replica.plan.capture, replica.plan.path)
+        first_offset = (replica.log.first_offset if replica.log else None) or 0
+        for run in survey.epochs_to(end.branch, end.end_offset):
+            from_offset = max(run.from_offset, first_offset)
+            if from_offset < run.to_offset:
+                held.append(HeldEpoch(holder, run.epoch, from_offset, run.to_offset))
+    return held
+
+
 def divergences(survey: Survey, plan: ClusterPlan) -> list[Divergence]:
     """Every offset at which captured logs of a cluster differ, ascending. A replica that only lags does not differ."""
     canonical = CanonicalBranches.of(survey, committed_intervals(survey, plan)).ends

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from kraft_audit.cluster import Cluster
+
 
 def frame(table: pa.Table) -> pd.DataFrame:
     """A table for pandas; times in `_ms` get a UTC timestamp beside them: `timestamp_ms` as `time`, `x_ms` as `x`."""
@@ -30,6 +32,16 @@ def markdown_text(value: Any) -> str:
     """
     text = neutral(str(value))
     return "".join(letter if letter.isalnum() or letter == " " else f"&#{ord(letter)};" for letter in text)
+
+
+def what_happened(cluster: Cluster) -> Any:
+    """The incident picture of a cluster, or one sentence where its log has no times to draw by."""
+    from IPython import display
+
+    drawn = cluster.picture()
+    if drawn is None:
+        return display.Markdown("Nothing in this log has a time, so nothing is drawn.")  # type: ignore[no-untyped-call]
+    return display.SVG(drawn)  # type: ignore[no-untyped-call]
 
 
 def show_offline() -> None:
