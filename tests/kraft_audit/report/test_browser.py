@@ -86,7 +86,7 @@ def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: BrowserTab
     for file in [site / "index.html", *sorted((site / "clusters").iterdir()), site / "rules" / "KP001.html"]:
         for scheme in ("light", "dark"):
             tab.page.emulate_media(color_scheme=scheme)
-            for width in (1280, 390):
+            for width in (1440, 1024, 390):
                 tab.page.set_viewport_size({"width": width, "height": 800})
                 tab.goto(file)
                 wide = tab.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -121,6 +121,20 @@ def test_screen_readers_get_names_and_headings(site: Path, tab: BrowserTab) -> N
     assert all(after - before <= 1 for before, after in pairwise(levels))
     for name in ("banner", "main", "contentinfo"):
         assert page.get_by_role(name).count() == 1
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_axe_finds_nothing_that_shuts_somebody_out(site: Path, tab: BrowserTab, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tab.page.emulate_media(color_scheme=scheme)
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    one_of_each = [next(iter(sorted((site / folder).glob("*.html")))) for folder in ("controls", "rules")]
+    for file in [site / "index.html", *sorted((site / "clusters").glob("*.html")), *one_of_each]:
+        tab.goto(file)
+        found = axe.run(tab.page, options={"resultTypes": ["violations"]}).response
+        assert found["passes"], "it looked"
+        serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+        assert serious == [], [(rule["id"], rule["nodes"][0]["html"]) for rule in serious]
 
 
 def test_colours_have_contrast_enough(site: Path, tab: BrowserTab) -> None:
