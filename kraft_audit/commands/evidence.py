@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
+from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from kraft_audit.commands.arguments import Capture, ConfiguredLogs, Defaults, DialectOption, refuse_within
+from kraft_audit.commands.arguments import (
+    Capture,
+    ConfiguredLogs,
+    Defaults,
+    DialectOption,
+    need_packages,
+    refuse_within,
+)
 from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, complain
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
+
+SIGN_PACKAGES: Final = ("cryptography",)
+SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def evidence(
@@ -23,8 +35,19 @@ def evidence(
     out: Annotated[
         FilePath | None, typer.Option("--out", metavar="FILE", show_default=False, help="The zip to write.")
     ] = None,
+    sign: Annotated[
+        FilePath | None,
+        typer.Option(metavar="KEY", show_default=False, help="Sign the manifest: an Ed25519 private key as PEM."),
+    ] = None,
     verify: Annotated[
         FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Check a pack against its manifest.")
+    ] = None,
+    expect: Annotated[
+        str | None, typer.Option(metavar="SHA256", show_default=False, help="With --verify: that of its manifest.")
+    ] = None,
+    key: Annotated[
+        FilePath | None,
+        typer.Option(metavar="KEY", show_default=False, help="With --verify: the public key that signed it, as PEM."),
     ] = None,
     capture: Capture = None,
     default: Defaults = None,
@@ -32,9 +55,11 @@ def evidence(
 ) -> int:
     """Write an evidence pack: findings, the records and batch headers behind them, redacted, with a hash of every file.
 
-    The manifest also holds the SHA-256 of each file that was read, and of the archive where PATH is one.
+    The manifest also holds the SHA-256 of each file that was read, and of the archive where PATH is one. Who changes a
+    pack can renew its manifest, too: write the manifest's SHA-256 down elsewhere for --expect, or sign it for --key.
 
-    With --verify: exit code 1 where a pack is not as its manifest says, 3 where a file is no pack.
+    With --verify: exit code 1 where a pack is not as its manifest says, not as expected, or not signed by the key; 3
+    where a file is no pack.
 
     \b
     Examples:
@@ -42,9 +67,11 @@ def evidence(
       kraft-audit evidence --verify divergence.zip
     """
     if verify is not None:
-        if path is not None or out is not None:
-            raise UsageError("--verify takes a pack alone: leave PATH and --out out")
-        return _verified(verify)
+        if path is not None or out is not None or sign is not None:
+            raise UsageError("--verify takes a pack alone: leave PATH, --out and --sign out")
+        return _verified(verify, expect, key)
+    if expect is not None or key is not None:
+        raise UsageError("--expect and --key go with --verify")
     if path is None or out is None:
         raise UsageError("evidence needs PATH and --out FILE, or --verify FILE")
     if out.exists():
@@ -54,34 +81,60 @@ def evidence(
 
     from kraft_audit.findings.evidence_pack import archive_source, gather, write_pack
 
+    signing_key = None
+    if sign is not None:
+        need_packages("evidence --sign", SIGN_PACKAGES, "sign")
+        from kraft_audit.findings.signed_statement import read_private_key
+
+        signing_key = read_private_key(sign)
     remark_on_key()
     results = Results(Format.TABLE, is_spaced=False)
     clusters = [
-        gather(cluster.judged_reading, cluster.history, cluster.check(), cluster.open_storage)
+        replace(
+            gather(cluster.judged_reading, cluster.history, cluster.check(), cluster.open_storage),
+            picture=cluster.picture(),
+        )
         for cluster in results.each_history(ConfiguredLogs(path, None, capture, dialect, default), keeps_records=True)
     ]
     made_at_ms = time.time_ns() // 1_000_000
     archive = archive_source(path)
     try:
-        digest = write_pack(out, clusters, tool_version=version("kraft-audit"), made_at_ms=made_at_ms, archive=archive)
+        digest = write_pack(
+            out,
+            clusters,
+            tool_version=version("kraft-audit"),
+            made_at_ms=made_at_ms,
+            archive=archive,
+            key=signing_key,
+        )
     except OSError as problem:
         raise InputError(str(out), f"cannot be written: {problem.strerror}") from None
     results.text(f"{out}: {sum(len(cluster.records) for cluster in clusters)} records; sha256 of its manifest {digest}")
     return 0
 
 
-def _verified(pack: FilePath) -> int:
-    from kraft_audit.findings.evidence_pack import verify_pack
+def _verified(pack: FilePath, expected: str | None, key: FilePath | None) -> int:
+    from kraft_audit.findings.pack_verification import verify_pack
 
     if not pack.is_file():
         raise InputError(str(pack), "no such file")
-    verdict = verify_pack(pack)
+    if expected is not None and not SHA256.fullmatch(expected):
+        raise UsageError(f"--expect: {expected!r}: expected 64 hexadecimal digits")
+    public_key = None
+    if key is not None:
+        need_packages("evidence --key", SIGN_PACKAGES, "sign")
+        from kraft_audit.findings.signed_statement import read_public_key
+
+        public_key = read_public_key(key)
+    verdict = verify_pack(pack, expected=expected, key=public_key)
     if not verdict.is_readable:
         raise InputError(str(pack), verdict.problems[0])
     for problem in verdict.problems:
         complain(f"{pack}: {problem}")
     if not verdict.problems:
-        Results(Format.TABLE).text(
-            f"{pack}: {verdict.file_count} files as the manifest says; its sha256 {verdict.manifest_sha256}"
-        )
+        results = Results(Format.TABLE)
+        results.text(f"{pack}: {verdict.file_count} files as the manifest says; its sha256 {verdict.manifest_sha256}")
+        if verdict.signed_by:
+            said = "the key signed it" if verdict.is_signature_valid else "its signature was not checked: no --key"
+            results.text(f"signed by {' '.join(verdict.signed_by)}: {said}")
     return EXIT_FINDINGS if verdict.problems else 0

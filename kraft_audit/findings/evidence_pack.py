@@ -1,7 +1,8 @@
 """The evidence pack: what was found and what it rests on, in one zip that anybody can check years later.
 
 It holds findings, captures, damage, the records and batch headers that the findings rest on, and a manifest with the
-SHA-256 of every file, and of every file that was read for it. Secrets are fingerprints as everywhere. One history, made
+SHA-256 of every file, and of every file that was read for it; a signed statement about the manifest where there was a
+key (`pack_verification` checks both). Secrets are fingerprints as everywhere. One history, made
 into a pack at one time, gives the same bytes. Two packs of one input under one key differ by when they were made, and
 by when each captured file was read, alone.
 """
@@ -10,15 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 import platform
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ import pyarrow as pa
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.findings.finding_formats import check_document
+from kraft_audit.findings.signed_statement import signed_statement
 from kraft_audit.reading import ClusterReading
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import log_batches
@@ -36,24 +36,26 @@ from kraft_codec.file_names import printable
 from kraft_codec.storage.opener import file_path
 from kraft_codec.storage.random_access import RandomAccess, Storage, join
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 MANIFEST: Final = "manifest.json"
+SIGNATURE: Final = "manifest.dsse.json"
+"""The signed statement about the manifest: the one file that the manifest cannot list."""
 FORMAT: Final = "kraft-audit evidence 1"
 RECORDS_MAX: Final = 50_000
-MEMBER_BYTES_MAX: Final = 1 << 30
-ALL_BYTES_MAX: Final = 1 << 32
 HEADER_BYTES: Final = 61
 HASHED_AT_ONCE: Final = 1 << 20
 HASHED_BYTES_MAX: Final = 16 << 30
 """No file of a metadata log dir is larger; one that claims to be is mostly sparse."""
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
-_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvidence:
     """What one cluster adds to a pack: records and headers as `wanted_offsets` and `header_rows` name them.
 
-    `sources` are the files that it was read from, each with its SHA-256.
+    `sources` are the files that it was read from, each with its SHA-256. `picture` is what happened, as an SVG.
     """
 
     history: ClusterHistory
@@ -61,23 +63,7 @@ class ClusterEvidence:
     records: Sequence[Mapping[str, Any]] = ()
     headers: Sequence[Mapping[str, Any]] = ()
     sources: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PackVerdict:
-    """What `verify_pack` found: `problems` is empty where every file is as the manifest says.
-
-    `is_readable` is False for what is no pack at all.
-    """
-
-    manifest_sha256: str | None
-    file_count: int
-    problems: tuple[str, ...]
-    is_readable: bool = True
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.problems
+    picture: str | None = None
 
 
 def gather(
@@ -210,10 +196,12 @@ def write_pack(
     tool_version: str,
     made_at_ms: int,
     archive: Mapping[str, Any] | None = None,
+    key: Ed25519PrivateKey | None = None,
 ) -> str:
     """Writes the zip; returns the SHA-256 of its manifest, which is worth writing down elsewhere.
 
-    `archive` is the file that everything was read from, with its hash, where it was one.
+    `archive` is the file that everything was read from, with its hash, where it was one. With `key` a signed statement
+    about the manifest lies in the zip, too.
     """
     members = dict(_members(clusters))
     manifest = {
@@ -235,10 +223,15 @@ def write_pack(
         },
     }
     text = _json(manifest)
+    digest = hashlib.sha256(text).hexdigest()
+    first = [(MANIFEST, text)]
+    if key is not None:
+        stated = {name: manifest[name] for name in ("tool", "tool_version", "made_at_ms", "clusters")}
+        first.append((SIGNATURE, _json(signed_statement(MANIFEST, digest, stated, key))))
     with whole_file(out) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as pack:
-        for name, content in [(MANIFEST, text), *sorted(members.items())]:
+        for name, content in [*first, *sorted(members.items())]:
             pack.writestr(zipfile.ZipInfo(name, _ZIP_TIME), content, zipfile.ZIP_DEFLATED)
-    return hashlib.sha256(text).hexdigest()
+    return digest
 
 
 def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]:
@@ -249,6 +242,8 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
             yield f"{folder}/{name}.jsonl", _lines(cluster.history.rows(name))
         yield f"{folder}/records.jsonl", _lines(cluster.records)
         yield f"{folder}/headers.jsonl", _lines(cluster.headers)
+        if cluster.picture is not None:
+            yield f"{folder}/picture.svg", cluster.picture.encode()
 
 
 def _json(value: Any) -> bytes:
@@ -257,82 +252,3 @@ def _json(value: Any) -> bytes:
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(row, sort_keys=True, default=str, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def verify_pack(path: Path) -> PackVerdict:
-    """Compares every file of a pack with its manifest. Reads no more than the limits, whatever the zip claims."""
-    try:
-        with zipfile.ZipFile(path) as pack:
-            return _verdict(pack)
-    except _NOT_A_PACK as error:
-        return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {_refusal(error)}",), is_readable=False)
-
-
-_NOT_A_PACK: Final = (
-    *(OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-    # zipfile says RuntimeError of encrypted members, and NotImplementedError, one of its kind, of unknown compression
-    *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
-)
-
-
-class _TooLargeError(ValueError):
-    """A file that is too large to be evidence: nothing more of the pack is read."""
-
-
-def _refusal(error: Exception) -> str:
-    """Why a file is no pack, in words that need no Python."""
-    if isinstance(error, _TooLargeError):
-        return str(error)
-    if isinstance(error, KeyError):
-        return f"no {MANIFEST} that lists its files"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "no zip, or a damaged one"
-
-
-def _verdict(pack: zipfile.ZipFile) -> PackVerdict:
-    infos = pack.infolist()
-    names = [info.filename for info in infos]
-    problems = [f"{name}: more than once" for name in sorted({name for name in names if names.count(name) > 1})]
-    if sum(info.file_size for info in infos) > ALL_BYTES_MAX:
-        return PackVerdict(None, len(infos), (*problems, "larger than any pack"))
-    digest, content = _read(pack, pack.getinfo(MANIFEST))
-    manifest = json.loads(content)
-    if manifest["format"] != FORMAT:
-        problems.append(f"{MANIFEST}: format {manifest['format']!r}, expected {FORMAT!r}")
-    listed: dict[str, Any] = manifest["files"]
-    for name in sorted(listed.keys() - set(names)):
-        problems.append(f"{name}: missing")
-    for info in infos:
-        if info.filename == MANIFEST:
-            continue
-        if info.filename not in listed:
-            problems.append(f"{info.filename}: not in the manifest")
-        elif (problem := _difference(pack, info, listed[info.filename]["sha256"])) is not None:
-            problems.append(f"{info.filename}: {problem}")
-    return PackVerdict(digest, len(infos) - 1, tuple(problems))
-
-
-def _difference(pack: zipfile.ZipFile, info: zipfile.ZipInfo, expected: str) -> str | None:
-    try:
-        return None if _read(pack, info)[0] == expected else "SHA-256 differs"
-    except _TooLargeError:
-        raise
-    except _NOT_A_PACK:
-        return "damaged"
-
-
-def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[str, bytes]:
-    """The SHA-256 of a member, and its content where it is the manifest."""
-    digest = hashlib.sha256()
-    content = bytearray()
-    size = 0
-    with pack.open(info) as member:
-        while chunk := member.read(_CHUNK):
-            size += len(chunk)
-            if size > MEMBER_BYTES_MAX:
-                raise _TooLargeError(f"{info.filename} is larger than any file of a pack")
-            digest.update(chunk)
-            if info.filename == MANIFEST:
-                content += chunk
-    return digest.hexdigest(), bytes(content)

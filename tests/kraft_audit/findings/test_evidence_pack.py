@@ -18,10 +18,10 @@ from kraft_audit.findings.evidence_pack import (
     archive_source,
     gather,
     sources_of,
-    verify_pack,
     wanted_offsets,
     write_pack,
 )
+from kraft_audit.findings.pack_verification import verify_pack
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules.history_collector import read_history
@@ -158,7 +158,7 @@ def test_a_pack_that_claims_to_be_huge_is_not_read(pack: Path, tmp_path: Path) -
 
 def test_a_file_that_unpacks_to_more_than_any_has_is_not_read_on(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verify_pack(pack).is_whole
-    monkeypatch.setattr("kraft_audit.findings.evidence_pack.MEMBER_BYTES_MAX", 100)
+    monkeypatch.setattr("kraft_audit.findings.pack_verification.MEMBER_BYTES_MAX", 100)
     (problem,) = verify_pack(pack).problems
     assert problem.endswith("manifest.json is larger than any file of a pack")
 
@@ -168,7 +168,7 @@ def test_a_member_that_unpacks_to_more_than_any_has_is_not_read_on(pack: Path, m
         sizes = {info.filename: info.file_size for info in whole.infolist()}
     largest = max(sizes, key=lambda name: sizes[name])
     assert largest != "manifest.json"
-    monkeypatch.setattr("kraft_audit.findings.evidence_pack.MEMBER_BYTES_MAX", sizes[largest] - 1)
+    monkeypatch.setattr("kraft_audit.findings.pack_verification.MEMBER_BYTES_MAX", sizes[largest] - 1)
     (problem,) = verify_pack(pack).problems
     assert problem.endswith(f"{largest} is larger than any file of a pack")
 
