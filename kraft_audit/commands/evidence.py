@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import (
+    LAKE_PACKAGES,
     Capture,
     ConfiguredLogs,
     Defaults,
@@ -25,6 +26,7 @@ from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
 
 SIGN_PACKAGES: Final = ("cryptography",)
+DIFFERENCES_SHOWN: Final = 5
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -49,6 +51,10 @@ def evidence(
         FilePath | None,
         typer.Option(metavar="KEY", show_default=False, help="With --verify: the public key that signed it, as PEM."),
     ] = None,
+    lake: Annotated[
+        str | None,
+        typer.Option(metavar="LAKE", show_default=False, help="With --verify: compare committed batches with a lake."),
+    ] = None,
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
@@ -58,8 +64,11 @@ def evidence(
     The manifest also holds the SHA-256 of each file that was read, and of the archive where PATH is one. Who changes a
     pack can renew its manifest, too: write the manifest's SHA-256 down elsewhere for --expect, or sign it for --key.
 
-    With --verify: exit code 1 where a pack is not as its manifest says, not as expected, or not signed by the key; 3
-    where a file is no pack.
+    The pack also holds a hash chain of the committed batches, of the cluster and of each disk, and names the disks that
+    differ.
+
+    With --verify: exit code 1 where a pack is not as its manifest says, not as expected, not signed by the key, or has
+    other committed batches than the lake; 3 where a file is no pack.
 
     \b
     Examples:
@@ -69,9 +78,9 @@ def evidence(
     if verify is not None:
         if path is not None or out is not None or sign is not None:
             raise UsageError("--verify takes a pack alone: leave PATH, --out and --sign out")
-        return _verified(verify, expect, key)
-    if expect is not None or key is not None:
-        raise UsageError("--expect and --key go with --verify")
+        return max(_verified(verify, expect, key), 0 if lake is None else _compared(verify, lake))
+    if expect is not None or key is not None or lake is not None:
+        raise UsageError("--expect, --key and --lake go with --verify")
     if path is None or out is None:
         raise UsageError("evidence needs PATH and --out FILE, or --verify FILE")
     if out.exists():
@@ -79,6 +88,7 @@ def evidence(
     refuse_within(out, path)
     from importlib.metadata import version
 
+    from kraft_audit.findings.batch_chain import difference_text
     from kraft_audit.findings.evidence_pack import archive_source, gather, write_pack
 
     signing_key = None
@@ -109,6 +119,8 @@ def evidence(
         )
     except OSError as problem:
         raise InputError(str(out), f"cannot be written: {problem.strerror}") from None
+    for row in (row for cluster in clusters for row in cluster.differences[:DIFFERENCES_SHOWN]):
+        complain(f"{path}: {difference_text(row)}")
     results.text(f"{out}: {sum(len(cluster.records) for cluster in clusters)} records; sha256 of its manifest {digest}")
     return 0
 
@@ -138,3 +150,31 @@ def _verified(pack: FilePath, expected: str | None, key: FilePath | None) -> int
             said = "the key signed it" if verdict.is_signature_valid else "its signature was not checked: no --key"
             results.text(f"signed by {' '.join(verdict.signed_by)}: {said}")
     return EXIT_FINDINGS if verdict.problems else 0
+
+
+def _compared(pack: FilePath, lake: str) -> int:
+    """Compares the chains of a whole pack with what a lake read."""
+    need_packages("evidence --lake", LAKE_PACKAGES, "lake")
+    from kraft_audit.findings.pack_verification import pack_chains, verify_pack
+    from kraft_audit.lake.committed_chain import compare_chain
+    from kraft_audit.lake.delta import DeltaLake, require_lake
+    from kraft_audit.lake.lake_paths import absolute
+
+    if not verify_pack(pack).is_whole:
+        return EXIT_FINDINGS
+    opened = DeltaLake(absolute(lake, FilePath.cwd()))
+    require_lake(opened)
+    is_as_read = True
+    for cluster_id, rows in pack_chains(pack):
+        found = compare_chain(opened, cluster_id, rows)
+        for contradiction in found.contradictions:
+            complain(f"{pack}: cluster {cluster_id}: {contradiction}")
+        if found.to_offset is None and not found.contradictions:
+            complain(f"{pack}: cluster {cluster_id}: no committed batch to compare with the lake")
+        is_as_read = is_as_read and found.to_offset is not None and not found.contradictions
+        if found.to_offset is not None:
+            said = (
+                f"{found.equal} blocks of committed batches are as the lake read them, to offset {found.to_offset - 1}"
+            )
+            Results(Format.TABLE).text(f"cluster {cluster_id}: {said}; {found.not_in_lake} are not in the lake")
+    return 0 if is_as_read else EXIT_FINDINGS

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.findings.batch_chain import chain_of_cluster
 from kraft_audit.findings.finding_formats import check_document
 from kraft_audit.findings.signed_statement import signed_statement
 from kraft_audit.reading import ClusterReading
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.dsse.json"
 """The signed statement about the manifest: the one file that the manifest cannot list."""
+CHAIN: Final = "chain.jsonl"
 FORMAT: Final = "kraft-audit evidence 1"
 RECORDS_MAX: Final = 50_000
 HEADER_BYTES: Final = 61
@@ -55,7 +57,8 @@ _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 class ClusterEvidence:
     """What one cluster adds to a pack: records and headers as `wanted_offsets` and `header_rows` name them.
 
-    `sources` are the files that it was read from, each with its SHA-256. `picture` is what happened, as an SVG.
+    `sources` are the files that it was read from, each with its SHA-256. `picture` is what happened, as an SVG. `chain`
+    and `differences` are those of the committed batches (`batch_chain`).
     """
 
     history: ClusterHistory
@@ -64,6 +67,8 @@ class ClusterEvidence:
     headers: Sequence[Mapping[str, Any]] = ()
     sources: Sequence[Mapping[str, Any]] = ()
     picture: str | None = None
+    chain: Sequence[Mapping[str, Any]] = ()
+    differences: Sequence[Mapping[str, Any]] = ()
 
 
 def gather(
@@ -78,7 +83,9 @@ def gather(
     if offsets:
         records = list(records_behind(reading.log_records(offsets[0], offsets[-1] + 1), offsets))
     headers = list(_headers(header_rows(history, offsets), open_storage))
-    return ClusterEvidence(history, findings, records, headers, tuple(sources_of(reading.plan, open_storage)))
+    chain, differences = chain_of_cluster(history, reading.plan, open_storage)
+    sources = tuple(sources_of(reading.plan, open_storage))
+    return ClusterEvidence(history, findings, records, headers, sources, chain=chain, differences=differences)
 
 
 def sources_of(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
@@ -242,6 +249,8 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
             yield f"{folder}/{name}.jsonl", _lines(cluster.history.rows(name))
         yield f"{folder}/records.jsonl", _lines(cluster.records)
         yield f"{folder}/headers.jsonl", _lines(cluster.headers)
+        yield f"{folder}/{CHAIN}", _lines(cluster.chain)
+        yield f"{folder}/differences.jsonl", _lines(cluster.differences)
         if cluster.picture is not None:
             yield f"{folder}/picture.svg", cluster.picture.encode()
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.findings.evidence_pack import FORMAT, MANIFEST, SIGNATURE
+from kraft_audit.findings.evidence_pack import CHAIN, FORMAT, MANIFEST, SIGNATURE
 from kraft_audit.findings.signed_statement import NoStatementError, SignedStatement, read_statement
 
 if TYPE_CHECKING:
@@ -57,6 +57,19 @@ def verify_pack(path: Path, *, expected: str | None = None, key: Ed25519PublicKe
             return _verdict(pack, expected, key)
     except _NOT_A_PACK as error:
         return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {_refusal(error)}",), is_readable=False)
+
+
+def pack_chains(path: Path) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Of each cluster of a pack that `verify_pack` found whole: its id, and the rows of its chain of batches."""
+    with zipfile.ZipFile(path) as pack:
+        clusters = json.loads(_read(pack, pack.getinfo(MANIFEST))[1])["clusters"]
+        chains = []
+        for info in pack.infolist():
+            if info.filename.endswith(f"/{CHAIN}"):
+                number = int(info.filename.partition("-")[0])
+                lines = _read(pack, info, keeps=True)[1].splitlines()
+                chains.append((str(clusters[number]), [json.loads(line) for line in lines]))
+        return chains
 
 
 _NOT_A_PACK: Final = (
@@ -142,8 +155,8 @@ def _difference(pack: zipfile.ZipFile, info: zipfile.ZipInfo, expected: str) -> 
         return "damaged"
 
 
-def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[str, bytes]:
-    """The SHA-256 of a member, and its content where it is the manifest or the signature."""
+def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo, *, keeps: bool = False) -> tuple[str, bytes]:
+    """The SHA-256 of a member, and its content where it is the manifest or the signature, or `keeps` says so."""
     digest = hashlib.sha256()
     content = bytearray()
     size = 0
@@ -153,6 +166,6 @@ def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[str, bytes]:
             if size > MEMBER_BYTES_MAX:
                 raise _TooLargeError(f"{info.filename} is larger than any file of a pack")
             digest.update(chunk)
-            if info.filename in _KEPT:
+            if keeps or info.filename in _KEPT:
                 content += chunk
     return digest.hexdigest(), bytes(content)

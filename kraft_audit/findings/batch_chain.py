@@ -1,0 +1,304 @@
+"""The hash chain of committed batches, of the cluster and of each disk: a changed batch names the disk that holds it.
+
+A chain has a value after each batch: SHA-256 of the value before it (32 zero bytes first) and the batch. It is computed
+twice. The *identity* chain takes base offset, last offset, leader epoch and CRC as Kafka stores them (8, 8, 4 and 4
+bytes, big-endian): a lake has those for ever, so that a pack and a lake can be compared. The *bytes* chain takes the
+SHA-256 of the whole batch as it lies on the disk: no forged CRC hides there. Values are noted at every BLOCK_OFFSETS
+offsets, and for each block also from 32 zero bytes on, as two logs that begin elsewhere share blocks and no chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan
+from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.captures import canonical_log, newest_watermark
+from kraft_audit.text.readable import nouns
+from kraft_codec.errors import CodecError, InputError
+from kraft_codec.file_names import FileKind, printable
+from kraft_codec.storage.random_access import RandomAccess, Storage, join
+
+BLOCK_OFFSETS: Final = 1_000
+DIFFERENCES_MAX: Final = 10_000
+READ_AT_ONCE: Final = 8 << 20
+BATCH_BYTES_MAX: Final = 1 << 30
+START: Final = bytes(32)
+# baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta
+_HEADER: Final = struct.Struct(">qiibIhi")
+_FRAME_BYTES: Final = 12
+_LENGTH_MIN: Final = 49
+_IDENTITY: Final = struct.Struct(">qqiI")
+
+Offsets = npt.NDArray[np.int64]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommittedBatches:
+    """The committed batches of a canonical log as columns, ascending; each begins once."""
+
+    base_offset: Offsets
+    last_offset: Offsets
+    leader_epoch: Offsets
+    crc: Offsets
+
+    def __len__(self) -> int:
+        return len(self.base_offset)
+
+    def identities(self) -> list[bytes]:
+        """What the identity chain takes of each batch."""
+        columns = (self.base_offset, self.last_offset, self.leader_epoch, self.crc)
+        return [_IDENTITY.pack(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+@dataclass(slots=True, eq=False)
+class DiskBatches:
+    """What one disk holds of the committed batches: by their place, `held` and the SHA-256 of its bytes.
+
+    `others` are batches that it holds instead, at the same offset: (leader epoch, CRC, SHA-256). Its log goes from
+    `start` to `end`; what could not be read is `unread`.
+    """
+
+    replica: ReplicaPlan
+    held: npt.NDArray[np.bool_]
+    digests: npt.NDArray[np.uint8]
+    others: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
+    start: int | None = None
+    end: int = 0
+    unread: str | None = None
+
+    @property
+    def named(self) -> Row:
+        replica = self.replica
+        return {
+            "node_id": replica.node_id,
+            "directory_id": replica.directory_id,
+            "root": printable(replica.root),
+            "path": printable(replica.path),
+        }
+
+
+def committed_batches(history: ClusterHistory) -> CommittedBatches:
+    """The batches of the canonical log that are proven committed; none where nothing is proven."""
+    log, mark = canonical_log(history), newest_watermark(history)
+    is_committed = log.last_offset < (0 if mark is None else mark["low"])
+    return CommittedBatches(*(c[is_committed] for c in (log.base_offset, log.last_offset, log.leader_epoch, log.crc)))
+
+
+def chain_of_cluster(
+    history: ClusterHistory, plan: ClusterPlan, open_storage: OpenStorage
+) -> tuple[list[Row], list[Row]]:
+    """(rows of the chains, rows of the differences): of the cluster first, then of the newest capture of each disk."""
+    batches = committed_batches(history)
+    whole_cluster = {"node_id": None, "directory_id": None, "root": None, "path": None}
+    rows = [{**whole_cluster, **row} for row in chain_rows(batches)]
+    disks = [_disk_batches(replica, batches, open_storage) for replica in _newest(plan)]
+    for disk in disks:
+        rows += [{**disk.named, **row} for row in chain_rows(batches, disk)]
+        if disk.unread is not None:
+            rows.append({**disk.named, "unread": disk.unread})
+    return rows, list(differences(batches, disks))
+
+
+def chain_rows(batches: CommittedBatches, disk: DiskBatches | None = None) -> Iterator[Row]:
+    """The chains as rows, one for each block; a chain begins again after a gap. Without a disk the identities alone."""
+    digests = None if disk is None else disk.digests
+    identities = batches.identities()
+    places = range(len(batches)) if disk is None else np.flatnonzero(disk.held).tolist()
+    bases, lasts = batches.base_offset.tolist(), batches.last_offset.tolist()
+    block: _Block | None = None
+    for place in places:
+        base = bases[place]
+        if block is not None and (base != block.to_offset or base // BLOCK_OFFSETS != block.number):
+            yield block.row()
+            block = block.next_block(base) if base == block.to_offset else None
+        if block is None:
+            block = _Block(base, base, base // BLOCK_OFFSETS, base)
+        block.add(identities[place], None if digests is None else digests[place].tobytes(), lasts[place])
+    if block is not None:
+        yield block.row()
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that grows: each value is (of this block, of the chain)."""
+
+    from_offset: int
+    to_offset: int
+    number: int
+    chain_from_offset: int
+    batch_count: int = 0
+    identity: tuple[bytes, bytes] = (START, START)
+    content: tuple[bytes, bytes] | None = None
+
+    def add(self, identity: bytes, digest: bytes | None, last_offset: int) -> None:
+        self.identity = _linked(self.identity, identity)
+        if digest is not None:
+            self.content = _linked(self.content or (START, START), digest)
+        self.to_offset = last_offset + 1
+        self.batch_count += 1
+
+    def next_block(self, base_offset: int) -> _Block:
+        content = None if self.content is None else (START, self.content[1])
+        number = base_offset // BLOCK_OFFSETS
+        return _Block(base_offset, base_offset, number, self.chain_from_offset, 0, (START, self.identity[1]), content)
+
+    def row(self) -> Row:
+        content = self.content or (None, None)
+        values = {
+            "identity_block": self.identity[0],
+            "identity_chain": self.identity[1],
+            "bytes_block": content[0],
+            "bytes_chain": content[1],
+        }
+        return {
+            "from_offset": self.from_offset,
+            "to_offset": self.to_offset,
+            "batch_count": self.batch_count,
+            "chain_from_offset": self.chain_from_offset,
+            **{name: None if value is None else value.hex() for name, value in values.items()},
+        }
+
+
+def _linked(values: tuple[bytes, bytes], link: bytes) -> tuple[bytes, bytes]:
+    first, second = (hashlib.sha256(value + link).digest() for value in values)
+    return first, second
+
+
+def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iterator[Row]:
+    """Committed batches that disks hold with different bytes, or lack between others: a row for each deviating disk.
+
+    `version` numbers the distinct bytes, that of most disks 0; null where the disk lacks the batch. Where no version is
+    that of most disks, every disk has a row. No hash of one batch is shown: with few unknown bytes, such as those of a
+    password, it would tell them.
+    """
+    differs = np.zeros(len(batches), bool)
+    first = np.zeros((len(batches), 32), np.uint8)
+    is_known = np.zeros(len(batches), bool)
+    for disk in disks:
+        new = disk.held & ~is_known
+        first[new] = disk.digests[new]
+        is_known |= disk.held
+        differs |= disk.held & (disk.digests != first).any(axis=1)
+        differs |= _spanned(batches, disk) & ~disk.held
+    for place in np.flatnonzero(differs)[:DIFFERENCES_MAX].tolist():
+        yield from _differences_at(batches, disks, place)
+
+
+def _spanned(batches: CommittedBatches, disk: DiskBatches) -> npt.NDArray[np.bool_]:
+    if disk.start is None or disk.unread is not None:
+        return np.zeros(len(batches), bool)
+    spanned: npt.NDArray[np.bool_] = (batches.base_offset >= disk.start) & (batches.last_offset < disk.end)
+    return spanned
+
+
+def _differences_at(batches: CommittedBatches, disks: Sequence[DiskBatches], place: int) -> Iterator[Row]:
+    versions: dict[int, bytes] = {}
+    for number, disk in enumerate(disks):
+        if disk.held[place]:
+            versions[number] = disk.digests[place].tobytes()
+        elif place in disk.others:
+            versions[number] = disk.others[place][2]
+    counted = Counter(versions.values()).most_common()
+    is_tied = len(counted) > 1 and counted[0][1] == counted[1][1]
+    numbers = {version: number for number, (version, _) in enumerate(counted)}
+    of_most = [disks[number].replica.node_id for number, version in versions.items() if numbers[version] == 0]
+    for number, disk in enumerate(disks):
+        version = numbers[versions[number]] if number in versions else None
+        if (version is None and not _spanned(batches, disk)[place]) or (version == 0 and not is_tied):
+            continue
+        epoch, crc = int(batches.leader_epoch[place]), int(batches.crc[place])
+        found = (epoch, crc) if disk.held[place] else disk.others.get(place, (None, None))[:2]
+        yield {
+            **disk.named,
+            "base_offset": int(batches.base_offset[place]),
+            "last_offset": int(batches.last_offset[place]),
+            "leader_epoch": epoch,
+            "crc": crc,
+            "found_leader_epoch": found[0],
+            "found_crc": found[1],
+            "version": version,
+            "is_tied": is_tied,
+            "majority_node_ids": [] if is_tied else of_most,
+        }
+
+
+def difference_text(row: Mapping[str, Any]) -> str:
+    """One difference in a line."""
+    where = f"replica at {row['path'] or row['root']}" if row["node_id"] is None else f"node {row['node_id']}"
+    batch = f"the committed batch at offset {row['base_offset']}"
+    if row["version"] is None:
+        return f"{where} lacks {batch}"
+    others = "" if row["is_tied"] else f" than on {nouns('node', row['majority_node_ids'])}"
+    return f"{where}: {batch} has other bytes{others or ': the disks do not agree'}"
+
+
+def _newest(plan: ClusterPlan) -> list[ReplicaPlan]:
+    """The newest capture of each disk; what a lake put together is no disk."""
+    newest: dict[Identity, ReplicaPlan] = {}
+    for replica in sorted(plan.replicas, key=lambda replica: replica.sort_key):
+        if not replica.is_archived:
+            newest[replica.identity] = replica
+    return [newest[identity] for identity in sorted(newest)]
+
+
+def _disk_batches(replica: ReplicaPlan, batches: CommittedBatches, open_storage: OpenStorage) -> DiskBatches:
+    disk = DiskBatches(replica, np.zeros(len(batches), bool), np.zeros((len(batches), 32), np.uint8))
+    bases = batches.base_offset.tolist()
+    keys = list(zip(batches.last_offset.tolist(), batches.leader_epoch.tolist(), batches.crc.tolist(), strict=True))
+    segments = sorted((file for file in replica.files if file.kind == FileKind.SEGMENT), key=lambda file: file.name)
+    try:
+        with ExitStack() as stack:
+            storage: Storage = stack.enter_context(open_storage(replica.root))
+            for segment in segments:
+                with storage.open(join(replica.path, segment.name), segment.size_bytes) as opened:
+                    for base, last, epoch, crc, content in _framed(opened):
+                        disk.start = base if disk.start is None else disk.start
+                        disk.end = last + 1
+                        place = bisect_left(bases, base)
+                        if place == len(bases) or bases[place] != base:
+                            continue
+                        digest = hashlib.sha256(content).digest()
+                        if keys[place] == (last, epoch, crc):
+                            disk.held[place] = True
+                            disk.digests[place] = np.frombuffer(digest, np.uint8)
+                        else:
+                            disk.others[place] = (epoch, crc, digest)
+    except (CodecError, InputError) as error:
+        disk.unread = str(error)
+    return disk
+
+
+def _framed(file: RandomAccess) -> Iterator[tuple[int, int, int, int, memoryview]]:
+    """Each whole batch of a segment by the frames that its headers give: (base, last, epoch, CRC, bytes).
+
+    The CRC is not verified: bytes that it does not fit have another SHA-256.
+    """
+    position, window, begin = 0, memoryview(b""), 0
+    while position + _HEADER.size <= file.size_bytes:
+        if position + _HEADER.size > begin + len(window):
+            window, begin = _window(file, position, READ_AT_ONCE), position
+        base, length, epoch, _, crc, _, delta = _HEADER.unpack_from(window, position - begin)
+        size = _FRAME_BYTES + length
+        if length < _LENGTH_MIN or size > min(BATCH_BYTES_MAX, file.size_bytes - position):
+            return
+        if position + size > begin + len(window):
+            window, begin = _window(file, position, max(size, READ_AT_ONCE)), position
+        yield base, base + delta, epoch, crc, window[position - begin : position - begin + size]
+        position += size
+
+
+def _window(file: RandomAccess, position: int, size: int) -> memoryview:
+    return memoryview(file.read_at(position, min(size, file.size_bytes - position)).tobytes())

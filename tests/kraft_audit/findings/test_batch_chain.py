@@ -1,0 +1,216 @@
+"""The chain of committed batches: another computation gives it too, and an altered disk is named, forged CRC or not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+
+import kraft_audit
+from kraft_audit.commands.cli import run_command
+from kraft_audit.findings.batch_chain import (
+    BLOCK_OFFSETS,
+    CommittedBatches,
+    chain_of_cluster,
+    chain_rows,
+    committed_batches,
+    difference_text,
+)
+from kraft_audit.lake.settings import FleetSettings
+from kraft_codec.columns.rewriting import with_new_crc
+from kraft_codec.records.batch import Batch, BatchHeader, read_batches
+
+SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
+Row = dict[str, Any]
+CRC_FROM = 21
+"""The CRC covers a batch from its attributes on."""
+TIMES = (*range(32, 35), *range(40, 43))
+"""The low bytes of the two timestamps of a batch: no state depends on them."""
+
+
+def _chains(folder: Path) -> tuple[list[Row], list[Row]]:
+    (cluster,) = kraft_audit.open(str(folder))
+    return chain_of_cluster(cluster.history, cluster.judged_reading.plan, cluster.open_storage)
+
+
+def _naive(batches: list[tuple[BatchHeader, bytes]], identity: bool) -> str:
+    value = bytes(32)
+    for header, content in batches:
+        link = struct.pack(">qqiI", header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+        value = hashlib.sha256(value + (link if identity else hashlib.sha256(content).digest())).digest()
+    return value.hex()
+
+
+def _batches(segment: Path) -> list[tuple[BatchHeader, bytes]]:
+    content = segment.read_bytes()
+    found = [each.header for each in read_batches(content) if isinstance(each, Batch)]
+    return [(each, content[each.position : each.position + each.size_bytes]) for each in found]
+
+
+@pytest.fixture
+def disks(small_corpus: Path, tmp_path: Path) -> Path:
+    """Four disks of one cluster, read together."""
+    return Path(shutil.copytree(small_corpus / "divergence" / "12-after-truncation", tmp_path / "disks"))
+
+
+def test_the_chains_are_those_that_another_computation_gives(disks: Path) -> None:
+    rows, different = _chains(disks)
+    assert different == []
+    of_cluster, *of_disks = rows
+    assert len(of_disks) == 4
+    (cluster,) = kraft_audit.open(str(disks))
+    low = cluster.committed_low
+    for row in of_disks:
+        own = [pair for pair in _batches(disks / row["path"] / SEGMENT) if pair[0].last_offset < low]
+        assert row["batch_count"] == len(own) > 20
+        assert row["identity_chain"] == row["identity_block"] == _naive(own, identity=True)
+        assert row["bytes_chain"] == row["bytes_block"] == _naive(own, identity=False)
+        assert row["to_offset"] == own[-1][0].last_offset + 1
+    assert of_cluster["identity_chain"] in {row["identity_chain"] for row in of_disks}
+    assert of_cluster["bytes_chain"] is None
+
+
+def _altered(segment: Path, change: Callable[[bytes], bytes]) -> int:
+    """Changes a batch in the middle of a segment in place; its offset."""
+    batches = _batches(segment)
+    header, content = batches[len(batches) // 3]
+    changed = change(content)
+    assert changed != content
+    assert len(changed) == len(content)
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[: header.position] + changed + whole[header.position + len(content) :])
+    return header.base_offset
+
+
+def renewed(content: bytes) -> bytes:
+    """Another time, and the CRC that fits it."""
+    return bytes(with_new_crc(content[:34] + bytes([content[34] ^ 1]) + content[35:]))
+
+
+def forged(content: bytes) -> bytes:
+    """Other times, and the same CRC: it is linear, so that some change of 48 bits leaves its 32 bits as they are."""
+    before = google_crc32c.value(content[CRC_FROM:])
+    basis: dict[int, tuple[int, int]] = {}
+    for bit in range(len(TIMES) * 8):
+        image = google_crc32c.value(_flipped(content, 1 << bit)[CRC_FROM:]) ^ before
+        bits = 1 << bit
+        while image:
+            top = image.bit_length()
+            if top not in basis:
+                basis[top] = (image, bits)
+                break
+            image, bits = image ^ basis[top][0], bits ^ basis[top][1]
+        if not image:
+            return _flipped(content, bits)
+    raise AssertionError("48 bits hold a change that 32 do not show")
+
+
+def _flipped(content: bytes, bits: int) -> bytes:
+    changed = bytearray(content)
+    for number, place in enumerate(TIMES):
+        changed[place] ^= bits >> (8 * number) & 0xFF
+    return bytes(changed)
+
+
+def broken(content: bytes) -> bytes:
+    """A bit that flipped: the CRC does not fit."""
+    return content[:34] + bytes([content[34] ^ 1]) + content[35:]
+
+
+@pytest.mark.parametrize("change", [renewed, forged, broken])
+def test_an_altered_batch_names_its_disk(disks: Path, change: Callable[[bytes], bytes]) -> None:
+    before, _ = _chains(disks)
+    offset = _altered(disks / "node-3" / SEGMENT, change)
+    rows, different = _chains(disks)
+    assert [(row["node_id"], row["base_offset"]) for row in different] == [(3, offset)]
+    assert not different[0]["is_tied"]
+    assert (different[0]["crc"] == different[0]["found_crc"]) == (change is not renewed)
+    assert f"node 3: the committed batch at offset {offset}" in difference_text(different[0])
+    changed = {row["node_id"] for row in rows if row not in before}
+    assert changed == {3}
+
+
+def test_two_disks_that_contradict_each_other_are_both_named(disks: Path) -> None:
+    for node in ("node-2", "node-11"):
+        shutil.rmtree(disks / node)
+    offset = _altered(disks / "node-3" / SEGMENT, forged)
+    _, different = _chains(disks)
+    assert {(row["node_id"], row["base_offset"], row["is_tied"]) for row in different} == {
+        (1, offset, True),
+        (3, offset, True),
+    }
+    assert all(difference_text(row).endswith("the disks do not agree") for row in different)
+
+
+def _synthetic(starts: range, width: int) -> CommittedBatches:
+    base = np.array(starts, np.int64)
+    return CommittedBatches(base, base + width - 1, np.full(len(base), 3), base % 97)
+
+
+def test_logs_that_begin_elsewhere_share_their_blocks() -> None:
+    whole, later = (_synthetic(range(start, 5_005, 7), 7) for start in (0, 1_400))
+    of_whole, of_later = list(chain_rows(whole)), list(chain_rows(later))
+    assert sum(row["batch_count"] for row in of_whole) == len(whole)
+    assert all(row["from_offset"] // BLOCK_OFFSETS == (row["to_offset"] - 7) // BLOCK_OFFSETS for row in of_whole)
+    assert all(first["to_offset"] == second["from_offset"] for first, second in pairwise(of_whole))
+    blocks = {(row["from_offset"], row["to_offset"]): row["identity_block"] for row in of_whole}
+    shared = [row for row in of_later if (row["from_offset"], row["to_offset"]) in blocks]
+    assert shared == of_later[1:], "the first one begins within a block"
+    for row in shared:
+        assert blocks[row["from_offset"], row["to_offset"]] == row["identity_block"]
+    assert {row["chain_from_offset"] for row in of_later} == {1_400}
+
+
+def test_a_chain_begins_again_after_a_gap() -> None:
+    log = _synthetic(range(0, 3_003, 7), 7)
+    columns = (log.base_offset, log.last_offset, log.leader_epoch, log.crc)
+    is_left = np.arange(len(log)) != 200
+    rows = list(chain_rows(CommittedBatches(*(column[is_left] for column in columns))))
+    assert {row["chain_from_offset"] for row in rows} == {0, 1_407}
+    prefix = list(chain_rows(CommittedBatches(*(column[:200] for column in columns))))
+    assert rows[: len(prefix)] == prefix
+
+
+def test_nothing_is_chained_that_is_not_proven(disks: Path) -> None:
+    for node in ("node-1", "node-2", "node-11"):
+        shutil.rmtree(disks / node)
+    (cluster,) = kraft_audit.open(str(disks))
+    low = cluster.committed_low
+    assert all(last < low for last in committed_batches(cluster.history).last_offset.tolist())
+
+
+@pytest.mark.slow
+def test_a_lake_shows_that_history_was_rewritten(
+    disks: Path, make_fleet: Callable[..., FleetSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every disk is altered alike, so that they agree: only the lake, or a pack of before, knows better."""
+    fleet = make_fleet({"a": [disks]})
+    assert run_command(["run", str(tmp_path / "fleet.yaml"), "--engine", "local"]) == 0
+    before, after = tmp_path / "before.zip", tmp_path / "after.zip"
+    assert run_command(["evidence", str(disks), "--out", str(before)]) == 0
+    assert run_command(["evidence", "--verify", str(before), "--lake", fleet.lake]) == 0
+    capsys.readouterr()
+    for node in ("node-1", "node-2", "node-3", "node-11"):
+        _altered(disks / node / SEGMENT, renewed)
+    assert run_command(["evidence", str(disks), "--out", str(after)]) == 0
+    with zipfile.ZipFile(after) as zipped:
+        (different,) = [zipped.read(name) for name in zipped.namelist() if name.endswith("/differences.jsonl")]
+        (chain,) = [zipped.read(name) for name in zipped.namelist() if name.endswith("/chain.jsonl")]
+    assert different == b""
+    assert len({json.loads(line)["identity_chain"] for line in chain.splitlines()}) == 1
+    capsys.readouterr()
+    assert run_command(["evidence", "--verify", str(after)]) == 0
+    assert run_command(["evidence", "--verify", str(after), "--lake", fleet.lake]) == 1
+    said = capsys.readouterr().err
+    for whose in ("the pack", "node 1", "node 2", "node 3", "node 11"):
+        assert f"{whose} has other committed batches than the lake read" in said
