@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.storage.captured import (
-    MANIFEST_BYTES_MAX,
     CapturedReplica,
     CapturedStorage,
     CaptureStore,
-    manifest_names,
     missing_objects,
-    parse_manifest,
     read_replica,
 )
+from kraft_codec.storage.manifest_chain import absent_manifests, manifests_back
 from kraft_codec.storage.opener import open_storage
-from kraft_codec.storage.random_access import join
 
 OLD_MS: Final = 3_600_000
 CHAINED_COUNT: Final = 200
@@ -110,23 +106,16 @@ def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[Status, str
 
 def _chain_problems(store: CaptureStore, replica: CapturedReplica) -> Iterator[str]:
     """Numbers that are missing, manifests that are not the ones that their successors named, objects of theirs."""
-    base = join(replica.path, replica.generation)
-    names = manifest_names(store, base)
-    absent = sorted(set(range(1, replica.seq + 1)) - names.keys())
+    absent = absent_manifests(store, replica)
     if absent:
         yield f"{len(absent)} manifests before {replica.seq} are missing, {absent[0]} first"
-    following = replica.manifest
-    for seq in range(replica.seq - 1, max(0, replica.seq - CHAINED_COUNT), -1):
-        if seq not in names:
+    for each in manifests_back(store, replica, CHAINED_COUNT):
+        if not each.is_named:
+            yield f"manifest {each.seq} is not the one that manifest {each.seq + 1} names"
             return
-        content = store.read(join(base, names[seq].name), MANIFEST_BYTES_MAX)
-        if hashlib.sha256(content).hexdigest() != following.get("previous_sha256"):
-            yield f"manifest {seq} is not the one that manifest {seq + 1} names"
-            return
-        following = parse_manifest(content, names[seq].name)
-        missing = missing_objects(following, replica.stored)
+        missing = [] if each.seq == replica.seq else missing_objects(each.manifest, replica.stored)
         if missing:
-            yield f"{len(missing)} objects of manifest {seq} are missing, {missing[0]} first"
+            yield f"{len(missing)} objects of manifest {each.seq} are missing, {missing[0]} first"
             return
 
 

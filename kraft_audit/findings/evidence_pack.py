@@ -25,6 +25,7 @@ import pyarrow as pa
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.findings.batch_chain import chain_of_cluster
+from kraft_audit.findings.custody import custody_rows
 from kraft_audit.findings.finding_formats import check_document
 from kraft_audit.findings.signed_statement import signed_statement
 from kraft_audit.reading import ClusterReading
@@ -58,7 +59,7 @@ class ClusterEvidence:
     """What one cluster adds to a pack: records and headers as `wanted_offsets` and `header_rows` name them.
 
     `sources` are the files that it was read from, each with its SHA-256. `picture` is what happened, as an SVG. `chain`
-    and `differences` are those of the committed batches (`batch_chain`).
+    and `differences` are those of the committed batches (`batch_chain`). `custody`: how each copy came from its disk.
     """
 
     history: ClusterHistory
@@ -69,6 +70,7 @@ class ClusterEvidence:
     picture: str | None = None
     chain: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[Mapping[str, Any]] = ()
+    custody: Sequence[Mapping[str, Any]] = ()
 
 
 def gather(
@@ -85,7 +87,10 @@ def gather(
     headers = list(_headers(header_rows(history, offsets), open_storage))
     chain, differences = chain_of_cluster(history, reading.plan, open_storage)
     sources = tuple(sources_of(reading.plan, open_storage))
-    return ClusterEvidence(history, findings, records, headers, sources, chain=chain, differences=differences)
+    custody = tuple(custody_rows(reading.plan, open_storage))
+    return ClusterEvidence(
+        history, findings, records, headers, sources, chain=chain, differences=differences, custody=custody
+    )
 
 
 def sources_of(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
@@ -250,6 +255,7 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
         yield f"{folder}/records.jsonl", _lines(cluster.records)
         yield f"{folder}/headers.jsonl", _lines(cluster.headers)
         yield f"{folder}/{CHAIN}", _lines(cluster.chain)
+        yield f"{folder}/custody.jsonl", _lines(cluster.custody)
         yield f"{folder}/differences.jsonl", _lines(cluster.differences)
         if cluster.picture is not None:
             yield f"{folder}/picture.svg", cluster.picture.encode()
