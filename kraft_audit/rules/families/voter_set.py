@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -154,10 +155,14 @@ def kv011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield Case("voters", summary, voter_set["from_offset"], evidence=(fact,), what_to_do=advice)
 
 
+ELECTION_MS: Final = 2_000
+"""How long voters wait for a leader before another election: quorum.fetch.timeout.ms (QuorumConfig, Kafka 4.3.0)."""
+
+
 @dataclass(frozen=True, slots=True)
 class VoterLagLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "how far a voter's log may end behind what is committed")
-    max_lag_seconds: float = threshold(5, "the same in time of the log, counted within each leader's epoch")
+    max_lag_seconds: float = threshold(5, "the same in time of the log, counted epoch by epoch")
 
 
 @rule(
@@ -189,7 +194,7 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     """How many records below `low` a replica lacks, and how many seconds of the log they span.
 
     One that ends where the captured log begins, or before, lacks all of it. Each leader writes the time of its own
-    clock: the seconds are those within epochs, as two clocks may differ and nothing is committed between two leaders.
+    clock, and two may differ by more than an election takes: between leaders no more than that counts.
     """
     log, end = canonical_log(history), replica_end(row)
     if end >= low or not len(log.base_offset):
@@ -197,9 +202,10 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     last, first = log.row_of(low - 1), 0 if end <= log.base_offset[0] else log.row_of(end - 1)
     if last is None or first is None:
         return low - end, 0.0
+    passed_ms = np.diff(log.timestamp_ms[first : last + 1])
     is_one_leader = np.diff(log.leader_epoch[first : last + 1]) == 0
-    passed_ms = int(np.diff(log.timestamp_ms[first : last + 1])[is_one_leader].sum())
-    return low - end, max(passed_ms, 0) / 1000
+    between_ms = np.clip(passed_ms[~is_one_leader], 0, ELECTION_MS).sum()
+    return low - end, float(max(passed_ms[is_one_leader].sum(), 0) + between_ms) / 1000
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
@@ -215,7 +221,7 @@ def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, 
 @dataclass(frozen=True, slots=True)
 class NearVoterLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "a voter within this many records of the committed end counts")
-    max_lag_seconds: float = threshold(5, "and within this time of the log, counted within each leader's epoch")
+    max_lag_seconds: float = threshold(5, "and within this time of the log, counted epoch by epoch")
 
 
 @rule("KV014", control="quorum_safety", needs=QUORUM_TABLES, thresholds=NearVoterLimits)
