@@ -1,10 +1,11 @@
 """The hash chain of committed batches, of the cluster and of each disk: a changed batch names the disk that holds it.
 
-A chain has a value after each batch: SHA-256 of the value before it (32 zero bytes first) and the batch. It is computed
-twice. The *identity* chain takes base offset, last offset, leader epoch and CRC as Kafka stores them (8, 8, 4 and 4
-bytes, big-endian): a lake has those for ever, so that a pack and a lake can be compared. The *bytes* chain takes the
-SHA-256 of the whole batch as it lies on the disk: no forged CRC hides there. Values are noted at every BLOCK_OFFSETS
-offsets, and for each block also from 32 zero bytes on, as two logs that begin elsewhere share blocks and no chain.
+The log is cut into blocks of BLOCK_OFFSETS offsets. A block's value is the SHA-256 of its batches one after the other,
+and a chain's value after a block is the SHA-256 of its value before (32 zero bytes first) and the block's. Both are
+computed twice. The *identity* takes of each batch base offset, last offset, leader epoch and CRC as Kafka stores them
+(8, 8, 4 and 4 bytes, big-endian): a lake has those for ever, so that a pack and a lake can be compared. The *bytes*
+take the SHA-256 of the whole batch as it lies on the disk: no forged CRC hides there. Two logs that begin at different
+offsets have different chains, and the same blocks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -34,12 +36,13 @@ BLOCK_OFFSETS: Final = 1_000
 DIFFERENCES_MAX: Final = 10_000
 READ_AT_ONCE: Final = 8 << 20
 BATCH_BYTES_MAX: Final = 1 << 30
-START: Final = bytes(32)
+DIGEST_BYTES: Final = 32
+START: Final = bytes(DIGEST_BYTES)
 # baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta
 _HEADER: Final = struct.Struct(">qiibIhi")
 _FRAME_BYTES: Final = 12
 _LENGTH_MIN: Final = 49
-_IDENTITY: Final = struct.Struct(">qqiI")
+_IDENTITY: Final = np.dtype([("base_offset", ">i8"), ("last_offset", ">i8"), ("leader_epoch", ">i4"), ("crc", ">u4")])
 
 Offsets = npt.NDArray[np.int64]
 Row = dict[str, Any]
@@ -57,10 +60,12 @@ class CommittedBatches:
     def __len__(self) -> int:
         return len(self.base_offset)
 
-    def identities(self) -> list[bytes]:
-        """What the identity chain takes of each batch."""
-        columns = (self.base_offset, self.last_offset, self.leader_epoch, self.crc)
-        return [_IDENTITY.pack(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+    def identities(self, places: Offsets) -> bytes:
+        """What stands for each of these batches in the identity blocks, one after the other."""
+        packed = np.empty(len(places), _IDENTITY)
+        for name in _IDENTITY.names or ():
+            packed[name] = getattr(self, name)[places]
+        return packed.tobytes()
 
 
 @dataclass(slots=True, eq=False)
@@ -114,67 +119,36 @@ def chain_of_cluster(
 
 def chain_rows(batches: CommittedBatches, disk: DiskBatches | None = None) -> Iterator[Row]:
     """The chains as rows, one for each block; a chain begins again after a gap. Without a disk the identities alone."""
-    digests = None if disk is None else disk.digests
-    identities = batches.identities()
-    places = range(len(batches)) if disk is None else np.flatnonzero(disk.held).tolist()
-    bases, lasts = batches.base_offset.tolist(), batches.last_offset.tolist()
-    block: _Block | None = None
-    for place in places:
-        base = bases[place]
-        if block is not None and (base != block.to_offset or base // BLOCK_OFFSETS != block.number):
-            yield block.row()
-            block = block.next_block(base) if base == block.to_offset else None
-        if block is None:
-            block = _Block(base, base, base // BLOCK_OFFSETS, base)
-        block.add(identities[place], None if digests is None else digests[place].tobytes(), lasts[place])
-    if block is not None:
-        yield block.row()
-
-
-@dataclass(slots=True)
-class _Block:
-    """A block that grows: each value is (of this block, of the chain)."""
-
-    from_offset: int
-    to_offset: int
-    number: int
-    chain_from_offset: int
-    batch_count: int = 0
-    identity: tuple[bytes, bytes] = (START, START)
-    content: tuple[bytes, bytes] | None = None
-
-    def add(self, identity: bytes, digest: bytes | None, last_offset: int) -> None:
-        self.identity = _linked(self.identity, identity)
-        if digest is not None:
-            self.content = _linked(self.content or (START, START), digest)
-        self.to_offset = last_offset + 1
-        self.batch_count += 1
-
-    def next_block(self, base_offset: int) -> _Block:
-        content = None if self.content is None else (START, self.content[1])
-        number = base_offset // BLOCK_OFFSETS
-        return _Block(base_offset, base_offset, number, self.chain_from_offset, 0, (START, self.identity[1]), content)
-
-    def row(self) -> Row:
-        content = self.content or (None, None)
-        values = {
-            "identity_block": self.identity[0],
-            "identity_chain": self.identity[1],
-            "bytes_block": content[0],
-            "bytes_chain": content[1],
+    places = np.arange(len(batches)) if disk is None else np.flatnonzero(disk.held)
+    base, last = batches.base_offset[places], batches.last_offset[places]
+    is_gap = base[1:] != last[:-1] + 1
+    cuts = [0, *(np.flatnonzero(is_gap | (np.diff(base // BLOCK_OFFSETS) != 0)) + 1).tolist(), len(places)]
+    gaps = {0, *(np.flatnonzero(is_gap) + 1).tolist()}
+    identities = batches.identities(places)
+    digests = None if disk is None else disk.digests[places].tobytes()
+    identity_chain = bytes_chain = START
+    chain_from_offset = 0
+    for first, end in pairwise(cuts) if len(places) else ():
+        if first in gaps:
+            identity_chain = bytes_chain = START
+            chain_from_offset = int(base[first])
+        identity_block = hashlib.sha256(identities[first * _IDENTITY.itemsize : end * _IDENTITY.itemsize]).digest()
+        identity_chain = hashlib.sha256(identity_chain + identity_block).digest()
+        row = {
+            "from_offset": int(base[first]),
+            "to_offset": int(last[end - 1]) + 1,
+            "batch_count": end - first,
+            "chain_from_offset": chain_from_offset,
+            "identity_block": identity_block.hex(),
+            "identity_chain": identity_chain.hex(),
+            "bytes_block": None,
+            "bytes_chain": None,
         }
-        return {
-            "from_offset": self.from_offset,
-            "to_offset": self.to_offset,
-            "batch_count": self.batch_count,
-            "chain_from_offset": self.chain_from_offset,
-            **{name: None if value is None else value.hex() for name, value in values.items()},
-        }
-
-
-def _linked(values: tuple[bytes, bytes], link: bytes) -> tuple[bytes, bytes]:
-    first, second = (hashlib.sha256(value + link).digest() for value in values)
-    return first, second
+        if digests is not None:
+            bytes_block = hashlib.sha256(digests[first * DIGEST_BYTES : end * DIGEST_BYTES]).digest()
+            bytes_chain = hashlib.sha256(bytes_chain + bytes_block).digest()
+            row |= {"bytes_block": bytes_block.hex(), "bytes_chain": bytes_chain.hex()}
+        yield row
 
 
 def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iterator[Row]:
@@ -185,7 +159,7 @@ def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iter
     password, it would tell them.
     """
     differs = np.zeros(len(batches), bool)
-    first = np.zeros((len(batches), 32), np.uint8)
+    first = np.zeros((len(batches), DIGEST_BYTES), np.uint8)
     is_known = np.zeros(len(batches), bool)
     for disk in disks:
         new = disk.held & ~is_known
@@ -255,9 +229,11 @@ def _newest(plan: ClusterPlan) -> list[ReplicaPlan]:
 
 
 def _disk_batches(replica: ReplicaPlan, batches: CommittedBatches, open_storage: OpenStorage) -> DiskBatches:
-    disk = DiskBatches(replica, np.zeros(len(batches), bool), np.zeros((len(batches), 32), np.uint8))
+    disk = DiskBatches(replica, np.zeros(len(batches), bool), np.zeros((len(batches), DIGEST_BYTES), np.uint8))
     bases = batches.base_offset.tolist()
     keys = list(zip(batches.last_offset.tolist(), batches.leader_epoch.tolist(), batches.crc.tolist(), strict=True))
+    held: list[int] = []
+    digests: list[bytes] = []
     segments = sorted((file for file in replica.files if file.kind == FileKind.SEGMENT), key=lambda file: file.name)
     try:
         with ExitStack() as stack:
@@ -272,12 +248,14 @@ def _disk_batches(replica: ReplicaPlan, batches: CommittedBatches, open_storage:
                             continue
                         digest = hashlib.sha256(content).digest()
                         if keys[place] == (last, epoch, crc):
-                            disk.held[place] = True
-                            disk.digests[place] = np.frombuffer(digest, np.uint8)
+                            held.append(place)
+                            digests.append(digest)
                         else:
                             disk.others[place] = (epoch, crc, digest)
     except (CodecError, InputError) as error:
         disk.unread = str(error)
+    disk.held[held] = True
+    disk.digests[held] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
     return disk
 
 
