@@ -77,7 +77,7 @@ ci: setup airflow-setup chromium s3a-jars ## tests that start another real part 
 	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 200 examples each
 
 .PHONY: drills
-drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; three quarters of an hour
+drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; an hour
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 
 .PHONY: dist

@@ -11,13 +11,13 @@ import typer
 
 from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of, refuse_filled, refuse_within
 from kraft_audit.commands.ending import UsageError, complain
-from kraft_audit.commands.results import Results
+from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.commands.verdicts import EXIT_CODE_OF
 from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
+    from kraft_audit.recovery.procedure_step import ProcedureStep
     from kraft_audit.recovery.rescue import Rescue
-    from kraft_audit.recovery.rescue_procedure import ProcedureStep
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
 WORD_WIDTH: Final = 6
@@ -70,9 +70,10 @@ def rescue(
     results = Results(output, KEYS)
     missing = node_ids_of("--gone", gone)
     documents: list[dict[str, Any]] = []
+    title = _title(logs, from_node)
     for cluster in results.each_cluster(logs):
-        if results.cluster_count != 1:
-            raise UsageError(f"{logs.path}: {results.cluster_count} clusters there: choose one with --cluster")
+        if cluster.title != title:
+            continue
         try:
             found = cluster.rescue(request, missing)
         except RescueRefusedError as refused:
@@ -89,6 +90,21 @@ def rescue(
         if results.is_table:
             _print(results.out, found, steps)
     return results.end_documents(documents)
+
+
+def _title(logs: LogsOrLake, from_node: int) -> str:
+    """Which cluster is meant: of several, or of several histories of one id, the one with a disk of this node.
+
+    Raises UsageError.
+    """
+    with open_logs(logs) as clusters:
+        titles = [cluster.title for cluster in clusters]
+        if len(titles) > 1:
+            of_node = [each for each in clusters if any(part.node_id == from_node for part in each.plan.replicas)]
+            titles = [cluster.title for cluster in of_node]
+        if len(titles) != 1:
+            raise UsageError(f"{logs.path}: {len(clusters)} clusters there: choose one with --cluster")
+    return titles[0]
 
 
 def _print(lines: Output, found: Rescue, steps: Sequence[ProcedureStep]) -> None:

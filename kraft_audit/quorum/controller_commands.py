@@ -29,11 +29,15 @@ def add_controller(server: str) -> str:
     return f"kafka-metadata-quorum {server} --command-config {CONFIG} add-controller"
 
 
-def format_disk(cluster_id: str, *, joins: bool) -> str:
-    """`cluster_id` may be the id of one of its histories. `joins`: a dynamic quorum is there to be joined."""
+def format_disk(cluster_id: str, *, joins: bool, beside_data: bool = False) -> str:
+    """`cluster_id` may be the id of one of its histories. `joins`: a dynamic quorum is there to be joined.
+
+    `beside_data`: the node is a broker too, and has data dirs that stay as they are.
+    """
     pasted = shlex.quote(cluster_id_of(cluster_id) or UNKNOWN_ID)
     choice = " --no-initial-controllers" if joins else ""
-    return f"kafka-storage format --cluster-id {pasted}{choice} --config {CONFIG}"
+    ignored = " --ignore-formatted" if beside_data else ""
+    return f"kafka-storage format --cluster-id {pasted}{choice}{ignored} --config {CONFIG}"
 
 
 def unregister_broker(server: str, node_id: int) -> str:

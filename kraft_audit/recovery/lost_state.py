@@ -196,7 +196,10 @@ def rescued_from(reading: ClusterReading, declared: DeclaredRescue) -> tuple[Bra
         own_ms = plan.captured_at_ms if plan.is_archived else None
         if (plan.node_id, plan.directory_id, plan.capture, own_ms) == source:
             beyond = next((each for each in survey.snapshots if each.source == declared.source_snapshot), None)
-            return BranchLog(reading, survey.ends[replica.number].branch, beyond=beyond), declared.cut
+            end = survey.ends[replica.number]
+            if beyond is None and end.end_offset < declared.cut:  # its log was moved away
+                return None
+            return BranchLog(reading, end.branch, beyond=beyond), declared.cut
     return None
 
 

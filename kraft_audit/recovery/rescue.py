@@ -17,6 +17,7 @@ from kraft_audit.capture.declared_rescue import DECLARED
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.reading import ClusterReading
+from kraft_audit.recovery.lost_brokers import LostBrokers, dropped_replicas, lost_brokers
 from kraft_audit.recovery.moved_logs import MovedLog, moved_logs
 from kraft_audit.recovery.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
@@ -74,7 +75,8 @@ class Rescue:
     `lost_after_cut`: what --to leaves out. `keeps_endpoint`: the node is a voter that stays where it is. `ghosts`:
     controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
     `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
-    endpoints, "HOST:PORT" where nothing names it.
+    endpoints, "HOST:PORT" where nothing names it. `lost_brokers`: brokers whose disks are lost with the controllers'.
+    `dropped`: by broker, the partitions whose ISR it left in the lost part.
     """
 
     out: str
@@ -93,6 +95,8 @@ class Rescue:
     moved_logs: tuple[MovedLog, ...]
     others: tuple[tuple[int, str], ...]
     revoked_acls: tuple[Acl, ...]
+    lost_brokers: LostBrokers
+    dropped: Mapping[int, tuple[str, ...]]
 
 
 def rescue(
@@ -121,7 +125,7 @@ def rescue(
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
-    newest = _newest_state(reading, plan, source, at_end)
+    newest, brokers = _newest_state(reading, plan, source, at_end), tuple(_brokers(at_cut))
     found = Rescue(
         str(request.out),
         node,
@@ -134,11 +138,13 @@ def rescue(
         tuple(operations(at_cut, at_end)),
         _endpoint(at_end, node.node_id) == (node.listener, node.host, node.port) and node.node_id in plan.voters,
         tuple(_ghosts(at_cut, node.node_id)),
-        tuple(_brokers(at_cut)),
+        brokers,
         {row["name"]: row["feature_level"] for row in at_cut.rows("feature_changes") if row["exists"]},
         tuple(moved_logs(storage, cluster, at_cut, newest)),
         tuple(_others(at_end, plan, node)),
         tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
+        lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
+        dropped_replicas(at_cut, newest),
     )
     declare(found, cluster, replica)
     return found

@@ -8,20 +8,21 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.quorum.controller_commands import add_controller, format_disk
+from kraft_audit.recovery.procedure_step import ProcedureStep
 from kraft_audit.recovery.rescue import Rescue, all_nodes
 from kraft_audit.recovery.rescued_dir import new_directory_id
 from kraft_audit.recovery.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
 from kraft_audit.recovery.state_differences import Operation
-from kraft_audit.text.readable import listed
+from kraft_audit.text.readable import any_of, listed, nouns
 from kraft_audit.text.shell_commands import UnwritableError
 
 BROKER_STOP_S: Final = 90
 """SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""
 FORGET_VOTERS: Final = 'rm -f "$BROKER_DIR"/__cluster_metadata-0/quorum-state'
+MOVE_OLD_METADATA: Final = 'mv "$DATA_DIR"/__cluster_metadata-0 "$DATA_DIR"-old-metadata'
 RIGHTS: Final = ("SCRAM credential", "delegation token", "client quota")
 NAMED: Final = 8
 
@@ -31,15 +32,6 @@ def loses_nothing(found: Rescue) -> bool:
     source = found.source
     is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not found.lost_after_cut
     return is_whole and not source.loses and not source.brings_back
-
-
-@dataclass(frozen=True, slots=True)
-class ProcedureStep:
-    """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted."""
-
-    text: str
-    settings: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
 
 
 Steps = Iterator[ProcedureStep]
@@ -61,18 +53,20 @@ def _before(found: Rescue) -> Steps:
             f"A better copy is that of {best.copy.name}: epoch {best.copy.last_epoch}, end offset "
             f"{best.copy.end_offset}. Go on with this dir only where that one cannot be used."
         )
-    combined = sorted({broker for broker, _ in found.brokers} & set(found.plan.voters))
-    if combined:
+    own = found.dropped.get(found.node.node_id, ())
+    if own:
         yield ProcedureStep(
-            f"Nodes {listed(combined)} are controllers and brokers in one process. No drill followed this way. Build "
-            "the dir with --node-id and --endpoint for a controller of its own, with an id that no broker has. Before "
-            "an old node starts, as a broker only (process.roles=broker), move __cluster_metadata-0 out of its data "
-            "dirs: with it the node still takes itself for a voter."
+            f"Node {found.node.node_id} is a broker too, and left the ISR of {_shortened(own)} in the lost part: it "
+            "may lead them, and the others then truncate acknowledged records. Build the dir again with --node-id and "
+            "--endpoint, for a controller of its own with an id that no broker has."
         )
+    combined = combined_nodes(found)
     paths = [f"{o.copy.name}: {o.copy.path}" for o in found.plan.outcomes]
+    are = "is a broker" if len(combined) == 1 else "are brokers"
+    both = f" {nouns('Node', combined)} {are} too: the data goes on, the old metadata log does not."
     yield ProcedureStep(
-        f"Power off every old controller ({listed(controllers)}), detach their disks, and copy them. Copies here: "
-        f"{'; '.join(paths)}."
+        f"Power off every old controller ({listed(controllers)}), detach their disks, and copy them."
+        f"{both if combined else ''} Copies here: {'; '.join(paths)}."
     )
     yield ProcedureStep(_old_majority(found))
     brokers = ", ".join(f"{broker} ({place})" for broker, place in found.brokers) or "none is registered"
@@ -86,24 +80,54 @@ def _before(found: Rescue) -> Steps:
             f"{BROKER_STOP_S} s. Back up their data dirs: a broker that runs while the rescued state loads deletes the "
             "logs of lost topics."
         )
+    if _needs_kit(found):
+        yield ProcedureStep(
+            "Before anything is moved, write down what brings the lost part back:",
+            commands=(
+                f"kraft-audit restore-kit {shlex.quote(found.out)} --only-lost --out {shlex.quote(_kit(found))}",
+            ),
+        )
     if found.moved_logs:
         yield ProcedureStep(
             f"Reassigned in the lost part: {_shortened([log.text for log in found.moved_logs])}. The old replicas lead "
             "again, and their logs are gone. While all brokers are stopped, copy the full logs back.",
             commands=tuple(command for log in found.moved_logs for command in log.commands),
         )
+    if combined:
+        yield ProcedureStep(
+            f"Before node {any_of(combined)} starts again, move its old metadata log out of its data dirs: Kafka does "
+            "not start beside it, or goes on with the old quorum. DATA_DIR is the data dir that holds it.",
+            commands=(MOVE_OLD_METADATA,),
+        )
     yield _brokers_config(found)
+
+
+def combined_nodes(found: Rescue) -> list[int]:
+    """The voters that are brokers in the same process (process.roles=broker,controller)."""
+    return sorted({broker for broker, _ in found.brokers} & set(found.plan.voters))
+
+
+def _is_combined(found: Rescue) -> bool:
+    """Whether the rescued node goes on as a broker too, with the data that it has."""
+    return found.node.node_id in combined_nodes(found)
 
 
 def _brokers_config(found: Rescue) -> ProcedureStep:
     text = "Set this in every broker's config, and no other controller:"
-    if not found.node.is_static:
+    combined = combined_nodes(found)
+    if combined and not _is_combined(found):
+        return ProcedureStep(
+            f"{text[:-1]}. {nouns('Node', combined)} go on as brokers only, without the controller's listener in "
+            "listeners:",
+            settings=("process.roles=broker", _quorum_setting(found)),
+        )
+    if not found.node.is_static or not _forget_voters(found):
         return ProcedureStep(text, settings=(_quorum_setting(found),))
     # A node below 3.9 does not start where its quorum-state names other voters than its config (QuorumState, 3.8).
     return ProcedureStep(
         f"On every broker remove what names the old voters; BROKER_DIR is its metadata log dir. {text}",
         settings=(_quorum_setting(found),),
-        commands=(FORGET_VOTERS,),
+        commands=_forget_voters(found),
     )
 
 
@@ -137,16 +161,76 @@ def _needs_kit(found: Rescue) -> bool:
 
 def _start(found: Rescue) -> Steps:
     node = found.node
-    if _needs_kit(found):
+    yield _first_start(found)
+    yield ProcedureStep(
+        f"Check it: leader {node.node_id}, epoch above {found.epoch}, log end offset above {found.offset}.",
+        commands=(f"kafka-metadata-quorum --bootstrap-controller {_place(found)} describe --status",),
+    )
+    left = sorted(set(combined_nodes(found)) - set(found.lost_brokers.brokers) - {node.node_id})
+    if left and _is_combined(found):
+        yield _other_combined(found, left)
+    last = {broker: names for broker, names in found.dropped.items() if broker in _left(found)}
+    yield ProcedureStep(
+        f"Start all brokers{f' but {listed(list(last))}' if last else ''}. Until they are back every broker is fenced "
+        "and partitions have no leader: that is to be expected. Never remove a folder that ends in -stray."
+    )
+    if found.lost_brokers.brokers:
+        yield _elections(found)
+    for broker, names in last.items():
         yield ProcedureStep(
-            "Before the dir is moved, write down what brings the lost part back:",
-            commands=(
-                f"kraft-audit restore-kit {shlex.quote(found.out)} --only-lost --out {shlex.quote(_kit(found))}",
+            f"Start broker {broker} last, once others lead {_shortened(names)}: it left their ISR in the lost part. If "
+            "it led, the others would truncate acknowledged records."
+        )
+
+
+def _left(found: Rescue) -> set[int]:
+    """The brokers to start: neither lost with their disks nor in the process of the rescued controller."""
+    return {broker for broker, _ in found.brokers} - {*found.lost_brokers.brokers, found.node.node_id}
+
+
+def _elections(found: Rescue) -> ProcedureStep:
+    """Partitions that wait for brokers which never return, and would follow one that returned empty.
+
+    A broker that was killed leaves ISR and ELR when it returns, where ELR is on (ReplicationControlManager, Kafka 4.3).
+    """
+    lost, ask = found.lost_brokers, f"--bootstrap-server {shlex.quote(_server(found))}"
+    lagging = f" Only they had in sync, so records may be lost: {_shortened(lost.lagging)}." if lost.lagging else ""
+    none = f" No replica is left of {_shortened(lost.unreplicated)}." if lost.unreplicated else ""
+    return ProcedureStep(
+        f"{nouns('Broker', lost.brokers)} lost all data. Partitions that wait for that have no leader, once sessions "
+        "have timed out (broker.session.timeout.ms). Elect what is left, before such an id returns empty: an empty "
+        f"leader empties the others.{lagging}{none}",
+        commands=(
+            f"kafka-topics {ask} --describe --unavailable-partitions",
+            f"kafka-leader-election {ask} --election-type unclean --all-topic-partitions",
+        ),
+    )
+
+
+def _server(found: Rescue) -> str:
+    """Where a broker listens that is left, and not one that starts last."""
+    left = [each for each in found.brokers if each[0] not in found.lost_brokers.brokers]
+    return min(left, key=lambda each: each[0] in found.dropped)[1] if left else "HOST:PORT"
+
+
+def _first_start(found: Rescue) -> ProcedureStep:
+    node = found.node
+    without = f"without controller.quorum.{'bootstrap.servers' if node.is_static else 'voters'}"
+    if _is_combined(found):
+        return ProcedureStep(
+            f"Move {found.out} to the host of node {node.node_id}, as a folder beside its data dirs and in none of "
+            f"them, and do not format it. Set this in the node's config, METADATA_DIR being that folder, {without}. "
+            f"Keep the rest, its listeners too: {node.listener} is at {node.host}:{node.port}. Start it:",
+            settings=(
+                "process.roles=broker,controller",
+                f"node.id={node.node_id}",
+                "metadata.log.dir=METADATA_DIR",
+                _quorum_setting(found),
             ),
         )
-    yield ProcedureStep(
+    return ProcedureStep(
         f"Move {found.out} to the controller's host as its log dir, do not format it, and start it with this config, "
-        f"without controller.quorum.{'bootstrap.servers' if node.is_static else 'voters'}:",
+        f"{without}:",
         settings=(
             "process.roles=controller",
             f"node.id={node.node_id}",
@@ -155,13 +239,20 @@ def _start(found: Rescue) -> Steps:
             _quorum_setting(found),
         ),
     )
-    yield ProcedureStep(
-        f"Check it: leader {node.node_id}, epoch above {found.epoch}, log end offset above {found.offset}.",
-        commands=(f"kafka-metadata-quorum --bootstrap-controller {_place(found)} describe --status",),
-    )
-    yield ProcedureStep(
-        "Start all brokers. Until they are back every broker is fenced and partitions have no leader: that is to be "
-        "expected. Never remove a folder that ends in -stray."
+
+
+def _other_combined(found: Rescue, nodes: Sequence[int]) -> ProcedureStep:
+    """How nodes whose data is left come back: as brokers at once, as controllers when they hold the rescued state."""
+    if found.node.is_static:
+        return ProcedureStep(
+            f"{nouns('Node', nodes)} {'is a broker' if len(nodes) == 1 else 'are brokers'} only until there is a "
+            "majority again, without the controller's listener in listeners:",
+            settings=("process.roles=broker",),
+        )
+    return ProcedureStep(
+        f"{nouns('Node', nodes)} {'starts' if len(nodes) == 1 else 'start'} as before, broker and controller, but with "
+        "metadata.log.dir set to a new folder beside the data dirs, which this formats. Not a voter yet:",
+        commands=(format_disk(found.node.cluster_id, joins=True, beside_data=True),),
     )
 
 
@@ -172,7 +263,7 @@ def _place(found: Rescue) -> str:
 def _after(found: Rescue) -> Steps:
     source = found.source
     lost = [*source.loses, *found.lost_after_cut]
-    server = found.brokers[0][1] if found.brokers else "HOST:PORT"
+    server = _server(found)
     created = [o.subject for o in lost if o.kind == "topic" and o.change == "created"]
     deleted = [o.subject.split(" ")[0] for o in [*source.brings_back, *lost] if _is_deleted(o, "topic")]
     ask = f"--bootstrap-server {shlex.quote(server)}"
@@ -217,7 +308,10 @@ def _after(found: Rescue) -> Steps:
 
 
 def _never(found: Rescue) -> Steps:
-    yield from _static_majority(found) if found.node.is_static else _dynamic_majority(found)
+    if not found.node.is_static:
+        yield from _dynamic_majority(found)
+    elif found.others:
+        yield from _static_majority(found)
     yield ProcedureStep("Never rescue twice from different disks: both would have one cluster id.")
 
 
@@ -228,20 +322,37 @@ def _static_majority(found: Rescue) -> Steps:
         f"{each}@{place}" for each, place in sorted([*found.others, (node.node_id, f"{node.host}:{node.port}")])
     )
     others = [each for each, _ in found.others]
+    combined = _is_combined(found)
+    new_dir = "the metadata.log.dir of node N, beside its data dirs" if combined else "that of node N"
     yield ProcedureStep(
         f"Back to a majority: stop node {node.node_id} and all brokers. Give {listed(others)} a copy of its log dir, "
         "never an empty one: two empty disks elect themselves and make it truncate everything. "
-        "BROKER_DIR is each broker's metadata log dir, RESCUED_DIR the rescued one, NEW_DIR_N that of node N.",
+        f"BROKER_DIR is each broker's metadata log dir, RESCUED_DIR the rescued one, NEW_DIR_N {new_dir}.",
         commands=(
-            FORGET_VOTERS,
+            *_forget_voters(found),
             'rm -f "$RESCUED_DIR"/__cluster_metadata-0/quorum-state "$RESCUED_DIR"/.lock',
             *(command for each, _ in found.others for command in _copied(node.cluster_id, each)),
         ),
     )
+    setting = f"controller.quorum.voters={voters}"
+    if combined:
+        yield ProcedureStep(
+            f"Set this in every controller's and every broker's config, with metadata.log.dir in those of "
+            f"{listed(others)}. Move out of their data dirs the metadata log that they made as brokers. Format what is "
+            "not formatted. Then start all controllers, then the brokers:",
+            settings=("process.roles=broker,controller", setting),
+            commands=(format_disk(node.cluster_id, joins=False, beside_data=True),),
+        )
+        return
     yield ProcedureStep(
         "Set this in every controller's and every broker's config, then start all controllers, then the brokers:",
-        settings=(f"controller.quorum.voters={voters}",),
+        settings=(setting,),
     )
+
+
+def _forget_voters(found: Rescue) -> tuple[str, ...]:
+    """What brokers need that are no controllers: a combined node's metadata log was moved away."""
+    return (FORGET_VOTERS,) if len(combined_nodes(found)) < len(found.brokers) else ()
 
 
 def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
@@ -251,13 +362,14 @@ def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
 
 
 def _dynamic_majority(found: Rescue) -> Steps:
-    node = found.node
+    node, is_combined = found.node, _is_combined(found)
     old = listed(sorted({each for each in all_nodes(found.plan) if each in found.plan.voters} - {node.node_id}))
+    disk = "a fresh disk, or a new metadata.log.dir beside data that it has," if is_combined else "a fresh disk"
     yield ProcedureStep(
-        "Back to a majority: for each new controller, with a fresh disk and controller.quorum.bootstrap.servers="
+        f"Back to a majority: for each new controller, with {disk} and controller.quorum.bootstrap.servers="
         f"{node.host}:{node.port}, format, start, and add it. Old ids ({old or 'none'}) return only this way.",
         commands=(
-            format_disk(node.cluster_id, joins=True),
+            format_disk(node.cluster_id, joins=True, beside_data=is_combined),
             add_controller(f"--bootstrap-controller {_place(found)}"),
         ),
     )

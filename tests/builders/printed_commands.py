@@ -14,9 +14,10 @@ CONTROLLER, SERVER = "--bootstrap-controller", "--bootstrap-server"
 PROGRAMS: Final = re.compile(r"(?<![\w/.-])(?:kafka-[a-z]+(?:-[a-z]+)*|kraft-audit)(?:\.sh)? ")
 FLAGS: Final = frozenset(
     {
-        *("--add", "--alter", "--cluster", "--create", "--delete", "--describe", "--entity-default", "--execute"),
-        *("--force", "--if-not-exists", "--no-initial-controllers", "--remove", "--replication", "--status"),
-        "--under-replicated-partitions",
+        *("--add", "--all-topic-partitions", "--alter", "--cluster", "--create", "--delete", "--describe"),
+        *("--entity-default", "--execute", "--force", "--if-not-exists", "--ignore-formatted"),
+        *("--no-initial-controllers", "--remove", "--replication", "--status"),
+        *("--unavailable-partitions", "--under-replicated-partitions"),
     }
 )
 """Options without a value; --cluster of kafka-acls, which alone among these tools has it."""
@@ -27,6 +28,7 @@ _UPGRADE_TEST: Final = (
     "tests/drills/test_upgraded_features.py::test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed"
 )
 _WIPE_TEST: Final = "tests/drills/test_replaced_voter.py::test_a_wiped_voter_comes_back_by_what_may_i_prints"
+_ACL_TEST: Final = "tests/drills/test_removed_acls.py::test_every_form_of_acl_is_removed_as_printed"
 _DRILL: Final = "tests/drills/test_drills.py::test_a_drill"
 EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-metadata-quorum describe {CONTROLLER} --status": _DRILL,
@@ -34,6 +36,8 @@ EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-metadata-quorum remove-controller {CONTROLLER} --controller-directory-id --controller-id": _WIPE_TEST,
     f"kafka-metadata-quorum add-controller {CONTROLLER} --command-config": _WIPE_TEST,
     "kafka-storage format --cluster-id --config --no-initial-controllers": _WIPE_TEST,
+    "kafka-storage format --cluster-id --config --ignore-formatted --no-initial-controllers": _DRILL,
+    "kafka-storage format --cluster-id --config --ignore-formatted": _DRILL,
     "kafka-server-start -daemon": _WIPE_TEST,
     f"kafka-features upgrade {CONTROLLER} --feature kraft.version": _QUORUM_TEST,
     f"kafka-features upgrade {CONTROLLER} --feature": _UPGRADE_TEST,
@@ -42,8 +46,10 @@ EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-cluster unregister {SERVER} --id": _QUORUM_TEST,
     f"kafka-cluster unregister-controller {CONTROLLER} --id": _UPGRADE_TEST,
     f"kafka-topics {SERVER} --describe --under-replicated-partitions": _QUORUM_TEST,
+    f"kafka-topics {SERVER} --describe --unavailable-partitions": _DRILL,
+    f"kafka-leader-election --all-topic-partitions {SERVER} --election-type": _DRILL,
     f"kafka-topics {SERVER} --delete --topic": _DRILL,
-    f"kafka-acls {SERVER} --remove": _DRILL,
+    f"kafka-acls {SERVER} --remove": _ACL_TEST,
     # Before metadata.version 3.7-IV0 controllers take no such command: a broker is asked.
     f"kafka-metadata-quorum describe {SERVER} --status": _BROKER_TEST,
     f"kafka-features upgrade {SERVER} --feature kraft.version": _BROKER_TEST,
@@ -76,7 +82,7 @@ def kind_of(command: str) -> str:
             words.pop(0)
         elif word not in FLAGS:
             is_kraft |= words.pop(0).startswith("kraft.version=")
-    if program == "kafka-acls":  # which resource and who: test_kafka_restore.py gives all of them to the same parser
+    if program == "kafka-acls":  # resource and who in all their forms: test_removed_acls.py
         options &= {CONTROLLER, SERVER, "--add", "--remove"}
     kind = " ".join([program.removesuffix(".sh"), *verbs, *sorted(options)])
     return f"{kind} kraft.version" if is_kraft else kind

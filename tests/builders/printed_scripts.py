@@ -51,7 +51,10 @@ class Call:
         return found
 
 
-FLAGS = {"--create", "--if-not-exists", "--alter", "--add", "--entity-default", "--cluster", "--execute"}
+FLAGS = {
+    *("--create", "--if-not-exists", "--alter", "--add", "--remove", "--force", "--entity-default", "--cluster"),
+    "--execute",
+}
 
 
 def calls_of(script: str, folder: Path, **blanks: str) -> list[Call]:

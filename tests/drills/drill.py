@@ -42,13 +42,15 @@ class Drill:
     `source` is the node of the copy. `moved`: the rescued node gets another id and endpoint. `elr`: eligible leader
     replicas. `snapshots`: every node writes its own every few records. `producing`: a producer goes on across all of
     it. `stays_static`: a static quorum is rescued as one by --static. `old_ids`: the quorum grows by the ids that it
-    lost, on fresh disks, not by new ones.
+    lost, on fresh disks, not by new ones. `combined`: controllers are brokers in the same process; `brokers` are those
+    that are none.
     """
 
     name: str
     release: str
     voters: int = 3
     is_static: bool = False
+    combined: bool = False
     brokers: int = 1
     cut: Cut = Cut.END
     lost: tuple[Lost, ...] = ()
@@ -85,11 +87,18 @@ class Drill:
         return [node for node in self.voter_ids if node not in left]
 
     @property
+    def controller_role(self) -> str:
+        return "combined" if self.combined else "controller"
+
+    @property
     def story(self) -> str:
         """The drill in words."""
         kind = "static" if self.is_static else "dynamic"
         left = "brokers only" if self.from_broker else f"{len(self.voter_ids) - len(self.gone)} of {self.voters} left"
-        parts = [f"{kind}, {left}, {self.brokers} broker{'s' * (self.brokers > 1)}"]
+        brokers = f"{self.brokers} broker{'s' * (self.brokers > 1)}"
+        if self.combined:
+            brokers = f"broker and controller in one process{f', {brokers} more' * (self.brokers > 0)}"
+        parts = [f"{kind}, {left}, {brokers}"]
         if self.cut is not Cut.END:
             parts.append(self.cut.value)
         if self.lost:

@@ -62,4 +62,20 @@ DRILLS: Final = (
     Drill("before-3.9-wiped", "3.7.2", is_static=True, back=Back.WIPED),
     Drill("before-3.9-broker-copy", "3.7.2", is_static=True, source=101, producing=True),
     Drill("static-stays", "4.3.1", is_static=True, stays_static=True),
+    # Nodes that are controller and broker in one process
+    Drill("combined", "4.3.1", combined=True, brokers=0, old_ids=True, elr=True),
+    Drill("combined-static-3.9", "3.9.2", is_static=True, combined=True, brokers=0, back=Back.AFTER),
+    Drill("combined-of-five", "3.9.2", voters=5, source=4, combined=True, brokers=0),
+    Drill(
+        "combined-stale",
+        "4.3.1",
+        combined=True,
+        brokers=2,
+        cut=Cut.STALE,
+        lost=(*DATA, *SETTINGS),
+        moved=True,
+        elr=True,
+    ),
+    Drill("combined-apart", "4.3.1", combined=True, brokers=1, moved=True, back=Back.AFTER, elr=True),
+    Drill("combined-before-3.9", "3.8.1", is_static=True, combined=True, brokers=0),
 )

@@ -39,6 +39,7 @@ class FollowedProcedure:
         self.kraft_audit = kraft_audit
         self.executed: list[str] = []
         self.rescued: KafkaNode | None = None
+        self.rescued_dir = out
         self.fence = 0
         self.warning = ""
         self._steps: dict[str, Callable[[PrintedStep], None]] = {
@@ -46,12 +47,17 @@ class FollowedProcedure:
             "Never start a majority": self._warned,
             "Stop all brokers": self._stop_brokers,
             "Reassigned in the lost part": self._run_all,
+            "Before node": self._move_old_metadata,
             "Set this in every broker's config": self._configure_brokers,
+            "Node ": self._return_combined,
+            "Nodes ": self._return_combined,
             "On every broker remove": self._configure_brokers,
-            "Before the dir is moved": self._run_all,
+            "Before anything is moved": self._run_all,
             "Move ": self._start_rescued,
             "Check it": self._check,
             "Start all brokers": self._start_brokers,
+            "Start broker": self._start_last,
+            "Broker": self._elect,
             "Bring the lost part back": self._bring_back,
             "Topics that come back empty": self._run_all,
             "Revoked or changed": self._run_all,
@@ -98,27 +104,62 @@ class FollowedProcedure:
     def _stop_brokers(self, step: PrintedStep) -> None:
         self._nothing(step)
         for broker in self.cluster.brokers.values():
-            assert f"{broker.node_id} ({broker.place})" in step.text
+            assert f"{broker.node_id} ({broker.broker_place})" in step.text
             broker.kill()
             shutil.copytree(broker.log_dir, self.cluster.work / "backup" / broker.log_dir.name)
 
+    def _move_old_metadata(self, step: PrintedStep) -> None:
+        """Out of the data dirs of each node that was controller and broker, and whose disk is left."""
+        assert self.combined
+        for node in self.combined:
+            for command in step.commands:
+                self._run_in_bash(command, DATA_DIR=str(node.log_dir))
+
+    @property
+    def combined(self) -> list[KafkaNode]:
+        """The old nodes that were controllers and brokers, as far as their disks are left."""
+        return [node for node_id, node in self.cluster.brokers.items() if node_id in self.cluster.controllers]
+
     def _configure_brokers(self, step: PrintedStep) -> None:
+        if "process.roles" in step.settings:
+            self._brokers_only(step)
         for broker in self.cluster.brokers.values():
             broker.quorum = dict(step.settings)
             for command in step.commands:
                 self._run_in_bash(command, BROKER_DIR=str(broker.log_dir))
 
+    def _brokers_only(self, step: PrintedStep) -> None:
+        assert step.settings["process.roles"] == "broker"
+        for node in self.combined:
+            node.role = "broker"
+
+    def _return_combined(self, step: PrintedStep) -> None:
+        """Nodes that were controllers and brokers, and not the one that is rescued."""
+        if step.settings:
+            self._brokers_only(step)
+        for node in self.combined:
+            for command in step.commands if node is not self.rescued else ():
+                node.extra["metadata.log.dir"] = node.log_dir.with_name(f"{node.log_dir.name}-metadata")
+                self._run(command, node)
+
     def _start_rescued(self, step: PrintedStep) -> None:
-        node = KafkaNode(
-            self.cluster.work, int(step.settings["node.id"]), "controller", self.cluster.classpath, {}, None
-        )
-        node.log_dir = self.cluster.work / "moved-here"
-        shutil.move(self.out, node.log_dir)
-        node.port = int(step.settings["listeners"].rpartition(":")[2])
-        node.quorum = step.settings
-        node.output = self.cluster.work / "rescued.log"
-        node.properties = self.cluster.work / "rescued.properties"
+        moved = self.cluster.work / "moved-here"
+        shutil.move(self.out, moved)
+        node_id = int(step.settings["node.id"])
+        if step.settings["process.roles"] == "controller":
+            node = KafkaNode(self.cluster.work, node_id, "controller", self.cluster.classpath, {}, None)
+            node.log_dir = moved
+            node.port = int(step.settings["listeners"].rpartition(":")[2])
+            node.quorum = step.settings
+            node.output = self.cluster.work / "rescued.log"
+            node.properties = self.cluster.work / "rescued.properties"
+        else:
+            node = self.cluster.brokers[node_id]
+            assert f"{node.place}." in step.text
+            node.extra["metadata.log.dir"] = moved
+            node.quorum = {name: value for name, value in step.settings.items() if name != "metadata.log.dir"}
         self.rescued = node
+        self.rescued_dir = moved
         self.cluster.rescued = node
         node.start()
         wait_for("the rescued node to lead", lambda: self.cluster.leader(node) == node.node_id)
@@ -138,10 +179,32 @@ class FollowedProcedure:
 
     def _start_brokers(self, step: PrintedStep) -> None:
         self._nothing(step)
-        for broker in self.cluster.brokers.values():
-            broker.start()
-        self.cluster.wait_for_brokers(self.cluster.brokers)
+        last = re.search(r"Start all brokers but ([0-9 ,and]+)\.", step.text)
+        ids = set(self.cluster.brokers) - set(map(int, re.findall(r"[0-9]+", last[1]) if last is not None else ()))
+        for node_id in ids:
+            if self.cluster.brokers[node_id] is not self.rescued:
+                self.cluster.brokers[node_id].start()
+        self.cluster.wait_for_brokers(ids, are_leading=not self.drill.combined)
         self.cluster.wait_for_state(self.cluster.truth)
+
+    def _start_last(self, step: PrintedStep) -> None:
+        """A broker that was away in the lost part, and that the rescued state has in sync."""
+        self._nothing(step)
+        self.cluster.brokers[int(step.text.split()[2])].start()
+        self.cluster.wait_for_brokers(self.cluster.brokers)
+
+    def _elect(self, step: PrintedStep) -> None:
+        """Where the brokers' data is lost: what is left leads, as soon as the lost ones are fenced."""
+        wait_for("lost brokers to be fenced", self._lost_are_fenced)
+        unavailable, _ = [self._run(command) for command in step.commands]
+        if not self.cluster.only_brokers:  # else one of these may have stayed in sync
+            assert ("Leader: none" in unavailable) == self.drill.elr, unavailable
+        self.cluster.wait_for_brokers([node_id for node_id, node in self.cluster.brokers.items() if node.is_running])
+
+    def _lost_are_fenced(self) -> bool:
+        rows = self.cluster.tools.must_ask("state", self.cluster.server).rows
+        running = {str(node_id) for node_id, node in self.cluster.brokers.items() if node.is_running}
+        return all(row[6] in {*running, "-1"} for row in rows if row[0] == "partition")
 
     def _bring_back(self, step: PrintedStep) -> None:
         (command,) = step.commands
@@ -158,7 +221,9 @@ class FollowedProcedure:
         if not self.drill.grows:
             return
         assert self.rescued is not None
+        returned = [node for node in self.combined if node is not self.rescued and node.role == "combined"]
         ids = self.drill.voter_ids[:2] if self.drill.old_ids else [self.drill.voters + 1, self.drill.voters + 2]
+        ids = ids[len(returned) :]
         place = re.search(r"controller\.quorum\.bootstrap\.servers=(\S+?),", step.text)
         assert place is not None
         formatting, adding = step.commands
@@ -169,8 +234,12 @@ class FollowedProcedure:
             target = int(self.cluster.quorum(self.rescued)["leader"][0][2])
             wait_for(f"controller {node_id} to catch up", partial(self._has_fetched, node_id, target))
             self._run(adding, node)
-
-        wait_for("three voters", partial(self._has_voters, {*ids, self.rescued.node_id}))
+            if node.role == "combined":
+                self.cluster.brokers[node_id] = node
+        for node in returned:
+            self.cluster.joined[node.node_id] = node
+            self._run(adding, node)
+        wait_for("three voters", partial(self._has_voters, {node.node_id for node in self.controllers}))
 
     def _has_voters(self, ids: set[int]) -> bool:
         """Whether these are the voters, and each has fetched something."""
@@ -186,13 +255,16 @@ class FollowedProcedure:
         for broker in self.cluster.brokers.values():
             broker.stop()
         self.rescued.stop()
-        blanks = {"RESCUED_DIR": str(self.rescued.log_dir)}
+        blanks = {"RESCUED_DIR": str(self.rescued_dir)}
         for node_id in sorted(set(map(int, re.findall(r"NEW_DIR_([0-9]+)", " ".join(step.commands))))):
             node = self.cluster.new_controller(node_id, {})
             node.log_dir.parent.mkdir(parents=True)
-            blanks[f"NEW_DIR_{node_id}"] = str(node.log_dir)
+            new_dir = node.log_dir
+            if node.role == "combined":
+                new_dir = node.extra["metadata.log.dir"] = node.log_dir.with_name("metadata")
+            blanks[f"NEW_DIR_{node_id}"] = str(new_dir)
         for command in step.commands:
-            of_brokers = self.cluster.brokers.values() if "$BROKER_DIR" in command else ()
+            of_brokers = self.cluster.only_brokers.values() if "$BROKER_DIR" in command else ()
             for broker in of_brokers:
                 self._run_in_bash(command, BROKER_DIR=str(broker.log_dir))
             if not of_brokers:
@@ -206,9 +278,11 @@ class FollowedProcedure:
             (node,) = [each for each in self.controllers if each.node_id == int(node_id)]
             node.port = int(place.rpartition(":")[2])
             node.quorum = dict(step.settings)
+            for command in step.commands:
+                self._run(command, node)
             node.start()
-        for broker in self.cluster.brokers.values():
-            broker.quorum = dict(step.settings)
+        for broker in self.cluster.only_brokers.values():
+            broker.quorum = {name: value for name, value in step.settings.items() if name != "process.roles"}
             broker.start()
         wait_for("all voters", partial(self._has_voters, {node.node_id for node in self.controllers}))
         self.cluster.wait_for_brokers(self.cluster.brokers)

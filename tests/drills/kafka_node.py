@@ -1,4 +1,4 @@
-"""A node of a real cluster on loopback: a controller or a broker, in a process of its own."""
+"""A node of a real cluster on loopback: a controller or a broker, or both, in a process of its own."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ SIMPLE_LOG: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
 STOP_S: Final = 25
+ROLES: Final = {"controller": "controller", "broker": "broker", "combined": "broker,controller"}
 PORTS: Final = range(12_000, 32_000)
 """Below those that Linux gives to clients: a node that was down finds its port free again."""
 
@@ -61,7 +62,10 @@ def quiet_port() -> int:
 
 
 class KafkaNode:
-    """One node. `quorum` is the line of its config that says where its quorum is."""
+    """One node. `quorum` is the line of its config that says where its quorum is.
+
+    `role` is controller, broker or combined. `port` is that of the controller, or of the broker where there is none.
+    """
 
     def __init__(
         self, work: Path, node_id: int, role: str, classpath: str, quorum: Mapping[str, str], archive: Path | None
@@ -69,6 +73,7 @@ class KafkaNode:
         self.node_id = node_id
         self.role = role
         self.port = quiet_port()
+        self._client_port = quiet_port() if role == "combined" else None
         self.log_dir = work / "nodes" / f"{role}-{node_id}"
         self.properties = work / f"{role}-{node_id}.properties"
         self.output = work / f"{role}-{node_id}.log"
@@ -83,6 +88,11 @@ class KafkaNode:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def broker_place(self) -> str:
+        """Where clients find its broker."""
+        return self.place if self._client_port is None else f"127.0.0.1:{self._client_port}"
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -92,12 +102,16 @@ class KafkaNode:
         return self.output.read_text(errors="replace")[-4000:] if self.output.exists() else ""
 
     def settings(self) -> dict[str, object]:
-        listener = "CONTROLLER" if self.role == "controller" else "PLAINTEXT"
+        listeners = []
+        if self.role != "broker":
+            listeners.append(f"CONTROLLER://{self.place}")
+        if self.role != "controller":
+            listeners.append(f"PLAINTEXT://{self.broker_place}")
         return {
             **SETTINGS,
-            "process.roles": self.role,
+            "process.roles": ROLES[self.role],
             "node.id": self.node_id,
-            "listeners": f"{listener}://{self.place}",
+            "listeners": ",".join(listeners),
             "log.dirs": self.log_dir,
             **self.quorum,
             **self.extra,

@@ -14,6 +14,7 @@ from kraft_audit.recovery.rescued_dir import new_directory_id
 from tests.builders.printed_commands import EXECUTED_BY, kind_of
 from tests.drills.drill import Cut, Drill, Lost
 from tests.drills.kafka_node import KafkaNode
+from tests.drills.kafka_scripts import run_script, scripts_of
 from tests.drills.poisoned_record import poison
 from tests.drills.tool_jvm import ToolJvm
 
@@ -54,8 +55,9 @@ class RealCluster:
         self.cluster_id = new_directory_id()
         self.nodes, self.gone = work / "nodes", work / "gone"
         self.gone.mkdir(parents=True)
-        self.controllers = {node: self._node(node, "controller") for node in drill.voter_ids}
-        self.brokers = {node: self._node(node, "broker") for node in drill.broker_ids}
+        self.controllers = {node: self._node(node, drill.controller_role) for node in drill.voter_ids}
+        self.only_brokers = {node: self._node(node, "broker") for node in drill.broker_ids}
+        self.brokers = {**(self.controllers if drill.combined else {}), **self.only_brokers}
         self.joined: dict[int, KafkaNode] = {}
         self.rescued: KafkaNode | None = None
         self.truth: State = set()
@@ -69,13 +71,15 @@ class RealCluster:
         node = KafkaNode(self.work, node_id, role, self.classpath, {}, self.archive)
         if self.drill.snapshots:
             node.extra["metadata.log.max.record.bytes.between.snapshots"] = SNAPSHOT_BYTES
+        if self.drill.combined:
+            node.extra["offsets.topic.replication.factor"] = len(self.drill.voter_ids)
         return node
 
     def new_controller(self, node_id: int, quorum: dict[str, str]) -> KafkaNode:
         """A controller on a fresh disk, which another one of this id may have had before."""
         fresh = self.work / f"joined-{node_id}"
         fresh.mkdir()
-        node = KafkaNode(fresh, node_id, "controller", self.classpath, quorum, self.archive)
+        node = KafkaNode(fresh, node_id, self.drill.controller_role, self.classpath, quorum, self.archive)
         self.joined[node_id] = node
         return node
 
@@ -107,11 +111,11 @@ class RealCluster:
         for controller in self.controllers.values():
             controller.format(self.tools, self.cluster_id, *options)
             controller.start()
-        for broker in self.brokers.values():
+        for broker in self.only_brokers.values():
             broker.format(self.tools, self.cluster_id)
         # A broker that starts while controllers elect and register was seen not to register within its minute (4.3.1).
         wait_for("every controller to follow", self._is_quorate)
-        for broker in self.brokers.values():
+        for broker in self.only_brokers.values():
             broker.start()
         self.wait_for_brokers(self.brokers)
 
@@ -125,13 +129,16 @@ class RealCluster:
         assert kind in EXECUTED_BY, (kind, command)
         self.kinds_run.add(kind)
         properties = CONFIG if node is None else str(node.write_properties())
+        scripts = scripts_of(self.drill.release)
+        if scripts is not None:
+            return run_script(scripts, command, None if node is None else Path(properties))
         return self.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
 
     # What can be asked
 
     @property
     def server(self) -> str:
-        return ",".join(node.place for node in self.brokers.values() if node.is_running)
+        return ",".join(node.broker_place for node in self.brokers.values() if node.is_running)
 
     def quorum(self, *controllers: KafkaNode) -> dict[str, list[list[str]]]:
         """The leader, voters and observers that these controllers name; empty where none answers."""
@@ -169,24 +176,26 @@ class RealCluster:
         is_whole = any(row[0] == "acl" and "User:mallory" in row[1] for row in after)
         return after if before == after and is_whole else None
 
-    def wait_for_state(self, expected: State, patience_s: float = 20) -> None:
+    def wait_for_state(
+        self, expected: State, patience_s: float = 20, compared: Callable[[State], State] = lambda state: state
+    ) -> None:
         """Until the cluster is as expected: a broker that is just back answers for a moment from what it knew."""
         deadline = time.monotonic() + patience_s
-        while (found := self.state()) != expected and time.monotonic() < deadline:
+        while compared(found := self.state()) != compared(expected) and time.monotonic() < deadline:
             time.sleep(0.5)
-        assert found == expected, sorted(found ^ expected)
+        assert compared(found) == compared(expected), sorted(compared(found) ^ compared(expected))
 
-    def wait_for_brokers(self, ids: Collection[int]) -> None:
+    def wait_for_brokers(self, ids: Collection[int], *, are_leading: bool = True) -> None:
         """Until these brokers are there, and every partition with a replica on them has a leader."""
 
         def are_back() -> bool:
             for node in ids:
                 assert self.brokers[node].is_running, (node, self.brokers[node].printed)
-            answer = self.tools.ask("state", ",".join(self.brokers[node].place for node in ids))
+            answer = self.tools.ask("state", ",".join(self.brokers[node].broker_place for node in ids))
             rows = answer.rows if answer.code == 0 else []
             there = {row[1] for row in rows if row[0] == "broker"}
             led = all(row[6] != "-1" for row in rows if row[0] == "partition")
-            return set(map(str, ids)) <= there and led
+            return set(map(str, ids)) <= there and (led or not are_leading)
 
         wait_for(f"brokers {sorted(ids)}", are_back)
 
@@ -217,9 +226,9 @@ class RealCluster:
 
     def live(self) -> None:
         """What everyone knows: topics with records, configs, an ACL, a quota, a credential."""
-        replicas = str(min(2, len(self.brokers)))
+        replicas = str(len(self.brokers) if self.drill.combined else min(2, len(self.brokers)))
         self.topic("orders", "--partitions", "2", "--replication-factor", replicas, "--config", "retention.ms=7200000")
-        first, last = min(self.brokers), max(self.brokers)
+        first, last = self.data_brokers
         self.topic("moved", "--replica-assignment", str(first))
         self.topic("doomed", "--replica-assignment", str(last))
         for name in ("orders", "moved", "doomed"):
@@ -246,18 +255,24 @@ class RealCluster:
         self.truth = wait_for("a state that rests", self.resting_state)
         self.cut_offset = self.end_offset()
 
+    @property
+    def data_brokers(self) -> tuple[int, int]:
+        """The brokers with the topics whose data a drill follows: they outlive the loss."""
+        ids = self.only_brokers or [node for node in self.brokers if node not in self.drill.gone]
+        return min(ids), max(ids)
+
     def live_on(self) -> None:
         """The part that is lost, of which brokers know."""
-        lost = self.drill.lost
+        lost, (first, last) = self.drill.lost, self.data_brokers
         if Lost.REGISTERED in lost:
             self._register_again()
         if Lost.CREATED in lost:
-            self.topic("fresh", "--replica-assignment", f"{min(self.brokers)},{max(self.brokers)}")
+            self.topic("fresh", "--replica-assignment", f"{first},{last}")
             self.send("fresh", "fresh-")
         if Lost.DELETED in lost:
             self.tools.must_run(["kafka-topics", "--bootstrap-server", self.server, "--delete", "--topic", "doomed"])
         if Lost.REASSIGNED in lost:
-            self._reassign("moved", min(self.brokers), max(self.brokers))
+            self._reassign("moved", last)
         if Lost.CONFIGURED in lost:
             self.configs("--entity-type", "topics", "--entity-name", "orders", "--add-config", "retention.ms=3600000")
         if Lost.ACL in lost:
@@ -265,17 +280,17 @@ class RealCluster:
             self.acl("--add", "--allow-principal", "User:carol", "--operation", "Read", "--topic", "orders")
         if self.drill.cut is not Cut.END:
             self.send("orders", "later-")
-            self.wait_for_followers(self.brokers)
+            self.wait_for_followers([node_id for node_id, node in self.brokers.items() if node.is_running])
             time.sleep(6)  # a deleted or moved log leaves its broker's disk (file.delete.delay.ms)
             self.ended = self.state()
 
     def _register_again(self) -> None:
-        node = self.brokers[max(self.brokers)]
+        node = self.brokers[self.data_brokers[1]]
         node.stop()
         node.start()
         self.wait_for_brokers(self.brokers)
 
-    def _reassign(self, topic: str, source: int, target: int) -> None:
+    def _reassign(self, topic: str, target: int) -> None:
         plan = self.work / "reassignment.json"
         plan.write_text(
             f'{{"version": 1, "partitions": [{{"topic": "{topic}", "partition": 0, "replicas": [{target}]}}]}}'
@@ -303,6 +318,7 @@ class RealCluster:
             node = self.controllers[node_id]
             shutil.move(node.log_dir, self.gone / node.log_dir.name)
             node.log_dir = self.gone / node.log_dir.name
+            self.brokers.pop(node_id, None)
 
     def _poison(self) -> None:
         """Every controller gets a record that it cannot apply, and a majority ends of it.

@@ -20,13 +20,14 @@ runs `kraft-audit rescue` and follows the printed procedure, every command as it
 rescued node leads, topics, configs, ACLs, quotas, credentials and features are those at the cut, every acknowledged
 send can be read, logs of lost and reassigned topics come back by the printed steps, and the quorum grows back to
 three voters. Where an old majority returns after the procedure the quorum must stand, also when its leader dies;
-where it returns against it, what the procedure warned of happens.
+where it returns against it, what the procedure warned of happens. In `combined` drills nodes are controller and broker
+in one process, and the brokers of the lost nodes are lost with their data.
 
 ```
 make drills
 ```
 
-runs them all, some three quarters of an hour on two processors, and writes this table; CI runs four. A row is of the
+runs them all, about an hour on two processors, and writes this table; CI runs four. A row is of the
 day on which that drill ran last.
 
 | drill | what | Kafka | seconds | verdict | day | machine |

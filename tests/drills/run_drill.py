@@ -12,7 +12,7 @@ from tests.drills.followed_procedure import FollowedProcedure
 from tests.drills.kafka_node import quiet_port
 from tests.drills.old_majority import assert_all_readable, return_after
 from tests.drills.printed_procedure import printed_steps
-from tests.drills.real_cluster import RealCluster, State, wait_for
+from tests.drills.real_cluster import RealCluster, State
 
 MOVED_ID: Final = 9
 
@@ -30,7 +30,7 @@ def run_drill(cluster: RealCluster, kraft_audit: Command) -> None:
     printed = {command for step in steps for command in step.commands}
     assert drill.grows is False or printed == set(followed.executed)
     if drill.lost and not drill.alone:
-        wait_for("the lost part", lambda: without_ids(cluster.state()) == without_ids(cluster.ended), 30)
+        cluster.wait_for_state(cluster.ended, 30, without_ids)
     if Lost.CREATED in drill.lost:
         assert any(cluster.nodes.glob("broker-*/fresh-*-stray")) == drill.alone, "kept aside, until it is moved back"
     use(cluster)
@@ -56,7 +56,7 @@ def lose(cluster: RealCluster) -> None:
 def rescue_arguments(cluster: RealCluster, out: Path) -> list[str]:
     """The command, as somebody gives it who has read the docs."""
     drill = cluster.drill
-    path = cluster.nodes / f"controller-{drill.source}" if drill.alone else cluster.nodes
+    path = cluster.nodes / f"{drill.controller_role}-{drill.source}" if drill.alone else cluster.nodes
     words = ["rescue", str(path), "--gone", ",".join(map(str, drill.gone))]
     words += ["--from", str(drill.source), "--out", str(out)]
     if drill.moved or drill.from_broker:

@@ -45,7 +45,7 @@ def test_a_wiped_voter_comes_back_by_what_may_i_prints(
         assert set(cluster.ends("voter", *others)) == {each.node_id for each in others}
         cluster.run_printed(formatting, node)
         assert starting == f"kafka-server-start -daemon {CONFIG}"
-        node.start()  # as that script does
+        node.start()  # the class that this script runs (kafka_scripts)
         end = max(cluster.ends("voter", *others).values())
         wait_for("the new disk to catch up", lambda: cluster.ends("observer", *others).get(WIPED, -1) >= end)
         cluster.run_printed(adding, node)

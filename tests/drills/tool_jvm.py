@@ -19,11 +19,12 @@ MAIN_CLASSES: Final = {
     "kafka-configs": "org.apache.kafka.tools.ConfigCommand,kafka.admin.ConfigCommand",
     "kafka-acls": "org.apache.kafka.tools.AclCommand,kafka.admin.AclCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
 }
-"""Where releases have each tool, the newest first."""
+"""Where releases have each tool, the newest first: what Kafka's script of that name runs (`kafka_scripts`)."""
 
 
 @dataclass(frozen=True, slots=True)

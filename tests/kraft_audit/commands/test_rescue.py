@@ -111,6 +111,19 @@ def test_nothing_is_written_where_the_plan_does_not_stand(kraft_audit, one_left:
         assert not (tmp_path / "new").exists()
 
 
+def test_the_copy_says_which_of_two_histories_is_meant(kraft_audit, captured_logs: Path, tmp_path: Path) -> None:
+    """Both have one cluster id, so `rescue-plan` can name no --cluster: its command works as printed all the same."""
+    path = captured_logs / "split" / "03-stopped"
+    printed = kraft_audit("rescue-plan", path, "--gone", "1").out
+    (command,) = [line.partition("kraft-audit ")[2] for line in printed.splitlines() if "kraft-audit rescue " in line]
+    words = shlex.split(command.replace("NODE", "5").replace("HOST:PORT", "c5.example:9093"))
+    words[words.index("--out") + 1] = str(tmp_path / "new")
+    ended = kraft_audit(*words)
+    assert (ended.code, ended.err) == (0, ""), ended
+    unknown = kraft_audit("rescue", path, "--gone", "1", "--from", "7", "--out", tmp_path / "other")
+    assert (unknown.code, unknown.out) == (2, "")
+
+
 def test_a_broker_s_id_is_refused_for_a_controller(kraft_audit, tmp_path: Path) -> None:
     shutil.copytree(f"{LEFT}/node-11", tmp_path / "left" / "node-11")
     arguments = ["rescue", tmp_path / "left", "--gone", "1,2,3", "--from", "11", "--out", tmp_path / "new"]
@@ -138,8 +151,10 @@ def test_a_quorum_before_kraft_version_1_stays_static(kraft_audit, tmp_path: Pat
     assert settings.count("controller.quorum.voters=3@c3.example:9093") == 2
     assert not any("bootstrap" in line for line in settings)
     first, texts = written["procedure"][0]["text"], [step["text"] for step in written["procedure"]]
-    assert "Nodes 1, 2 and 3 are controllers and brokers in one process" in first, "its brokers have these ids"
+    assert "Nodes 1, 2 and 3 are brokers too" in first, "its brokers have these ids"
     assert not any("brokers may go on running" in text for text in texts)
+    assert settings.count("process.roles=broker,controller") == 2
+    assert written["lost_brokers"]["brokers"] == [1, 2]
     before, after = state(STATIC), state(tmp_path / "new")
     partitions = "partition_changes"
     assert rows(after, partitions) == rows(before, partitions, added=1_000)
