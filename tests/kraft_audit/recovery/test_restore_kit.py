@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import unicodedata
@@ -300,11 +301,32 @@ def test_what_kafka_s_tools_refuse_is_named_with_the_reason() -> None:
 
 
 def test_a_script_ends_before_its_first_command_while_a_blank_is_empty(tmp_path: Path) -> None:
-    kit = restore_kit(only(credentials={("alice", 1): ScramCredential(4096, "")}), REQUEST)
+    kit = restore_kit(only(credentials={(name, 1): ScramCredential(4096, "") for name in ("alice", "bob")}), REQUEST)
     with pytest.raises(subprocess.CalledProcessError) as ended:
         calls_of("\n".join(script(kit, [])), tmp_path)
-    assert b"PASSWORD_OF_alice: password of user alice" in ended.value.stderr
+    assert b"PASSWORD_OF_alice is not set: password of user alice" in ended.value.stderr
+    assert b"PASSWORD_OF_bob is not set" in ended.value.stderr, "all of them at once"
     assert (tmp_path / "calls").read_bytes() == b""
+
+
+def test_a_script_that_fails_shows_the_line_and_no_secret(tmp_path: Path) -> None:
+    """Kafka's scripts are called kafka-….sh here, and one of them fails."""
+    users = {(name, 1): ScramCredential(4096, "") for name in ("alice", "bob")}
+    kit = restore_kit(only(credentials=users), KitRequest())
+    path, tool = tmp_path / "restore.sh", tmp_path / "kafka-configs.sh"
+    path.write_text("\n".join(script(kit, ["of a test"])))
+    tool.write_text('#!/bin/bash\necho "$@" >> "$0.calls"\n[[ "$*" != *bob* ]]\n')
+    tool.chmod(0o755)
+    environment = {"BOOTSTRAP_SERVER": "b:1", "PASSWORD_OF_alice": "secret", "PASSWORD_OF_bob": "secret"}
+    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    ended = subprocess.run(["bash", path], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert len(Path(f"{tool}.calls").read_text().splitlines()) == 2
+    (failed,) = [line for line in ended.stderr.splitlines() if "failed: kafka-configs" in line]
+    number = int(failed.partition(": line ")[2].split()[0])
+    assert path.read_text().splitlines()[number - 1] == failed.partition(" failed: ")[2]
+    assert "bob" in failed
+    assert "secret" not in ended.stderr
 
 
 def test_two_users_have_two_blanks_though_their_names_differ_in_signs_only() -> None:
