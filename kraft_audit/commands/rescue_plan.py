@@ -10,6 +10,7 @@ from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
+from kraft_audit.text.readable import nouns, offset_span
 
 if TYPE_CHECKING:
     from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan
@@ -70,11 +71,11 @@ def _copy_lines(plan: RescuePlan, outcome: CopyOutcome, rank: int) -> Iterator[t
     keeps = f"everything below offset {outcome.keeps_to}" if outcome.keeps_to else "nothing that is proven committed"
     yield "keeps", f"Surely keeps {keeps}."
     if outcome.lost_from < outcome.lost_to:
-        yield "loses", f"Surely loses offsets {outcome.lost_from} to {outcome.lost_to - 1}, which were committed."
+        yield "loses", f"Surely loses {offset_span(outcome.lost_from, outcome.lost_to)}, already committed."
     if outcome.loses:
         yield "may lose", _named(outcome.loses)
     if outcome.unknown_from is not None:
-        away = f" (nodes {', '.join(map(str, plan.gone))})" if plan.gone else ""
+        away = f" ({nouns('node', plan.gone)})" if plan.gone else ""
         text = f"what only disks held that were not read{away}, from offset {outcome.unknown_from} on; nothing names it"
         yield "" if outcome.loses else "may lose", text
     if outcome.brings_back:
@@ -82,7 +83,7 @@ def _copy_lines(plan: RescuePlan, outcome: CopyOutcome, rank: int) -> Iterator[t
     if outcome.gains:
         yield "commits", f"{_named(outcome.gains)}: not proven committed until now"
     elif copy.end_offset > outcome.keeps_to:
-        yield "commits", f"offsets {outcome.keeps_to} to {copy.end_offset - 1}, not proven committed: no operation"
+        yield "commits", f"{offset_span(outcome.keeps_to, copy.end_offset)}, not proven committed: no operation"
 
 
 def _named(operations: Sequence[Operation]) -> str:

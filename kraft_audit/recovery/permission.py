@@ -159,7 +159,7 @@ class _ControllerCase:
         needed = majority(len(ids))
         if len(rest) < needed and self.node_id in ids:
             reason = (
-                f"Outage: without node {self.node_id} {len(rest)} of {needed} voters that are needed run, so nothing "
+                f"Outage: without node {self.node_id}, {len(rest)} of {needed} voters that are needed run, so nothing "
                 "can be written until it is back. No committed record is lost."
             )
             return self._permission(Verdict.NO, reason, *self._start_more())
@@ -180,6 +180,9 @@ class _ControllerCase:
         )
         emptied, sure = self.safety.after_wipe(self.node_id, self.running, known_to)
         doubt = self._doubt(emptied, sure)
+        if doubt is not None and self.voters is not None and self.voters.ids == {self.node_id}:
+            step = "It is the only voter: its disk is all of the cluster's metadata. Copy it before you touch it."
+            return replace(doubt, next_steps=(step,))
         if doubt is not None:
             return replace(doubt, next_steps=self._replace_voter() or doubt.next_steps)
         ids = self.voters.ids - {self.node_id} if self.voters else frozenset()
@@ -344,7 +347,7 @@ class _ControllerCase:
         able = sorted({disk.node_id for disk in electorate if disk.end == best})
         through = f" through offset {self.safety.low - 1}" if self.safety.low else ""
         return (
-            f"No election can lose a committed record{through}: of those that run {any_of(able)} has the longest log."
+            f"No election can lose a committed record{through}: {any_of(able)} has the longest log of those that run."
         )
 
     def _leader(self) -> tuple[int, int | None]:

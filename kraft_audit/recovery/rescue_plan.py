@@ -32,7 +32,7 @@ from kraft_audit.recovery.state_differences import Operation, operations
 from kraft_audit.recovery.surviving_copies import SurvivingCopy, parting_offset, snapshot_of, surviving_copies
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.text.readable import listed
+from kraft_audit.text.readable import listed, nouns
 
 NO_COPY: Final = "no copy of this cluster's log was read"
 
@@ -241,14 +241,15 @@ class _Planner:
     def _may_live(self, voter_set: VoterSet, alive: list[int]) -> tuple[str, list[str]]:
         needed, count = majority(len(voter_set.ids)), len(voter_set.ids)
         reason = (
-            f"A majority may live: {needed} of {count} voters elect a leader, and {listed(alive)} are not said to be "
-            "gone. A rescued quorum beside a living one means two clusters with one id."
+            f"A majority may live: {needed} of {count} voters elect a leader, and {nouns('node', alive)} "
+            f"{'is' if len(alive) == 1 else 'are'} not said to be gone. A rescued quorum beside a living one "
+            "means two clusters with one id."
         )
         uncaptured = sorted(set(alive) - self._disk_ids)
-        away = ",".join(map(str, sorted(self._gone | set(uncaptured or alive[1:]))))
+        away = self._gone | set(uncaptured or alive[1:])
         steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"] if self._disk_ids else []
-        if away:
-            plan = f"kraft-audit rescue-plan {self._asked} --gone {away}"
+        if away > self._gone:
+            plan = f"kraft-audit rescue-plan {self._asked} --gone {','.join(map(str, sorted(away)))}"
             steps.append(f"Name the nodes that are lost with their disks: {plan}")
         return reason, steps
 
