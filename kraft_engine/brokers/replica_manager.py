@@ -42,11 +42,12 @@ class ReplicaManager(ABC):
         self.epoch = -1
         self.tick_count = 0
         self.offline_dirs: list[bytes] = []
-        # A replica whose log dir is offline neither leads nor follows. (Older random runs let it go on.)
-        self.offline_replicas_stop = False
 
     def is_offline(self, key: TopicPartition) -> bool:
-        return self.offline_replicas_stop and self.dir_of(key) in self.offline_dirs
+        """Whether a replica's log dir is offline: it neither leads nor follows, and no log takes its place in another
+        dir, as the old one may still be there (Partition.createLogInAssignedDirectoryId).
+        """
+        return self.dir_of(key) in self.offline_dirs
 
     @abstractmethod
     def ask(self, node: RaftNode, request: BrokerRequest) -> None:

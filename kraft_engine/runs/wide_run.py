@@ -39,8 +39,6 @@ class WideRun(KafkaRun):
         release = next(name for first, name in RELEASES if level >= first)
         super().__init__(seed, switches=switches, beyond_model=beyond_model, metadata_version=level, release=release)
         self.membership = Kip853()
-        for broker in self.machine.brokers.values():
-            broker.offline_replicas_stop = True
         self.world.after(500 * MS, self._idle)
         self.world.after(2_500 * MS, self._place)
         # Several administrators at once, and faults that come in threes.

@@ -16,6 +16,7 @@ from kraft_codec.files.state_files import (
 from kraft_codec.records.batch import Batch, read_batches, read_records
 from kraft_codec.storage.local import LocalStorage
 from kraft_codec.text.java_text import uuid_text
+from kraft_engine.brokers.controller_admin import assign_directory
 from kraft_engine.runs.scenario_stage import Stage
 
 
@@ -96,3 +97,21 @@ def test_every_log_dir_is_written_under_its_own_id(tmp_path: Path) -> None:
     assert len(discovered.further_log_dirs) == 2
     broker.offline_dirs.append(broker.log_dirs[1])
     assert not (stage.capture("offline") / "node-11-dir-2").exists()
+
+
+def test_a_replica_whose_log_dir_is_offline_does_not_come_back_to_the_isr(tmp_path: Path) -> None:
+    """Kafka 4.3.1 creates no log for it in another dir (Partition.createLogInAssignedDirectoryId)."""
+    stage = Stage(5, tmp_path)
+    stage.controllers(1)
+    (_, follower) = stage.brokers(11, 12, log_dirs=2)
+    stage.topic("orders", [11, 12])
+    stage.run_ms(3_000)
+    (partition,) = stage.controller().image.all_partitions()
+    directory = follower.log_dirs[1]
+    assign_directory(stage.controller(), 12, partition.topic_id, partition.index, directory)
+    stage.run_ms(1_000)
+    assert sorted(partition.isr) == [11, 12]
+    follower.offline_dirs.append(directory)
+    stage.run_ms(10_000)
+    (partition,) = stage.controller().image.all_partitions()
+    assert partition.isr == [11]
