@@ -44,6 +44,23 @@ Markdown(
 )
 
 # %% [markdown]
+# ## Incidents
+# As `check` prints them and the pages show them.
+
+# %%
+incidents = pd.DataFrame(
+    {
+        "incident": each.headline,
+        "severity": "" if each.severity is None else str(each.severity),
+        "from": "" if each.from_ms is None else f"{pd.to_datetime(each.from_ms, unit='ms'):%m-%d %H:%M:%S}",
+        "open": each.is_open,
+        "effects": "; ".join(each.effects),
+    }
+    for each in cluster.incidents().incidents
+)
+Markdown("None.") if incidents.empty else incidents
+
+# %% [markdown]
 # ## Every event
 
 # %%
