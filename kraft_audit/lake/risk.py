@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.lake import gold_merge
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake, sql_text
@@ -25,7 +26,15 @@ from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.rules.registry import rules
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, PLANS
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDING_EPISODES, FINDINGS, PARTITION_RISK, SEVERITIES
+from kraft_audit.tables.gold import (
+    CLUSTER_COMPLIANCE,
+    FINDING_EPISODES,
+    FINDINGS,
+    INCIDENT_FINDINGS,
+    INCIDENTS,
+    PARTITION_RISK,
+    SEVERITIES,
+)
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, REPLAYS, SILVER
 
 # The columns that the queries use of each table.
@@ -150,6 +159,8 @@ class RiskTables:
         return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
 
     def _update_compliance(self, closed: ClosedPlans, changed: pa.Table) -> None:
+        for table in (INCIDENTS, INCIDENT_FINDINGS):
+            self.gold.create(table)  # a lake of a release before incidents has none yet
         values = {
             # Which clusters changed must stay fixed while their rows are merged.
             "changed": changed,
@@ -170,7 +181,8 @@ class RiskTables:
         inputs = {}
         for name in names:
             if name == FINDINGS.name:
-                tables = (name, FINDING_EPISODES.name) if has_episodes else (name,)
+                episodes = (FINDING_EPISODES.name,) if has_episodes else ()
+                tables: tuple[str, ...] = (name, INCIDENTS.name, INCIDENT_FINDINGS.name, *episodes)
                 select = _lasting_findings if has_episodes else _older_findings
             else:
                 tables = (name, REPLAYS.name) if name in SILVER else (name,)
@@ -263,15 +275,26 @@ def _lasting_findings(reference: TableReference) -> str:
         SELECT {OF_FINDING}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
             {", ".join(f"lasted.{name}" for name in OF_EPISODE)}
         FROM {findings} AS found JOIN {episodes} AS lasted ON found.finding_id = lasted.finding_id
+        WHERE {_lasts_by_itself(reference, "lasted")}
         UNION ALL
         {_older_findings(reference)}
-        WHERE NOT EXISTS (SELECT 1 FROM {episodes} AS lasted WHERE lasted.finding_id = found.finding_id)"""  # noqa: S608
+            AND NOT EXISTS (SELECT 1 FROM {episodes} AS lasted WHERE lasted.finding_id = found.finding_id)"""  # noqa: S608
 
 
 def _older_findings(reference: TableReference) -> str:
     """The findings alone, each for the time it lasted."""
     columns = ", ".join(f"found.{name}" for name in OF_EPISODE)
-    return f"SELECT {OF_FINDING}, found.state, {columns} FROM {reference(FINDINGS.name)} AS found"  # noqa: S608
+    return f"""
+        SELECT {OF_FINDING}, found.state, {columns} FROM {reference(FINDINGS.name)} AS found
+        WHERE {_lasts_by_itself(reference, "found")}"""  # noqa: S608
+
+
+def _lasts_by_itself(reference: TableReference, row: str) -> str:
+    """The condition that a finding is over, or does not last only because its cluster was stopped in order."""
+    return f"""({row}.is_over OR {row}.finding_id NOT IN (
+            SELECT stopped.finding_id FROM {reference(INCIDENT_FINDINGS.name)} AS stopped
+            JOIN {reference(INCIDENTS.name)} AS incident ON stopped.incident_id = incident.incident_id
+            WHERE incident.is_open AND incident.kind = '{IncidentKind.CLUSTER_STOP}'))"""  # noqa: S608
 
 
 def _of_clusters(changed: pa.Table) -> str:

@@ -1,0 +1,43 @@
+"""The lake's days of each control beside the findings that a reading of the same log dirs gives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kraft_audit.commands.cli import run_command
+from kraft_audit.findings.finding_formats import state_of
+from kraft_audit.lake.delta import DeltaLake
+from tests.builders.report_sources import path_source
+
+SAMPLES = ("dynamic-quorum", "divergence", "torn-write")
+"""Logs of some minutes, each within one day."""
+
+
+@pytest.mark.slow
+def test_what_lasts_because_a_cluster_was_stopped_breaks_no_control(samples: Path, tmp_path: Path) -> None:
+    paths = [samples / f"{name}.tgz" for name in SAMPLES]
+    fleet, lake = tmp_path / "fleet.yaml", tmp_path / "lake"
+    clusters = [{"name": path.stem, "paths": [str(path)]} for path in paths]
+    settings = {"lake": str(lake), "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}
+    fleet.write_text(yaml.safe_dump(settings))
+    assert run_command(["run", str(fleet), "--engine", "local"]) == 0
+    rows = DeltaLake(str(lake)).query("SELECT cluster_id, broken_by FROM cluster_compliance", "cluster_compliance")
+    broken = defaultdict(set)
+    for row in rows.to_pylist():
+        broken[row["cluster_id"]] |= set(row["broken_by"])
+    found, stopped = defaultdict(set), set()
+    for path in paths:
+        for given in path_source(path).clusters():
+            for finding in given.findings:
+                counts = finding["status"] == "raised" and finding["severity"] != "low"
+                if counts and state_of(finding) == "stopped":
+                    stopped.add(finding["rule"])
+                elif counts:
+                    found[given.cluster_id].add(finding["rule"])
+    assert broken == {cluster_id: found[cluster_id] for cluster_id in broken}
+    assert len(broken) == len(SAMPLES)
+    assert stopped
