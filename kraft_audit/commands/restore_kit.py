@@ -118,6 +118,8 @@ def restore_kit(
         if documents:
             raise UsageError(f"{logs.path}: several clusters there: choose one with --cluster")
         state = state_at_place(moment, place)
+        if state.offset < 0:
+            raise UsageError("--at: the log begins later: there is no state to bring back")
         made = _lost(cluster, moment, state, request, old_disks, lake) if only_lost else _whole(cluster, state, request)
         heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
         files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))}

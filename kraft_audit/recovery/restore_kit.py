@@ -13,7 +13,7 @@ from typing import Final
 
 from kraft_audit.recovery.restorable_state import RestorableState, RestorableTopic
 from kraft_audit.recovery.restore_commands import LeftOut, RestoreCommands, Restored
-from kraft_audit.text.readable import when
+from kraft_audit.text.readable import listed, when
 from kraft_audit.text.shell_commands import Blank, UnwritableError
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
@@ -107,7 +107,7 @@ def _never_restored(state: RestorableState) -> Iterator[LeftOut]:
     for token in state.tokens.values():
         until = when(int(token["max_timestamp"]))
         reason = f"a token cannot be set, only issued: it was valid until {until} UTC at most"
-        yield LeftOut("delegation token", f"of {token['owner']}, renewed by {token['renewers'] or 'none'}", reason)
+        yield LeftOut("delegation token", f"of {token['owner']}, renewed by {listed(token['renewers'])}", reason)
     if state.next_producer_id is not None:
         reason = "Kafka counts from 0 again: this matters only where old logs are moved into the new cluster"
         yield LeftOut("producer ids", f"next {state.next_producer_id}", reason)

@@ -32,6 +32,13 @@ def test_an_earlier_state_is_restored_with_what_was_there_then(kraft_audit) -> N
     assert early["object_count"] < late["object_count"]
 
 
+def test_no_kit_is_written_for_a_time_before_the_log(kraft_audit, tmp_path: Path) -> None:
+    """An empty one would look as if there was nothing to bring back."""
+    ended = kraft_audit("restore-kit", ELR, "--at", "2001-01-01", "--out", tmp_path / "kit")
+    assert (ended.code, ended.out) == (2, "")
+    assert not (tmp_path / "kit").exists()
+
+
 def test_a_folder_that_is_read_or_filled_is_not_written_to(kraft_audit, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("stays")
     assert kraft_audit("restore-kit", ELR, "--out", tmp_path).code == 2
