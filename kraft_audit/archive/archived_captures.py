@@ -393,6 +393,7 @@ def _replica(
         ),
         log_dir=join(folder, METADATA_LOG_DIR),
         medium=row["medium"],
+        held_end_offset=row.get("held_end_offset"),
     )
     return plan, {join(folder, name): entry[0] for name, entry in files.items()}
 

@@ -287,6 +287,7 @@ def _capture_row(replica: Replica) -> dict[str, Any]:
         "leader_epoch_checkpoint": None
         if epochs is None
         else [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in epochs],
+        "held_end_offset": replica.plan.held_end_offset,
         "rescue": None if replica.rescue is None else replica.rescue.to_json(),
         "batch_count": sum(tally.batch_count for tally in segments),
         "record_count": sum(tally.record_count for tally in segments),

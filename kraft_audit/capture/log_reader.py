@@ -39,8 +39,9 @@ class LogReader:
         tallies: dict[str, FileTally],
         settings: ScanSettings,
         at_rest: KeptLog | None = None,
+        torn: str | None = None,
     ) -> None:
-        """`at_rest`: the log is known to be as it was kept, and nothing after its end is read."""
+        """`at_rest`: the log is known to be as it was kept, and nothing after its end is read. `torn`: why none is."""
         self.plan = plan
         self.storage = storage
         self._settings = settings
@@ -55,7 +56,10 @@ class LogReader:
         self._read_before: set[str] = set()
         self._known_ends: dict[str, int] = {}
         self._again_from: LogMark | None = None
-        state = self._resumed_state() if at_rest is None else self._resting_state(at_rest)
+        self._torn = torn
+        state = None
+        if torn is None:
+            state = self._resumed_state() if at_rest is None else self._resting_state(at_rest)
         self.is_resumed = state is not None
         if state is None:
             self.segments = [FileTally(tally.plan) for tally in self.segments]
@@ -75,7 +79,9 @@ class LogReader:
 
     @property
     def end_offset(self) -> int | None:
-        """The offset after the last batch kept so far; of a log without one, its base offset."""
+        """The offset after the last batch kept so far; of an empty log its base offset, of an unread one None."""
+        if self.is_unread:
+            return None
         next_offset = self.scanner.state.next_offset
         return self.first_offset if next_offset is None else next_offset
 
@@ -91,6 +97,16 @@ class LogReader:
         return self.end_offset if cut is None else cut
 
     @property
+    def is_unread(self) -> bool:
+        """Whether bytes could not be read, and no batch was: what the log holds is not known."""
+        return self.scanner.is_lossy and self.last_crc is None
+
+    @property
+    def known_epoch(self) -> int:
+        """The epoch that the log had reached when an earlier plan read it; -1 where it is read from its start."""
+        return self.scanner.state.epoch if self.is_resumed else -1
+
+    @property
     def has_changes(self) -> bool:
         """Whether any segment holds bytes that no earlier plan has read."""
         return any(tally.plan.name not in self._read_before for tally in self.segments)
@@ -101,6 +117,10 @@ class LogReader:
 
     def chunks(self) -> Iterator[Chunk]:
         """The accepted batches of all segments, in order."""
+        if self._torn is not None:
+            for tally in self.segments:
+                self.scanner.leave_unread(tally, self._torn)
+            return
         if self._again_from is not None:
             yield from self._chunks_again(self._again_from)
         has_read = self.is_resumed

@@ -272,6 +272,7 @@ def _discovered_replica(
         log_dir=replica.path,
         medium=storage.medium(replica.path),
         missing_segments=missing_segments(replica),
+        held_end_offset=storage.held_end_offset(replica.path),
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     headers = [header for file in segments if (header := header_at(storage, file.path)) is not None]

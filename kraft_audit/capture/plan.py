@@ -85,7 +85,8 @@ class ReplicaPlan:
     `root` is what `open_storage` opens, `path` the replica's folder below it, as os.fsdecode gives it where it is
     no UTF-8. `log_dir` is the folder of the segments. `cluster_id` is that of its own meta.properties.
     `capture_number` numbers the captures in time. `gone_files` are in the ledger and no longer on the disk.
-    `missing_segments` are names of segments that are gone and whose index files are there.
+    `missing_segments` are names of segments that are gone and whose index files are there. Offsets below
+    `held_end_offset` had reached the disk, as kraft-capture noted; None for other copies.
     """
 
     root: str
@@ -101,6 +102,7 @@ class ReplicaPlan:
     log_dir: str = ""
     medium: str = "directory"
     missing_segments: tuple[str, ...] = ()
+    held_end_offset: int | None = None
 
     @property
     def identity(self) -> Identity:

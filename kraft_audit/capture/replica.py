@@ -21,9 +21,16 @@ from kraft_audit.capture.kept_log import KeptLog, NotResumableError, Place
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
+from kraft_audit.capture.torn_copies import torn_at
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import FileKind, printable
-from kraft_codec.files.logdir import read_checkpoints, read_meta, read_quorum_state, structure_damages
+from kraft_codec.files.logdir import (
+    read_checkpoints,
+    read_leader_epochs,
+    read_meta,
+    read_quorum_state,
+    structure_damages,
+)
 from kraft_codec.files.properties import MetaProperties, written_ms
 from kraft_codec.files.state_files import EpochEntry, QuorumState
 from kraft_codec.records.redaction import Redactor
@@ -96,6 +103,8 @@ class Replica:
         self.read_from_ms = 0
         self.read_to_ms = 0
         self.log: LogReader | None = None
+        self.torn: str | None = None
+        """How its log and leader-epoch-checkpoint differ: they, and so the log, may be of several moments."""
         self._settings = settings
         self._directory = replica_dir(plan)
         self._by_path = {join(plan.path, file.name): file.name for file in plan.files}
@@ -123,6 +132,20 @@ class Replica:
                 if name is None or not self.tallies[name].plan.is_unchanged:
                     self._take_damage(damage)
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, self.at_rest)
+        if self.at_rest is None:
+            paths = [(join(self.plan.path, tally.plan.name), tally) for tally in self.log.segments]
+            listed = read_leader_epochs(self.storage, self._directory) if paths else ()
+            self.torn = torn_at(paths, self.storage, listed, self.log.known_epoch)
+
+    def leave_log_unread(self) -> None:
+        """Says that the copy may be torn. Its log then counts as one that could not be read: neither there nor gone."""
+        if self.torn is None or self.log is None:
+            return
+        file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)))
+        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, self.torn)
+        why = f"the copy may be torn: {self.torn.replace('this file', file.name)}"
+        self.tallies.update((tally.plan.name, FileTally(tally.plan)) for tally in self.log.segments)
+        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, torn=why)
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
@@ -292,7 +315,16 @@ def open_replicas(
         replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings, known, is_at_rest)
         replica.open(settings.clock_ms)
         replicas.append(replica)
+    _leave_torn_logs(replicas)
     return replicas, scan_settings
+
+
+def _leave_torn_logs(replicas: Sequence[Replica]) -> None:
+    """A torn copy is no evidence against others, nor the log of the cluster. The only log is read all the same."""
+    torn = [replica for replica in replicas if replica.torn is not None]
+    if torn and sum(replica.log is not None and bool(replica.log.segments) for replica in replicas) > 1:
+        for replica in torn:
+            replica.leave_log_unread()
 
 
 def _allow_open_files(replica_count: int) -> None:

@@ -312,6 +312,13 @@ class Scanner:
             raise error
         if self.settings.stop_on_change and error.reason is Reason.CHANGED_DURING_READ:
             raise ChangedError(error.reason, error.position, f"{tally.plan.name}: {error.detail}") from None
+        self._take_unread(tally, error)
+
+    def leave_unread(self, tally: FileTally, why: str) -> None:
+        """Reports a file that is not read, because its bytes may be of several moments."""
+        self._take_unread(tally, CodecError(Reason.CHANGED_DURING_READ, 0, why))
+
+    def _take_unread(self, tally: FileTally, error: CodecError) -> None:
         position = tally.scanned_to
         length = tally.plan.size_bytes - position
         self.damage.add(tally, error.reason, error.detail, position=position, length_bytes=length)

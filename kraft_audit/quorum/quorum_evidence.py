@@ -142,7 +142,8 @@ class PersistedState:
 class CapturedReplica:
     """One captured disk: its log as epochs, its complete snapshots as (end offset, epoch), its quorum-state.
 
-    `chain` is what this disk alone shows of the log, None for an empty log. Times are in milliseconds.
+    `chain` is what this disk alone shows of the log, None for an empty log. Times are in milliseconds. Offsets below
+    `held_end_offset` had reached the disk; None where no copier noted it.
     """
 
     node_id: int
@@ -153,6 +154,7 @@ class CapturedReplica:
     read_from_ms: int = 0
     read_to_ms: int = 0
     chain: LogChain | None = None
+    held_end_offset: int | None = None
 
     @property
     def name(self) -> str:
@@ -321,7 +323,10 @@ def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: in
     if end is None or persisted is None or persisted.epoch < epoch:
         return None
     if persisted.epoch == epoch:
-        return Acknowledgement(end, f"{replica.name} holds epoch {epoch} to {end} and is in that epoch")
+        reason = f"{replica.name} holds epoch {epoch} to {end} and is in that epoch"
+        if replica.held_end_offset is not None and replica.held_end_offset < end:
+            reason += f", if what was read of it from offset {replica.held_end_offset} on had reached its disk"
+        return Acknowledgement(end, reason)
     for later in range(epoch + 1, persisted.epoch + 1):
         key = (replica.node_id, replica.directory_id)
         led = any((start := b.leaders.get(later)) is not None and _led(b, start, key) for b in evidence.chains)

@@ -331,6 +331,7 @@ def _replica(survey: Survey, replica: Replica, chain: LogChain | None) -> Captur
         read_from_ms=replica.read_from_ms,
         read_to_ms=replica.read_to_ms,
         chain=chain,
+        held_end_offset=replica.plan.held_end_offset,
     )
 
 

@@ -87,6 +87,7 @@ CAPTURES: Final = Table(
         nullable("snapshot_epoch", INT32, "epoch of the newest complete snapshot"),
         required("snapshot_count", INT32, "complete snapshots, bootstrap files not counted"),
         nullable("leader_epoch_checkpoint", EPOCH_CHECKPOINT, "entries of the file leader-epoch-checkpoint"),
+        nullable("held_end_offset", INT64, "offsets below it had reached the disk, as kraft-capture says; else null"),
         nullable("rescue", TEXT, "what rescue.json in the node dir declares, in short, as JSON"),
         required("batch_count", INT64, "valid batches in the log"),
         required("record_count", INT64, "records in valid batches of the log"),

@@ -110,6 +110,12 @@ def read_quorum_state(
     )
 
 
+def read_leader_epochs(storage: Storage, replica: ReplicaDir) -> tuple[EpochEntry, ...]:
+    """The entries of leader-epoch-checkpoint, oldest first; none where it is absent or damaged."""
+    kind = FileKind.LEADER_EPOCH_CHECKPOINT
+    return _read_one(storage, replica, kind, MAX_CHECKPOINT_BYTES, parse_leader_epoch_checkpoint)[0] or ()
+
+
 def read_checkpoints(storage: Storage, replica: ReplicaDir) -> Checkpoints:
     """leader-epoch-checkpoint, partition.metadata, the clean-shutdown file and the broker's offset checkpoints."""
     epochs, epoch_damages = _read_one(

@@ -238,6 +238,17 @@ class CapturedStorage(Storage):
     def medium(self, path: str) -> str:
         return self.store.medium
 
+    def held_end_offset(self, path: str) -> int | None:
+        """See Storage: 0 where the manifest does not say that any byte was found again, or synced."""
+        for folder in self.folders:
+            if path == folder or path.startswith(f"{folder}/") or not folder:
+                try:
+                    held = self._replica(folder).manifest["log"].get("held_end_offset")
+                except CodecError:
+                    return None
+                return held if isinstance(held, int) else 0
+        return None
+
     def _replica(self, folder: str) -> CapturedReplica:
         if folder not in self._replicas:
             try:

@@ -71,6 +71,11 @@ class JoinedStorage(Storage):
         mount = self._mount_of(path)
         return "directory" if mount is None else self._mounts[mount].medium(path[len(mount) :].lstrip("/"))
 
+    def held_end_offset(self, path: str) -> int | None:
+        """See Storage."""
+        mount = self._mount_of(path)
+        return None if mount is None else self._mounts[mount].held_end_offset(path[len(mount) :].lstrip("/"))
+
     def close(self) -> None:
         """Closes all of them."""
         for storage in self._mounts.values():

@@ -171,6 +171,13 @@ class Storage(abc.ABC):
     def medium(self, path: str) -> str:
         """What the path lies in: `directory`, `archive` (as one moment a node dir) or `object_store`."""
 
+    def held_end_offset(self, path: str) -> int | None:
+        """Offsets of the log in a folder below this one had surely reached its disk, as a copier noted; None: unknown.
+
+        Read is not durable: bytes of the page cache vanish with the machine.
+        """
+        return None
+
     def read_small(self, path: str, limit_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
         """The whole of a small file; raises CodecError(LIMIT) where it is larger than any file of its kind."""
         with self.open(path) as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CLASSES = {*(f"C{n}" for n in range(1, 16)), *(f"J{n}" for n in range(1, 10)), *(f"S{n}" for n in range(1, 14))}
+CLASSES = {*(f"C{n}" for n in range(1, 17)), *(f"J{n}" for n in range(1, 10)), *(f"S{n}" for n in range(1, 14))}
 ROW = re.compile(r"^\| ([CJS]\d+) \|.*$", re.MULTILINE)
 HELD = re.compile(r"`(tests/[\w/]+\.py)`(?:: ((?:`\w+`(?:, )?)+))?")
 

@@ -90,6 +90,11 @@ def replica_end(row: TableRow) -> int:
     return max(row["log_end_offset"] or 0, row["snapshot_end_offset"] or 0)
 
 
+def is_log_unread(row: TableRow) -> bool:
+    """Whether nothing of a log was read: its bytes are unreadable, or the copy may be torn. It may hold anything."""
+    return row["log_end_offset"] is None and row["bytes_unread"] > 0
+
+
 def replica_name(row: TableRow) -> str:
     """A replica as people call it."""
     if row["node_id"] is None:

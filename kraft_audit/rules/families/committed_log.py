@@ -20,6 +20,7 @@ from kraft_audit.rules.columns.captures import (
     watermarks_in_order,
 )
 from kraft_audit.rules.columns.declared_recovery import waiting_recovery
+from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
 from kraft_audit.rules.columns.voter_sets import Key, canonical_sets, keys_of, set_at
 from kraft_audit.rules.registry import rule
@@ -31,6 +32,9 @@ from kraft_audit.text.readable import offset_span
 def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     newest, log = newest_watermark(history), canonical_log(history)
     if newest is None:
+        return
+    if (torn := torn_reason(history)) is not None:
+        yield undecided("log", torn, from_offset=newest["low"])
         return
     if newest["canonical_end_offset"] is None and len(log_batches(history).row):
         if (reason := ends_before_its_snapshot(history, newest["low"])) is not None:

@@ -12,9 +12,10 @@ import numpy as np
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import LogBatches, canonical_log, identity_of, log_batches, moment_number
 from kraft_audit.rules.columns.declared_recovery import FENCE_KEY, fitting_recoveries
+from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.registry import rule, words_for
-from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import HOUR_MS, nouns
 from kraft_codec.schemas import Dialect
 
@@ -38,11 +39,14 @@ def epoch_evidence(row: TableRow) -> Evidence:
 @rule("KQ005", control="quorum_safety", needs=("leader_epochs", "batches"))
 def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     late: list[TableRow] = []
+    torn = torn_reason(history)
     for row in history.rows("leader_epochs"):
         first, change = row["from_offset"], row["leader_change_offset"]
         if first is None or (change is None and _begins_what_was_read(history, first, row["epoch"])):
             continue
-        if change is None:
+        if torn is not None and (change is None or change > first):
+            yield undecided(f"epoch {row['epoch']}", torn, from_offset=first)
+        elif change is None:
             subject = f"epoch {row['epoch']}"
             summary = f"{subject} begins at offset {first} without a LeaderChange"
             yield case_at(row, subject, summary, epoch=row["epoch"], evidence=(epoch_evidence(row),))

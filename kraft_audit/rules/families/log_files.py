@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.path_plans import leaves_unread
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
@@ -20,15 +18,14 @@ from kraft_audit.rules.columns.altered_runs import (
     offsets_of,
 )
 from kraft_audit.rules.columns.captures import (
-    LogBatches,
     audit_command,
     canonical_log,
     capture_evidence,
-    captures_in_order,
-    log_batches,
+    is_log_unread,
     newest_watermark,
     replica_name,
 )
+from kraft_audit.rules.columns.epoch_checkpoints import epoch_mismatches
 from kraft_audit.rules.columns.voter_sets import set_at
 from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
@@ -163,52 +160,27 @@ def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from cases.values()
 
 
-@rule("KQ013", control="log_integrity", needs=("captures", "batches"))
+@rule("KQ013", control="log_integrity", needs=("captures", "batches", "decode_errors"))
 def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    batches = log_batches(history)
-    for row in captures_in_order(history):
-        if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
-            continue
-        start, end = _checkpointed_from(row), row["log_end_offset"]
-        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, row, start, end).items()}
-        listed = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
-        inside = {epoch: offset for epoch, offset in listed.items() if start <= offset < end}
-        wrong = {epoch: offset for epoch, offset in inside.items() if held.get(epoch) != offset}
-        missing = {epoch: offset for epoch, offset in held.items() if epoch not in listed}
-        if wrong or missing:
-            in_log, in_file = (
-                " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(epochs.items())) for epochs in (held, listed)
-            )
-            change = {"file_name": "leader-epoch-checkpoint", "before": in_log, "after": in_file}
-            yield Case(
-                replica_name(row),
-                f"leader-epoch-checkpoint says {in_file}, the log {in_log}",
-                from_offset=min([*wrong.values(), *missing.values()]),
-                evidence=(capture_evidence(row, "log → checkpoint", **change),),
-            )
-
-
-def _checkpointed_from(row: TableRow) -> int:
-    """The log start as the checkpoint knows it: cleaning moves the first entry up to a snapshot's end, which may lie
-    inside the oldest segment that is left (UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache 4.3.0)."""
-    start = int(row["log_start_offset"] or 0)
-    snapshot_end = row["snapshot_end_offset"] or 0
-    # Without an entry the log is empty after its newest snapshot, or began again there.
-    first = min((entry["start_offset"] for entry in row["leader_epoch_checkpoint"]), default=snapshot_end)
-    return first if start < first <= snapshot_end else start
-
-
-def _epochs_of(batches: LogBatches, capture: TableRow, start: int, end: int) -> dict[int, int]:
-    """The first offset of each epoch in one captured log [start, end)."""
-    rows = np.flatnonzero(batches.held_by(capture) & (batches.last_offset < end) & (batches.last_offset >= start))
-    # Epochs ascend along a log: what is older than the log's first batch was there before the log began again.
-    at_start = rows[batches.base_offset[rows] <= start]
-    if len(at_start):
-        rows = rows[batches.leader_epoch[rows] >= batches.leader_epoch[at_start].max()]
-    order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
-    epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
-    offsets = batches.base_offset[rows][order][first]
-    return dict(zip(epochs.tolist(), offsets.tolist(), strict=True))
+    for found in epoch_mismatches(history):
+        in_log, in_file = (
+            " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(epochs.items()))
+            for epochs in (found.held, found.listed)
+        )
+        change = {"file_name": "leader-epoch-checkpoint", "before": in_log, "after": in_file}
+        yield Case(
+            replica_name(found.row),
+            f"leader-epoch-checkpoint says {in_file}, the log {in_log}",
+            from_offset=found.from_offset,
+            evidence=(capture_evidence(found.row, "log → checkpoint", **change),),
+        )
+    unread = {(row["root"], row["path"]): row for row in history.rows("captures") if is_log_unread(row)}
+    for row in damage_rows(history, {Reason.EPOCH_WENT_BACK}):
+        capture = unread.get((row["root"], row["path"]))
+        if capture is not None and (row["file_name"] or "").endswith("leader-epoch-checkpoint"):
+            name = replica_name(capture)
+            summary = f"the copy of {name} may be torn, so its log is not used: {row['detail']}"
+            yield Case(name, summary, evidence=(damage_evidence(row),))
 
 
 @rule("KQ017", control="log_integrity", needs=("records", "watermarks"))

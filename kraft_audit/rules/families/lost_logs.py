@@ -12,6 +12,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_a
 from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
+    is_log_unread,
     log_batches,
     newest_captures,
     replica_end,
@@ -101,7 +102,7 @@ def kq021(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     proofs = {each.node_id: each for each in found.lost}
     stayed_empty = _stayed_empty(history)
     for row in found.lacking:
-        if replica_end(row):
+        if replica_end(row) or is_log_unread(row):
             continue
         name, lost = replica_name(row), proofs.get(row["node_id"])
         if lost is not None and lost.needed is None:
@@ -129,7 +130,8 @@ def _stayed_empty(history: ClusterHistory) -> set[int]:
         for (before_ms, before), (now_ms, now) in pairwise(rounds)
         if before_ms and now_ms - before_ms >= EMPTY_FOR_MS
         for row in now
-        if not replica_end(row) and any(e["node_id"] == row["node_id"] and not replica_end(e) for e in before)
+        if not (replica_end(row) or is_log_unread(row))
+        and any(e["node_id"] == row["node_id"] and not replica_end(e) for e in before)
     }
 
 
@@ -179,7 +181,9 @@ def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
                 reached.pop(key)
                 continue
             counted = max((w["low"] for w in lows if _proves_for(w, row) and _is_counted(history, w, row)), default=0)
-            reached[key] = (max(counted, proven), row)
+            # What was read and had not reached the disk vanishes with the page cache: that is no loss.
+            held = row.get("held_end_offset")
+            reached[key] = (max(counted if held is None else min(counted, held), proven), row)
 
 
 def _went_back_case(

@@ -13,6 +13,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_a
 from kraft_audit.rules.columns.captures import (
     canonical_log,
     capture_evidence,
+    is_log_unread,
     newest_captures,
     newest_watermark,
     replica_end,
@@ -180,7 +181,7 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
         row = by_key.get((voter_id, directory_id))
         subject = f"voter {voter_id}"
         if row is None:
-            yield undecided(subject, f"voter {voter_id} was not captured")
+            yield undecided(subject, f"the log of voter {voter_id} was not captured, or could not be read")
             continue
         records, seconds = _lag(history, row, newest["low"])
         if records > limits.max_lag_records or seconds > limits.max_lag_seconds:
@@ -209,12 +210,13 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
-    """The newest capture of each voter of a set: by id and directory, by id alone where either is unknown."""
+    """The newest capture of each voter whose log was read: by id and directory, by id alone where either is unknown."""
     return {
         (voter_id, directory_id): row
         for row in newest_captures(history)
         for voter_id, directory_id in keys_of(voter_set["voters"])
         if row["node_id"] == voter_id and (directory_id is None or row["directory_id"] in (None, directory_id))
+        if not is_log_unread(row)
     }
 
 
@@ -234,7 +236,7 @@ def kv014(history: ClusterHistory, limits: NearVoterLimits) -> Iterator[Case]:
     by_key = _captured_voters(history, voter_set)
     missing = sorted(id_ for id_, _ in keys_of(voter_set["voters"]) - by_key.keys())
     if missing:
-        yield undecided("voters", f"voters {missing} were not captured")
+        yield undecided("voters", f"the logs of voters {missing} were not captured, or could not be read")
         return
     lags = {key: _lag(history, row, newest["low"]) for key, row in by_key.items()}
     close = {

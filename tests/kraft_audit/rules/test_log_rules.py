@@ -366,6 +366,16 @@ def test_kq002_is_raised_where_an_earlier_round_proved_more(build: HistoryBuilde
     assert len(build.raised("KQ002")) >= 1
 
 
+@pytest.mark.parametrize(("held", "raised"), [(None, True), (40, True), (35, True), (30, False), (0, False)])
+def test_kq020_counts_what_had_reached_the_disk(build: HistoryBuilder, held: int | None, raised: bool) -> None:
+    """What a copier saw once may have been lost with the page cache. By hand nothing of it is known."""
+    build.three_nodes(40)
+    for row in build.rows["captures"]:
+        row["held_end_offset"] = held
+    build.capture(1, 30, when=60_000, path="later/node-1", directory_id=directory(1))
+    assert bool(build.raised("KQ020")) is raised
+
+
 def test_kq020_sees_other_batches_below_a_later_snapshot(build: HistoryBuilder) -> None:
     """A snapshot of the history that replaced the committed one does not excuse what the log lacks below it."""
     build.three_nodes(40)

@@ -208,3 +208,23 @@ def test_a_manifest_that_unpacks_to_more_than_one_has(monkeypatch: pytest.Monkey
     for content in (gzip.compress(bytes(1 << 20)), b"", packed(GOOD) + b"more", json.dumps(GOOD).encode()):
         with pytest.raises(CodecError, match="not a manifest"):
             parse_manifest(content, "name")
+
+
+def test_what_had_reached_the_disk_is_in_the_table_of_captures(
+    nodes: list[Path], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a copy by hand it is not known; of a manifest that says nothing, none had."""
+    ends = {}
+    for path in (nodes[0].parent, store):
+        assert run_command(["dump", str(path), "--table", "captures", "-o", "jsonl"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        ends[path] = [(row["log_end_offset"], row["held_end_offset"]) for row in rows]
+    assert {held for _, held in ends[nodes[0].parent]} == {None}
+    assert [(end, end) for end, _ in ends[store]] == ends[store]
+    (manifest,) = store.glob("*/1-*/*/*.json.gz")
+    body = json.loads(gzip.decompress(manifest.read_bytes()))
+    body["log"]["held_end_offset"] = body["log"]["held_by"] = None
+    manifest.write_bytes(gzip.compress(json.dumps(body).encode()))
+    with open_storage(store) as storage:
+        folder = manifest.parents[1].relative_to(store).as_posix()
+        assert storage.held_end_offset(folder) == 0

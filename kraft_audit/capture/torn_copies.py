@@ -1,0 +1,95 @@
+"""Whether a copy is torn: its log and its leader-epoch-checkpoint are of two moments, so the log may be of two as well.
+
+A log that was truncated and written again while it was copied gives valid CRCs, adjoining offsets and rising epochs:
+the batches before the cut are of the old log, those after it of the new one. Kafka writes an epoch's first offset to
+leader-epoch-checkpoint before it appends the epoch's first batch (LeaderEpochFileCache.assign, 4.3.0). So where the
+file names an epoch, the log has to begin it there; and an epoch that it does not name is newer than the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.capture.continuity import next_batch
+from kraft_audit.capture.scanner import FileTally
+from kraft_codec.columns import index_batches
+from kraft_codec.errors import CodecError
+from kraft_codec.files.state_files import EpochEntry
+from kraft_codec.kernels.codes import OK
+from kraft_codec.records.batch import HEADER_BYTES, read_header
+from kraft_codec.storage.random_access import RandomAccess, Storage
+
+ENTRIES_COMPARED: Final = 8
+"""So many elections may follow while the rest of a log is copied: the newest entry in the torn part shows it."""
+WALKED_BYTES: Final = 1 << 20
+EPOCH_MAX: Final = 2**31 - 1
+OFFSET_MAX: Final = 2**63 - 1
+
+
+def torn_at(
+    segments: Sequence[tuple[str, FileTally]], storage: Storage, listed: Sequence[EpochEntry], from_epoch: int
+) -> str | None:
+    """How log and leader-epoch-checkpoint differ, None where they agree or the log does not reach so far.
+
+    `segments` are (path, segment) in the order of the log; entries of `from_epoch` and earlier ones are not compared.
+    Few bytes are read: batches are found by halving. Damaged bytes show nothing.
+    """
+    starts = [tally.plan.base_offset or 0 for _, tally in segments]
+    if not starts or starts != sorted(starts):
+        return None
+    newest = EpochEntry(EPOCH_MAX, OFFSET_MAX)
+    for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():
+        if entry.epoch <= from_epoch or entry.start_offset <= starts[0]:
+            break
+        path, tally = segments[int(np.searchsorted(starts, entry.start_offset, "right")) - 1]
+        try:
+            with storage.open(path, tally.plan.to_position) as file:
+                before, epoch = _epochs_around(file, entry.start_offset, tally.plan.base_offset or 0)
+        except CodecError:
+            continue
+        in_file = f"epoch {entry.epoch} begins at offset {entry.start_offset} in this file"
+        if entry is newest:
+            if before is not None and before > listed[-1].epoch:
+                return f"this file ends with epoch {listed[-1].epoch}, the log with epoch {before}"
+        elif epoch is not None and epoch != entry.epoch:
+            return f"{in_file}; the log has epoch {epoch} there"
+        elif before is not None and before >= entry.epoch and entry is not listed[0]:
+            return f"{in_file}, and earlier in the log"
+    return None
+
+
+def _epochs_around(file: RandomAccess, offset: int, base_offset: int) -> tuple[int | None, int | None]:
+    """The epochs of the newest batch before an offset, and of the batch that holds it; None where none does."""
+    low, high = 0, file.size_bytes
+    while high - low > WALKED_BYTES:
+        middle = (low + high) // 2
+        found = next_batch(file, middle, at_least_offset=base_offset)
+        if found is None or found >= high:
+            high = middle
+        elif read_header(file.read_at(found, HEADER_BYTES).data, 0).base_offset < offset:
+            low = found
+        else:
+            high = middle
+    before: int | None = None
+    length = WALKED_BYTES
+    while low < file.size_bytes:
+        index = index_batches(file.read_at(low, min(length, file.size_bytes - low)))
+        if not len(index):
+            if low + length >= file.size_bytes:
+                break
+            length *= 8  # a batch that is larger than what was read, or damage
+            continue
+        is_valid = index.status == OK
+        below = np.flatnonzero(is_valid & (index.last_offset < offset))
+        if len(below):
+            before = int(index.leader_epoch[below[-1]])
+        holding = np.flatnonzero(is_valid & (index.base_offset <= offset) & (index.last_offset >= offset))
+        if len(holding):
+            return before, int(index.leader_epoch[holding[0]])
+        if int(index.base_offset[-1]) > offset:
+            break
+        low += int(index.consumed_bytes)
+    return before, None

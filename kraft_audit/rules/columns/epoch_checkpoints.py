@@ -1,0 +1,78 @@
+"""Logs that begin an epoch elsewhere than leader-epoch-checkpoint says: the file is wrong, or the copy is torn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import LogBatches, captures_in_order, log_batches
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMismatch:
+    """A captured log and its leader-epoch-checkpoint: the first offset of each epoch in either.
+
+    `from_offset` is the first offset at which they differ, `epochs` are those that do.
+    """
+
+    row: TableRow
+    held: dict[int, int]
+    listed: dict[int, int]
+    from_offset: int
+    epochs: frozenset[int]
+
+
+def epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
+    """One for each capture whose log was read and differs from its file. Entries outside of the log are legal."""
+    return history.known("epoch mismatches", lambda: _epoch_mismatches(history))
+
+
+def torn_reason(history: ClusterHistory) -> str | None:
+    """Why nothing is concluded from the only logs there are; None where a log agrees with its file, or has none."""
+    differing = {(found.row["root"], found.row["path"]) for found in epoch_mismatches(history)}
+    read = {(row["root"], row["path"]) for row in history.rows("captures") if row["log_end_offset"] and row["accepted"]}
+    if not differing or read - differing:
+        return None
+    return "log and leader-epoch-checkpoint differ, so the copy may be torn: copy it again"
+
+
+def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
+    batches, found = log_batches(history), []
+    for row in captures_in_order(history):
+        if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
+            continue
+        start, end = _checkpointed_from(row), row["log_end_offset"]
+        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, row, start, end).items()}
+        listed = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
+        inside = {epoch: offset for epoch, offset in listed.items() if start <= offset < end}
+        wrong = {epoch: offset for epoch, offset in inside.items() if held.get(epoch) != offset}
+        missing = {epoch: offset for epoch, offset in held.items() if epoch not in listed}
+        if wrong or missing:
+            from_offset = min([*wrong.values(), *missing.values()])
+            found.append(EpochMismatch(row, held, listed, from_offset, frozenset({*wrong, *missing})))
+    return found
+
+
+def _checkpointed_from(row: TableRow) -> int:
+    """The log start as the checkpoint knows it: cleaning moves the first entry up to a snapshot's end, which may lie
+    inside the oldest segment that is left (UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache 4.3.0)."""
+    start = int(row["log_start_offset"] or 0)
+    snapshot_end = row["snapshot_end_offset"] or 0
+    # Without an entry the log is empty after its newest snapshot, or began again there.
+    first = min((entry["start_offset"] for entry in row["leader_epoch_checkpoint"]), default=snapshot_end)
+    return first if start < first <= snapshot_end else start
+
+
+def _epochs_of(batches: LogBatches, capture: TableRow, start: int, end: int) -> dict[int, int]:
+    """The first offset of each epoch in one captured log [start, end)."""
+    rows = np.flatnonzero(batches.held_by(capture) & (batches.last_offset < end) & (batches.last_offset >= start))
+    # Epochs ascend along a log: what is older than the log's first batch was there before the log began again.
+    at_start = rows[batches.base_offset[rows] <= start]
+    if len(at_start):
+        rows = rows[batches.leader_epoch[rows] >= batches.leader_epoch[at_start].max()]
+    order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
+    epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
+    offsets = batches.base_offset[rows][order][first]
+    return dict(zip(epochs.tolist(), offsets.tolist(), strict=True))

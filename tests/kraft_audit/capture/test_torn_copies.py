@@ -1,0 +1,154 @@
+"""A copy of a log that Kafka cut and wrote again meanwhile: it accuses no replica, and is not the log of the cluster.
+
+The logs are Kafka's own: node 2 of the corpus before and after its uncommitted suffix was truncated. The witness is
+what the same copies say untorn.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft_audit.commands.cli import run_command
+from kraft_codec.files.state_files import EpochEntry, parse_leader_epoch_checkpoint
+from tests.builders.live_log import LogBatch, no_op, whole_batches
+
+SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
+EPOCHS = "__cluster_metadata-0/leader-epoch-checkpoint"
+BEFORE, AFTER = "11-dead-node-diverged", "12-after-truncation"
+UNREAD = {"KV013", "KV014"}
+"""They say that the log of a voter was not read, and decide nothing."""
+Findings = dict[tuple[str, str, str], str]
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Findings]:
+    def run(folder: Path) -> Findings:
+        assert run_command(["check", str(folder), "--output", "json", "--fail-on", "never", "--all"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        return {(row["rule"], row["subject"], row["status"]): row["summary"] for row in rows}
+
+    return run
+
+
+@pytest.fixture
+def committed(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Any]:
+    def run(folder: Path) -> Any:
+        assert run_command(["quorum", str(folder), "--output", "json"]) == 0
+        quorum = json.loads(capsys.readouterr().out)
+        return [quorum[name] for name in ("committed_low", "committed_low_epoch", "committed_high", "evidence")]
+
+    return run
+
+
+def logs(scenario: Path) -> tuple[list[LogBatch], list[LogBatch]]:
+    """Node 2's log before and after it was truncated."""
+    old, new = (
+        list(whole_batches((scenario / capture / "node-2" / SEGMENT).read_bytes())) for capture in (BEFORE, AFTER)
+    )
+    return old, new
+
+
+def boundaries(old: list[LogBatch], new: list[LogBatch]) -> Iterator[int]:
+    """Where the first part of the old log and the rest of the new one adjoin, and make neither of the two."""
+    ends = {batch.end_offset for batch in old} & {batch.base_offset for batch in new}
+    common = max(a.end_offset for a, b in zip(old, new, strict=False) if a == b)
+    yield from sorted(offset for offset in ends if offset > common)
+
+
+def copies(scenario: Path, target: Path, nodes: tuple[int, ...]) -> Path:
+    for node in nodes:
+        shutil.copytree(scenario / AFTER / f"node-{node}", target / f"node-{node}")
+    return target
+
+
+def tear(node: Path, scenario: Path, offset: int, *, is_file_newer: bool) -> None:
+    old, new = logs(scenario)
+    parts = [batch for batch in old if batch.base_offset < offset] + [b for b in new if b.base_offset >= offset]
+    (node / SEGMENT).write_bytes(b"".join(batch.data for batch in parts))
+    shutil.copy(scenario / (AFTER if is_file_newer else BEFORE) / "node-2" / EPOCHS, node / EPOCHS)
+
+
+def long_logs(scenario: Path, target: Path) -> None:
+    """The scenario's two captures of node 2 with a suffix of more batches, so that there are more places to tear."""
+    old, new = logs(scenario)
+    start = max(a.end_offset for a, b in zip(old, new, strict=False) if a == b)
+    for capture, batches, epoch in ((BEFORE, old, 2), (AFTER, new, 3)):
+        whole = [batch for batch in batches if batch.base_offset < start]
+        whole += [no_op(start + number, epoch, number) for number in range(9)]
+        path = target / capture / "node-2" / SEGMENT
+        path.write_bytes(b"".join(batch.data for batch in whole))
+
+
+@pytest.mark.slow
+def test_kafkas_log_torn_at_every_batch_boundary(
+    small_corpus: Path, tmp_path: Path, check: Callable[[Path], Findings]
+) -> None:
+    scenario = small_corpus / "divergence"
+    whole = check(copies(scenario, tmp_path / "whole", (1, 2, 3, 11)))
+    offsets = list(boundaries(*logs(scenario)))
+    assert offsets
+    for offset in offsets:
+        for is_file_newer in (True, False):
+            torn = copies(scenario, tmp_path / f"torn-{offset}-{is_file_newer}", (1, 2, 3, 11))
+            tear(torn / "node-2", scenario, offset, is_file_newer=is_file_newer)
+            assert_accuses_no_replica(check(torn), whole)
+
+
+def assert_accuses_no_replica(found: Findings, whole: Findings) -> None:
+    assert ("KQ013", "node 2", "raised") in found
+    added = {key for key in found.keys() - whole.keys() if key[2] != "clear" and key[0] != "KQ013"}
+    assert {(rule, status) for rule, _, status in added} <= {(rule, "undecided") for rule in UNREAD}, added
+    lost = {key for key in whole.keys() - found.keys() if key[2] == "raised"}
+    assert not lost
+
+
+@pytest.mark.slow
+def test_a_long_suffix_torn_at_every_batch_boundary(
+    small_corpus: Path, tmp_path: Path, check: Callable[[Path], Findings]
+) -> None:
+    """With node 1 as the only honest copy; as the log is the longest, the torn copy would be the canonical one."""
+    scenario = tmp_path / "scenario"
+    shutil.copytree(small_corpus / "divergence", scenario)
+    long_logs(scenario, scenario)
+    shutil.copy(scenario / AFTER / "node-2" / SEGMENT, scenario / AFTER / "node-1" / SEGMENT)
+    old, new = logs(scenario)
+    whole = check(copies(scenario, tmp_path / "whole", (1, 2)))
+    offsets = list(boundaries(old, new))
+    assert len(offsets) == 8
+    for offset in offsets:
+        torn = copies(scenario, tmp_path / f"torn-{offset}", (1, 2))
+        tear(torn / "node-2", scenario, offset, is_file_newer=True)
+        found = check(torn)
+        accusers = {key for key in found.keys() - whole.keys() if key[2] == "raised"}
+        assert accusers == {("KQ013", "node 2", "raised")}
+
+
+def test_the_only_copy_is_read_and_proves_nothing_lost(
+    small_corpus: Path, tmp_path: Path, check: Callable[[Path], Findings]
+) -> None:
+    scenario = small_corpus / "divergence"
+    (offset, *_) = boundaries(*logs(scenario))
+    torn = copies(scenario, tmp_path / "torn", (2,))
+    tear(torn / "node-2", scenario, offset, is_file_newer=True)
+    found = check(torn)
+    assert {"KQ013"} == {rule for rule, _, status in found if status == "raised" and rule.startswith("KQ")}
+    assert ("KQ005", "epoch 3", "undecided") in found
+    assert "copy it again" in found["KQ002", "log", "undecided"]
+
+
+def test_entries_of_what_was_cut_or_cleaned_are_no_tear(small_corpus: Path, tmp_path: Path, committed: Any) -> None:
+    """Kafka writes an epoch's entry before its first batch, and moves the first one up as it cleans the log."""
+    torn = copies(small_corpus / "divergence", tmp_path / "copies", (1, 2, 3))
+    whole, path = committed(torn), torn / "node-2" / EPOCHS
+    assert whole[0] > 27
+    entries = parse_leader_epoch_checkpoint(path.read_bytes())
+    assert entries[-1] == EpochEntry(3, 27)
+    for text in ("0\n2\n2 9\n3 27\n", "0\n3\n2 0\n3 27\n4 58\n"):
+        path.write_text(text)
+        assert committed(torn) == whole
