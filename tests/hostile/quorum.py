@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +38,10 @@ SETTINGS: Final = {
 class Node:
     """One process of the quorum: its log dir is `folder`."""
 
-    def __init__(self, number: int, root: Path, work: Path, classpath: str, ports: dict[int, int], broker: int) -> None:
+    def __init__(
+        self, number: int, root: Path, work: Path, classpath: str, ports: dict[int, int], broker: int,
+        settings: Mapping[str, object],
+    ) -> None:  # fmt: skip
         self.folder = root / f"node-{number}"
         self._output = work / f"node-{number}.log"
         self._properties = work / f"node-{number}.properties"
@@ -47,6 +50,7 @@ class Node:
         listeners = [f"CONTROLLER://127.0.0.1:{ports[number]}"] + [f"PLAINTEXT://127.0.0.1:{broker}"] * is_first
         settings = {
             **SETTINGS,
+            **settings,
             "node.id": number,
             "process.roles": "controller,broker" if is_first else "controller",
             "listeners": ",".join(listeners),
@@ -86,10 +90,11 @@ class Node:
 class Quorum:
     """Three controllers, one of them a broker too, and a program that creates topics as long as it is not stopped."""
 
-    def __init__(self, root: Path, work: Path, classpath: str) -> None:
+    def __init__(self, root: Path, work: Path, classpath: str, settings: Mapping[str, object]) -> None:
         ports, self._broker = {number: free_port() for number in CONTROLLERS}, free_port()
         self.nodes = {
-            controller: Node(controller, root, work, classpath, ports, self._broker) for controller in CONTROLLERS
+            controller: Node(controller, root, work, classpath, ports, self._broker, settings)
+            for controller in CONTROLLERS
         }
         self._classpath = classpath
         self._acknowledged = work / "acknowledged.txt"
@@ -128,9 +133,9 @@ class Quorum:
 
 
 @contextlib.contextmanager
-def quorum(root: Path, work: Path, classpath: str) -> Iterator[Quorum]:
-    """A started one; its processes are gone afterwards, whatever happens."""
-    quorum = Quorum(root, work, classpath)
+def quorum(root: Path, work: Path, classpath: str, **settings: object) -> Iterator[Quorum]:
+    """A started one; its processes are gone afterwards, whatever happens. `settings` have `_` for each dot."""
+    quorum = Quorum(root, work, classpath, {name.replace("_", "."): value for name, value in settings.items()})
     try:
         quorum.start()
         yield quorum
