@@ -386,7 +386,7 @@ def test_the_list_of_commands_is_whole(kraft_audit) -> None:
     [
         (
             "check x --output yaml",
-            "'yaml' is not one of 'table', 'json', 'jsonl', 'csv', 'sarif' (see `kraft-audit check",
+            "'yaml' is not one of 'table', 'json', 'jsonl', 'csv', 'sarif', 'ocsf' (see `kraft-audit check",
         ),
         ("dump x --node a", "'--node': 'a': expected a whole number (see `kraft-audit dump --help`)"),
         ("simulate x --seed -3", "'--seed': '-3': expected 0 or more (see `kraft-audit simulate --help`)"),
