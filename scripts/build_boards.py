@@ -69,7 +69,7 @@ _TEXT, _NUMBER, _TIME = "VARCHAR", "BIGINT", "TIMESTAMP"
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "clusters_by_worst": {"worst": _TEXT, "clusters": _NUMBER},
     "committed_interval": {
-        "cluster_id": _TEXT,
+        "cluster": _TEXT,
         **dict.fromkeys(("low", "high", "canonical_end_offset", "canonical_epoch", "read_to_ms"), _NUMBER),
         "undecided": _TEXT,
     },
@@ -79,7 +79,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("broken", "undecided", "held"), _NUMBER),
     },
     "controls_now": {
-        "cluster_id": _TEXT,
+        "cluster": _TEXT,
         "day": "DATE",
         "control": _TEXT,
         "status": _TEXT,
@@ -89,7 +89,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "worst_severity": _TEXT,
     },
     "exposed_topics": {
-        **dict.fromkeys(("cluster_id", "topic", "rack"), _TEXT),
+        **dict.fromkeys(("cluster", "topic", "rack"), _TEXT),
         "exposure_minutes": "DOUBLE",
         "partitions": _NUMBER,
         "last_day": "DATE",
@@ -101,11 +101,11 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
     "leader_epochs": {
-        "cluster_id": _TEXT,
+        "cluster": _TEXT,
         **dict.fromkeys(("epochs", "newest_epoch", "without_a_leader"), _NUMBER),
     },
     "new_findings": {
-        **dict.fromkeys(("cluster_id", "severity", "rule", "subject", "summary", "state"), _TEXT),
+        **dict.fromkeys(("cluster", "severity", "rule", "subject", "summary", "state"), _TEXT),
         "first_seen_ms": _NUMBER,
         "reopened_count": _NUMBER,
     },
@@ -115,16 +115,16 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "clusters": _NUMBER,
     },
     "voter_changes": {
-        "cluster_id": _TEXT,
+        "cluster": _TEXT,
         **dict.fromkeys(("timestamp_ms", "from_offset", "from_epoch"), _NUMBER),
         "source": _TEXT,
         **dict.fromkeys(("number_of_voters", "added", "removed"), _NUMBER),
         "canonical": "BOOLEAN",
         "ended_by": _TEXT,
     },
-    "waivers": dict.fromkeys(("until_day", "cluster_id", "rule", "subject", "who", "why_accepted"), _TEXT),
+    "waivers": dict.fromkeys(("until_day", "cluster", "rule", "subject", "who", "why_accepted"), _TEXT),
     "worst_findings": {
-        **dict.fromkeys(("cluster_id", "severity", "rule", "subject", "summary"), _TEXT),
+        **dict.fromkeys(("cluster", "severity", "rule", "subject", "summary"), _TEXT),
         "from_time": _TIME,
         "what_to_do": _TEXT,
     },
@@ -194,9 +194,14 @@ def grafana_metrics() -> dict[str, Any]:
         assert METRIC_PREFIX in expression  # noqa: S101
         is_range = kind == "timeseries"
         target = {"refId": "A", "datasource": source, "expr": expression, "instant": not is_range, "range": is_range}
+        panel = {"title": title, "type": kind, "datasource": source, "targets": [target]}
         if kind == "table":
             target["format"] = "table"
-        panels.append(({"title": title, "type": kind, "datasource": source, "targets": [target]}, width, 8))
+            hidden = dict.fromkeys(("Time", "__name__", "cluster_id", "instance", "job"), True)
+            panel["transformations"] = [{"id": "organize", "options": {"excludeByName": hidden}}]
+        elif is_range and "sum by" not in expression:
+            target["legendFormat"] = "{{cluster}}"
+        panels.append((panel, width, 8))
     return _dashboard("Kafka metadata: figures", "prometheus", "prometheus", _laid_out(panels))
 
 
