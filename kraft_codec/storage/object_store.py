@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
@@ -49,11 +50,12 @@ class _ObjectFile(RandomAccess):
         self._store = store
         self._place = place
         with _as_codec_error():
-            self._info = store.get_file_info(place)
-            if self._info.type != fs.FileType.File:
-                raise CodecError(Reason.CHANGED_DURING_READ, 0, "it is no longer there")
             self._file = store.open_input_file(place)
             size_bytes = self._file.size()
+            self._info = _info_of(self._file, place) or store.get_file_info(place)
+            if self._info.type != fs.FileType.File:
+                self._file.close()
+                raise CodecError(Reason.CHANGED_DURING_READ, 0, "it is no longer there")
         if planned_size_bytes is not None:
             if size_bytes < planned_size_bytes:
                 self._file.close()
@@ -144,6 +146,17 @@ class ObjectStorage(Storage):
     def _open_archive(self, names: Sequence[str]) -> AbstractContextManager[BinaryIO]:
         with _as_codec_error():
             return cast(AbstractContextManager[BinaryIO], self._store.open_input_file(self._place("/".join(names))))
+
+
+def _info_of(file: Any, place: str) -> Any:
+    """What opening an object said of it, which saves a request each time; None where a store says less than S3."""
+    modified = (file.metadata() or {}).get("Last-Modified", b"")
+    try:
+        time = datetime.strptime(modified.decode(), "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        return None
+    mtime_ns = int(time.timestamp()) * 1_000_000_000
+    return fs.FileInfo(place, fs.FileType.File, size=file.size(), mtime_ns=mtime_ns)
 
 
 def connect(address: str) -> tuple[Any, str, str]:
