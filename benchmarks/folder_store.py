@@ -1,0 +1,120 @@
+"""A folder as an S3 server on loopback that counts requests: python -m benchmarks.folder_store FOLDER PORT.
+
+It answers what a reader asks (ListObjectsV2, HEAD, GET with a range), to whoever asks. A GET of `/-/counts` says how
+many requests of each kind there were since the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Requests of one connection, which is kept open."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    """An answer leaves as a whole: head and body apart would wait for an acknowledgement in between."""
+    folder: ClassVar[Path]
+    counts: ClassVar[Counter[str]] = Counter()
+
+    def do_HEAD(self) -> None:
+        """The size and time of an object."""
+        self._object(has_body=False)
+
+    def do_GET(self) -> None:
+        """A listing, an object, or the counts."""
+        asked = urlsplit(self.path)
+        if asked.path == "/-/counts":
+            body = json.dumps(self.counts).encode()
+            self.counts.clear()
+            self._answer(200, body)
+        elif "list-type" in (query := parse_qs(asked.query, keep_blank_values=True)):
+            self.counts["LIST"] += 1
+            self._answer(200, self._listing(unquote(asked.path), {name: values[0] for name, values in query.items()}))
+        else:
+            self._object(has_body=True)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Says nothing."""
+
+    def _object(self, *, has_body: bool) -> None:
+        self.counts["GET" if has_body else "HEAD"] += 1
+        path = self.folder / unquote(urlsplit(self.path).path).strip("/")
+        if not path.is_file():
+            self._answer(404, b"")
+            return
+        content, status, more = path.read_bytes(), 200, {"Last-Modified": formatdate(path.stat().st_mtime, usegmt=True)}
+        asked = self.headers.get("Range")
+        if has_body and asked is not None:
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            end = min(int(last) + 1 if last else len(content), len(content))
+            status, more["Content-Range"] = 206, f"bytes {first}-{end - 1}/{len(content)}"
+            content = content[int(first) : end]
+        self._answer(status, content, more, has_body=has_body)
+
+    def _answer(self, status: int, body: bytes, more: dict[str, str] | None = None, *, has_body: bool = True) -> None:
+        self.send_response(status)
+        for name, value in {"ETag": '"1"', "Content-Length": str(len(body)), **(more or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            self.wfile.write(body)
+
+    def _listing(self, bucket: str, query: dict[str, str]) -> bytes:
+        root, prefix = self.folder / bucket.strip("/"), query.get("prefix", "")
+        folder = prefix.rpartition("/")[0]
+        is_flat = query.get("delimiter") == "/"
+        after = query.get("continuation-token") or query.get("start-after", "")
+        names = sorted(
+            name for name in _names(root, folder, is_flat=is_flat) if name.startswith(prefix) and name > after
+        )
+        most = int(query.get("max-keys", 1000))
+        parts = [f"<IsTruncated>{'true' if len(names) > most else 'false'}</IsTruncated>"]
+        if len(names) > most:
+            parts.append(f"<NextContinuationToken>{escape(names[most - 1])}</NextContinuationToken>")
+        for name in names[:most]:
+            if name.endswith("/"):
+                parts.append(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>")
+                continue
+            found = (root / name).stat()
+            parts.append(
+                f"<Contents><Key>{escape(name)}</Key><Size>{found.st_size}</Size><ETag>&quot;1&quot;</ETag>"
+                f"<LastModified>{_iso(found.st_mtime)}</LastModified></Contents>"
+            )
+        return f"<ListBucketResult>{''.join(parts)}</ListBucketResult>".encode()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _names(root: Path, folder: str, *, is_flat: bool) -> Iterator[str]:
+    start = root / folder
+    if not start.is_dir():
+        return
+    base = f"{folder}/" if folder else ""
+    if is_flat:
+        yield from (f"{base}{each.name}{'/' if each.is_dir() else ''}" for each in start.iterdir())
+    else:
+        yield from (f"{base}{each.relative_to(start).as_posix()}" for each in start.rglob("*") if each.is_file())
+
+
+def main() -> None:
+    """Serves until it is killed."""
+    Handler.folder = Path(sys.argv[1])
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
