@@ -27,8 +27,9 @@ setup: $(VENV)/installed ## put everything in .venv, Delta's jars in .jars; at o
 $(VENV)/locked: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, %s is %d.%d: make PYTHON=python3.11" % (sys.executable, *sys.version_info[:2]))'
 	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
+	@# The lock is whole. Left to resolve by itself, pip asks for newer releases where an extra is wanted of a pinned package.
 	@echo "installing what requirements.lock pins into $(VENV)"
-	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements.lock
 	@touch $@
 
 $(VENV)/installed: pyproject.toml $(VENV)/locked
