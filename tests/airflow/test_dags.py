@@ -34,6 +34,22 @@ from tests.builders.reading_times import WHEN, without_reading_times
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
+NOTIFIER = """
+from airflow.sdk import BaseNotifier
+
+
+class Page(BaseNotifier):
+    template_fields = ("team",)
+
+    def __init__(self, file, team):
+        super().__init__()
+        self.file, self.team = file, team
+
+    def notify(self, context):
+        with open(self.file, "a") as file:
+            file.write(f"{context['ti'].task_id} {self.team}\\n")
+"""
+"""Writes a line where a real one pages somebody."""
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +168,7 @@ def test_the_fleet_with_a_task_killed_and_retried(
     """`airflow dags test` is green, and the tables are those of a run that nothing disturbed.
 
     Then kraft_compliance, which waits for those findings: the controls of each cluster by day, and the day's pages.
+    Then kraft_maintain, as in the night: the same answers from fewer files.
     """
     clusters = {name: small_corpus / name for name in CLUSTERS}
     fleet = fleet_of(tmp_path, clusters)
@@ -190,6 +207,15 @@ def test_the_fleet_with_a_task_killed_and_retried(
     (day,) = (out / "compliance").iterdir()
     assert (day / "index.html").is_file()
 
+    before, files = rows(lake), {table: data_files(lake, table) for table in LAKE_TABLES}
+    (tmp_path / "maintain.yaml").write_text("vacuum_hours: 168\n")
+    run = dags_test("kraft_maintain", tmp_path, **own, KRAFT_AUDIT_MAINTAIN=str(tmp_path / "maintain.yaml"))
+    assert run.exit_code == 0, run.output[-6000:]
+    assert run.states == {"maintain": "success"}
+    assert rows(lake) == before
+    fewer = {table for table, count in files.items() if data_files(lake, table) < count}
+    assert fewer, files
+
 
 @pytest.mark.usefixtures("project_zip")
 def test_a_cluster_that_fails_and_a_gate_that_closes(
@@ -198,12 +224,17 @@ def test_a_cluster_that_fails_and_a_gate_that_closes(
     """One cluster's disk is away: it is sent as an open incident, and the run is green; with all away it is red.
 
     Then they are back, but a table breaks its contract: what the run read is there, and none of it is published.
+    The notifier that the environment names is called for the task that failed, once, after its retries.
     """
     away, back = tmp_path / "disk", tmp_path / "other"
     back.symlink_to(small_corpus)
     fleet = fleet_of(tmp_path, {"divergence": away / "divergence", "mini-3.9.2": back / "mini-3.9.2"})
     lake, out = DeltaLake(str(tmp_path / "lake")), tmp_path / "out"
     own = {"KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(out), "NO_PROXY": "127.0.0.1"}
+    called = tmp_path / "called.txt"
+    (tmp_path / "paging.py").write_text(NOTIFIER)
+    own |= {"PYTHONPATH": str(tmp_path), "KRAFT_AUDIT_NOTIFIER": "paging.Page"}
+    own["KRAFT_AUDIT_NOTIFIER_PARAMETERS"] = json.dumps({"file": str(called), "team": "{{ dag.dag_id }}-team"})
     with listener() as hook:
         notify = {"targets": {"hook": {"webhook": hook.url}}, "routes": [{"to": ["hook"]}]}
         (tmp_path / "notify.yaml").write_text(yaml.safe_dump(notify))
@@ -220,6 +251,7 @@ def test_a_cluster_that_fails_and_a_gate_that_closes(
         assert findings_by_plan(lake) == judged
         published = {page: page.read_bytes() for page in out.rglob("*") if page.is_file()}
         assert published
+        assert not called.exists()
 
         back.unlink()
         run = dags_test("kraft_fleet", tmp_path, **own)
@@ -227,6 +259,7 @@ def test_a_cluster_that_fails_and_a_gate_that_closes(
         assert run.states["ingest"] == "failed"
         assert "all 2 clusters failed" in run.output
         assert run.tries["ingest"] == 3, "two retries"
+        assert called.read_text().splitlines() == ["ingest kraft_fleet-team"]
 
     away.symlink_to(small_corpus)
     back.symlink_to(small_corpus)
@@ -271,6 +304,10 @@ def test_an_incident_keeps_its_notebook(dags_test: Callable[..., DagRun], tmp_pa
     pages = sorted((tmp_path / "out" / "incident").rglob("incident_timeline.html"))
     assert len(pages) == 2, "a notebook for each path of the cluster"
     assert "SPA6Lw-19VaaSAxl6jMkhw" in pages[0].read_text()
+
+
+def data_files(lake_uri: str, table: str) -> int:
+    return len(DeltaLake(lake_uri).open(table).file_uris())
 
 
 def rows(lake_uri: str) -> dict[str, list[str]]:
