@@ -102,11 +102,6 @@ class LogReader:
         return self.scanner.is_lossy and self.last_crc is None
 
     @property
-    def known_epoch(self) -> int:
-        """The epoch that the log had reached when an earlier plan read it; -1 where it is read from its start."""
-        return self.scanner.state.epoch if self.is_resumed else -1
-
-    @property
     def has_changes(self) -> bool:
         """Whether any segment holds bytes that no earlier plan has read."""
         return any(tally.plan.name not in self._read_before for tally in self.segments)

@@ -132,10 +132,11 @@ class Replica:
                 if name is None or not self.tallies[name].plan.is_unchanged:
                     self._take_damage(damage)
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, self.at_rest)
-        if self.at_rest is None:
+        # Of a log that goes on, nothing is read twice: where its new part is torn, KQ013 compares it afterwards.
+        if self.at_rest is None and not self.log.is_resumed:
             paths = [(join(self.plan.path, tally.plan.name), tally) for tally in self.log.segments]
             listed = read_leader_epochs(self.storage, self._directory) if paths else ()
-            self.torn = torn_at(paths, self.storage, listed, self.log.known_epoch)
+            self.torn = torn_at(paths, self.storage, listed)
 
     def leave_log_unread(self) -> None:
         """Says that the copy may be torn. Its log then counts as one that could not be read: neither there nor gone."""

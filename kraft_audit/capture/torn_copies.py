@@ -29,20 +29,18 @@ EPOCH_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
 
 
-def torn_at(
-    segments: Sequence[tuple[str, FileTally]], storage: Storage, listed: Sequence[EpochEntry], from_epoch: int
-) -> str | None:
+def torn_at(segments: Sequence[tuple[str, FileTally]], storage: Storage, listed: Sequence[EpochEntry]) -> str | None:
     """How log and leader-epoch-checkpoint differ, None where they agree or the log does not reach so far.
 
-    `segments` are (path, segment) in the order of the log; entries of `from_epoch` and earlier ones are not compared.
-    Few bytes are read: batches are found by halving. Damaged bytes show nothing.
+    `segments` are (path, segment) in the order of the log. Few bytes are read: batches are found by halving. Damaged
+    bytes show nothing.
     """
     starts = [tally.plan.base_offset or 0 for _, tally in segments]
     if not starts or starts != sorted(starts):
         return None
     newest = EpochEntry(EPOCH_MAX, OFFSET_MAX)
     for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():
-        if entry.epoch <= from_epoch or entry.start_offset <= starts[0]:
+        if entry.start_offset <= starts[0]:
             break
         path, tally = segments[int(np.searchsorted(starts, entry.start_offset, "right")) - 1]
         try:
