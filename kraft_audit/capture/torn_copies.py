@@ -15,7 +15,7 @@ import numpy as np
 
 from kraft_audit.capture.continuity import next_batch
 from kraft_audit.capture.scanner import FileTally
-from kraft_codec.columns import index_batches
+from kraft_codec.columns import BatchIndex, index_batches
 from kraft_codec.errors import CodecError
 from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.kernels.codes import OK
@@ -27,6 +27,8 @@ ENTRIES_COMPARED: Final = 8
 WALKED_BYTES: Final = 1 << 20
 EPOCH_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
+Walked = dict[tuple[int, int, int], BatchIndex]
+"""The batches of what was read: a segment's base offset, position, bytes."""
 
 
 def torn_at(segments: Sequence[tuple[str, FileTally]], storage: Storage, listed: Sequence[EpochEntry]) -> str | None:
@@ -39,13 +41,14 @@ def torn_at(segments: Sequence[tuple[str, FileTally]], storage: Storage, listed:
     if not starts or starts != sorted(starts):
         return None
     newest = EpochEntry(EPOCH_MAX, OFFSET_MAX)
+    walked: Walked = {}
     for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():
         if entry.start_offset <= starts[0]:
             break
         path, tally = segments[int(np.searchsorted(starts, entry.start_offset, "right")) - 1]
         try:
             with storage.open(path, tally.plan.to_position) as file:
-                before, epoch = _epochs_around(file, entry.start_offset, tally.plan.base_offset or 0)
+                before, epoch = _epochs_around(file, entry.start_offset, tally.plan.base_offset or 0, walked)
         except CodecError:
             continue
         in_file = f"epoch {entry.epoch} begins at offset {entry.start_offset} in this file"
@@ -59,8 +62,11 @@ def torn_at(segments: Sequence[tuple[str, FileTally]], storage: Storage, listed:
     return None
 
 
-def _epochs_around(file: RandomAccess, offset: int, base_offset: int) -> tuple[int | None, int | None]:
-    """The epochs of the newest batch before an offset, and of the batch that holds it; None where none does."""
+def _epochs_around(file: RandomAccess, offset: int, base_offset: int, walked: Walked) -> tuple[int | None, int | None]:
+    """The epochs of the newest batch before an offset, and of the batch that holds it; None where none does.
+
+    What was `walked` for one entry is not read again for the next.
+    """
     low, high = 0, file.size_bytes
     while high - low > WALKED_BYTES:
         middle = (low + high) // 2
@@ -74,7 +80,10 @@ def _epochs_around(file: RandomAccess, offset: int, base_offset: int) -> tuple[i
     before: int | None = None
     length = WALKED_BYTES
     while low < file.size_bytes:
-        index = index_batches(file.read_at(low, min(length, file.size_bytes - low)))
+        part = (base_offset, low, min(length, file.size_bytes - low))
+        if part not in walked:
+            walked[part] = index_batches(file.read_at(*part[1:]))
+        index = walked[part]
         if not len(index):
             if low + length >= file.size_bytes:
                 break
