@@ -103,8 +103,6 @@ class Replica:
         self.read_from_ms = 0
         self.read_to_ms = 0
         self.log: LogReader | None = None
-        self.torn: str | None = None
-        """How its log and leader-epoch-checkpoint differ: they, and so the log, may be of several moments."""
         self._settings = settings
         self._directory = replica_dir(plan)
         self._by_path = {join(plan.path, file.name): file.name for file in plan.files}
@@ -132,19 +130,21 @@ class Replica:
                 if name is None or not self.tallies[name].plan.is_unchanged:
                     self._take_damage(damage)
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, self.at_rest)
-        # Of a log that goes on, nothing is read twice: where its new part is torn, KQ013 compares it afterwards.
-        if self.at_rest is None and not self.log.is_resumed:
-            paths = [(join(self.plan.path, tally.plan.name), tally) for tally in self.log.segments]
-            listed = read_leader_epochs(self.storage, self._directory) if paths else ()
-            self.torn = torn_at(paths, self.storage, listed)
 
-    def leave_log_unread(self) -> None:
-        """Says that the copy may be torn. Its log then counts as one that could not be read: neither there nor gone."""
-        if self.torn is None or self.log is None:
+    def leave_torn_log(self) -> None:
+        """Leaves the log of a copy that may be torn: it then counts as unreadable, neither there nor gone.
+
+        Of a log that goes on, nothing is read twice: where its new part is torn, KQ013 compares it afterwards.
+        """
+        if self.log is None or not self.log.segments or self.at_rest is not None or self.log.is_resumed:
+            return
+        paths = [(join(self.plan.path, tally.plan.name), tally) for tally in self.log.segments]
+        torn = torn_at(paths, self.storage, read_leader_epochs(self.storage, self._directory))
+        if torn is None:
             return
         file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)))
-        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, self.torn)
-        why = f"the copy may be torn: {self.torn.replace('this file', file.name)}"
+        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, torn)
+        why = f"the copy may be torn: {torn.replace('this file', file.name)}"
         self.tallies.update((tally.plan.name, FileTally(tally.plan)) for tally in self.log.segments)
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, torn=why)
 
@@ -322,10 +322,10 @@ def open_replicas(
 
 def _leave_torn_logs(replicas: Sequence[Replica]) -> None:
     """A torn copy is no evidence against others, nor the log of the cluster. The only log is read all the same."""
-    torn = [replica for replica in replicas if replica.torn is not None]
-    if torn and sum(replica.log is not None and bool(replica.log.segments) for replica in replicas) > 1:
-        for replica in torn:
-            replica.leave_log_unread()
+    with_logs = [replica for replica in replicas if replica.log is not None and replica.log.segments]
+    if len(with_logs) > 1:
+        for replica in with_logs:
+            replica.leave_torn_log()
 
 
 def _allow_open_files(replica_count: int) -> None:
