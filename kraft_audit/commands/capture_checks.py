@@ -14,7 +14,7 @@ from kraft_codec.storage.captured import (
     missing_objects,
     read_replica,
 )
-from kraft_codec.storage.manifest_chain import absent_manifests, manifests_back
+from kraft_codec.storage.manifest_chain import ManifestChain
 from kraft_codec.storage.opener import open_storage
 
 OLD_MS: Final = 3_600_000
@@ -106,10 +106,11 @@ def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[Status, str
 
 def _chain_problems(store: CaptureStore, replica: CapturedReplica) -> Iterator[str]:
     """Numbers that are missing, manifests that are not the ones that their successors named, objects of theirs."""
-    absent = absent_manifests(store, replica)
+    chain = ManifestChain(store, replica)
+    absent = chain.absent()
     if absent:
         yield f"{len(absent)} manifests before {replica.seq} are missing, {absent[0]} first"
-    for each in manifests_back(store, replica, CHAINED_COUNT):
+    for each in chain.back(CHAINED_COUNT):
         if not each.is_named:
             yield f"manifest {each.seq} is not the one that manifest {each.seq + 1} names"
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,8 @@ from kraft_audit.commands.verdicts import EXIT_CODE_OF
 from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
+    from kraft_audit.cluster import Cluster
+    from kraft_audit.clusters import Clusters
     from kraft_audit.recovery.procedure_step import ProcedureStep
     from kraft_audit.recovery.rescue import Rescue
 
@@ -69,11 +71,8 @@ def rescue(
     request = RescueRequest(from_node, out, node_id, None if endpoint is None else _endpoint(endpoint), to, static)
     results = Results(output, KEYS)
     missing = node_ids_of("--gone", gone)
-    documents: list[dict[str, Any]] = []
-    title = _title(logs, from_node)
-    for cluster in results.each_cluster(logs):
-        if cluster.title != title:
-            continue
+    with open_logs(logs) as clusters:
+        cluster = _chosen(clusters, logs.path, from_node)
         try:
             found = cluster.rescue(request, missing)
         except RescueRefusedError as refused:
@@ -82,9 +81,7 @@ def rescue(
                 complain(step)
             return EXIT_CODE_OF["refused" if refused.plan is None else refused.plan.verdict]
         steps = list(procedure(found))
-        documents.append(
-            {"cluster_id": cluster.cluster_id, **asdict(found), "procedure": [asdict(step) for step in steps]}
-        )
+        documents = [{"cluster_id": cluster.cluster_id, **asdict(found), "procedure": [asdict(step) for step in steps]}]
         results.add(documents)
         results.title(cluster)
         if results.is_table:
@@ -92,19 +89,17 @@ def rescue(
     return results.end_documents(documents)
 
 
-def _title(logs: LogsOrLake, from_node: int) -> str:
+def _chosen(clusters: Clusters, path: str, from_node: int) -> Cluster:
     """Which cluster is meant: of several, or of several histories of one id, the one with a disk of this node.
 
     Raises UsageError.
     """
-    with open_logs(logs) as clusters:
-        titles = [cluster.title for cluster in clusters]
-        if len(titles) > 1:
-            of_node = [each for each in clusters if any(part.node_id == from_node for part in each.plan.replicas)]
-            titles = [cluster.title for cluster in of_node]
-        if len(titles) != 1:
-            raise UsageError(f"{logs.path}: {len(clusters)} clusters there: choose one with --cluster")
-    return titles[0]
+    found = list(clusters)
+    if len(found) > 1:
+        found = [each for each in found if any(part.node_id == from_node for part in each.plan.replicas)]
+    if len(found) != 1:
+        raise UsageError(f"{path}: {len(clusters)} clusters there: choose one with --cluster")
+    return found[0]
 
 
 def _print(lines: Output, found: Rescue, steps: Sequence[ProcedureStep]) -> None:

@@ -16,7 +16,7 @@ from kraft_audit.capture.replica import OpenStorage
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import printable
 from kraft_codec.storage.captured import CapturedReplica, CapturedStorage, CaptureStore, read_replica
-from kraft_codec.storage.manifest_chain import ChainedManifest, manifests_back
+from kraft_codec.storage.manifest_chain import ChainedManifest, ManifestChain
 from kraft_codec.storage.random_access import Storage
 
 MANIFESTS_MAX: Final = 1_000
@@ -50,7 +50,7 @@ def custody_rows(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[
 def _copier(storage: Storage, path: str) -> dict[str, Any] | None:
     if not isinstance(storage, CapturedStorage):
         return None
-    folder = next((each for each in storage.folders if path == each or path.startswith(f"{each}/") or not each), None)
+    folder = storage.folder_of(path)
     return None if folder is None else _of_manifests(storage.store, read_replica(storage.store, folder))
 
 
@@ -60,7 +60,7 @@ def _of_manifests(store: CaptureStore, replica: CapturedReplica) -> dict[str, An
     chain: list[ChainedManifest] = []
     problem = None
     try:
-        for each in manifests_back(store, replica, MANIFESTS_MAX):
+        for each in ManifestChain(store, replica).back(MANIFESTS_MAX):
             if not each.is_named:
                 problem = f"manifest {each.seq} is not the one that manifest {each.seq + 1} names"
                 break

@@ -214,10 +214,14 @@ class CapturedStorage(Storage):
         self.folders = replica_folders(store)
         self._replicas: dict[str, CapturedReplica | CodecError] = {}
 
+    def folder_of(self, path: str) -> str | None:
+        """The folder of the replica that a path is, or lies in; None for a folder above replicas."""
+        return next((each for each in self.folders if path == each or path.startswith(f"{each}/") or not each), None)
+
     def list_dir(self, path: str) -> Listing:
-        for folder in self.folders:
-            if path == folder or path.startswith(f"{folder}/") or not folder:
-                return self._list_node_dir(folder, path)
+        folder = self.folder_of(path)
+        if folder is not None:
+            return self._list_node_dir(folder, path)
         prefix = f"{path}/" if path else ""
         names = {each[len(prefix) :].partition("/")[0] for each in self.folders if each.startswith(prefix)}
         return Listing(tuple(DirEntry(name, EntryKind.DIRECTORY) for name in sorted(names)))
@@ -240,14 +244,14 @@ class CapturedStorage(Storage):
 
     def held_end_offset(self, path: str) -> int | None:
         """See Storage: 0 where the manifest does not say that any byte was found again, or synced."""
-        for folder in self.folders:
-            if path == folder or path.startswith(f"{folder}/") or not folder:
-                try:
-                    held = self._replica(folder).manifest["log"].get("held_end_offset")
-                except CodecError:
-                    return None
-                return held if isinstance(held, int) else 0
-        return None
+        folder = self.folder_of(path)
+        if folder is None:
+            return None
+        try:
+            held = self._replica(folder).manifest["log"].get("held_end_offset")
+        except CodecError:
+            return None
+        return held if isinstance(held, int) else 0
 
     def _replica(self, folder: str) -> CapturedReplica:
         if folder not in self._replicas:

@@ -27,29 +27,36 @@ class ChainedManifest:
     is_named: bool
 
 
-def absent_manifests(store: CaptureStore, replica: CapturedReplica) -> list[int]:
-    """The numbers before the newest manifest of which the store has none."""
-    names = manifest_names(store, join(replica.path, replica.generation))
-    return sorted(set(range(1, replica.seq + 1)) - names.keys())
+class ManifestChain:
+    """The manifests of a replica's newest generation, listed once."""
 
+    def __init__(self, store: CaptureStore, replica: CapturedReplica) -> None:
+        self._store = store
+        self._replica = replica
+        self._base = join(replica.path, replica.generation)
+        self._names = manifest_names(store, self._base)
 
-def manifests_back(store: CaptureStore, replica: CapturedReplica, count_max: int) -> Iterator[ChainedManifest]:
-    """The manifests of a generation from the newest one back, at most so many.
+    def absent(self) -> list[int]:
+        """The numbers up to that of the newest manifest that the store has no manifest for."""
+        return sorted(set(range(1, self._replica.seq + 1)) - self._names.keys())
 
-    Ends where one is missing, and after one that is not the one that its successor names. Raises CodecError where one
-    is none.
-    """
-    base = join(replica.path, replica.generation)
-    names = manifest_names(store, base)
-    expected: str | None = None
-    for seq in range(replica.seq, max(0, replica.seq - count_max), -1):
-        if seq not in names:
-            return
-        content = store.read(join(base, names[seq].name), MANIFEST_BYTES_MAX)
-        sha256 = hashlib.sha256(content).hexdigest()
-        manifest = parse_manifest(content, names[seq].name)
-        is_named = seq == replica.seq or sha256 == expected
-        yield ChainedManifest(seq, sha256, manifest, is_named)
-        if not is_named:
-            return
-        expected = manifest.get("previous_sha256")
+    def back(self, count_max: int) -> Iterator[ChainedManifest]:
+        """The manifests from the newest one back, at most so many.
+
+        Ends where one is missing, and after one that is not the one that its successor names. Raises CodecError where
+        one is none.
+        """
+        newest = self._replica.seq
+        expected: str | None = None
+        for seq in range(newest, max(0, newest - count_max), -1):
+            if seq not in self._names:
+                return
+            name = self._names[seq].name
+            content = self._store.read(join(self._base, name), MANIFEST_BYTES_MAX)
+            sha256 = hashlib.sha256(content).hexdigest()
+            manifest = parse_manifest(content, name)
+            is_named = seq == newest or sha256 == expected
+            yield ChainedManifest(seq, sha256, manifest, is_named)
+            if not is_named:
+                return
+            expected = manifest.get("previous_sha256")
