@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -371,11 +371,15 @@ class Cluster:
         {'node_id': 11, 'leader_epoch': 1, 'from_offset': 0, 'to_offset': 137}
         """
         rows = [
-            (held.holder.capture, held.holder.node_id, held.holder.path, held.epoch, held.from_offset, held.to_offset)
+            {
+                **asdict(held.holder),
+                "leader_epoch": held.epoch,
+                "from_offset": held.from_offset,
+                "to_offset": held.to_offset,
+            }
             for held in held_epochs(self.survey)
         ]
-        columns = zip(*rows, strict=True) if rows else [()] * len(HELD_EPOCHS)
-        return pa.table([list(column) for column in columns], HELD_EPOCHS)
+        return pa.Table.from_pylist(rows, HELD_EPOCHS)
 
     def whatif(self, brokers: Collection[int] = (), *, racks: Collection[str] = ()) -> WhatIf:
         """What becomes of every partition if these brokers, and all brokers of these racks, crash uncleanly now.

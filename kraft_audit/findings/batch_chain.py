@@ -26,7 +26,7 @@ import numpy.typing as npt
 from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log, newest_watermark
+from kraft_audit.rules.columns.captures import canonical_log, newest_watermark, replica_name
 from kraft_audit.text.readable import nouns
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import FileKind, printable
@@ -211,7 +211,7 @@ def _differences_at(batches: CommittedBatches, disks: Sequence[DiskBatches], pla
 
 def difference_text(row: Mapping[str, Any]) -> str:
     """One difference in a line."""
-    where = f"replica at {row['path'] or row['root']}" if row["node_id"] is None else f"node {row['node_id']}"
+    where = replica_name(row)
     batch = f"the committed batch at offset {row['base_offset']}"
     if row["version"] is None:
         return f"{where} lacks {batch}"

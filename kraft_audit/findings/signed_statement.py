@@ -10,8 +10,9 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,14 +110,10 @@ def key_id_of(key: Ed25519PublicKey) -> str:
 
 def read_private_key(file: Path) -> Ed25519PrivateKey:
     """A key to sign with. Raises ChoiceError, InputError; no message holds a byte of the file."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(_content(file), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
+    key = _loaded(file, partial(load_pem_private_key, password=None))
     if not isinstance(key, Ed25519PrivateKey):
         raise ChoiceError(str(file), "expected an Ed25519 private key as PEM, without a password")
     return key
@@ -124,17 +121,24 @@ def read_private_key(file: Path) -> Ed25519PrivateKey:
 
 def read_public_key(file: Path) -> Ed25519PublicKey:
     """A key to verify with. Raises ChoiceError, InputError."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    try:
-        key = load_pem_public_key(_content(file))
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
+    key = _loaded(file, load_pem_public_key)
     if not isinstance(key, Ed25519PublicKey):
         raise ChoiceError(str(file), "expected an Ed25519 public key as PEM")
     return key
+
+
+def _loaded(file: Path, load: Callable[[bytes], object]) -> object | None:
+    """The key in a file; None where it holds none that can be loaded. Raises InputError."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    content = _content(file)
+    try:
+        return load(content)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
 
 
 def _content(file: Path) -> bytes:

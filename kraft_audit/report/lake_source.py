@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from kraft_audit.clusters import open_copies
+from kraft_audit.lake.closed_plans import CLOSED
 from kraft_audit.lake.clusters_table import known_clusters
 from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.lake_copies import copies_alone
@@ -156,7 +157,7 @@ class LakeSource:
         return AsOf(uri, "the lake", *made, plan, versions, self._not_read, expected, self._closed_ms(plan))
 
     def _closed_ms(self, plan: int) -> int | None:
-        rows = self._query(f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = 'closed' AND plan = {plan}")
+        rows = self._query(f"SELECT max(at_ms) AS at_ms FROM plans WHERE event = '{CLOSED}' AND plan = {plan}")
         at_ms: int | None = rows["at_ms"][0].as_py()
         return at_ms
 

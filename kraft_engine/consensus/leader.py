@@ -55,7 +55,7 @@ def append(
 ) -> bool:
     """Appends records as leader; data may wait for more (BatchAccumulator), what waits goes before a control batch.
 
-    `operation_offset` is where the operation begins of which these are a later part. False where the process died
+    `operation_offset` is where the operation that these are a later part of begins. False where the process died
     between a write and its sync: that batch was never sent.
     """
     leader = node.leader

@@ -83,7 +83,7 @@ def partition_line(image: Image, offset: int, partition: Partition, batch: Batch
 
 
 def _place(batch: Batch, offset: int) -> dict[str, int]:
-    """Where a record is: in which batch, of which operation."""
+    """Where a record is, with its batch and its operation."""
     return {
         "offset": offset,
         "batch": batch.base_offset,

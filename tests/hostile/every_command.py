@@ -42,7 +42,7 @@ FOLDERS_AT = {
     "os.chown": (3,),
     "os.utime": (3,),
 }
-"""Where an event's arguments hold the descriptor of the folder of each path, of which all come first; -1 for none."""
+"""Where an event's arguments, the paths first, hold the descriptor of each path's folder; -1 for none."""
 NETWORK = frozenset({"socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"})
 EXIT_BROKEN = 9
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -85,32 +86,21 @@ class Truth:
 
     def log_ends(self, capture: str) -> dict[int, int]:
         """Where each node's log ended when it was captured."""
-        return {
-            node["node_id"]: node["log_end_offset"]
-            for line in self.lines["capture"]
-            if line["capture"] == capture
-            for node in line["nodes"]
-            if node["node_id"] in line["captured"]
-        }
+        return {node["node_id"]: node["log_end_offset"] for node in self._captured(capture)}
 
-    def read_state(self, capture: str) -> dict[int, tuple[str, int, int, int, int]]:
+    def _captured(self, capture: str) -> Iterator[dict[str, Any]]:
+        """Each node as it was when it was captured."""
+        for line in self.lines["capture"]:
+            if line["capture"] == capture:
+                yield from (node for node in line["nodes"] if node["node_id"] in line["captured"])
+
+    def read_state(self, capture: str) -> dict[int, tuple[Any, ...]]:
         """What each node's disk held when it was captured: directory, first and end offset, last epoch and own epoch.
 
-        Captures of which all are equal were perhaps taken in another order: no disk says otherwise.
+        Where two captures have the same, no disk says which was taken first.
         """
-        return {
-            node["node_id"]: (
-                node["directory_id"],
-                node["log_start_offset"],
-                node["log_end_offset"],
-                node["last_epoch"],
-                node["epoch"],
-            )
-            for line in self.lines["capture"]
-            if line["capture"] == capture
-            for node in line["nodes"]
-            if node["node_id"] in line["captured"]
-        }
+        names = ("directory_id", "log_start_offset", "log_end_offset", "last_epoch", "epoch")
+        return {node["node_id"]: tuple(node[name] for name in names) for node in self._captured(capture)}
 
     def committed_epoch(self, offset: int) -> int | None:
         """The epoch of a committed record; None where nothing is committed at that offset."""

@@ -95,7 +95,7 @@ def is_log_unread(row: TableRow) -> bool:
     return row["log_end_offset"] is None and row["bytes_unread"] > 0
 
 
-def replica_name(row: TableRow) -> str:
+def replica_name(row: Mapping[str, Any]) -> str:
     """A replica as people call it."""
     if row["node_id"] is None:
         return f"replica at {row['path'] or row['root']}"

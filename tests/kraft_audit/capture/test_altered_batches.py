@@ -15,6 +15,7 @@ from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_BYTES
 from tests.builders.commands import Command
+from tests.builders.forged_batches import FORGED_BYTES, with_same_crc
 from tests.builders.logs import Log, write_node
 from tests.witness.altered_disks import VOTERS, judged, write_altered
 
@@ -131,37 +132,10 @@ def test_several_batches_in_a_row_are_one_run(tmp_path: Path) -> None:
 def test_a_forged_crc_does_not_hide_other_bytes(tmp_path: Path) -> None:
     log = quorum_log(3)
     number = 5
-    forged = with_same_crc(log.batches[number])
+    forged = with_same_crc(log.batches[number], range(HEADER_BYTES + 8, HEADER_BYTES + 8 + FORGED_BYTES))
     write_quorum(tmp_path, 3, log, 3, number, forged)
     (finding,) = raised(tmp_path, "KQ022")
     assert finding.subject == "node 3"
-
-
-def with_same_crc(batch: bytes) -> bytes:
-    """Other bytes with the same CRC: the CRC is linear, so differences that cancel are solved for bit by bit."""
-    places = [HEADER_BYTES + 8 + bit // 8 for bit in range(48)]
-    zero = bytes(len(batch) - ATTRIBUTES_POSITION)
-    base = google_crc32c.value(zero)
-    vectors = []
-    for bit, place in enumerate(places):
-        changed = bytearray(zero)
-        changed[place - ATTRIBUTES_POSITION] ^= 1 << (bit % 8)
-        vectors.append((google_crc32c.value(bytes(changed)) ^ base, 1 << bit))
-    basis: dict[int, tuple[int, int]] = {}
-    for effect, bits in vectors:
-        while effect:
-            top = effect.bit_length()
-            if top not in basis:
-                basis[top] = (effect, bits)
-                break
-            effect, bits = effect ^ basis[top][0], bits ^ basis[top][1]
-        else:
-            content = bytearray(batch)
-            for bit, place in enumerate(places):
-                if bits >> bit & 1:
-                    content[place] ^= 1 << (bit % 8)
-            return bytes(content)
-    raise AssertionError("48 bits always cancel in a CRC of 32")
 
 
 def test_without_a_majority_no_disk_is_accused(tmp_path: Path, kraft_audit: Command) -> None:

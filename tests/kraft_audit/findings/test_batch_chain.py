@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pytest
 
@@ -29,11 +28,10 @@ from kraft_audit.findings.batch_chain import (
 from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.columns.rewriting import with_new_crc
 from kraft_codec.records.batch import Batch, BatchHeader, read_batches
+from tests.builders.forged_batches import with_same_crc
 
 SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
 Row = dict[str, Any]
-CRC_FROM = 21
-"""The CRC covers a batch from its attributes on."""
 TIMES = (*range(32, 35), *range(40, 43))
 """The low bytes of the two timestamps of a batch: no state depends on them."""
 
@@ -107,28 +105,8 @@ def renewed(content: bytes) -> bytes:
 
 
 def forged(content: bytes) -> bytes:
-    """Other times, and the same CRC: it is linear, so that some change of 48 bits leaves its 32 bits as they are."""
-    before = google_crc32c.value(content[CRC_FROM:])
-    basis: dict[int, tuple[int, int]] = {}
-    for bit in range(len(TIMES) * 8):
-        image = google_crc32c.value(_flipped(content, 1 << bit)[CRC_FROM:]) ^ before
-        bits = 1 << bit
-        while image:
-            top = image.bit_length()
-            if top not in basis:
-                basis[top] = (image, bits)
-                break
-            image, bits = image ^ basis[top][0], bits ^ basis[top][1]
-        if not image:
-            return _flipped(content, bits)
-    raise AssertionError("48 bits hold a change that 32 do not show")
-
-
-def _flipped(content: bytes, bits: int) -> bytes:
-    changed = bytearray(content)
-    for number, place in enumerate(TIMES):
-        changed[place] ^= bits >> (8 * number) & 0xFF
-    return bytes(changed)
+    """Other times, and the same CRC."""
+    return with_same_crc(content, TIMES)
 
 
 def broken(content: bytes) -> bytes:
