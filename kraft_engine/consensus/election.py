@@ -53,6 +53,8 @@ def handle_vote(node: RaftNode, source: int, correlation: int, request: VoteRequ
             granted = _grants(node, request)
             if granted and not request.pre_vote:
                 _persist_vote(node, request)
+        else:
+            node.membership.refused(node, request.replica)
     voter = node.key if switches.votes_name_their_voter else request.voter
     hides_epoch = granted and not switches.voter_fences_old_epochs
     epoch = request.replica_epoch if hides_epoch else node.epoch

@@ -83,6 +83,8 @@ class Kip853:
         """No membership test: candidates and granters may be outside the receiver's set (handleVoteRequest)."""
         return True
 
+    def refused(self, node: RaftNode, candidate: ReplicaKey) -> None: ...
+
     def data_allowed(self, node: RaftNode, leader: LeaderState) -> bool:
         return leader.writable
 

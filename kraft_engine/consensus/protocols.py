@@ -67,6 +67,9 @@ class Membership(Protocol):
     def may_vote_for(self, node: RaftNode, candidate: ReplicaKey) -> bool:
         """Whether the dialect lets this node vote for such a candidate at all."""
 
+    def refused(self, node: RaftNode, candidate: ReplicaKey) -> None:
+        """What the dialect lets a node do that may not vote for this candidate."""
+
     def high_watermark_moved(self, node: RaftNode, leader: LeaderState) -> None: ...
 
     def poll_leader(self, node: RaftNode, leader: LeaderState, now_us: int) -> int:

@@ -99,13 +99,14 @@ class Kip642:
         return (change,)
 
     def may_vote_for(self, node: RaftNode, candidate: ReplicaKey) -> bool:
-        """A vote request from a non-voter is rejected, and its receiver becomes a candidate itself."""
+        """A vote request from a non-voter is rejected."""
         voters = node.voters
-        if voters is None or candidate[0] in voters.ids:
-            return True
+        return voters is None or candidate[0] in voters.ids
+
+    def refused(self, node: RaftNode, candidate: ReplicaKey) -> None:
+        """The receiver of a non-voter's vote request becomes a candidate itself."""
         if node.is_voter and node.role not in (LEADER, CANDIDATE):
             node.become_candidate()
-        return False
 
     def data_allowed(self, node: RaftNode, leader: LeaderState) -> bool:
         return leader.writable

@@ -82,6 +82,8 @@ class Kip856:
         """Replicas grant their vote although the candidate, or they themselves, are not in the voter set."""
         return True
 
+    def refused(self, node: RaftNode, candidate: ReplicaKey) -> None: ...
+
     def data_allowed(self, node: RaftNode, leader: LeaderState) -> bool:
         """No writes until every configured id has its AddVoterRecord, replicated to all of the voters."""
         if leader.bootstrapped:

@@ -181,7 +181,9 @@ def could_elect(cluster: Cluster) -> bool:
 
     As shipped, a removal can leave none, with every disk intact: of two voters the leader removes itself and stops
     before the other has the record. It is an observer by its own log and never stands; the other has the shorter log
-    and never gets its vote. Kafka's own classes, 4.3.1, end the same way (SimulateRaft.playRemoved).
+    and never gets its vote. Kafka's own classes, 4.3.1, end the same way (SimulateRaft.playRemoved). By KIP-642 a
+    voter that has not read of the candidate's addition refuses it, too: an old voter with the shorter log, and a new
+    one that the old does not know, stand against each other for ever.
     """
     return any(_could_win(cluster, node) for node in cluster.nodes())
 
@@ -193,7 +195,10 @@ def _could_win(cluster: Cluster, node: RaftNode) -> bool:
     granting = 0
     for key in voters.keys:
         process = cluster.processes[cluster.slot_of(key[0])]
-        is_there = process.node is not None and key[1] in (NO_DIRECTORY, process.disk.directory)
+        voter = process.node
+        if voter is None or key[1] not in (NO_DIRECTORY, process.disk.directory):
+            continue
         log = process.disk.log
-        granting += is_there and (log.last_epoch, log.end_offset) <= (node.log.last_epoch, node.log.end_offset)
+        is_not_ahead = (log.last_epoch, log.end_offset) <= (node.log.last_epoch, node.log.end_offset)
+        granting += is_not_ahead and voter.membership.may_vote_for(voter, node.key)
     return granting >= voters.majority

@@ -26,18 +26,21 @@ from tests.witness.confusion import Confusion, add_up, confusion_table
 from tests.witness.runs import RunResult, compare_and_judge, disagreement_lines
 
 SHARES = {
-    "random": 3,
-    "random-raft": 3,
-    "random-upgrade": 1,
-    "random-kip856": 4,
-    "random-storm": 1,
-    "random-kip642": 4,
-    "random-wide": 1,
+    "random": 15,
+    "random-raft": 15,
+    "random-upgrade": 5,
+    "random-kip856": 20,
+    "random-storm": 5,
+    "random-kip642": 20,
+    "random-wide": 5,
     "random-lifelike": 1,
-    "random-beyond": 1,
-    "random-raft-beyond": 1,
+    "random-beyond": 5,
+    "random-raft-beyond": 5,
 }
-"""Of twenty seeds so many are of each kind; every dialect and both kinds of schedules are among them."""
+"""Of ninety-six seeds so many are of each kind; every dialect and both kinds of schedules are among them.
+
+A lifelike run has ten times the events of another.
+"""
 EVENTS_MIN = 5_000
 JOBS_AT_A_TIME = 8
 SPAWN = multiprocessing.get_context("spawn")
