@@ -87,6 +87,7 @@ LAKE_COMMANDS: Final = _commands(
     ("quality", "Whether a lake's tables keep their contracts"),
     ("export", "A range of the archived log as a log dir again"),
     ("maintain", "Join small files, retention, VACUUM"),
+    ("register", "A lake's tables and views as SQL for a catalog"),
     ("completion", "A shell's script to complete commands and options"),
     ("doctor", "Whether this machine can do it, and the remedies"),
 )

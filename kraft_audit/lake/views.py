@@ -26,12 +26,11 @@ from kraft_audit.tables.gold import (
     LABELS,
     PARTITION_RISK,
 )
+from kraft_audit.tables.gold_views import GOLD_VIEWS
 from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS, WATERMARKS
 
 TableReference = Callable[[str], str]
 """How a query names a table of the lake."""
-ClosedRows = Callable[[str], str]
-"""The query of a table's rows of closed plans."""
 LOG: Final = "log"
 HISTORY_GAP: Final = "history_gap"
 REVERTED: Final = "_reverted"
@@ -41,8 +40,6 @@ LABELLED: Final = tuple(
 """Gold tables whose views show names and labels."""
 CHANGE_TABLES: Final = tuple(name for name in SILVER if name.endswith("_changes"))
 REVERTIBLE: Final = (*CHANGE_TABLES, VOTER_SETS.name, LEADER_EPOCHS.name)
-# Each plan emits all epochs and voter sets that its captures show. What they no longer show comes from an earlier plan,
-# where it had ended by then.
 IDENTITY: Final = {
     VOTER_SETS.name: ("cluster_id", "from_offset", "from_epoch"),
     LEADER_EPOCHS.name: ("cluster_id", "epoch", "from_offset"),
@@ -55,10 +52,6 @@ REPLICA_KEY: Final = ("cluster_id", "node_id", "directory_id", "CASE WHEN node_i
 """A replica is its node and directory id; without them, its folder."""
 BATCH_KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 """Equal keys are equal bytes."""
-
-_HOLDS: Final = "(replaced_from IS NULL OR from_offset < replaced_from)"
-_IS_STILL_FIRST: Final = "(replaced_from IS NULL OR complete_from <= replaced_from)"
-_GONE_AT: Final = "coalesce(CASE WHEN from_offset < own_gap_to - 1 THEN own_gap_to END, known_again_from)"
 
 
 def sql_file(name: str, **values: object) -> str:
@@ -80,9 +73,7 @@ def newest_rows(rows: str, key: Iterable[str], newest_first: str) -> str:
 
 def newest_batches(rows: str) -> str:
     """The newest row of each valid batch in each replica's log, of these rows of `batches` (a query)."""
-    of_log = f"SELECT * FROM ({rows}) AS known WHERE source = 'log' AND valid"  # noqa: S608  # names of our own
-    order = "plan DESC, captured_at_ms DESC, capture_number DESC, status DESC"
-    return newest_rows(of_log, (*REPLICA_KEY, *BATCH_KEY), order)
+    return _part("newest_batches", rows=rows, replica=", ".join(REPLICA_KEY), batch=", ".join(BATCH_KEY))
 
 
 def rows_of_clusters(rows: str, clusters: str) -> str:
@@ -138,13 +129,27 @@ def labelled_sql(name: str, reference: TableReference) -> str:
 
     Of `clusters` the newest row of each cluster id. In Spark and in DataFusion. Raises KeyError.
     """
-    newest = newest_rows(f"SELECT * FROM {reference(CLUSTERS.name)}", ("cluster_id",), "valid_from_ms DESC")  # noqa: S608
+    known = reference(CLUSTERS.name)
+    newest = _part(CLUSTERS.name, clusters=known, columns=_columns("newest", CLUSTERS.column_names))
     if name == CLUSTERS.name:
-        return f"SELECT {_columns('newest', CLUSTERS.column_names)} FROM ({newest}) AS newest"  # noqa: S608
-    own = _columns("own", GOLD[name].column_names)
-    return f"""
-        SELECT {own}, {_columns("named", ("cluster_name", *LABELS))}
-        FROM {reference(name)} AS own LEFT JOIN ({newest}) AS named ON own.cluster_id = named.cluster_id"""  # noqa: S608
+        return newest
+    columns = f"{_columns('own', GOLD[name].column_names)}, {_columns('named', ('cluster_name', *LABELS))}"
+    return _part("labelled", columns=columns, table=reference(name), clusters=newest)
+
+
+def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | None = None) -> str:
+    """One of GOLD_VIEWS, in Spark and in DataFusion; the gold tables that it reads must be there. Raises KeyError."""
+    texts = _ViewTexts(reference, closed)
+    gold = {table: reference(table) for table in GOLD if table != CLUSTERS.name}
+    return sql_file(
+        GOLD_VIEWS[name].name,
+        **gold,
+        clusters=labelled_sql(CLUSTERS.name, reference),
+        histories=texts.of(HISTORIES.name),
+        leader_epochs=texts.of(LEADER_EPOCHS.name),
+        watermarks=reference(WATERMARKS.name),
+        visible=texts.visible,
+    )
 
 
 def view_sql(lake: str, name: str, closed: ClosedPlans | None = None) -> str:
@@ -163,23 +168,7 @@ def query_of(name: str, reference: TableReference, closed: ClosedPlans | None = 
     `closed` are the closed plans; without them each reading looks them up in `plans`. Raises KeyError where there is no
     view of that name.
     """
-    rows = _closed(reference, closed)
-    if name == LOG:
-        return _log(rows)
-    if name == HISTORY_GAP:
-        return _history_gap(rows)
-    if name.endswith(REVERTED) and name.removesuffix(REVERTED) in REVERTIBLE:
-        return _reverted(name.removesuffix(REVERTED), rows)
-    if name in CHANGE_TABLES:
-        return _changes(name, rows)
-    if name in IDENTITY:
-        return _newest(name, rows)
-    if name == HISTORIES.name:
-        newest = newest_rows(rows(name), ("history_id",), "plan DESC")
-        return f"SELECT {_columns('newest', HISTORIES.column_names)} FROM ({newest}) AS newest"  # noqa: S608
-    if name == PLANS.name:
-        return f"{rows(name)} AND {not_abandoned(reference(name))}"
-    return rows(LAKE_TABLES[name].name)
+    return _ViewTexts(reference, closed).of(name)
 
 
 def holding(table: str, reference: TableReference, closed: ClosedPlans) -> str:
@@ -187,131 +176,81 @@ def holding(table: str, reference: TableReference, closed: ClosedPlans) -> str:
 
     `gone_at` is where a subject's last row ends because a history gap follows it; else null.
     """
-    columns = f"{_columns('emitted', LAKE_TABLES[table].column_names)}, {_GONE_AT} AS gone_at"
-    return f"SELECT {columns} FROM {_with_later_plans(table, _closed(reference, closed))} WHERE {_HOLDS}"  # noqa: S608
+    columns = _columns("emitted", LAKE_TABLES[table].column_names)
+    return _ViewTexts(reference, closed).replayed_rows("holding", table, columns=columns)
 
 
-def _closed(reference: TableReference, closed: ClosedPlans | None = None) -> ClosedRows:
-    visible = where_closed(reference(PLANS.name)) if closed is None else closed.where()
-    return lambda table: f"SELECT * FROM {reference(table)} WHERE {visible}"  # noqa: S608
+class _ViewTexts:
+    """The texts of `kraft_audit/lake/sql` over tables as `reference` names them, for these closed plans."""
+
+    def __init__(self, reference: TableReference, closed: ClosedPlans | None) -> None:
+        self._reference = reference
+        self.visible = where_closed(reference(PLANS.name)) if closed is None else closed.where()
+
+    def of(self, name: str) -> str:
+        """The query of a view. Raises KeyError."""
+        table = name.removesuffix(REVERTED)
+        if name == LOG:
+            return self._log()
+        if name == HISTORY_GAP:
+            return self._part(HISTORY_GAP, REPLAYS.name, replays=self._reference(REPLAYS.name), replayed=self._replayed)
+        if table != name and table in REVERTIBLE:
+            canonical_only = "canonical AND " if table in IDENTITY else ""
+            columns = _columns("emitted", LAKE_TABLES[table].column_names)
+            return self.replayed_rows("reverted", table, columns=columns, canonical_only=canonical_only)
+        if name in CHANGE_TABLES:
+            return self._changes(name)
+        if name in IDENTITY:
+            return self._epochs_or_voter_sets(name)
+        if name == HISTORIES.name:
+            return self._part(HISTORIES.name, name, columns=_columns("newest", HISTORIES.column_names))
+        if name == PLANS.name:
+            return self._part(PLANS.name, name, not_abandoned=not_abandoned(self._reference(name)))
+        return self._part("closed_rows", LAKE_TABLES[name].name)
+
+    def replayed_rows(self, text: str, table: str, **values: str) -> str:
+        """A text that reads a table's closed rows beside what later plans did to them."""
+        return self._part(text, table, replayed=self._replayed, **values)
+
+    @property
+    def _replayed(self) -> str:
+        return self._part("replayed", REPLAYS.name, replays=self._reference(REPLAYS.name))
+
+    def _part(self, text: str, table: str, **values: str) -> str:
+        return _part(text, table=self._reference(table), visible=self.visible, **values)
+
+    def _changes(self, table: str) -> str:
+        contract = LAKE_TABLES[table]
+        # `partition` is a word of SQL: it needs the table's name before it.
+        subject = _columns("emitted", [column for column in contract.key if column != "from_offset"])
+        return self.replayed_rows("changes", table, columns=_columns("emitted", contract.column_names), subject=subject)
+
+    def _epochs_or_voter_sets(self, table: str) -> str:
+        contract = LAKE_TABLES[table]
+        columns = _columns("ordered", contract.column_names)
+        if "to_offset" not in contract.column_names:
+            next_set = "lead(from_offset) OVER (PARTITION BY cluster_id, canonical ORDER BY from_offset)"
+            columns += f", CASE WHEN canonical THEN {next_set} END AS to_offset"
+        identity = ", ".join(IDENTITY[table])
+        return self.replayed_rows(
+            "epochs_and_voter_sets", table, columns=columns, identity=identity, ended=ENDED[table]
+        )
+
+    def _log(self) -> str:
+        return self._part(
+            LOG,
+            BATCHES.name,
+            newest_batches=newest_batches(self.of(BATCHES.name)),
+            epochs=self.of(LEADER_EPOCHS.name),
+            watermarks=self._reference(WATERMARKS.name),
+        )
 
 
-def _replayed(rows: ClosedRows) -> str:
-    """Of each plan of each cluster: the offsets from which a later plan replaces or contradicts it, and the newest low.
-
-    `known_again_from` is the end of the snapshot from which a later plan emits everything again, after a gap or with
-    another default. A subject that is not in that snapshot was gone by then, although the row that said so may no
-    longer hold.
-    """
-    later = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
-    every = "OVER (PARTITION BY cluster_id ORDER BY plan ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
-    plans = f"""
-        SELECT *, min(from_offset) {later} AS replaced_from,
-            coalesce(
-                gap_to_offset, CASE WHEN snapshot IS NOT NULL AND from_offset < started_at THEN started_at END
-            ) AS complete_from
-        FROM ({rows(REPLAYS.name)}) AS closed_replays"""  # noqa: S608
-    return f"""
-        SELECT cluster_id AS replayed_cluster, plan AS replayed_plan, replaced_from,
-            min(contradicted_from) {later} AS reverted_from,
-            min(CASE WHEN {_IS_STILL_FIRST} AND why_nothing IS NULL THEN complete_from END) {later} AS known_again_from,
-            CASE WHEN {_IS_STILL_FIRST} THEN gap_to_offset END AS own_gap_to,
-            last_value(low) {every} AS newest_low,
-            last_value(log_start_offset) {every} AS newest_log_start,
-            last_value(plan) {every} AS newest_plan
-        FROM ({plans}) AS all_replays"""  # noqa: S608
-
-
-def _with_later_plans(table: str, rows: ClosedRows) -> str:
-    """A table's closed rows beside what later plans did to them."""
-    return f"""({rows(table)}) AS emitted
-        JOIN ({_replayed(rows)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan"""
-
-
-def _changes(table: str, rows: ClosedRows) -> str:
-    """A row ends where the next row of its subject begins; before a history gap, where the snapshot after it is taken.
-
-    That snapshot gives every subject again that was still there. A plan that emits everything again may itself pass a
-    gap.
-    """
-    contract = LAKE_TABLES[table]
-    # `partition` is a word of SQL: it needs the table's name before it.
-    subject = _columns("emitted", [column for column in contract.key if column != "from_offset"])
-    return f"""
-        SELECT {_columns("emitted", contract.column_names)},
-            coalesce(
-                lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset),
-                {_GONE_AT}
-            ) AS to_offset,
-            from_offset < newest_low AS proven
-        FROM {_with_later_plans(table, rows)}
-        WHERE {_HOLDS}"""  # noqa: S608  # names of our own
-
-
-def _history_gap(rows: ClosedRows) -> str:
-    """The offsets that no replica holds any more: earlier plans know what happened below, a snapshot what was after."""
-    return f"""
-        SELECT cluster_id, plan, gap_from_offset AS from_offset, gap_to_offset AS to_offset,
-            CASE WHEN gap_to_offset = started_at THEN snapshot END AS snapshot
-        FROM ({rows(REPLAYS.name)}) AS closed_replays
-        JOIN ({_replayed(rows)}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan
-        WHERE gap_to_offset IS NOT NULL AND (replaced_from IS NULL OR gap_from_offset < replaced_from)"""  # noqa: S608
-
-
-def _newest(table: str, rows: ClosedRows) -> str:
-    """Epochs and voter sets: the newest plan's, and of earlier plans what was truncated or lies below today's log."""
-    contract = LAKE_TABLES[table]
-    next_set = "lead(from_offset) OVER (PARTITION BY cluster_id, canonical ORDER BY from_offset)"
-    end = "" if "to_offset" in contract.column_names else f"CASE WHEN canonical THEN {next_set} END AS to_offset,"
-    return f"""
-        SELECT {_columns("ordered", contract.column_names)}, {end}
-            canonical AND coalesce(from_offset < newest_low, false) AS proven
-        FROM (
-            SELECT *, max(plan) OVER (PARTITION BY {", ".join(IDENTITY[table])}) AS last_plan
-            FROM {_with_later_plans(table, rows)}
-        ) AS ordered
-        WHERE plan = newest_plan
-            OR (plan = last_plan AND (NOT canonical OR coalesce({ENDED[table]}, false)))"""  # noqa: S608
-
-
-def _reverted(table: str, rows: ClosedRows) -> str:
-    canonical = "canonical AND " if table in IDENTITY else ""
-    return f"""
-        SELECT {_columns("emitted", LAKE_TABLES[table].column_names)}
-        FROM {_with_later_plans(table, rows)}
-        WHERE {canonical}from_offset >= reverted_from"""  # noqa: S608
+def _part(name: str, **values: object) -> str:
+    """A text without the comment above it, to stand inside another."""
+    lines = sql_file(name, **values).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("--"))
 
 
 def _columns(of: str, names: Iterable[str]) -> str:
     return ", ".join(f"{of}.{name}" for name in names)
-
-
-def _log(rows: ClosedRows) -> str:
-    """Each distinct batch once: the nodes that held it when they were last read, and its status by the newest low.
-
-    `committed`: on the canonical log, below low. `uncommitted`: on it, not proven. `divergent`: on another branch.
-    """
-    return f"""
-        WITH held AS (
-            SELECT cluster_id, base_offset, last_offset, leader_epoch, crc, max(max_timestamp_ms) AS max_timestamp_ms,
-                max(record_count) AS record_count, max(size_bytes) AS size_bytes,
-                array_sort(collect_set(CASE WHEN status = 'present' THEN node_id END)) AS held_by
-            FROM ({newest_batches(rows(BATCHES.name))})
-            GROUP BY cluster_id, base_offset, last_offset, leader_epoch, crc
-        ),
-        canonical AS (
-            SELECT cluster_id, epoch, min(from_offset) AS from_offset, max(to_offset) AS to_offset
-            FROM ({_newest(LEADER_EPOCHS.name, rows)}) WHERE canonical AND from_offset IS NOT NULL
-            GROUP BY cluster_id, epoch
-        ),
-        watermark AS (
-            SELECT cluster_id, max_by(low, struct(plan, capture_number, capture)) AS low
-            FROM ({rows(WATERMARKS.name)}) GROUP BY cluster_id
-        )
-        SELECT held.*,
-            CASE WHEN canonical.epoch IS NULL THEN 'divergent'
-                WHEN held.last_offset < watermark.low THEN 'committed' ELSE 'uncommitted' END AS status
-        FROM held
-        LEFT JOIN canonical ON held.cluster_id = canonical.cluster_id AND held.leader_epoch = canonical.epoch
-            AND held.base_offset >= canonical.from_offset AND held.base_offset < canonical.to_offset
-        LEFT JOIN watermark ON held.cluster_id = watermark.cluster_id"""  # noqa: S608

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft_audit.lake.views import labelled_names, labelled_sql, path_tables, view_names, view_sql
+from kraft_audit.lake.views import gold_view_sql, labelled_names, labelled_sql, path_tables, view_names, view_sql
+from kraft_audit.tables.gold_views import GOLD_VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +24,9 @@ def register(spark: SparkSession) -> None:
 def register_views(spark: SparkSession, lake: str) -> list[str]:
     """Make each view of the lake a temporary view of this session: every table, `log`, `history_gap`, `…_reverted`.
 
-    Of gold tables that the lake has, those with the names and labels of their clusters, and the findings as OCSF
-    events. Returns their names. A view is evaluated when it is queried, so that it shows the plans that were closed by
-    then.
+    Of gold tables that the lake has, those with the names and labels of their clusters, what is computed from them
+    (`cluster_health`, `incidents_by_day`, `finding_trend`), and the findings as OCSF events. Returns their names.
+    A view is evaluated when it is queried, so that it shows the plans that were closed by then.
     """
     names = view_names()
     for name in names:
@@ -36,6 +37,7 @@ def register_views(spark: SparkSession, lake: str) -> list[str]:
 
     tables = path_tables(lake)
     of_gold = {name: labelled_sql(name, tables) for name in labelled_names()}
+    of_gold |= {name: gold_view_sql(name, tables) for name in GOLD_VIEWS}
     of_gold[OCSF_FINDINGS] = ocsf_sql(tables, is_spark=True)
     for name, query in of_gold.items():
         try:

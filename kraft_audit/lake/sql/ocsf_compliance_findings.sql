@@ -1,3 +1,4 @@
+-- Each finding as an OCSF Compliance Finding (class 2003): its newest event, with the columns of OCSF_SCHEMA.
 WITH known AS (
     SELECT *, {known_state} AS lifecycle FROM {findings}
 ),

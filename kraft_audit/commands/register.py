@@ -1,0 +1,106 @@
+"""`register`: a lake's tables and views as statements of a catalog, printed, written as files, or executed by Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from kraft_audit.commands.arguments import (
+    LAKE_PACKAGES,
+    SPARK_PACKAGES,
+    LakePath,
+    OutputFormat,
+    need_packages,
+    refuse_filled,
+)
+from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.commands.run import SparkConf
+from kraft_audit.text.output import Format, Output, ShownColumn
+
+if TYPE_CHECKING:
+    from kraft_audit.lake.catalog import Statement
+
+Catalog = Literal["unity", "glue", "hive", "athena", "trino", "duckdb"]
+OF_SPARK: Final = ("unity", "glue", "hive")
+KEYS: Final = ("kind", "name", "sql")
+TABLES_FILE: Final = "tables.sql"
+VIEWS_FOLDER: Final = "views"
+
+
+def register(
+    lake: LakePath,
+    catalog: Annotated[
+        Catalog,
+        typer.Option(help="unity, glue and hive: Spark's SQL. athena, trino and duckdb: their own, to be printed."),
+    ],
+    schema: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Of the views, as kraft or main.kraft; the tables go to NAME_tables."),
+    ] = "kraft",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default=False, help="New or empty folder: a file for each view."),
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Have Spark execute them, in the catalog that its settings name.")
+    ] = False,
+    spark_conf: SparkConf = None,
+    output: OutputFormat = Format.TABLE,
+) -> None:
+    """Print what makes a lake's tables and views known to a catalog; nothing in the lake changes.
+
+    Tables hold the rows of every plan, of those that still run too: query the views. Where it has run before, the
+    statements change nothing but the views; Trino alone refuses a table that it knows.
+
+    \b
+    Examples:
+      kraft-audit register .demo/lake --catalog duckdb
+      kraft-audit register .demo/lake --catalog hive --schema audit --out catalog
+    """
+    if execute and catalog not in OF_SPARK:
+        raise UsageError(f"'--execute': {catalog} is no catalog of Spark: leave it out, and run what is printed there")
+    if execute:
+        need_packages("register --execute", SPARK_PACKAGES, "spark")
+    need_packages("register", LAKE_PACKAGES if catalog in OF_SPARK else (*LAKE_PACKAGES, "sqlglot"), "lake")
+    if out is not None:
+        refuse_filled(out)
+    from kraft_audit.lake.catalog import CATALOG_TABLES, statements
+    from kraft_audit.lake.delta import DeltaLake, require_lake
+    from kraft_audit.lake.lake_paths import absolute
+
+    uri = absolute(lake, Path.cwd())
+    there = DeltaLake(uri)
+    require_lake(there)
+    made = list(statements(uri, catalog, schema, [name for name in CATALOG_TABLES if there.exists(name)]))
+    if execute:
+        from kraft_audit.spark.catalog import execute_statements
+
+        execute_statements(uri, made, spark_conf)
+        remark(f"registered: {sum(each.kind == 'view' for each in made)} views in {schema}")
+        return
+    if out is not None:
+        _write(out, made)
+    lines = Output(output)
+    if lines.format is not Format.TABLE:
+        lines.rows([{key: getattr(each, key) for key in KEYS} for each in made], [], KEYS)
+    elif out is not None:
+        lines.rows([{"file": name} for name in _files(made)], [ShownColumn("file", f"below {out}")])
+    else:
+        for each in made:
+            lines.line(f"{each.sql};\n")
+
+
+def _files(made: list[Statement]) -> dict[str, str]:
+    """By name: one file with schemas and tables, and one for each view."""
+    tables = "".join(f"{each.sql};\n" for each in made if each.kind != "view")
+    of_views = {f"{VIEWS_FOLDER}/{each.name}.sql": f"{each.sql};\n" for each in made if each.kind == "view"}
+    return {TABLES_FILE: tables, **of_views}
+
+
+def _write(out: Path, made: list[Statement]) -> None:
+    for name, text in _files(made).items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,68 @@
+"""What `register` prints, executed in Spark's catalog: the permanent views give what DataFusion gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+from chispa import assert_df_equality
+
+from kraft_audit.lake.catalog import CATALOG_TABLES, statements, views
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.spark.catalog import execute_statements
+from kraft_audit.tables.gold_views import GOLD_VIEWS
+from kraft_codec.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COMPARED = (
+    *("plans", "captures", "histories", "replays", "partition_changes", "partition_changes_reverted", "history_gap"),
+    *("leader_epochs", "voter_sets", "log", "clusters", "findings", "cluster_compliance", *GOLD_VIEWS),
+)
+"""A view of each text in `kraft_audit/lake/sql`."""
+
+
+def test_registered_views_give_what_datafusion_gives(
+    spark: SparkSession, small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
+) -> None:
+    fleet = make_fleet({"divergence": [small_corpus / "divergence"], "elr": [small_corpus / "elr"]})
+    without_spark.run(fleet)
+    lake = DeltaLake(fleet.lake)
+    present = [name for name in CATALOG_TABLES if lake.exists(name)]
+    try:
+        for _ in range(2):  # every statement can be run again
+            execute_statements(fleet.lake, statements(fleet.lake, "hive", "registered", present))
+        query = lake.queries(*present)
+        texts = views(str, present)
+        for name in texts:
+            assert spark.catalog.tableExists(f"registered.{name}")
+        for name in COMPARED:
+            found = spark.table(f"registered.{name}")
+            rows = query(texts[name])
+            assert found.columns == rows.column_names
+            # Spark's own types: an engine counts in 64 bits where the other has 32, or lets a list hold nulls.
+            assert_df_equality(
+                found, spark.createDataFrame(rows.to_pylist(), schema=found.schema), ignore_row_order=True
+            )
+        assert all(spark.table(f"registered.{name}").count() for name in GOLD_VIEWS)
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS registered CASCADE")
+        spark.sql("DROP SCHEMA IF EXISTS registered_tables CASCADE")
+    assert lake.exists("findings"), "what is registered lies outside of the catalog, and stays"
+
+
+def test_a_statement_that_fails_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    missing = statements(str(tmp_path / "no-lake"), "hive", "registered", [])
+    try:
+        with pytest.raises(InputError, match="view captures could not be registered"):
+            execute_statements(str(tmp_path), missing)
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS registered CASCADE")
+        spark.sql("DROP SCHEMA IF EXISTS registered_tables CASCADE")
