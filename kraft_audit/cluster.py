@@ -21,6 +21,9 @@ from kraft_audit.capture.path_plans import capture_named, captures_text
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
 from kraft_audit.capture.survey import Survey
+from kraft_audit.findings.admin_changes import admin_changes
+from kraft_audit.findings.authorizer_log import AuthorizerLog
+from kraft_audit.findings.change_authors import AuthoredChange, authors_of
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.log_cost import LogCost, log_cost
 from kraft_audit.findings.timeline import TimelineEvent, timeline_events
@@ -270,6 +273,18 @@ class Cluster:
         captured: log end offset 189, committed through offset 188
         """
         return timeline_events(self.history, proven_order(self.judged_reading.survey, self._judged.plan))
+
+    def changes(self, log: AuthorizerLog | None = None) -> list[AuthoredChange]:
+        """What admin requests changed, by offset; with Kafka's authorizer log (`read_authorizer_logs`) who did it.
+
+        >>> print(cluster.changes()[-1].change.text)
+        topic elr-m1 created
+        """
+        changes = admin_changes(self.history)
+        if log is None:
+            return [AuthoredChange(change) for change in changes]
+        authors = authors_of(changes, log.requests, canonical_log(self.history))
+        return list(map(AuthoredChange, changes, authors))
 
     def picture(self, width: int = 1080) -> str | None:
         """What happened, as an SVG that stands alone, this many pixels wide; None where no time of the log is known.

@@ -70,6 +70,7 @@ LAPTOP_COMMANDS: Final = _commands(
     ("evidence", "Findings and the records they rest on, redacted"),
     ("report", "Pages for a browser; findings and figures as files"),
     ("timeline", "What happened: a line an event, a column a node"),
+    ("changes", "What admins changed, and who did it"),
     ("quorum", "Captures side by side, and what they prove committed"),
     ("voters", "History of the voter set, reverted changes too"),
     ("state", "Everything as after an offset or time"),

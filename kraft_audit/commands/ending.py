@@ -20,8 +20,8 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_FINE: "fine",
     EXIT_FINDINGS: (
         "findings at or above `--fail-on`; `check`: the quorum is stalled, without a leader, lost or undecided; "
-        "`evidence --verify`: a pack is not as its manifest says; `quality`: a promise is broken; `may-i`: no; "
-        "`upgrade-check`: blocked"
+        "`evidence`: a pack is not as its manifest says, or has other committed batches; `quality`: a promise is "
+        "broken; `may-i`: no; `upgrade-check`: blocked"
     ),
     EXIT_USAGE: (
         "usage: arguments or settings that cannot be, a folder to write to that is not empty, a name that is not there "

@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,11 +19,16 @@ from kraft_audit.commands.arguments import (
     need_packages,
     refuse_within,
 )
+from kraft_audit.commands.authorship import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, complain
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format
+from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
+
+if TYPE_CHECKING:
+    from kraft_audit.findings.authorizer_log import AuthorizerLog
 
 SIGN_PACKAGES: Final = ("cryptography",)
 DIFFERENCES_SHOWN: Final = 5
@@ -55,6 +60,12 @@ def evidence(
         str | None,
         typer.Option(metavar="LAKE", show_default=False, help="With --verify: compare committed batches with a lake."),
     ] = None,
+    before: Annotated[
+        FilePath | None,
+        typer.Option(metavar="FILE", show_default=False, help="An earlier pack: whether history was rewritten since."),
+    ] = None,
+    log_files: AuthorizerLogs = None,
+    zone: AuthorizerZone = "UTC",
     capture: Capture = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
@@ -65,10 +76,12 @@ def evidence(
     pack can renew its manifest, too: write the manifest's SHA-256 down elsewhere for --expect, or sign it for --key.
 
     The pack also holds a hash chain of the committed batches, of the cluster and of each disk, and names the disks that
-    differ.
+    differ. --before compares it with an earlier pack, byte by byte: an altered batch is named, its CRC forged or not,
+    on one disk or on all. With --authorizer-log the pack says who made each change.
 
-    With --verify: exit code 1 where a pack is not as its manifest says, not as expected, not signed by the key, or has
-    other committed batches than the lake; 3 where a file is no pack.
+    Exit code 1 where committed batches are others than in an earlier pack. With --verify also where a pack is not as
+    its manifest says, not as expected, not signed by the key, or has other committed batches than the lake; 3 where a
+    file is no pack.
 
     \b
     Examples:
@@ -76,11 +89,12 @@ def evidence(
       kraft-audit evidence --verify divergence.zip
     """
     if verify is not None:
-        if path is not None or out is not None or sign is not None:
-            raise UsageError("--verify takes a pack alone: leave PATH, --out and --sign out")
+        if path is not None or out is not None or sign is not None or log_files:
+            raise UsageError("--verify takes a pack alone: leave PATH, --out, --sign and --authorizer-log out")
         is_whole = _verified(verify, expect, key)
         is_as_read = lake is None or _is_as_read(verify, lake, is_whole=is_whole)
-        return 0 if is_whole and is_as_read else EXIT_FINDINGS
+        is_as_before = before is None or _is_as_before(verify, before, is_whole=is_whole)
+        return 0 if is_whole and is_as_read and is_as_before else EXIT_FINDINGS
     if expect is not None or key is not None or lake is not None:
         raise UsageError("--expect, --key and --lake go with --verify")
     if path is None or out is None:
@@ -88,10 +102,23 @@ def evidence(
     if out.exists():
         raise UsageError(f"--out: {out}: is there already")
     refuse_within(out, path)
+    _write(ConfiguredLogs(path, None, capture, dialect, default), out, sign, before, read_log(log_files, zone))
+    return 0 if before is None or _is_as_before(out, before, is_whole=True) else EXIT_FINDINGS
+
+
+def _write(
+    logs: ConfiguredLogs,
+    out: FilePath,
+    sign: FilePath | None,
+    before: FilePath | None,
+    authorizer_log: AuthorizerLog | None,
+) -> None:
     from importlib.metadata import version
 
     from kraft_audit.findings.batch_chain import difference_text
+    from kraft_audit.findings.change_authors import change_row
     from kraft_audit.findings.evidence_pack import archive_source, gather, write_pack
+    from kraft_audit.findings.pack_comparison import block_ends
 
     signing_key = None
     if sign is not None:
@@ -99,32 +126,68 @@ def evidence(
         from kraft_audit.findings.signed_statement import read_private_key
 
         signing_key = read_private_key(sign)
+    chains = [] if before is None else _chains_of(before)
     remark_on_key()
     results = Results(Format.TABLE, is_spaced=False)
     clusters = [
         replace(
-            gather(cluster.judged_reading, cluster.history, cluster.check(), cluster.open_storage),
+            gather(
+                *(cluster.judged_reading, cluster.history, cluster.check(), cluster.open_storage),
+                block_ends(chains, cluster.history.cluster_id),
+            ),
             picture=cluster.picture(),
+            changes=list(map(change_row, authored_changes(cluster, authorizer_log))),
         )
-        for cluster in results.each_history(ConfiguredLogs(path, None, capture, dialect, default), keeps_records=True)
+        for cluster in results.each_history(logs, keeps_records=True)
     ]
-    made_at_ms = time.time_ns() // 1_000_000
-    archive = archive_source(path)
+    archive = archive_source(logs.path)
     try:
         digest = write_pack(
             out,
             clusters,
             tool_version=version("kraft-audit"),
-            made_at_ms=made_at_ms,
-            archive=archive,
+            made_at_ms=time.time_ns() // 1_000_000,
+            more_sources=[*([archive] if archive else []), *(authorizer_log.sources if authorizer_log else ())],
             key=signing_key,
         )
     except OSError as problem:
         raise InputError(str(out), f"cannot be written: {problem.strerror}") from None
     for row in (row for cluster in clusters for row in cluster.differences[:DIFFERENCES_SHOWN]):
-        complain(f"{path}: {difference_text(row)}")
+        complain(f"{logs.path}: {difference_text(row)}")
     results.text(f"{out}: {sum(len(cluster.records) for cluster in clusters)} records; sha256 of its manifest {digest}")
-    return 0
+
+
+def _chains_of(pack: FilePath) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The chains of an earlier pack. Raises InputError for what is no pack, or not as its manifest says."""
+    from kraft_audit.findings.pack_verification import pack_chains, verify_pack
+
+    if not pack.is_file():
+        raise InputError(str(pack), "no such file")
+    verdict = verify_pack(pack)
+    if not verdict.is_whole:
+        raise InputError(str(pack), f"--before takes a whole pack: {verdict.problems[0]}")
+    return pack_chains(pack)
+
+
+def _is_as_before(pack: FilePath, before: FilePath, *, is_whole: bool) -> bool:
+    """Whether the committed batches of an earlier pack are as they were; `is_whole` as for `_is_as_read`."""
+    from kraft_audit.findings.pack_comparison import compare_packs
+    from kraft_audit.findings.pack_verification import pack_chains, verify_pack
+
+    earlier = _chains_of(before)
+    if not is_whole and not verify_pack(pack).is_whole:
+        return False
+    compared = compare_packs(earlier, pack_chains(pack))
+    for each in compared:
+        for contradiction in each.contradictions:
+            complain(f"{pack}: cluster {each.cluster_id}: {contradiction}")
+        if each.to_offset is not None:
+            said = f"{plural(each.equal, 'block')} of committed batches as in {before}, to offset {each.to_offset - 1}"
+            rest = f"; {each.not_compared} of its blocks are not in this pack as such" if each.not_compared else ""
+            Results(Format.TABLE).text(f"cluster {each.cluster_id}: {said}{rest}")
+        elif not each.contradictions:
+            complain(f"{pack}: cluster {each.cluster_id}: no block of committed batches that {before} has, too")
+    return all(each.to_offset is not None and not each.contradictions for each in compared)
 
 
 def _verified(pack: FilePath, expected: str | None, key: FilePath | None) -> bool:

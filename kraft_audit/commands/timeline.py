@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, check_range, refuse_within
+from kraft_audit.commands.authorship import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, ShownColumn
@@ -36,6 +37,8 @@ def timeline(
         Path | None,
         typer.Option("--svg", metavar="FILE", show_default=False, help="Draw the whole history into this new file."),
     ] = None,
+    log_files: AuthorizerLogs = None,
+    zone: AuthorizerZone = "UTC",
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
@@ -44,6 +47,7 @@ def timeline(
     Lines stand in the order that the logs prove. Records that are not on the canonical log stand before those of later
     epochs, and so does a capture that ends there; a capture's line shows who led and voted in it. Runs of topics,
     configs and the like are one line, and of a long history the newest lines are shown: --all, or a range, has all.
+    --authorizer-log says who made topics, partitions, configs and features; `changes` says how sure that is.
 
     \b
     Examples:
@@ -57,9 +61,14 @@ def timeline(
         if from_offset is not None or to_offset is not None:
             raise UsageError("--svg draws the whole history: leave --from and --to out")
         return _draw(logs, svg)
+    from kraft_audit.findings.timeline import with_authors
+
+    log = read_log(log_files, zone)
     results = Results(output, EVENT_KEYS)
     for cluster in results.each_history(logs):
         events = cluster.timeline()
+        if log is not None:
+            events = with_authors(events, authored_changes(cluster, log))
         shown = [
             event
             for event in events

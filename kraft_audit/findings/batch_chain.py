@@ -14,7 +14,7 @@ import hashlib
 import struct
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -103,26 +103,32 @@ def committed_batches(history: ClusterHistory) -> CommittedBatches:
 
 
 def chain_of_cluster(
-    history: ClusterHistory, plan: ClusterPlan, open_storage: OpenStorage
+    history: ClusterHistory, plan: ClusterPlan, open_storage: OpenStorage, cut_at: Collection[int] = ()
 ) -> tuple[list[Row], list[Row]]:
-    """(rows of the chains, rows of the differences): of the cluster first, then of the newest capture of each disk."""
+    """(rows of the chains, rows of the differences): of the cluster first, then of the newest capture of each disk.
+
+    `cut_at`: offsets at which blocks end, too: the ends of blocks of an earlier pack, which can then be compared whole.
+    """
     batches = committed_batches(history)
     whole_cluster = {"node_id": None, "directory_id": None, "root": None, "path": None}
-    rows = [{**whole_cluster, **row} for row in chain_rows(batches)]
+    rows = [{**whole_cluster, **row} for row in chain_rows(batches, cut_at=cut_at)]
     disks = [_disk_batches(replica, batches, open_storage) for replica in _newest(plan)]
     for disk in disks:
-        rows += [{**disk.named, **row} for row in chain_rows(batches, disk)]
+        rows += [{**disk.named, **row} for row in chain_rows(batches, disk, cut_at)]
         if disk.unread is not None:
             rows.append({**disk.named, "unread": disk.unread})
     return rows, list(differences(batches, disks))
 
 
-def chain_rows(batches: CommittedBatches, disk: DiskBatches | None = None) -> Iterator[Row]:
+def chain_rows(
+    batches: CommittedBatches, disk: DiskBatches | None = None, cut_at: Collection[int] = ()
+) -> Iterator[Row]:
     """The chains as rows, one for each block; a chain begins again after a gap. Without a disk the identities alone."""
     places = np.arange(len(batches)) if disk is None else np.flatnonzero(disk.held)
     base, last = batches.base_offset[places], batches.last_offset[places]
     is_gap = base[1:] != last[:-1] + 1
-    cuts = [0, *(np.flatnonzero(is_gap | (np.diff(base // BLOCK_OFFSETS) != 0)) + 1).tolist(), len(places)]
+    is_cut = is_gap | (np.diff(base // BLOCK_OFFSETS) != 0) | np.isin(base[1:], list(cut_at))
+    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(places)]
     gaps = {0, *(np.flatnonzero(is_gap) + 1).tolist()}
     identities = batches.identities(places)
     digests = None if disk is None else disk.digests[places].tobytes()

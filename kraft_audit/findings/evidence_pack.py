@@ -13,7 +13,7 @@ import hashlib
 import json
 import platform
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,7 @@ class ClusterEvidence:
 
     `sources` are the files that it was read from, each with its SHA-256. `picture` is what happened, as an SVG. `chain`
     and `differences` are those of the committed batches (`batch_chain`). `custody`: how each copy came from its disk.
+    `changes`: what admin requests changed, and who did it where an authorizer log says so.
     """
 
     history: ClusterHistory
@@ -71,21 +72,26 @@ class ClusterEvidence:
     chain: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[Mapping[str, Any]] = ()
     custody: Sequence[Mapping[str, Any]] = ()
+    changes: Sequence[Mapping[str, Any]] = ()
 
 
 def gather(
-    reading: ClusterReading, history: ClusterHistory, findings: Sequence[Finding], open_storage: OpenStorage
+    reading: ClusterReading,
+    history: ClusterHistory,
+    findings: Sequence[Finding],
+    open_storage: OpenStorage,
+    cut_at: Collection[int] = (),
 ) -> ClusterEvidence:
     """What a pack holds of one cluster: the records of the reading that the findings stand on, and headers of batches.
 
-    A header that cannot be read any more has its reason instead of bytes.
+    A header that cannot be read any more has its reason instead of bytes. `cut_at`: where blocks of the chain end, too.
     """
     offsets = wanted_offsets(findings)
     records = []
     if offsets:
         records = list(records_behind(reading.log_records(offsets[0], offsets[-1] + 1), offsets))
     headers = list(_headers(header_rows(history, offsets), open_storage))
-    chain, differences = chain_of_cluster(history, reading.plan, open_storage)
+    chain, differences = chain_of_cluster(history, reading.plan, open_storage, cut_at)
     sources = tuple(sources_of(reading.plan, open_storage))
     custody = tuple(custody_rows(reading.plan, open_storage))
     return ClusterEvidence(
@@ -207,13 +213,13 @@ def write_pack(
     *,
     tool_version: str,
     made_at_ms: int,
-    archive: Mapping[str, Any] | None = None,
+    more_sources: Sequence[Mapping[str, Any]] = (),
     key: Ed25519PrivateKey | None = None,
 ) -> str:
     """Writes the zip; returns the SHA-256 of its manifest, which is worth writing down elsewhere.
 
-    `archive` is the file that everything was read from, with its hash, where it was one. With `key` a signed statement
-    about the manifest lies in the zip, too.
+    `more_sources`: other files that were read, with their hashes, as the archive that holds all of them. With `key` a
+    signed statement about the manifest lies in the zip, too.
     """
     members = dict(_members(clusters))
     manifest = {
@@ -226,7 +232,7 @@ def write_pack(
         "clusters": [cluster.history.cluster_id for cluster in clusters],
         "redacted": True,
         "sources": [
-            *([archive] if archive is not None else []),
+            *more_sources,
             *(source for cluster in clusters for source in cluster.sources),
         ],
         "files": {
@@ -257,6 +263,7 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
         yield f"{folder}/{CHAIN}", _lines(cluster.chain)
         yield f"{folder}/custody.jsonl", _lines(cluster.custody)
         yield f"{folder}/differences.jsonl", _lines(cluster.differences)
+        yield f"{folder}/changes.jsonl", _lines(cluster.changes)
         if cluster.picture is not None:
             yield f"{folder}/picture.svg", cluster.picture.encode()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
+from kraft_audit.findings.change_authors import AuthoredChange, author_text
 from kraft_audit.quorum.divergence import BEFORE, RECORD, LostBranch, ProvenOrder, TimelineKey
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.text.readable import cause_text, committed_text
@@ -90,6 +91,13 @@ def timeline_events(history: ClusterHistory, order: ProvenOrder) -> list[Timelin
         *_captures(history, order),
     ]
     return list(_with_nodes(sorted(changes, key=lambda change: _key(change, order))))
+
+
+def with_authors(events: Iterable[TimelineEvent], changes: Iterable[AuthoredChange]) -> list[TimelineEvent]:
+    """The events, each that admin requests made with whose it was."""
+    words = {(each.change.kind, each.change.offset): author_text(each.author) for each in changes if each.author}
+    who = ((event, words.get((event.event, event.offset))) for event in events)
+    return [event if not by or not event.canonical else replace(event, text=f"{event.text}, {by}") for event, by in who]
 
 
 def folded_events(events: Sequence[TimelineEvent]) -> list[TimelineEvent]:

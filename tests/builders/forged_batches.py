@@ -1,14 +1,19 @@
-"""Batches with other bytes under the CRC that they had."""
+"""Batches with other bytes: under the CRC that they had, under one that fits, and under one that does not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import google_crc32c
 
-from kraft_codec.records.batch import ATTRIBUTES_POSITION
+from kraft_codec.columns.rewriting import with_new_crc
+from kraft_codec.records.batch import ATTRIBUTES_POSITION, Batch, BatchHeader, read_batches
 
 FORGED_BYTES = 6
+SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
+TIMES = (*range(32, 35), *range(40, 43))
+"""The low bytes of the two timestamps of a batch: no state depends on them."""
 
 
 def with_same_crc(batch: bytes, places: Sequence[int]) -> bytes:
@@ -38,3 +43,37 @@ def _flipped(batch: bytes, places: Sequence[int], bits: int) -> bytes:
     for number, place in enumerate(places):
         changed[place] ^= bits >> (8 * number) & 0xFF
     return bytes(changed)
+
+
+def batches_of(segment: Path) -> list[tuple[BatchHeader, bytes]]:
+    """Header and bytes of each batch of a segment."""
+    content = segment.read_bytes()
+    found = [each.header for each in read_batches(content) if isinstance(each, Batch)]
+    return [(each, content[each.position : each.position + each.size_bytes]) for each in found]
+
+
+def altered(segment: Path, change: Callable[[bytes], bytes]) -> int:
+    """Changes a batch in the middle of a segment in place; its offset."""
+    batches = batches_of(segment)
+    header, content = batches[len(batches) // 3]
+    changed = change(content)
+    assert changed != content
+    assert len(changed) == len(content)
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[: header.position] + changed + whole[header.position + len(content) :])
+    return header.base_offset
+
+
+def renewed(content: bytes) -> bytes:
+    """Another time, and the CRC that fits it."""
+    return bytes(with_new_crc(content[:34] + bytes([content[34] ^ 1]) + content[35:]))
+
+
+def forged(content: bytes) -> bytes:
+    """Other times, and the same CRC."""
+    return with_same_crc(content, TIMES)
+
+
+def broken(content: bytes) -> bytes:
+    """A bit that flipped: the CRC does not fit."""
+    return content[:34] + bytes([content[34] ^ 1]) + content[35:]

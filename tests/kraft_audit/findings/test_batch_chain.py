@@ -26,14 +26,10 @@ from kraft_audit.findings.batch_chain import (
     difference_text,
 )
 from kraft_audit.lake.settings import FleetSettings
-from kraft_codec.columns.rewriting import with_new_crc
-from kraft_codec.records.batch import Batch, BatchHeader, read_batches
-from tests.builders.forged_batches import with_same_crc
+from kraft_codec.records.batch import BatchHeader
+from tests.builders.forged_batches import SEGMENT, altered, batches_of, broken, forged, renewed
 
-SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
 Row = dict[str, Any]
-TIMES = (*range(32, 35), *range(40, 43))
-"""The low bytes of the two timestamps of a batch: no state depends on them."""
 
 
 def _chains(folder: Path) -> tuple[list[Row], list[Row]]:
@@ -56,12 +52,6 @@ def _linked(blocks: list[str]) -> str:
     return value.hex()
 
 
-def _batches(segment: Path) -> list[tuple[BatchHeader, bytes]]:
-    content = segment.read_bytes()
-    found = [each.header for each in read_batches(content) if isinstance(each, Batch)]
-    return [(each, content[each.position : each.position + each.size_bytes]) for each in found]
-
-
 @pytest.fixture
 def disks(small_corpus: Path, tmp_path: Path) -> Path:
     """Four disks of one cluster, read together."""
@@ -76,7 +66,7 @@ def test_the_chains_are_those_that_another_computation_gives(disks: Path) -> Non
     (cluster,) = kraft_audit.open(str(disks))
     low = cluster.committed_low
     for row in of_disks:
-        own = [pair for pair in _batches(disks / row["path"] / SEGMENT) if pair[0].last_offset < low]
+        own = [pair for pair in batches_of(disks / row["path"] / SEGMENT) if pair[0].last_offset < low]
         assert row["batch_count"] == len(own) > 20
         assert row["identity_block"] == _block(own, identity=True)
         assert row["bytes_block"] == _block(own, identity=False)
@@ -87,37 +77,10 @@ def test_the_chains_are_those_that_another_computation_gives(disks: Path) -> Non
     assert of_cluster["bytes_chain"] is None
 
 
-def _altered(segment: Path, change: Callable[[bytes], bytes]) -> int:
-    """Changes a batch in the middle of a segment in place; its offset."""
-    batches = _batches(segment)
-    header, content = batches[len(batches) // 3]
-    changed = change(content)
-    assert changed != content
-    assert len(changed) == len(content)
-    whole = segment.read_bytes()
-    segment.write_bytes(whole[: header.position] + changed + whole[header.position + len(content) :])
-    return header.base_offset
-
-
-def renewed(content: bytes) -> bytes:
-    """Another time, and the CRC that fits it."""
-    return bytes(with_new_crc(content[:34] + bytes([content[34] ^ 1]) + content[35:]))
-
-
-def forged(content: bytes) -> bytes:
-    """Other times, and the same CRC."""
-    return with_same_crc(content, TIMES)
-
-
-def broken(content: bytes) -> bytes:
-    """A bit that flipped: the CRC does not fit."""
-    return content[:34] + bytes([content[34] ^ 1]) + content[35:]
-
-
 @pytest.mark.parametrize("change", [renewed, forged, broken])
 def test_an_altered_batch_names_its_disk(disks: Path, change: Callable[[bytes], bytes]) -> None:
     before, _ = _chains(disks)
-    offset = _altered(disks / "node-3" / SEGMENT, change)
+    offset = altered(disks / "node-3" / SEGMENT, change)
     rows, different = _chains(disks)
     assert [(row["node_id"], row["base_offset"]) for row in different] == [(3, offset)]
     assert not different[0]["is_tied"]
@@ -130,7 +93,7 @@ def test_an_altered_batch_names_its_disk(disks: Path, change: Callable[[bytes], 
 def test_two_disks_that_contradict_each_other_are_both_named(disks: Path) -> None:
     for node in ("node-2", "node-11"):
         shutil.rmtree(disks / node)
-    offset = _altered(disks / "node-3" / SEGMENT, forged)
+    offset = altered(disks / "node-3" / SEGMENT, forged)
     _, different = _chains(disks)
     assert {(row["node_id"], row["base_offset"], row["is_tied"]) for row in different} == {
         (1, offset, True),
@@ -190,7 +153,7 @@ def test_a_lake_shows_that_history_was_rewritten(
     assert run_command(["evidence", "--verify", str(before), "--lake", fleet.lake]) == 0
     capsys.readouterr()
     for node in ("node-1", "node-2", "node-3", "node-11"):
-        _altered(disks / node / SEGMENT, renewed)
+        altered(disks / node / SEGMENT, renewed)
     assert run_command(["evidence", str(disks), "--out", str(after)]) == 0
     with zipfile.ZipFile(after) as zipped:
         (different,) = [zipped.read(name) for name in zipped.namelist() if name.endswith("/differences.jsonl")]

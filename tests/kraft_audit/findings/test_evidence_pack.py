@@ -108,7 +108,7 @@ def test_packs_of_one_input_differ_by_times_of_reading_alone(small_corpus: Path,
 
 def test_a_whole_pack(pack: Path) -> None:
     verdict = verify_pack(pack)
-    assert (verdict.problems, verdict.file_count) == ((), 11)
+    assert (verdict.problems, verdict.file_count) == ((), 12)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_manifest_has_the_hash_of_what_was_read(small_corpus: Path, tmp_path
     reported = archive_source(str(archive))
     assert reported is not None
     assert archive_source(archive.as_uri()) == {**reported, "root": archive.as_uri()}
-    write_pack(tmp_path / "pack.zip", [evidence], tool_version="0", made_at_ms=1, archive=reported)
+    write_pack(tmp_path / "pack.zip", [evidence], tool_version="0", made_at_ms=1, more_sources=[reported])
     with zipfile.ZipFile(tmp_path / "pack.zip") as pack:
         first, *sources = json.loads(pack.read("manifest.json"))["sources"]
     assert first["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
