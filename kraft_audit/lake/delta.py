@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction
 
 from kraft_audit.lake.data_files import DataFile, write_rows
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
+from kraft_audit.lake.settings import Committer
 from kraft_audit.tables.bronze import PLANS
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import other_host
@@ -40,11 +41,19 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 }
 
 
+COMMITTED_BY: Final = "kraft-audit/committer/{}"
+"""The application whose version in `plans` is 1 where the lake is committed to in this way."""
+
+
 class Lake(Protocol):
-    """What the pipeline needs of a lake. `uri` is its folder, `data_uri` the one that workers write data files into."""
+    """What the pipeline needs of a lake. `uri` is its folder, `data_uri` the one that workers write data files into.
+
+    `committer` is what commits to it here: a lake takes one kind alone (`require_committer`).
+    """
 
     uri: str
     data_uri: str
+    committer: Committer
 
     def exists(self, table: str) -> bool: ...
 
@@ -114,8 +123,21 @@ def require_lake(lake: Lake) -> None:
     raise InputError(lake.uri, "no lake: it has no table `plans`")
 
 
+def require_committer(lake: Lake) -> None:
+    """Raises InputError if another kind of committer made the lake; one of an earlier build takes either.
+
+    Two kinds do not see each other everywhere: Spark's log store for S3 overwrites a commit that deltalake put there.
+    """
+    for kind in get_args(Committer):
+        if kind != lake.committer and any(lake.versions(PLANS.name, [COMMITTED_BY.format(kind)])):
+            why = f"its committer is {kind}, and a second kind could overwrite its commits: `committer: {kind}` in"
+            raise InputError(lake.uri, f"{why} fleet.yaml, `--committer {kind}` on the command line")
+
+
 class DeltaLake:
     """A lake that Python reaches: a local folder or an object store, with credentials from the store's usual places."""
+
+    committer: Committer = "deltalake"
 
     def __init__(self, uri: str) -> None:
         if uri.lower().startswith("gcs://"):

@@ -24,7 +24,7 @@ import pyarrow as pa
 from kraft_audit.capture.histories import BatchStamp, SnapshotStamp
 from kraft_audit.capture.plan import cluster_id_of, plan_to_json
 from kraft_audit.lake.closed_plans import ABANDONED, CLOSED, ClosedPlans, not_abandoned
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, Lake, sql_text
+from kraft_audit.lake.delta import COMMIT_ATTEMPTS, COMMITTED_BY, Lake, require_committer, sql_text
 from kraft_audit.lake.ledger_state import (
     InspectedCluster,
     LedgerFile,
@@ -82,8 +82,11 @@ class Ledger(PlanEvents):
         self._checkpoint_plans = checkpoint_plans
 
     def create(self) -> None:
+        """Create what tables are missing. Raises InputError where the lake has another kind of committer."""
+        if self.lake.exists(PLANS.name):
+            require_committer(self.lake)
         for table in LAKE_TABLES.values():
-            initial_versions = {}
+            initial_versions = {COMMITTED_BY.format(self.lake.committer): 1} if table is PLANS else {}
             if table is EXPOSURE_CHANGES and not self.lake.exists(table.name) and (opened := self.newest_plan()):
                 initial_versions = {self.application(EXPOSURES_MISSING): opened}
             described = f"{table.grain}. {table.comment}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kraft_audit.lake.closed_plans import CLOSED
-from kraft_audit.lake.delta import DeltaLake, Lake, require_lake
+from kraft_audit.lake.delta import DeltaLake, Lake, require_committer, require_lake
 from kraft_audit.lake.joined_files import is_plain, join_files, small_files
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS, Ledger
@@ -115,6 +115,7 @@ def maintain_lake(
     Raises InputError if there is no lake, or if a plan is open: no transaction names its staged files yet.
     """
     require_lake(lake)
+    require_committer(lake)
     ledger = Ledger(lake)
     if open_plans := ledger.status().open:
         raise InputError(lake.uri, f"plan {open_plans[0]} is open: `kraft-audit run` finishes it, then maintain")

@@ -12,6 +12,7 @@ from kraft_audit.lake import gold_merge
 from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake, Lake
 from kraft_audit.lake.gold_merge import Merge, MergeAction, Once
 from kraft_audit.lake.gold_query import GoldQuery
+from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import path_tables
 from kraft_audit.spark.session import spark_error_line
 from kraft_audit.spark.source import spark_schema
@@ -44,8 +45,9 @@ class SparkGold:
         return self._own
 
     @property
-    def large_merges(self) -> SparkGold:
-        return self
+    def large_merges(self) -> SparkGold | None:
+        """Spark's MERGE; none where deltalake commits to an object store, whose commits Spark's could overwrite."""
+        return None if isinstance(self._lake, DeltaLake) and is_uri(self._lake.uri) else self
 
     def rows(self, query: GoldQuery, shape: str) -> pa.Table:
         for name, rows in query.values.items():
@@ -57,7 +59,8 @@ class SparkGold:
                 self._view_of_rows(name, self._lake.query(sql, *each.tables))
             else:
                 self._view(name, each.select(self.place))
-        return self.spark.sql(self.computed(query, shape)).limit(gold_merge.SMALL_ROWS + 1).toArrow()
+        found = self.spark.sql(self.computed(query, shape))
+        return (found if self.large_merges is None else found.limit(gold_merge.SMALL_ROWS + 1)).toArrow()
 
     def computed(self, query: GoldQuery, shape: str) -> str:
         return shape.format(computed=query.spark_text)

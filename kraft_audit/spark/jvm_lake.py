@@ -22,7 +22,7 @@ from kraft_audit.lake.delta import (
     TABLE_PROPERTIES,
 )
 from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
-from kraft_audit.lake.settings import MaintainSettings
+from kraft_audit.lake.settings import Committer, MaintainSettings
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES
@@ -38,6 +38,8 @@ KNOWN_FOLDER: Final = "_known"
 
 class JvmLake:
     """Implements `kraft_audit.lake.delta.Lake` through a Spark session."""
+
+    committer: Committer = "spark"
 
     def __init__(self, uri: str, staging_uri: str, session: Callable[[], SparkSession]) -> None:
         self.uri = uri.rstrip("/")

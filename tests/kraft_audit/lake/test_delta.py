@@ -14,6 +14,7 @@ from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.tables.bronze import PLANS
 from kraft_codec.errors import InputError
 from tests.builders.delta_log import name_file
 
@@ -59,6 +60,23 @@ def test_many_committers_at_once(lake: DeltaLake) -> None:
         apart = list(pool.map(commit_as, [lake.uri] * 8, [f"app-{number}" for number in range(8)], range(100, 108)))
     assert all(apart)
     assert numbers(lake) == [first.index(True), *range(100, 108)]
+
+
+def test_a_lake_takes_the_kind_of_committer_that_made_it(tmp_path: Path) -> None:
+    """The second kind is refused before anything is written; what an earlier build made takes either."""
+    uri = str(tmp_path / "lake")
+    Ledger(DeltaLake(uri)).create()
+    files = sorted(path for path in (tmp_path / "lake").rglob("*") if path.is_file())
+    of_spark = DeltaLake(uri)
+    of_spark.committer = "spark"
+    with pytest.raises(InputError, match="`--committer deltalake` on the command line"):
+        Ledger(of_spark).create()
+    assert sorted(path for path in (tmp_path / "lake").rglob("*") if path.is_file()) == files
+    Ledger(DeltaLake(uri)).create()
+    earlier = DeltaLake(str(tmp_path / "earlier"))
+    earlier.create(PLANS.name, delta_schema(PLANS.name), "a ledger that says nothing of its committer")
+    earlier.committer = "spark"
+    Ledger(earlier).create()
 
 
 def commit_as(uri: str, application: str, number: int) -> bool:

@@ -158,9 +158,26 @@ def test_a_file_of_comments_leaves_the_defaults(tmp_path: Path) -> None:
     assert load_maintain(file) == load_maintain(None)
 
 
+def test_another_kind_of_committer_maintains_nothing(lake: str, lake_hash: Callable[..., dict[str, str]]) -> None:
+    before = lake_hash(lake)
+    opened = DeltaLake(lake)
+    opened.committer = "spark"
+    with pytest.raises(InputError, match="its committer is deltalake, and a second kind could overwrite"):
+        list(maintain_lake(opened, DeltaMaintainer(opened, 1 << 20), MaintainSettings()))
+    assert lake_hash(lake) == before
+
+
+@pytest.fixture
+def of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made from here on remembers Spark as its committer."""
+    monkeypatch.setattr(DeltaLake, "committer", "spark")
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_liquid_clustering_by_spark(lake: str, spark: SparkSession, lake_hash: Callable[..., dict[str, str]]) -> None:
+def test_liquid_clustering_by_spark(
+    of_spark: None, lake: str, spark: SparkSession, lake_hash: Callable[..., dict[str, str]]
+) -> None:
     before = lake_hash(lake)
     settings = MaintainSettings(cluster_by={"records": ["cluster_id", "offset"]})
     opened, maintainer = open_maintainer(lake, settings)
