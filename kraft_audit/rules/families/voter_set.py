@@ -177,11 +177,14 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
     if newest is None or voter_set is None:
         return
     by_key = _captured_voters(history, voter_set)
-    for voter_id, directory_id in sorted(keys_of(voter_set["voters"]), key=str):
+    keys = sorted(keys_of(voter_set["voters"]), key=str)
+    ids = [voter_id for voter_id, _ in keys]
+    for voter_id, directory_id in keys:
         row = by_key.get((voter_id, directory_id))
-        subject = f"voter {voter_id}"
+        # KIP-856 lets two voters share an id while one takes the other's place.
+        subject = f"voter {voter_id}" if ids.count(voter_id) == 1 else f"voter {voter_id} (directory {directory_id})"
         if row is None:
-            yield undecided(subject, f"the log of voter {voter_id} was not captured, or could not be read")
+            yield undecided(subject, f"the log of {subject} was not captured, or could not be read")
             continue
         records, seconds = _lag(history, row, newest["low"])
         if records > limits.max_lag_records or seconds > limits.max_lag_seconds:
