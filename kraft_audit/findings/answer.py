@@ -23,6 +23,8 @@ from kraft_audit.rules.rule_model import Finding, Severity
 from kraft_audit.text.readable import listed, nouns, plural, when
 from kraft_codec.schemas.releases import METADATA_VERSIONS
 
+SHOW_FINDINGS: Final = ": --findings"
+"""What a line ends with that `check` lists on request; a page, which has them below, leaves it out."""
 UNCLEAR: Final = frozenset({Standing.UNDECIDED, Standing.NOT_JUDGED, Standing.NO_LOG})
 EVENTS_SHOWN: Final = 8
 RESOLVED_SHOWN: Final = 2
@@ -238,7 +240,7 @@ def _committed_sentence(history: ClusterHistory, standing: QuorumStanding) -> st
 
 def _notes(notes: Sequence[Finding]) -> str:
     rules = len({finding.rule for finding in notes})
-    return f"{plural(rules, 'note')} ({plural(len(notes), 'finding')}): --findings"
+    return f"{plural(rules, 'note')} ({plural(len(notes), 'finding')}){SHOW_FINDINGS}"
 
 
 def _partitions_now(history: ClusterHistory) -> str:
@@ -316,7 +318,7 @@ def _rescue_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
     for incident in folded.incidents:
         if incident.kind is IncidentKind.DECLARED_RESCUE:
             rules = sorted({finding.rule for finding in incident.findings})
-            replaced = f" In place of {listed(rules)}: --findings." if rules else ""
+            replaced = f" In place of {listed(rules)}{SHOW_FINDINGS}." if rules else ""
             yield AnswerLine("RESCUE", f"{incident.headline}.{replaced}", Severity.MEDIUM if incident.is_open else None)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kraft_audit.findings.answer import AnswerLine
+from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
@@ -183,7 +183,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         ledgers=ledgers,
         partitions_at_risk=at_risk,
         partition_count=count,
-        answer=tuple(given.answer),
+        answer=tuple(replace(line, text=line.text.replace(SHOW_FINDINGS, "")) for line in given.answer),
         open_incidents=open_incidents,
         resolved_incidents=resolved_incidents,
         numbered_incidents=numbered,

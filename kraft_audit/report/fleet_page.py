@@ -28,6 +28,7 @@ LEVELS: Final = 4
 TREND_WIDTH: Final = 900
 TREND_HEIGHT: Final = 150
 INCIDENTS_SHOWN: Final = 40
+WAIVERS_SHOWN: Final = 100
 URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
 NEEDS: Final = (
     (("KQ002", "KQ020", "KQ022", "KV001", "KV002", "KQ016"), "may have lost committed records"),
@@ -268,8 +269,10 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
             key=lambda row: (-row[2], row[0]),
         ),
         "names": rules(),
-        "waivers": sorted(fleet.waivers, key=lambda waived: waived[1]["waiver"]["until"]),
-        "expired": fleet.expired,
+        "waivers": sorted(fleet.waivers, key=lambda waived: waived[1]["waiver"]["until"])[:WAIVERS_SHOWN],
+        "waived": len(fleet.waivers),
+        "expired": sorted(fleet.expired, key=lambda waived: waived[1]["expired_waiver"]["until"])[:WAIVERS_SHOWN],
+        "waivers_expired": len(fleet.expired),
         "timeless": fleet.timeless,
         "uncertain": sum(bool(line.undecided) for line in lines),
     }

@@ -80,12 +80,13 @@ def simulate_fleet(
     replicas: int | None = None,
     is_aged: bool = False,
     snapshot_pairs: int = SNAPSHOT_PAIRS,
+    began_ms: int = EPOCH_MS,
 ) -> Fleet:
     """Writes `clusters` folders `cluster-<n>/node-<id>` below `out`, and `truth.jsonl` with a line a cluster.
 
     `changes` is rounded up to whole pairs of batches; `replicas` (1 to `voters`, all of them by default) says how many
-    controllers' dirs are written. With `is_aged` a snapshot holds brokers and topics, and the log begins at its end; a
-    snapshot follows every `snapshot_pairs` pairs.
+    controllers' dirs are written. Logs begin at `began_ms`. With `is_aged` a snapshot holds brokers and topics, and the
+    log begins at its end; a snapshot follows every `snapshot_pairs` pairs.
     """
     written = voters if replicas is None else replicas
     if clusters < 1 or partitions < 1 or changes < 0 or not 1 <= written <= voters <= CONTROLLERS_MAX:
@@ -96,7 +97,8 @@ def simulate_fleet(
     log_bytes = record_count = 0
     with (out / "truth.jsonl").open("w", encoding="utf-8") as truth:
         for number in range(clusters):
-            cluster = _Cluster(Chance(seed * 1_000_003 + number), partitions, voters, snapshot_pairs if is_aged else 0)
+            chance = Chance(seed * 1_000_003 + number)
+            cluster = _Cluster(chance, partitions, voters, snapshot_pairs if is_aged else 0, began_ms)
             cluster.write(out / f"cluster-{number}", changes, written)
             log_bytes += cluster.log_bytes * written
             record_count += cluster.end_offset
@@ -105,7 +107,9 @@ def simulate_fleet(
 
 
 class _Cluster:
-    def __init__(self, chance: Chance, partition_count: int, voter_count: int, snapshot_pairs: int) -> None:
+    def __init__(
+        self, chance: Chance, partition_count: int, voter_count: int, snapshot_pairs: int, began_ms: int
+    ) -> None:
         self.chance = chance
         self.snapshot_pairs = snapshot_pairs
         self.is_aged = snapshot_pairs > 0
@@ -119,7 +123,7 @@ class _Cluster:
         self.changes = np.zeros(partition_count, np.int64)
         self.end_offset = 0
         self.position = 0
-        self.now_ms = EPOCH_MS
+        self.began_ms = self.now_ms = began_ms
         self.start_offset = 0
         self.snapshots: list[tuple[int, bytes]] = []
         self.brokers: list[Record] = []
@@ -261,7 +265,7 @@ class _Cluster:
             for end_offset, octets in self.snapshots:
                 (path / snapshot_name(end_offset, 1)).write_bytes(octets)
         else:
-            first = Snapshot((0, 0), None, 1, self.voters(), EPOCH_MS, EPOCH_MS)
+            first = Snapshot((0, 0), None, 1, self.voters(), self.began_ms, self.began_ms)
             (path / snapshot_name(0, 0)).write_bytes(snapshot_octets(first, Dialect.KIP853))
         (path / "leader-epoch-checkpoint").write_bytes(format_leader_epoch_checkpoint((EpochEntry(1, start),)))
         (path / "partition.metadata").write_bytes(format_partition_metadata(PartitionMetadata(0, TOPIC_ID)))
@@ -275,7 +279,7 @@ class _Cluster:
             date="Thu Jan 01 00:00:00 UTC 2026",
         )
         (path.parent / "meta.properties").write_bytes(format_meta_properties(meta))
-        octets = bootstrap_octets(self.bootstrap.feature_records(), EPOCH_MS)
+        octets = bootstrap_octets(self.bootstrap.feature_records(), self.began_ms)
         (path.parent / "bootstrap.checkpoint").write_bytes(octets)
 
     def truth(self, number: int) -> dict[str, object]:
@@ -333,7 +337,7 @@ def isr_pairs(cluster: _Cluster, count: int) -> bytes:
     indexes = big_endian(chosen % PARTITIONS_A_TOPIC, ">i4")
     batches = [(SHRINK, BATCH_RECORDS), (EXPAND, BATCH_RECORDS), (NO_OP, 1)][: 3 if cluster.is_aged else 2]
     rows = np.tile(np.concatenate([template for template, _ in batches]), (count, 1))
-    start_ms = EPOCH_MS + PAUSE_MS * (cluster.end_offset // BATCH_RECORDS)
+    start_ms = cluster.began_ms + PAUSE_MS * (cluster.end_offset // BATCH_RECORDS)
     if cluster.is_aged:
         start_ms = cluster.now_ms + cluster.pause_ms
     records_a_pair = sum(records for _, records in batches)

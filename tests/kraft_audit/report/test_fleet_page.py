@@ -113,3 +113,45 @@ def test_a_command_is_apart_from_what_is_said() -> None:
         "kraft-audit recover-plan 'a b'",
     )
     assert said_and_command("Start broker 3 first.") == ("Start broker 3 first.", "")
+
+
+def _with_history(given: ClusterInput, times: int) -> ClusterInput:
+    """The cluster as if all of it had happened so often before, a day apart: over, or waived and waived no longer."""
+    ended = [row for row in given.findings if row["status"] == "raised" and row["from_ms"] is not None]
+    incidents = [row for row in given.incidents if row["from_ms"] is not None]
+    findings, before = list(given.findings), list(given.incidents)
+    for number in range(1, times):
+        earlier = number * 24 * HOUR
+        states = ({"is_over": True}, {"waiver": WAIVER}, {"expired_waiver": {"who": "a", "until": "2026-01-01"}})
+        for row, state in zip(ended, states * len(ended), strict=False):
+            ms = {"from_ms": row["from_ms"] - earlier, "to_ms": row["from_ms"] - earlier + HOUR}
+            findings.append({**row, **ms, **state, "finding_id": f"{row['finding_id']}-{number}"})
+        before += [
+            {
+                **row,
+                "incident_id": f"{row['incident_id']}-{number}",
+                "from_ms": row["from_ms"] - earlier,
+                "is_open": False,
+            }
+            for row in incidents
+        ]
+    return replace(given, findings=findings, incidents=before)
+
+
+WAIVER = {"who": "platform team", "why": "known", "until": "2027-01-01"}
+
+
+def test_a_longer_history_does_not_make_the_page_larger(captured_logs: Path, tmp_path: Path) -> None:
+    given = _given(captured_logs / "elr" / "06-kill-13-last-replica")
+    assert len(given.findings) > 10
+    assert given.incidents
+    sizes = []
+    for times in (60, 240):
+        folder = tmp_path / str(times)
+        write_site(GivenSource([_with_history(given, times)]), folder)
+        page = (folder / "index.html").read_text()
+        assert "more are on the clusters' pages" in page
+        assert "older ones are on the clusters' pages" in page
+        sizes.append(len(page.encode()))
+    assert sizes[1] - sizes[0] < 2_000
+    assert sizes[1] < 150_000
