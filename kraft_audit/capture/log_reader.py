@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +21,7 @@ from kraft_codec.records.batch import BatchHeader
 from kraft_codec.storage.random_access import Storage, join
 
 EPOCH_STARTS_MAX: Final = 100_000
+FAR: Final = "object_store"
 
 
 class LogReader:
@@ -45,8 +46,9 @@ class LogReader:
         self.plan = plan
         self.storage = storage
         self._settings = settings
-        ordered, damages = ordered_segments(storage, replica_dir(plan))
         by_path = {join(plan.path, name): tally for name, tally in tallies.items()}
+        known = _read_in_order(plan, by_path) if torn is None else frozenset()
+        ordered, damages = ordered_segments(storage, replica_dir(plan), known)
         self.segments = _all_in_order([by_path[segment.file.path] for segment in ordered], by_path)
         self.first_offset = self.segments[0].plan.base_offset if self.segments else None
         self.last_timestamp_ms: int | None = None
@@ -61,6 +63,10 @@ class LogReader:
         if torn is None:
             state = self._resumed_state() if at_rest is None else self._resting_state(at_rest)
         self.is_resumed = state is not None
+        if state is None and known:
+            ordered, damages = ordered_segments(storage, replica_dir(plan))
+            self.segments = _all_in_order([by_path[segment.file.path] for segment in ordered], by_path)
+            self.first_offset = self.segments[0].plan.base_offset if self.segments else None
         if state is None:
             self.segments = [FileTally(tally.plan) for tally in self.segments]
             tallies.update((tally.plan.name, tally) for tally in self.segments)
@@ -187,7 +193,11 @@ class LogReader:
             (gone.base_offset or 0) >= first_offset for gone in self.plan.gone_files if gone.kind == FileKind.SEGMENT
         ):
             return None
-        if not all(_is_fully_read(tally) and self._known_header(tally, at) for _, tally, at in earlier):
+        if not all(_is_fully_read(tally) for _, tally, _ in earlier):
+            return None
+        # An object that is neither newer nor longer is the same; each look at one is a request.
+        is_far = self.plan.medium == FAR
+        if not all((is_far and tally.plan.is_unchanged) or self._known_header(tally, at) for _, tally, at in earlier):
             return None
         header = self._known_header(last, key)
         if header is None:
@@ -234,6 +244,26 @@ def _all_in_order(readable: list[FileTally], by_path: dict[str, FileTally]) -> l
             base_offsets.insert(place, tally.plan.base_offset or 0)
             segments.insert(place, tally)
     return segments
+
+
+def _read_in_order(plan: ReplicaPlan, by_path: Mapping[str, FileTally]) -> frozenset[str]:
+    """Segments in an object store whose batches earlier plans read, where these follow each other as their names do.
+
+    Whether they do is asked of their first bytes otherwise, which is a request each.
+    """
+    if plan.medium != FAR:
+        return frozenset()
+    read = [(tally.plan.base_offset or 0, path, tally.last_batch) for path, tally in by_path.items() if _is_read(tally)]
+    read.sort(key=lambda each: each[0])
+    starts = [start for start, _, _ in read]
+    ends = [key.last_offset + 1 for _, _, key in read if key is not None]
+    are_apart = all(start < end for start, end in zip(starts, ends, strict=True))
+    are_apart &= all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+    return frozenset(path for _, path, _ in read) if are_apart else frozenset()
+
+
+def _is_read(tally: FileTally) -> bool:
+    return tally.kind is FileKind.SEGMENT and tally.last_batch is not None
 
 
 def _is_fully_read(tally: FileTally) -> bool:

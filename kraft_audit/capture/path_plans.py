@@ -31,6 +31,7 @@ LEFT_OUT = frozenset(
 )
 """Files that are never read: Kafka rebuilds or deletes them, or they are about other partitions."""
 
+_READ_TO_PLAN: Final = frozenset({FileKind.META_PROPERTIES, FileKind.QUORUM_STATE})
 # No replica lies in links and special files, or its owner knows: they are reported with the remedy.
 _SKIPPED_KINDS: Final = ("a link", "a device or another special file", "neither a file nor a directory")
 _UNREAD_REASONS: Final = frozenset({Reason.BAD_FILE, Reason.UNREADABLE, Reason.LIMIT})
@@ -46,7 +47,8 @@ class _DiscoveredReplica:
 
     `epoch` and `leader_id` are those of its quorum-state, `end_estimate` is (base offset, size in bytes) of its last
     segment, `begun_ms` the timestamp of the record at offset 0 (None where it is gone): they order captures in time.
-    `first_batches` are the first batches of its segments by offset, epoch and CRC: no two clusters share one.
+    `first_batches` are the first batches of its segments by offset, epoch and CRC, where they were wanted: no two
+    clusters share one.
     """
 
     plan: ReplicaPlan
@@ -74,7 +76,7 @@ def plan_path(
     theirs, in the order of the given paths. Raises InputError where there is no metadata log at all, ChoiceError where
     no capture has that name, or other logs than `named` do not say whose they are.
     """
-    found, damages = _discover(root, open_storage, captured_at_ms, dialect)
+    found, damages = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
     if named:
         with open_storage(root) as storage:
             found = _as_named(root, found, named, storage.starts)
@@ -211,11 +213,18 @@ def plan_cluster(
 
 
 def _discover(
-    root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect
+    root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect, *, is_complete: bool = False
 ) -> tuple[list[_DiscoveredReplica], list[PlannedDamage]]:
+    """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does."""
     with open_storage(root) as storage:
         discovery = discover(storage)
-        found = [_discovered_replica(root, storage, replica, captured_at_ms, dialect) for replica in discovery.replicas]
+        storage.read_ahead(
+            [file.path for replica in discovery.replicas for file in replica.files if file.kind in _READ_TO_PLAN]
+        )
+        found = [
+            _discovered_replica(root, storage, replica, captured_at_ms, dialect, is_complete=is_complete)
+            for replica in discovery.replicas
+        ]
     return found, [_planned_damage(root, damage) for damage in discovery.damages]
 
 
@@ -253,7 +262,7 @@ def _sole_folder(replicas: Sequence[ReplicaPlan]) -> str | None:
 
 
 def _discovered_replica(
-    root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect
+    root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect, *, is_complete: bool
 ) -> _DiscoveredReplica:
     meta = _read_small(lambda: read_meta(storage, replica))
     state = _read_small(lambda: read_quorum_state(storage, replica, dialect))
@@ -275,7 +284,8 @@ def _discovered_replica(
         held_end_offset=storage.held_end_offset(replica.path),
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
-    headers = [header for file in segments if (header := header_at(storage, file.path)) is not None]
+    wanted = [file for file in segments if is_complete or file.base_offset == 0]
+    headers = [header for file in wanted if (header := header_at(storage, file.path)) is not None]
     first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers)
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)

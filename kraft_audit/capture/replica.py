@@ -12,7 +12,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -38,6 +38,9 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import Storage, join
 
 FILES_BESIDE: Final = 512
+_SMALL: Final = frozenset({FileKind.META_PROPERTIES, FileKind.QUORUM_STATE, FileKind.LEADER_EPOCH_CHECKPOINT})
+_UNUSED: Final = frozenset({FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN})
+"""Files of which only damage is taken, once."""
 OpenStorage = Callable[[str], AbstractContextManager[Storage]]
 Clock = Callable[[], int]
 
@@ -150,7 +153,9 @@ class Replica:
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
-        checkpoints = read_checkpoints(self.storage, self._directory)
+        known = {join(self.plan.path, file.name) for file in self.plan.files if file.is_unchanged}
+        wanted = [each for each in self._directory.files if each.kind not in _UNUSED or each.path not in known]
+        checkpoints = read_checkpoints(self.storage, replace(self._directory, files=tuple(wanted)))
         self.leader_epochs = checkpoints.leader_epochs
         for kind in (FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN):
             self._take_small(kind, checkpoints.damages)
@@ -306,9 +311,12 @@ def open_replicas(
     scan_settings = ScanSettings(size_bytes, settings.redactor.keyed_hash, settings.stop_on_change)
     storages: dict[str, Storage] = {}
     replicas = []
+    for root in dict.fromkeys(replica_plan.root for replica_plan in planned):
+        storages[root] = stack.enter_context(settings.open_storage(root))
+        below = [each for each in planned if each.root == root]
+        storages[root].list_ahead([each.path for each in below])
+        storages[root].read_ahead([path for each in below for path in _read_first(each)])
     for number, replica_plan in enumerate(planned):
-        if replica_plan.root not in storages:
-            storages[replica_plan.root] = stack.enter_context(settings.open_storage(replica_plan.root))
         known = None if earlier is None else earlier.get((replica_plan.root, replica_plan.path))
         if earlier is not None and known is None:
             raise NotResumableError(f"{replica_plan.path}: no earlier plan read it")
@@ -318,6 +326,12 @@ def open_replicas(
         replicas.append(replica)
     _leave_torn_logs(replicas)
     return replicas, scan_settings
+
+
+def _read_first(plan: ReplicaPlan) -> list[str]:
+    """The small files of a replica, and its newest segment, that are read whatever it holds."""
+    newest = [file for file in plan.files if file.kind is FileKind.SEGMENT][-1:]
+    return [join(plan.path, file.name) for file in (*plan.files, *newest) if file in newest or file.kind in _SMALL]
 
 
 def _leave_torn_logs(replicas: Sequence[Replica]) -> None:

@@ -209,6 +209,8 @@ def inspect(settings: ClusterSettings, known: LedgerIndex, number: int, now_ms: 
             with ExitStack() as stack:
                 opened = functools.cache(lambda root: stack.enter_context(pool.open(root)))
                 histories = read_histories(plan, known, opened)
+                for root in changes.readable:
+                    opened(root).carry()
         except InputError as problem:
             return Inspection(changes.cluster_id, failures=(*failures, str(problem)), owned=changes.owned)
     return Inspection(plan.cluster_id, tuple(histories), changes, failures, changes.owned)

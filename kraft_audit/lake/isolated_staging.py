@@ -22,6 +22,7 @@ from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake.stage_parts import ManifestRow, deadline_s, part_label, write_manifest
 from kraft_audit.lake.staging_tasks import planned_bytes
 from kraft_codec.errors import InputError
+from kraft_codec.storage.remembered_objects import take_carried
 
 CHILD: Final = "kraft_audit.lake.stage_child"
 OTHER_S: Final = 900
@@ -141,6 +142,8 @@ def stage_part(
     """The manifest of a part: outcomes and files, and for each cluster that was lost a row that says why."""
     remaining = list(clusters)
     lost: list[ManifestRow] = []
+    plans = [plan_from_json(text) for _, text in remaining]
+    carried = take_carried(replica.root for plan in plans for replica in (*plan.replicas, *plan.context))
     while remaining:
         costs = {number: planned_bytes(plan_from_json(text)) for number, text in remaining}
         limits = {number: deadline_s(environment.minutes, cost) for number, cost in costs.items()}
@@ -150,6 +153,7 @@ def stage_part(
             "known": environment.known,
             "label": label,
             "clusters": remaining,
+            "carried": carried,
         }
         try:
             return [*child.stage(request, limits), *lost]

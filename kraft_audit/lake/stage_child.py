@@ -42,11 +42,13 @@ def main() -> None:
 def _staged(request: dict[str, Any], answers: IO[str]) -> list[dict[str, Any]]:
     from kraft_audit.lake.cluster_reading import pipeline_reading
     from kraft_audit.lake.stage import stage_clusters
+    from kraft_codec.storage.remembered_objects import accept_carried
 
     def begins(number: int | None, name: str) -> None:
         _say(answers, {"begin": number})
         _obey(name)
 
+    accept_carried(request["carried"])
     read = pipeline_reading(request["lake"], request["key"], request["known"])
     clusters = [(number, text) for number, text in request["clusters"]]
     return [

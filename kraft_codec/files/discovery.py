@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,7 +66,7 @@ def discover(storage: Storage) -> Discovery:
     walk = _Walk(storage)
     walk.visit()
     further = walk.take_unstarted()
-    captures = _name_captures({path: node_dir for path, node_dir, _ in walk.found}, walk.identities())
+    captures = _name_captures({path: node_dir for path, node_dir, _ in walk.found}, walk.identities)
     replicas = tuple(
         ReplicaDir(captures[path], node_dir, path, files)
         for path, node_dir, files in sorted(walk.found, key=lambda replica: replica[0])
@@ -106,10 +106,13 @@ class _Walk:
                 detail = f"more than {limits.depth_count} directories deep: {len(inner)} are unread"
                 self.damages.add(path, Reason.LIMIT, detail)
                 continue
+            self.storage.list_ahead([join(path, name) for name in inner])
             pending.extend((join(path, name), depth + 1) for name in reversed(inner))
 
     def take_unstarted(self) -> tuple[str, ...]:
         """Takes node dirs without a log of nodes that have none; returns those of nodes whose log lies elsewhere."""
+        if not self.unstarted:
+            return ()
         known = self.identities()
         with_log = {(_parent(node_dir), known.get(path)) for path, node_dir, _ in self.found}
         further = []
@@ -236,7 +239,7 @@ def _by_path(files: list[FileEntry]) -> tuple[FileEntry, ...]:
 
 
 def _name_captures(
-    node_dirs: Mapping[str, str], identities: Mapping[str, tuple[str | None, int] | None]
+    node_dirs: Mapping[str, str], identities: Callable[[], Mapping[str, tuple[str | None, int] | None]]
 ) -> dict[str, str]:
     """The capture of each log dir: the folder of its node dir, without what all of them begin with.
 
@@ -247,7 +250,7 @@ def _name_captures(
     folders = {path: _parent(node_dir) for path, node_dir in node_dirs.items()}
     while any(folders.values()) and len(set(folders.values())) == len(folders) > 1:
         outer = {path: _parent(folder) for path, folder in folders.items()}
-        if not _is_one_moment(outer, identities):
+        if not _is_one_moment(outer, identities()):
             break
         folders = outer
     common = _common_folder(folders.values())

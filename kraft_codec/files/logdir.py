@@ -7,7 +7,7 @@ log of the same node: what was promised by then covers what the log holds, the o
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -137,14 +137,20 @@ def read_checkpoints(storage: Storage, replica: ReplicaDir) -> Checkpoints:
     return Checkpoints(epochs, metadata, shutdown, offsets, tuple(damages))
 
 
-def segments(storage: Storage, replica: ReplicaDir) -> tuple[tuple[Segment, ...], tuple[Damage, ...]]:
+def segments(
+    storage: Storage, replica: ReplicaDir, known: Set[str] = frozenset()
+) -> tuple[tuple[Segment, ...], tuple[Damage, ...]]:
     """The segments in the order of what they hold, and damage where names, order or contents do not fit together.
 
-    Two batch headers of each are read. Gaps and overlaps between batches are for the reader of the batches to find.
+    Two batch headers of each are read, but of those at the `known` paths, which begin where their names say. Gaps and
+    overlaps between batches are for the reader of the batches to find.
     """
     found: list[Segment] = []
     damages: list[Damage] = []
     for file in replica.of_kind(FileKind.SEGMENT):
+        if file.path in known:
+            found.append(Segment(file, file.base_offset, True))
+            continue
         try:
             with storage.open(file.path) as opened:
                 found.append(Segment(file, *_first_offset(opened)))

@@ -58,6 +58,12 @@ class FolderCaptures:
             except OSError as error:
                 raise CodecError(Reason.UNREADABLE, 0, f"{printable(path)}: {error.strerror}") from None
 
+    def carry(self) -> None:
+        """A folder is asked again."""
+
+    def list_ahead(self, folders: Sequence[str]) -> None:
+        """A folder is listed when it is wanted."""
+
     def close(self) -> None:
         """Closes the root."""
         if self._root >= 0:
@@ -121,5 +127,14 @@ class BucketCaptures:
         except (OSError, ValueError, pa.ArrowException) as error:
             raise CodecError(Reason.UNREADABLE, 0, printable(str(error).partition("\n")[0])) from None
 
+    def carry(self) -> None:
+        """See CaptureStore."""
+        self._store.carry()
+
+    def list_ahead(self, folders: Sequence[str]) -> None:
+        """See CaptureStore."""
+        self._store.list_ahead(["/".join([self._base, *path_names(folder)]) for folder in folders], "objects")
+
     def close(self) -> None:
-        """Nothing is held open."""
+        """Lets go of threads and of what is remembered."""
+        self._store.close()

@@ -64,6 +64,14 @@ class CaptureStore(Protocol):
         """The whole of a file; one that is larger than the limit is refused."""
         ...
 
+    def carry(self) -> None:
+        """Keeps what was asked for the process that reads what was planned."""
+        ...
+
+    def list_ahead(self, folders: Sequence[str]) -> None:
+        """Folders that are listed next, all at once where that is faster."""
+        ...
+
     def close(self) -> None:
         """Lets go of what is held open."""
         ...
@@ -235,6 +243,9 @@ class CapturedStorage(Storage):
                     if entry["path"] == inner:
                         return _CapturedFile(self.store, replica, entry, path, planned_size_bytes)
         raise CodecError(Reason.CHANGED_DURING_READ, 0, "the manifest has no such file")
+
+    def carry(self) -> None:
+        self.store.carry()
 
     def close(self) -> None:
         self.store.close()

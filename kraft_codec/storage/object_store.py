@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
 from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 from pyarrow import fs
 
 from kraft_codec.errors import CodecError, InputError, Reason
-from kraft_codec.file_names import is_hostile, parse_file_name, printable
+from kraft_codec.file_names import METADATA_LOG_DIR, is_hostile, parse_file_name, printable
 from kraft_codec.storage.archives import ARCHIVE_SUFFIXES, ArchiveMounts, ArchiveStorage
 from kraft_codec.storage.capture_stores import BucketCaptures
 from kraft_codec.storage.captured import CapturedStorage, is_capture_store
@@ -33,6 +32,7 @@ from kraft_codec.storage.random_access import (
     join,
     path_names,
 )
+from kraft_codec.storage.remembered_objects import RememberedObjects, info_of
 
 SCHEMES: Final = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
 
@@ -52,7 +52,7 @@ class _ObjectFile(RandomAccess):
         with _as_codec_error():
             self._file = store.open_input_file(place)
             size_bytes = self._file.size()
-            self._info = _info_of(self._file, place) or store.get_file_info(place)
+            self._info = info_of(self._file, place) or store.get_file_info(place)
             if self._info.type != fs.FileType.File:
                 self._file.close()
                 raise CodecError(Reason.CHANGED_DURING_READ, 0, "it is no longer there")
@@ -77,6 +77,8 @@ class _ObjectFile(RandomAccess):
                 view = view[count:]
 
     def change(self) -> FileChange:
+        if getattr(self._file, "is_whole", False):
+            return FileChange.NONE
         try:
             now = self._store.get_file_info(self._place)
         except _ERRORS:
@@ -99,6 +101,19 @@ class ObjectStorage(Storage):
         self._store = store
         self._base = root.rstrip("/")
         self._archives = ArchiveMounts(self.limits, self._is_dir, self._open_archive)
+
+    def list_ahead(self, paths: Sequence[str]) -> None:
+        if isinstance(self._store, RememberedObjects):
+            self._store.list_ahead([self._place(path) for path in paths], METADATA_LOG_DIR)
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        if isinstance(self._store, RememberedObjects):
+            plain = [path for path in paths if self._archives.find(path_names(path))[0] is None]
+            self._store.read_ahead([self._place(path) for path in plain])
+
+    def carry(self) -> None:
+        if isinstance(self._store, RememberedObjects):
+            self._store.carry()
 
     def list_dir(self, path: str) -> Listing:
         names = path_names(path)
@@ -136,6 +151,8 @@ class ObjectStorage(Storage):
 
     def close(self) -> None:
         self._archives.close()
+        if isinstance(self._store, RememberedObjects):
+            self._store.close()
 
     def _place(self, path: str) -> str:
         return join(self._base, path) if path else self._base
@@ -144,19 +161,9 @@ class ObjectStorage(Storage):
         return is_folder(self._store, self._place("/".join(names)))
 
     def _open_archive(self, names: Sequence[str]) -> AbstractContextManager[BinaryIO]:
+        store = self._store.plain if isinstance(self._store, RememberedObjects) else self._store
         with _as_codec_error():
-            return cast(AbstractContextManager[BinaryIO], self._store.open_input_file(self._place("/".join(names))))
-
-
-def _info_of(file: Any, place: str) -> Any:
-    """What opening an object said of it, which saves a request each time; None where a store says less than S3."""
-    modified = (file.metadata() or {}).get("Last-Modified", b"")
-    try:
-        time = datetime.strptime(modified.decode(), "%Y-%m-%dT%H:%M:%S%z")
-    except ValueError:
-        return None
-    mtime_ns = int(time.timestamp()) * 1_000_000_000
-    return fs.FileInfo(place, fs.FileType.File, size=file.size(), mtime_ns=mtime_ns)
+            return cast(AbstractContextManager[BinaryIO], store.open_input_file(self._place("/".join(names))))
 
 
 def connect(address: str) -> tuple[Any, str, str]:
@@ -187,23 +194,26 @@ def connect(address: str) -> tuple[Any, str, str]:
 def open_object_storage(address: str, limits: Limits) -> Storage:
     """Opens a prefix or an archive in an object store; raises InputError, which never repeats an address's secrets."""
     store, root, shown = connect(address)
+    remembered = RememberedObjects(store, address)
     try:
-        info = store.get_file_info(root)
-        if info.type == fs.FileType.File:
-            with store.open_input_file(root) as file:
-                return ArchiveStorage(cast(BinaryIO, file), shown, limits=limits)
+        # A listing that finds names needs no question whether the prefix exists.
+        if not (_has_folders(store) and _listed(remembered, root.rstrip("/"), allow_not_found=True)):
+            info = store.get_file_info(root)
+            if info.type == fs.FileType.File:
+                with store.open_input_file(root) as file:
+                    return ArchiveStorage(cast(BinaryIO, file), shown, limits=limits)
+            if info.type == fs.FileType.NotFound:
+                raise InputError(shown, "no such object or prefix")
     except _ERRORS as error:
         raise InputError(shown, _first_line(error)) from None
-    if info.type == fs.FileType.NotFound:
-        raise InputError(shown, "no such object or prefix")
     if _has_folders(store):  # without them a listing has no delimiter
-        captures = BucketCaptures(store, root)
+        captures = BucketCaptures(remembered, root)
         try:
             if is_capture_store(captures):
                 return CapturedStorage(captures, shown, limits)
         except CodecError as error:
             raise InputError(shown, error.detail) from None
-    return ObjectStorage(store, root, shown, limits=limits)
+    return ObjectStorage(remembered, root, shown, limits=limits)
 
 
 def read_object(address: str, limit_bytes: int) -> bytes:

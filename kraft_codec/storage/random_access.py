@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -177,6 +178,15 @@ class Storage(abc.ABC):
         Read is not durable: bytes of the page cache vanish with the machine.
         """
         return None
+
+    def list_ahead(self, paths: Sequence[str]) -> None:  # noqa: B027  # most bytes are near
+        """Folders that are listed next, log dirs in them too: a store that is far away is asked for all at once."""
+
+    def read_ahead(self, paths: Sequence[str]) -> None:  # noqa: B027  # most bytes are near
+        """Small files that are read next: a store that is far away is asked for all of them at once."""
+
+    def carry(self) -> None:  # noqa: B027  # most bytes are near
+        """Keeps what was asked of a store that is far away for the process that reads what was planned."""
 
     def read_small(self, path: str, limit_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
         """The whole of a small file; raises CodecError(LIMIT) where it is larger than any file of its kind."""
