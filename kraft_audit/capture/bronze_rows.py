@@ -315,11 +315,15 @@ def _quorum_state_columns(replica: Replica) -> dict[str, Any]:
 
 
 def files_batch(replicas: Sequence[Replica]) -> pa.RecordBatch:
-    """One row of `files` for each planned file, and for each that an earlier plan read and that is gone."""
+    """One row of `files` for each planned file, and for each that an earlier plan read and that is gone.
+
+    What was left aside has none: the next plan takes it as it was read last, or as new.
+    """
     rows = []
     for replica in replicas:
         shared = replica.source_columns()
-        rows += [_file_row(shared, tally, is_present=True) for tally in replica.tallies.values()]
+        tallies = [tally for tally in replica.tallies.values() if not tally.is_left_aside]
+        rows += [_file_row(shared, tally, is_present=True) for tally in tallies]
         rows += [_file_row(shared, FileTally.resumed(file), is_present=False) for file in replica.plan.gone_files]
     return build_rows(FILES, rows)
 

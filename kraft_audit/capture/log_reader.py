@@ -41,8 +41,13 @@ class LogReader:
         settings: ScanSettings,
         at_rest: KeptLog | None = None,
         torn: str | None = None,
+        *,
+        is_rest_torn: bool = False,
     ) -> None:
-        """`at_rest`: the log is known to be as it was kept, and nothing after its end is read. `torn`: why none is."""
+        """`at_rest`: the log is known to be as it was kept, and nothing after its end is read. `torn`: why none is.
+
+        `is_rest_torn`: what earlier plans read of it still counts as read, so that a sound copy is read from there on.
+        """
         self.plan = plan
         self.storage = storage
         self._settings = settings
@@ -58,7 +63,8 @@ class LogReader:
         self._read_before: set[str] = set()
         self._known_ends: dict[str, int] = {}
         self._again_from: LogMark | None = None
-        self._torn = torn
+        self.torn = torn
+        self._is_rest_torn = is_rest_torn
         state = None
         if torn is None:
             state = self._resumed_state() if at_rest is None else self._resting_state(at_rest)
@@ -67,6 +73,8 @@ class LogReader:
             ordered, damages = ordered_segments(storage, replica_dir(plan))
             self.segments = _all_in_order([by_path[segment.file.path] for segment in ordered], by_path)
             self.first_offset = self.segments[0].plan.base_offset if self.segments else None
+        if state is None and is_rest_torn:
+            state = LogState(self.first_offset)
         if state is None:
             self.segments = [FileTally(tally.plan) for tally in self.segments]
             tallies.update((tally.plan.name, tally) for tally in self.segments)
@@ -108,9 +116,14 @@ class LogReader:
         return self.scanner.is_lossy and self.last_crc is None
 
     @property
+    def new_segments(self) -> list[FileTally]:
+        """The segments with bytes that no earlier plan has read."""
+        return [tally for tally in self.segments if tally.plan.name not in self._read_before]
+
+    @property
     def has_changes(self) -> bool:
         """Whether any segment holds bytes that no earlier plan has read."""
-        return any(tally.plan.name not in self._read_before for tally in self.segments)
+        return bool(self.new_segments)
 
     def read_again_from(self, mark: LogMark) -> None:
         """Lets `chunks` begin at a batch before the end of what is known: those are marked as read before."""
@@ -118,9 +131,11 @@ class LogReader:
 
     def chunks(self) -> Iterator[Chunk]:
         """The accepted batches of all segments, in order."""
-        if self._torn is not None:
+        if self.torn is not None:
             for tally in self.segments:
-                self.scanner.leave_unread(tally, self._torn)
+                if not _is_fully_read(tally):
+                    self.scanner.leave_unread(tally, self.torn)
+                    tally.is_left_aside = self._is_rest_torn
             return
         if self._again_from is not None:
             yield from self._chunks_again(self._again_from)

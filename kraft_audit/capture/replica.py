@@ -21,7 +21,7 @@ from kraft_audit.capture.kept_log import KeptLog, NotResumableError, Place
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
-from kraft_audit.capture.torn_copies import torn_at
+from kraft_audit.capture.torn_copies import KnownPart, torn_at
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.files.logdir import (
@@ -137,19 +137,32 @@ class Replica:
     def leave_torn_log(self) -> None:
         """Leaves the log of a copy that may be torn: it then counts as unreadable, neither there nor gone.
 
-        Of a log that goes on, nothing is read twice: where its new part is torn, KQ013 compares it afterwards.
+        Of a log that goes on only what is new is looked at: the part before that was compared when it was new.
         """
-        if self.log is None or not self.log.segments or self.at_rest is not None or self.log.is_resumed:
+        log = self.log
+        if log is None or self.at_rest is not None or not log.new_segments:
             return
-        paths = [(join(self.plan.path, tally.plan.name), tally) for tally in self.log.segments]
-        torn = torn_at(paths, self.storage, read_leader_epochs(self.storage, self._directory))
+        paths = [(join(self.plan.path, tally.plan.name), tally) for tally in log.new_segments]
+        known = None
+        if log.is_resumed and log.end_offset is not None and log.last_epoch is not None:
+            known = KnownPart(log.end_offset, log.last_epoch)
+        torn = torn_at(paths, self.storage, read_leader_epochs(self.storage, self._directory), known)
         if torn is None:
             return
         file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)))
         self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, torn)
         why = f"the copy may be torn: {torn.replace('this file', file.name)}"
-        self.tallies.update((tally.plan.name, FileTally(tally.plan)) for tally in self.log.segments)
-        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, torn=why)
+        if not log.is_resumed:
+            self.tallies.update((tally.plan.name, FileTally(tally.plan)) for tally in log.segments)
+        self.log = LogReader(
+            self.plan,
+            self.storage,
+            self.damage,
+            self.tallies,
+            self._settings,
+            torn=why,
+            is_rest_torn=log.is_resumed,
+        )
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
@@ -324,7 +337,8 @@ def open_replicas(
         replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings, known, is_at_rest)
         replica.open(settings.clock_ms)
         replicas.append(replica)
-    _leave_torn_logs(replicas)
+    context_logs = [each for each in plan.context if any(file.kind == FileKind.SEGMENT for file in each.files)]
+    _leave_torn_logs(replicas, len(context_logs))
     return replicas, scan_settings
 
 
@@ -334,10 +348,10 @@ def _read_first(plan: ReplicaPlan) -> list[str]:
     return [join(plan.path, file.name) for file in (*plan.files, *newest) if file in newest or file.kind in _SMALL]
 
 
-def _leave_torn_logs(replicas: Sequence[Replica]) -> None:
+def _leave_torn_logs(replicas: Sequence[Replica], other_count: int) -> None:
     """A torn copy is no evidence against others, nor the log of the cluster. The only log is read all the same."""
     with_logs = [replica for replica in replicas if replica.log is not None and replica.log.segments]
-    if len(with_logs) > 1:
+    if len(with_logs) + other_count > 1:
         for replica in with_logs:
             replica.leave_torn_log()
 

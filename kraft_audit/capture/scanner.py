@@ -57,6 +57,8 @@ class FileTally:
     damage_count: int = 0
     bytes_decoded: int = 0
     bytes_quarantined: int = 0
+    is_left_aside: bool = False
+    """Its new bytes were not looked at, and are new to the next plan."""
 
     @classmethod
     def resumed(cls, plan: FilePlan) -> FileTally:
@@ -315,7 +317,7 @@ class Scanner:
         self._take_unread(tally, error)
 
     def leave_unread(self, tally: FileTally, why: str) -> None:
-        """Reports a file that is not read, because its bytes may be of several moments."""
+        """Reports what is not read of a file, because its bytes may be of several moments."""
         self._take_unread(tally, CodecError(Reason.CHANGED_DURING_READ, 0, why))
 
     def _take_unread(self, tally: FileTally, error: CodecError) -> None:

@@ -102,6 +102,8 @@ def _require_same_log(replica: Replica, log: KeptLog) -> None:
         if replica.at_rest is None and any(tally.plan.size_bytes for tally in replica.log.segments):
             raise NotResumableError(f"{path}: its log was empty")
         return
+    if replica.log.torn is not None:
+        raise NotResumableError(f"{path}: {replica.log.torn}")
     if not replica.log.is_resumed:
         raise NotResumableError(f"{path}: the last batch that was read is not there any more")
     if replica.log.end_offset != log.end_offset:

@@ -9,6 +9,7 @@ file names an epoch, the log has to begin it there; and an epoch that it does no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,27 +32,48 @@ Walked = dict[tuple[int, int, int], BatchIndex]
 """The batches of what was read: a segment's base offset, position, bytes."""
 
 
-def torn_at(segments: Sequence[tuple[str, FileTally]], storage: Storage, listed: Sequence[EpochEntry]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class KnownPart:
+    """What was read of a log before, and compared then: it ends at an offset, with a batch of an epoch."""
+
+    end_offset: int
+    epoch: int
+
+
+def torn_at(
+    segments: Sequence[tuple[str, FileTally]],
+    storage: Storage,
+    listed: Sequence[EpochEntry],
+    known: KnownPart | None = None,
+) -> str | None:
     """How log and leader-epoch-checkpoint differ, None where they agree or the log does not reach so far.
 
     `segments` are (path, segment) in the order of the log. Few bytes are read: batches are found by halving. Damaged
-    bytes show nothing.
+    bytes show nothing. Of a log of which a part is `known` they are the segments with what is new, and no byte before
+    that is read.
     """
     starts = [tally.plan.base_offset or 0 for _, tally in segments]
+    if known is not None:
+        starts[:1] = [known.end_offset]
     if not starts or starts != sorted(starts):
         return None
     newest = EpochEntry(EPOCH_MAX, OFFSET_MAX)
     walked: Walked = {}
     for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():
-        if entry.start_offset <= starts[0]:
+        in_file = f"epoch {entry.epoch} begins at offset {entry.start_offset} in this file"
+        if known is not None and entry.start_offset < known.end_offset:
+            return None if entry.epoch <= known.epoch else f"{in_file}; the log has epoch {known.epoch} after that"
+        if known is None and entry.start_offset <= starts[0]:
             break
-        path, tally = segments[int(np.searchsorted(starts, entry.start_offset, "right")) - 1]
+        number = int(np.searchsorted(starts, entry.start_offset, "right")) - 1
+        path, tally = segments[number]
         try:
             with storage.open(path, tally.plan.to_position) as file:
-                before, epoch = _epochs_around(file, entry.start_offset, tally.plan.base_offset or 0, walked)
+                before, epoch = _epochs_around(file, entry.start_offset, starts[number], tally.scanned_to, walked)
         except CodecError:
             continue
-        in_file = f"epoch {entry.epoch} begins at offset {entry.start_offset} in this file"
+        if before is None and known is not None:
+            before = known.epoch
         if entry is newest:
             if before is not None and before > listed[-1].epoch:
                 return f"this file ends with epoch {listed[-1].epoch}, the log with epoch {before}"
@@ -62,12 +84,15 @@ def torn_at(segments: Sequence[tuple[str, FileTally]], storage: Storage, listed:
     return None
 
 
-def _epochs_around(file: RandomAccess, offset: int, base_offset: int, walked: Walked) -> tuple[int | None, int | None]:
+def _epochs_around(
+    file: RandomAccess, offset: int, base_offset: int, from_position: int, walked: Walked
+) -> tuple[int | None, int | None]:
     """The epochs of the newest batch before an offset, and of the batch that holds it; None where none does.
 
-    What was `walked` for one entry is not read again for the next.
+    The batches from a position on begin at `base_offset` or later. What was `walked` for one entry is not read again
+    for the next.
     """
-    low, high = 0, file.size_bytes
+    low, high = from_position, file.size_bytes
     while high - low > WALKED_BYTES:
         middle = (low + high) // 2
         found = next_batch(file, middle, at_least_offset=base_offset)

@@ -10,7 +10,7 @@ were captured, so the least bound of all parts is taken: capturing more disks ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kraft_audit.quorum.open_interval import why_undecided
 from kraft_audit.quorum.quorum_evidence import (
@@ -41,6 +41,8 @@ class CommittedInterval:
 
     low: int
     low_epoch: int
+    held_low: int
+    held_low_epoch: int
     high: int | None
     high_epoch: int | None
     canonical: LogChain | None
@@ -58,6 +60,9 @@ def committed_interval(evidence: QuorumEvidence) -> CommittedInterval:
     proofs = list(proofs_of_commitment(evidence))
     best = _best(proofs)
     low_evidence = tuple(dict.fromkeys(proof.text for proof in proofs if proof.offset == best.offset)) or (best.text,)
+    held = best
+    if any(replica.is_partly_held for replica in evidence.replicas):
+        held = _best(proofs_of_commitment(replace(evidence, counts_seen=False)))
     canonical = canonical_chain(evidence, best)
     bound = upper_bound(evidence, lambda part: (best if part is evidence else _best(proofs_of_commitment(part))).offset)
     voters = None if canonical is None else in_effect(canonical.voter_sets, canonical.end[1])
@@ -65,6 +70,8 @@ def committed_interval(evidence: QuorumEvidence) -> CommittedInterval:
     return CommittedInterval(
         low=best.offset,
         low_epoch=best.epoch,
+        held_low=held.offset,
+        held_low_epoch=held.epoch,
         high=bound.offset,
         high_epoch=bound.epoch,
         canonical=canonical,

@@ -167,6 +167,11 @@ class CapturedReplica:
             return self.runs[-1].epoch, self.runs[-1].to_offset
         return max(((epoch, offset) for offset, epoch in self.snapshots), default=(-1, 0))
 
+    @property
+    def is_partly_held(self) -> bool:
+        """Whether the end of its log was read and may not have reached the disk."""
+        return self.held_end_offset is not None and bool(self.runs) and self.held_end_offset < self.end[1]
+
     def end_in_epoch(self, epoch: int) -> int | None:
         """The offset after its last record of an epoch, None where it holds none."""
         return next((run.to_offset for run in self.runs if run.epoch == epoch), None)
@@ -192,7 +197,8 @@ class QuorumEvidence:
     """What one round of captures says about the log.
 
     `earlier_low`: (offset, epoch of the record before it) that earlier captures proved committed. `first_disks`: by
-    voter id, the directory id in the first voter set that has one, on any chain.
+    voter id, the directory id in the first voter set that has one, on any chain. Without `counts_seen` a hold reaches
+    as far as it had surely reached the disk: what vanishes with a page cache was held by none.
     """
 
     chains: tuple[LogChain, ...]
@@ -200,6 +206,7 @@ class QuorumEvidence:
     conflicting_epochs: frozenset[int] = frozenset()
     earlier_low: tuple[int, int] | None = None
     first_disks: Mapping[int, str] = field(default_factory=dict)
+    counts_seen: bool = True
 
     @classmethod
     def of(
@@ -319,6 +326,8 @@ def acknowledgements(
 def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: int) -> Acknowledgement | None:
     """Rules (a) and (d): what the quorum-state of a captured voter proves about its log."""
     end = replica.end_in_epoch(epoch)
+    if end is not None and not evidence.counts_seen and replica.held_end_offset is not None:
+        end = min(end, replica.held_end_offset)
     persisted = replica.persisted
     if end is None or persisted is None or persisted.epoch < epoch:
         return None
@@ -345,6 +354,8 @@ def _leader_holds(
     if start is not None and _led(chain, start, key):
         ends = [run.to_offset for b in evidence.chains if (run := b.run_of_epoch.get(epoch)) is not None]
         end = max(ends)
+        if not evidence.counts_seen:
+            end = min([end, *_held_ends(evidence, key)])
         found.append(Acknowledgement(end, f"node {key[0]} led epoch {epoch}, of which records to {end} are seen"))
     following = chain.leaders.get(epoch + 1)
     run = chain.run_of_epoch.get(epoch)
@@ -354,6 +365,12 @@ def _leader_holds(
             Acknowledgement(end, f"node {key[0]} led epoch {epoch + 1} after records of epoch {epoch} to {end}")
         )
     return found
+
+
+def _held_ends(evidence: QuorumEvidence, key: tuple[int, str | None]) -> list[int]:
+    """Up to where a captured disk had surely taken its log in, where a copier noted that."""
+    own = [replica for replica in evidence.replicas if (replica.node_id, replica.directory_id) == key]
+    return [replica.held_end_offset for replica in own if replica.held_end_offset is not None]
 
 
 def _led(chain: LogChain, start: LeaderStart, key: tuple[int, str | None]) -> bool:

@@ -81,6 +81,7 @@ def _watermark_row(captured: ProvenRound) -> dict[str, Any]:
     interval = captured.interval
     end = None if interval.canonical is None else interval.canonical.end
     voters = () if interval.voters is None else interval.voters.voters
+    is_seen_only = interval.held_low < interval.low
     return {
         "capture_number": captured.number,
         "capture": captured.capture,
@@ -88,6 +89,8 @@ def _watermark_row(captured: ProvenRound) -> dict[str, Any]:
         "read_to_ms": interval.read_to_ms,
         "low": interval.low,
         "low_epoch": interval.low_epoch,
+        "held_low": interval.held_low if is_seen_only else None,
+        "held_low_epoch": interval.held_low_epoch if is_seen_only else None,
         "high": interval.high,
         "high_epoch": interval.high_epoch,
         "canonical_epoch": None if end is None else end[0],

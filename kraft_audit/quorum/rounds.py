@@ -101,7 +101,7 @@ def _intervals(
     for number in in_time(alone, earlier):
         ordered[number] = captured = alone[number]
         known = (ordered[before].interval for before in earlier[number])
-        lows = [(interval.low, interval.low_epoch) for interval in known if interval.low > 0]
+        lows = [(interval.held_low, interval.held_low_epoch) for interval in known if interval.held_low > 0]
         if lows:
             evidence = replace(captured.evidence, earlier_low=max(lows))
             interval = committed_interval(evidence)

@@ -242,7 +242,8 @@ def resume_point(plan: ClusterPlan, survey: Survey, newest: ProvenRound | None) 
     interval, canonical, voters = newest.interval, newest.interval.canonical, newest.interval.voters
     end = canonical.end[1]
     is_majority = voters is not None and len(interval.captured_voters) >= majority(len(voters.voters))
-    low, low_epoch = max((interval.low, interval.low_epoch), (known.low, known.low_epoch))
+    # What later plans hold the disks to had reached disks, and not a page cache alone.
+    low, low_epoch = max((interval.held_low, interval.held_low_epoch), (known.low, known.low_epoch))
     runs = survey.epochs_to(canonical.number)
     held = [(run.epoch, run.to_offset) for run in runs]
     log_start = runs[0].from_offset if runs else 0

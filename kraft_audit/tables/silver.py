@@ -97,6 +97,8 @@ WATERMARKS: Final = _table(
     required("read_to_ms", INT64, "end of reading: everything below low is committed by then"),
     required("low", INT64, "everything below this offset is proven committed"),
     required("low_epoch", INT32, "epoch of the last record below low; -1 where low is 0"),
+    nullable("held_low", INT64, "what is proven by bytes that had surely reached a disk; null: as much as low"),
+    nullable("held_low_epoch", INT32, "epoch of the last record below held_low"),
     nullable("high", INT64, "nothing from this offset on was committed; null where nothing is known"),
     nullable("high_epoch", INT32, "epoch of the last record below high"),
     nullable("canonical_epoch", INT32, "last epoch of the canonical log; null where there is none"),

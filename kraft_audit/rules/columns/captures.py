@@ -116,6 +116,16 @@ def watermarks_in_order(history: ClusterHistory) -> list[TableRow]:
     )
 
 
+def held_low(row: TableRow) -> tuple[int, int]:
+    """(offset, epoch) that a round proves by bytes that had surely reached a disk: later rounds are held to that.
+
+    Read is not durable: what a page cache alone held vanishes with the machine, and nothing committed is lost by it.
+    """
+    if row.get("held_low") is None:
+        return row["low"], row["low_epoch"]
+    return row["held_low"], row["held_low_epoch"]
+
+
 def newest_watermark(history: ClusterHistory) -> TableRow | None:
     """The committed interval of the last captures."""
     rows = watermarks_in_order(history)

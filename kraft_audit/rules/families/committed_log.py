@@ -12,6 +12,7 @@ from kraft_audit.rules.columns.captures import (
     canonical_log,
     capture_evidence,
     captures_in_order,
+    held_low,
     log_batches,
     newest_captures,
     newest_watermark,
@@ -86,10 +87,11 @@ def _proofs(history: ClusterHistory) -> tuple[dict[tuple[int, int], Evidence], s
     proofs: dict[tuple[int, int], Evidence] = {}
     watermarks, newest = history.rows("watermarks"), newest_watermark(history)
     for row in watermarks:
-        if row["low"] > 0:
-            text = f"earlier captures prove offsets before {row['low']} committed, in epoch {row['low_epoch']}"
-            fact = Evidence(text, offset=row["low"] - 1, timestamp_ms=row["read_to_ms"])
-            proofs.setdefault((row["low"], row["low_epoch"]), fact)
+        low, epoch = held_low(row)
+        if low > 0:
+            text = f"earlier captures prove offsets before {low} committed, in epoch {epoch}"
+            fact = Evidence(text, offset=low - 1, timestamp_ms=row["read_to_ms"])
+            proofs.setdefault((low, epoch), fact)
     by_rounds = set(proofs)
     snapshots = [row for row in captures_in_order(history) if row["snapshot_end_offset"]]
     for row in snapshots:
@@ -97,7 +99,7 @@ def _proofs(history: ClusterHistory) -> tuple[dict[tuple[int, int], Evidence], s
         text = f"a snapshot of {replica_name(row)} ends at {end} in epoch {epoch}"
         proofs.setdefault((end, epoch), capture_evidence(row, text, offset=end - 1))
     if newest is not None and any(row["snapshot_end_offset"] == newest["low"] for row in history.rows("captures")):
-        by_rounds = {(row["low"], row["low_epoch"]) for row in watermarks if row != newest}
+        by_rounds = {held_low(row) for row in watermarks if row != newest}
     return proofs, proofs.keys() - by_rounds
 
 
@@ -112,27 +114,27 @@ def _too_few_hold(history: ClusterHistory, newest: TableRow) -> Iterator[Case]:
     """Whether no set that may have committed a proven record still has a majority that holds it."""
     # What this round itself proves may be newer than the copies that were read first.
     earlier = [row for row in watermarks_in_order(history) if row != newest and is_after(newest, row)]
-    proven = max(earlier, key=lambda row: int(row["low"]), default=None)
-    if proven is None or proven["low"] == 0:
+    low, epoch = max(map(held_low, earlier), default=(0, -1))
+    if low == 0:
         return
-    at_low = set_at(history, proven["low"] - 1)
-    later = [row for row in canonical_sets(history) if row["from_offset"] >= proven["low"]]
+    at_low = set_at(history, low - 1)
+    later = [row for row in canonical_sets(history) if row["from_offset"] >= low]
     holders: list[TableRow] = []
     lacking: list[TableRow] = []
     for voter_set in [at_low, *later] if at_low is not None else []:
         voters = keys_of(voter_set["voters"])
-        holders, lacking = _holders_of(history, voters, proven["low"])
+        holders, lacking = _holders_of(history, voters, low)
         if len(holders) + len(lacking) != len(voters) or len(holders) >= majority(len(voters)):
             return
     if lacking:
-        offset = proven["low"] - 1
-        span = offset_span(min(replica_end(row) for row in lacking), proven["low"])
+        offset = low - 1
+        span = offset_span(min(replica_end(row) for row in lacking), low)
         held = f"only {len(holders)} of {len(holders) + len(lacking)} voters still hold{'s' * (len(holders) == 1)}"
         yield Case(
             "log",
             f"CONTRADICTION: offset {offset} was committed, but {held} {span}",
             from_offset=offset,
-            epoch=proven["low_epoch"],
+            epoch=epoch,
             evidence=tuple(capture_evidence(row, f"{replica_name(row)} ends at {replica_end(row)}") for row in lacking),
         )
 
@@ -155,8 +157,9 @@ def _is_voter(row: TableRow, voters: Collection[Key]) -> bool:
 def kq015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     best: TableRow | None = None
     for row in watermarks_in_order(history):
-        if best is not None and is_after(row, best) and row["high"] is not None and row["high"] < best["low"]:
-            high, low = row["high"], best["low"]
+        proven = 0 if best is None else held_low(best)[0]
+        if best is not None and is_after(row, best) and row["high"] is not None and row["high"] < proven:
+            high, low = row["high"], proven
             yield Case(
                 "log",
                 f"offset {low - 1} was committed; later only offsets before {high} can be",
@@ -167,7 +170,7 @@ def kq015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                     *(Evidence(text, timestamp_ms=row["read_from_ms"]) for text in row["high_evidence"]),
                 ),
             )
-        if best is None or row["low"] > best["low"]:
+        if best is None or held_low(row)[0] > proven:
             best = row
 
 

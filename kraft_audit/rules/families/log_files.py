@@ -21,6 +21,7 @@ from kraft_audit.rules.columns.captures import (
     audit_command,
     canonical_log,
     capture_evidence,
+    captures_in_order,
     is_log_unread,
     newest_watermark,
     replica_name,
@@ -174,7 +175,9 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             from_offset=found.from_offset,
             evidence=(capture_evidence(found.row, "log → checkpoint", **change),),
         )
-    unread = {(row["root"], row["path"]): row for row in history.rows("captures") if is_log_unread(row)}
+    # A later copy that was read answers for an earlier one that was torn.
+    newest = {(row["node_id"], row["directory_id"] or row["path"]): row for row in captures_in_order(history)}
+    unread = {(row["root"], row["path"]): row for row in newest.values() if is_log_unread(row)}
     for row in damage_rows(history, {Reason.EPOCH_WENT_BACK}):
         capture = unread.get((row["root"], row["path"]))
         if capture is not None and (row["file_name"] or "").endswith("leader-epoch-checkpoint"):

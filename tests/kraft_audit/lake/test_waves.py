@@ -41,7 +41,7 @@ from tests.kraft_audit.lake.test_ledger import file_row
 MakePlan = Callable[..., ClusterPlan]
 MakeFleet = Callable[..., FleetSettings]
 FIRST, SECOND = "torn-write", "mini-3.9.2"
-ADDED_SINCE = frozenset({"rescue", "held_end_offset"})
+ADDED_SINCE = frozenset({"rescue", "held_end_offset", "held_low", "held_low_epoch"})
 """Columns that the build before several open plans did not have."""
 
 

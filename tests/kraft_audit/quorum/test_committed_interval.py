@@ -92,3 +92,48 @@ def test_a_log_cleaned_up_within_an_epoch_is_proven_from_its_snapshot_on(snapsho
         persisted = PersistedState(3, leader_id=1)
         replicas.append(CapturedReplica(number, None, runs, ((100, snapshot_epoch),), persisted, chain=chain))
     assert committed_interval(QuorumEvidence.of(replicas)).low == low
+
+
+@pytest.mark.parametrize(
+    ("held", "low"),
+    [
+        ((None, None, None), 130),
+        ((150, 130, 110), 130),
+        ((None, 120, None), 120),
+        ((105, None, None), 110),
+        ((105, 108, None), 108),
+        ((0, 0, 0), 100),  # a snapshot is synced before it gets its name
+        ((None, None, 0), 130),
+    ],
+)
+def test_what_a_majority_held_on_its_disks(held: tuple[int | None, ...], low: int) -> None:
+    """Of three voters' ends, each as far as it had reached the disk, the second highest; never less than a snapshot."""
+    voters = VoterSet(99, 1, None, "snapshot", 1, tuple(Voter(number) for number in (1, 2, 3)))
+    replicas = []
+    for number, end, to in zip((1, 2, 3), (150, 130, 110), held, strict=True):
+        runs = (EpochRun(3, 100, end),)
+        chain = LogChain(runs=runs, voter_sets=(voters,))
+        persisted = PersistedState(3, leader_id=1)
+        disk = CapturedReplica(number, None, runs, ((100, 3),), persisted, chain=chain, held_end_offset=to)
+        replicas.append(disk)
+    interval = committed_interval(QuorumEvidence.of(replicas))
+    assert (interval.low, interval.held_low, interval.held_low_epoch) == (130, low, 3)
+
+
+@given(seed=st.integers(0, 2**32), static=st.booleans(), at_rest=st.booleans())
+def test_less_on_disks_never_proves_more(seed: int, static: bool, at_rest: bool) -> None:
+    raft = small_raft.SmallRaft(seed, static=static)
+    chance = random.Random(seed)  # noqa: S311
+    for _ in range(chance.choice([40, 80, 120])):
+        raft.step()
+    evidence = small_raft.capture(raft, list(raft.nodes), at_rest=at_rest).evidence
+    low = committed_interval(evidence).low
+    held = [replica.end[1] for replica in evidence.replicas]
+    known = low
+    for _ in range(4):
+        disks = [replace(disk, held_end_offset=to) for disk, to in zip(evidence.replicas, held, strict=True)]
+        interval = committed_interval(replace(evidence, replicas=tuple(disks)))
+        assert interval.low == low
+        assert interval.held_low <= known
+        known = interval.held_low
+        held = [chance.randint(0, to) for to in held]

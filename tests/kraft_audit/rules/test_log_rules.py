@@ -376,6 +376,26 @@ def test_kq020_counts_what_had_reached_the_disk(build: HistoryBuilder, held: int
     assert bool(build.raised("KQ020")) is raised
 
 
+@pytest.mark.parametrize(("held", "raised"), [(None, True), (40, True), (25, True), (20, False), (0, False)])
+def test_kq002_holds_disks_to_what_had_reached_them(build: HistoryBuilder, held: int | None, raised: bool) -> None:
+    """An earlier round proved 40 offsets, of which page caches may have held some alone; three disks end at 20 now."""
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, 2, 3, to=20)
+    build.watermark(40, 40, end=40, when=-90_000, held_low=held, held_low_epoch=None if held is None else 1)
+    build.watermark(20, 20, end=20)
+    for node in (1, 2, 3):
+        build.capture(node, 20)
+    assert bool(build.raised("KQ002")) is raised
+
+
+@pytest.mark.parametrize(("held", "raised"), [(None, True), (40, True), (25, True), (20, False), (0, False)])
+def test_kq015_holds_later_rounds_to_what_had_reached_disks(
+    build: HistoryBuilder, held: int | None, raised: bool
+) -> None:
+    build.watermark(40, 40, end=40, when=-90_000, held_low=held, held_low_epoch=None if held is None else 1)
+    build.watermark(20, 20, end=20)
+    assert bool(build.raised("KQ015")) is raised
+
+
 def test_kq020_sees_other_batches_below_a_later_snapshot(build: HistoryBuilder) -> None:
     """A snapshot of the history that replaced the committed one does not excuse what the log lacks below it."""
     build.three_nodes(40)
