@@ -78,6 +78,8 @@ class ClusterPass:
         if is_all_decoded and (plan.is_whole or earlier is not None):
             self._survey = SurveyBuilder(self._replicas, dialect)
         self._memory = SurveyMemory(earlier, records_from)
+        known = () if earlier is None else earlier.snapshots
+        self._known_sources = {copy.place: snapshot.source for snapshot in known for copy in snapshot.copies}
         if earlier is not None and self._survey is not None:
             self._memory.resume(self._survey, self._replicas)
 
@@ -118,7 +120,7 @@ class ClusterPass:
 
     def _logs_and_snapshots(self) -> Iterator[TableRows]:
         presence = Presence(self.plan.cluster_id, self._changed, self._settings.known, self.plan.decoded_to)
-        snapshots = find_snapshots(self._readable)
+        snapshots = find_snapshots(self._readable, self._known_sources)
         # A snapshot comes where the log reaches its end: short secrets are numbered as they are met, in log order.
         cuts = sorted({snapshot.end_offset for snapshot in snapshots})
         for window in windows(self._readable, self._emitter.take_refused, self._close, cuts):

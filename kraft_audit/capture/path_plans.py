@@ -31,7 +31,6 @@ LEFT_OUT = frozenset(
 )
 """Files that are never read: Kafka rebuilds or deletes them, or they are about other partitions."""
 
-_READ_TO_PLAN: Final = frozenset({FileKind.META_PROPERTIES, FileKind.QUORUM_STATE})
 # No replica lies in links and special files, or its owner knows: they are reported with the remedy.
 _SKIPPED_KINDS: Final = ("a link", "a device or another special file", "neither a file nor a directory")
 _UNREAD_REASONS: Final = frozenset({Reason.BAD_FILE, Reason.UNREADABLE, Reason.LIMIT})
@@ -218,9 +217,7 @@ def _discover(
     """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does."""
     with open_storage(root) as storage:
         discovery = discover(storage)
-        storage.read_ahead(
-            [file.path for replica in discovery.replicas for file in replica.files if file.kind in _READ_TO_PLAN]
-        )
+        storage.read_ahead([file.path for replica in discovery.replicas for file in _read_to_plan(replica)])
         found = [
             _discovered_replica(root, storage, replica, captured_at_ms, dialect, is_complete=is_complete)
             for replica in discovery.replicas
@@ -259,6 +256,12 @@ def _sole_folder(replicas: Sequence[ReplicaPlan]) -> str | None:
     """The name of the folder that holds all node dirs; None where there are several folders, or it has no name."""
     folders = {replica.path.rpartition("/")[0] for replica in replicas}
     return folders.pop().rpartition("/")[2] or None if len(folders) == 1 else None
+
+
+def _read_to_plan(replica: ReplicaDir) -> list[FileEntry]:
+    """Small files, and the newest segment: whether the log goes on is asked of it."""
+    segments = sorted(replica.of_kind(FileKind.SEGMENT), key=lambda file: file.base_offset or 0)
+    return [*replica.of_kind(FileKind.META_PROPERTIES, FileKind.QUORUM_STATE), *segments[-1:]]
 
 
 def _discovered_replica(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -103,14 +103,21 @@ class Snapshot:
             self.decoded = self.versions[0]
 
 
-def find_snapshots(replicas: Sequence[Replica]) -> list[Snapshot]:
-    """The snapshots of all replicas by (end offset, epoch); their files have been read to know their ids, no more."""
+def find_snapshots(
+    replicas: Sequence[Replica], known: Mapping[tuple[str, str, str], str] | None = None
+) -> list[Snapshot]:
+    """The snapshots of all replicas by (end offset, epoch); their files have been read to know their ids, no more.
+
+    Of files without changes the ids may be `known`, by root, path and name.
+    """
     groups: dict[tuple[int, int, str], list[SnapshotCopy]] = defaultdict(list)
     for replica in replicas:
         if not replica.is_accepted:
             continue
         for file in replica.files_of(FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT):
-            source = _snapshot_source(replica, file)
+            place = (replica.plan.root, replica.plan.path, file.name)
+            source = (known or {}).get(place) if file.is_unchanged else None
+            source = source or _snapshot_source(replica, file)
             groups[(file.base_offset or 0, file.epoch or 0, source)].append(SnapshotCopy(replica, file, source))
     return [Snapshot(key[2], key[0], groups[key]) for key in sorted(groups)]
 

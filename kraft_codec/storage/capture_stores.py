@@ -61,8 +61,11 @@ class FolderCaptures:
     def carry(self) -> None:
         """A folder is asked again."""
 
-    def list_ahead(self, folders: Sequence[str]) -> None:
+    def list_trees(self, folders: Sequence[str]) -> None:
         """A folder is listed when it is wanted."""
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """A file is read when it is wanted."""
 
     def close(self) -> None:
         """Closes the root."""
@@ -131,9 +134,13 @@ class BucketCaptures:
         """See CaptureStore."""
         self._store.carry()
 
-    def list_ahead(self, folders: Sequence[str]) -> None:
+    def list_trees(self, folders: Sequence[str]) -> None:
         """See CaptureStore."""
-        self._store.list_ahead(["/".join([self._base, *path_names(folder)]) for folder in folders], "objects")
+        self._store.list_trees(["/".join([self._base, *path_names(folder)]) for folder in folders])
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """See CaptureStore."""
+        self._store.read_ahead(["/".join([self._base, *path_names(path)]) for path in paths])
 
     def close(self) -> None:
         """Lets go of threads and of what is remembered."""

@@ -7,6 +7,7 @@ its node dir cannot be listed. What the copier could not read is listed, and unr
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
@@ -36,6 +37,8 @@ MANIFEST_BYTES_MAX: Final = 64 << 20
 OBJECT_BYTES_MAX: Final = 128 << 20
 """A batch has 64 MiB at most, and an object is about 8 MiB of batches."""
 _REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{1,64}")
+_LIKE_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{22}")
+"""A node id and a directory id, as Kafka writes them: what lies below is listed as a whole."""
 _GENERATION: Final = re.compile(r"[0-9a-f]{32}")
 _MANIFEST: Final = re.compile(r"([0-9]{12})\.json\.gz")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -68,8 +71,12 @@ class CaptureStore(Protocol):
         """Keeps what was asked for the process that reads what was planned."""
         ...
 
-    def list_ahead(self, folders: Sequence[str]) -> None:
-        """Folders that are listed next, all at once where that is faster."""
+    def list_trees(self, folders: Sequence[str]) -> None:
+        """Folders of which all is listed next, with what lies below them: all at once where that is faster."""
+        ...
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """Files that are read next, all at once where that is faster."""
         ...
 
     def close(self) -> None:
@@ -115,6 +122,7 @@ def is_capture_store(store: CaptureStore) -> bool:
         folders = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
         if any(_GENERATION.fullmatch(name) for name in folders):
             return True
+        store.list_trees([join(folder, name) for name in folders if _LIKE_REPLICA.fullmatch(name)])
         if not folders or parse_file_name(folders[0]) is not None:
             return False
         folder = join(folder, folders[0])
@@ -131,6 +139,7 @@ def replica_folders(store: CaptureStore) -> list[str]:
         if any(_GENERATION.fullmatch(name) for name in names):
             found.append(folder)
         elif depth < 3:
+            store.list_trees([join(folder, name) for name in names if _LIKE_REPLICA.fullmatch(name)])
             pending += [(join(folder, name), depth + 1) for name in names]
     return sorted(found)
 
@@ -157,6 +166,18 @@ def manifest_names(store: CaptureStore, generation_folder: str) -> dict[int, Sto
     """The manifests of a generation by their number."""
     names = store.names(generation_folder)
     return {int(match[1]): each for each in names if (match := _MANIFEST.fullmatch(each.name))}
+
+
+def _newest_manifests(store: CaptureStore, folders: Sequence[str]) -> list[str]:
+    """The newest manifest of each generation of these replicas, of those that can be listed."""
+    found = []
+    for folder in folders:
+        with contextlib.suppress(CodecError):
+            for name in store.names(folder):
+                base = join(folder, name.name)
+                if name.is_folder and _GENERATION.fullmatch(name.name) and (known := manifest_names(store, base)):
+                    found.append(join(base, known[max(known)].name))
+    return found
 
 
 def _newest_of(store: CaptureStore, folder: str, generation: str) -> CapturedReplica | None:
@@ -220,6 +241,7 @@ class CapturedStorage(Storage):
         super().__init__(location, limits=limits)
         self.store = store
         self.folders = replica_folders(store)
+        self._has_read_ahead = False
         self._replicas: dict[str, CapturedReplica | CodecError] = {}
 
     def folder_of(self, path: str) -> str | None:
@@ -265,6 +287,9 @@ class CapturedStorage(Storage):
         return held if isinstance(held, int) else 0
 
     def _replica(self, folder: str) -> CapturedReplica:
+        if not self._has_read_ahead:
+            self._has_read_ahead = True
+            self.store.read_ahead(_newest_manifests(self.store, self.folders))
         if folder not in self._replicas:
             try:
                 replica = read_replica(self.store, folder)

@@ -108,6 +108,22 @@ class RememberedObjects:
 
         self._together(list_both, [folder for folder in folders if folder not in self._listings])
 
+    def list_trees(self, folders: Iterable[str]) -> None:
+        """Lists folders with all that lies below them: a request for each thousand names, and none for a folder."""
+
+        def list_tree(folder: str) -> None:
+            with contextlib.suppress(*_ERRORS):
+                found = self.plain.get_file_info(fs.FileSelector(folder, recursive=True))
+                inside: dict[str, list[Any]] = {folder: []}
+                for info in found:
+                    inside.setdefault(info.path.rpartition("/")[0], []).append(info)
+                    if info.type == fs.FileType.Directory:
+                        inside.setdefault(info.path, [])
+                for path, infos in inside.items():
+                    self._keep_listing(path, infos)
+
+        self._together(list_tree, [folder for folder in folders if folder not in self._listings])
+
     def read_ahead(self, places: Iterable[str]) -> None:
         """Fetches small objects together, which are wanted next. What fails is asked again when it is read."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pyarrow import fs
@@ -15,9 +15,11 @@ from kraft_codec.errors import CodecError, Reason
 from kraft_codec.files.discovery import discover
 from kraft_codec.files.logdir import read_replica
 from kraft_codec.storage import remembered_objects
+from kraft_codec.storage.capture_stores import BucketCaptures
+from kraft_codec.storage.captured import CapturedStorage, is_capture_store
 from kraft_codec.storage.object_store import ObjectStorage
 from kraft_codec.storage.opener import open_storage
-from kraft_codec.storage.random_access import FileChange
+from kraft_codec.storage.random_access import FileChange, Limits
 from kraft_codec.storage.remembered_objects import (
     RANGE_BYTES,
     SMALL_BYTES,
@@ -25,8 +27,9 @@ from kraft_codec.storage.remembered_objects import (
     accept_carried,
     take_carried,
 )
+from tests.kraft_codec.storage.test_captured import capture
 
-ADDRESS = "s3://incidents/tree"
+ADDRESS: Final = "s3://incidents/tree"
 
 
 class CountedStore:
@@ -169,6 +172,27 @@ def test_what_planning_asked_is_not_asked_again_where_it_is_read(
     finally:
         accept_carried({})
     assert not store.asked
+
+
+def test_what_kraft_capture_wrote_costs_few_requests(store: CountedStore, small_corpus: Path, tmp_path: Path) -> None:
+    """A cluster: its listing; a replica: a listing of all, a manifest with its size; each object with its size."""
+    nodes = sorted(path.parent for path in (small_corpus / "mini-4.4.0").rglob("meta.properties"))
+    for node in nodes:
+        capture(node, tmp_path / "store", tmp_path / "state" / node.name)
+    (cluster,) = (tmp_path / "store").iterdir()
+    captures = BucketCaptures(RememberedObjects(store, ADDRESS), str(cluster))
+    assert is_capture_store(captures)
+    with CapturedStorage(captures, ADDRESS, Limits()) as storage:
+        found = discover(storage).replicas
+        assert len(found) == len(nodes) >= 1
+        assert store.asked == {"LIST": 1 + len(nodes), "HEAD": len(nodes), "GET": len(nodes)}
+        with open_storage(nodes[0].parent) as plain:
+            expected = sorted(plain.read_small(file.path) for each in discover(plain).replicas for file in each.files)
+        read = [storage.read_small(file.path) for replica in found for file in replica.files]
+        assert set(read) <= set(expected)
+    objects = [path for path in cluster.rglob("objects/*") if path.is_file()]
+    assert store.asked["LIST"] == 1 + len(nodes)
+    assert 0 < store.asked["GET"] - len(nodes) <= len(objects)
 
 
 def test_memory_is_bounded(store: CountedStore, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
