@@ -12,6 +12,7 @@ from kraft_codec.storage.captured import (
     CapturedStorage,
     CaptureStore,
     missing_objects,
+    missing_text,
     read_replica,
 )
 from kraft_codec.storage.manifest_chain import ManifestChain
@@ -63,7 +64,7 @@ def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Ite
     if missing:
         yield (
             "fail",
-            f"{len(missing)} objects of manifest {replica.seq} are missing, {missing[0]} first",
+            missing_text(missing, replica.seq),
             MISSING_REMEDY,
         )
     for found in _chain_problems(store, replica):
@@ -116,7 +117,7 @@ def _chain_problems(store: CaptureStore, replica: CapturedReplica) -> Iterator[s
             return
         missing = [] if each.seq == replica.seq else missing_objects(each.manifest, replica.stored)
         if missing:
-            yield f"{len(missing)} objects of manifest {each.seq} are missing, {missing[0]} first"
+            yield missing_text(missing, each.seq)
             return
 
 

@@ -115,6 +115,13 @@ def missing_objects(manifest: Mapping[str, Any], stored: Mapping[str, int]) -> l
     ]
 
 
+def missing_text(missing: Sequence[str], seq: int) -> str:
+    """Says which objects of a manifest are missing."""
+    if len(missing) == 1:
+        return f"object {missing[0]} of manifest {seq} is missing"
+    return f"{len(missing)} objects of manifest {seq} are missing, {missing[0]} first"
+
+
 def is_capture_store(store: CaptureStore) -> bool:
     """Whether a folder of a store holds replicas as kraft-capture names them, by three listings at most."""
     folder = ""
@@ -295,8 +302,7 @@ class CapturedStorage(Storage):
                 replica = read_replica(self.store, folder)
                 missing = replica.missing()
                 if missing:
-                    detail = f"{len(missing)} objects of manifest {replica.seq} are missing, {missing[0]} first"
-                    raise CodecError(Reason.UNREADABLE, 0, detail)
+                    raise CodecError(Reason.UNREADABLE, 0, missing_text(missing, replica.seq))
                 self._replicas[folder] = replica
             except CodecError as error:
                 self._replicas[folder] = error

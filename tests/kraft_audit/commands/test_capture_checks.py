@@ -81,7 +81,7 @@ def test_an_object_that_is_gone(log: LiveLog) -> None:
     next((log.folder.parent / "store").rglob(sent[0][2])).unlink()
     found = problems(log)
     assert [status for status, _ in found] == ["fail", "fail"]
-    assert "objects of manifest 3 are missing" in found[0][1]
+    assert "of manifest 3 is missing" in found[0][1]
 
 
 def test_offsets_that_were_never_read(log: LiveLog) -> None:
