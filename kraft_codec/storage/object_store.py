@@ -196,8 +196,7 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
     store, root, shown = connect(address)
     remembered = RememberedObjects(store, address)
     try:
-        # A listing that finds names needs no question whether the prefix exists.
-        if not (_has_folders(store) and _listed(remembered, root.rstrip("/"), allow_not_found=True)):
+        if not _is_listed(remembered, root.rstrip("/")):
             info = store.get_file_info(root)
             if info.type == fs.FileType.File:
                 with store.open_input_file(root) as file:
@@ -214,6 +213,19 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
         except CodecError as error:
             raise InputError(shown, error.detail) from None
     return ObjectStorage(remembered, root, shown, limits=limits)
+
+
+def _is_listed(store: RememberedObjects, place: str) -> bool:
+    """Whether a listing finds names, so that it need not be asked whether the prefix exists.
+
+    An archive is an object, and may be all that one is allowed to read.
+    """
+    if not _has_folders(store) or place.lower().endswith(ARCHIVE_SUFFIXES):
+        return False
+    try:
+        return bool(_listed(store, place, allow_not_found=True))
+    except _ERRORS:
+        return False
 
 
 def read_object(address: str, limit_bytes: int) -> bytes:
