@@ -205,12 +205,15 @@ def run_fleet(
     gold = None if tables_only else engines.gold(lake)
     kind = Reaudit if from_archive else Run
     engines.run = run = kind(fleet, lake, engines.stage, progress, gold)
-    with traced(run, progress):
-        if abandon is not None:
-            return run.abandon(abandon)
-        if finish:
-            return run.finish_open_plans()
-        return run.all_steps() if only is None else run.one_step(only)
+    try:
+        with traced(run, progress):
+            if abandon is not None:
+                return run.abandon(abandon)
+            if finish:
+                return run.finish_open_plans()
+            return run.all_steps() if only is None else run.one_step(only)
+    finally:
+        engines.close()
 
 
 class Engines:
@@ -268,6 +271,10 @@ class Engines:
         if self.is_local and isinstance(lake, DeltaLake):
             return LocalGold(lake)
         return self._with_spark().gold_engine(lake)
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.close()
 
     def _with_spark(self) -> SparkRun:
         if self._spark is None:

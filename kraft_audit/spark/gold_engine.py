@@ -14,7 +14,7 @@ from kraft_audit.lake.gold_merge import Merge, MergeAction, Once
 from kraft_audit.lake.gold_query import GoldQuery
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import path_tables
-from kraft_audit.spark.session import spark_error_line
+from kraft_audit.spark.session import is_connect, own_session, spark_error_line
 from kraft_audit.spark.source import spark_schema
 from kraft_codec.errors import InputError
 
@@ -41,13 +41,17 @@ class SparkGold:
     def spark(self) -> SparkSession:
         """A session of our own, so that settings and temporary views do not mix with those of the caller."""
         if self._own is None:
-            self._own = self._session().newSession()
+            self._own = own_session(self._session())
         return self._own
 
     @property
     def large_merges(self) -> SparkGold | None:
-        """Spark's MERGE; none where deltalake commits to an object store, whose commits Spark's could overwrite."""
-        return None if isinstance(self._lake, DeltaLake) and is_uri(self._lake.uri) else self
+        """Spark's MERGE; none where deltalake commits to an object store, whose commits Spark's could overwrite.
+
+        Nor on Spark Connect, whose server may not have Delta at all.
+        """
+        only_deltalake = isinstance(self._lake, DeltaLake) and (is_uri(self._lake.uri) or is_connect(self.spark))
+        return None if only_deltalake else self
 
     def rows(self, query: GoldQuery, shape: str) -> pa.Table:
         for name, rows in query.values.items():

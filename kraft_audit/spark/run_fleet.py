@@ -5,6 +5,7 @@ Its session is started only where there is something to do.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,12 +17,12 @@ from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.progress import Progress, ProgressLine
-from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.lake.settings import FleetSettings, SettingsError
 from kraft_audit.lake.stage import StageError
 from kraft_audit.lake.staging import PlanStaging
 from kraft_audit.lake.staging_tasks import TASKS_A_CORE
 from kraft_audit.spark.gold_engine import SparkGold, spark_errors_as_input_errors
-from kraft_audit.spark.session import read_conf, spark_error_line
+from kraft_audit.spark.session import REMOTE, is_connect, parallelism, read_conf, spark_error_line, spark_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +43,14 @@ class SparkRun:
     ) -> None:
         if conf_file is not None:
             read_conf(conf_file)
+        if fleet.committer == "spark" and (remote := os.environ.get(REMOTE)):
+            what = "committer deltalake: a client of Spark Connect has no JVM to commit by"
+            raise SettingsError(f"{REMOTE}={remote}", "committer", fleet.committer, what)
         self._fleet = fleet
         self._conf_file = conf_file
         self._progress = progress
         self._run = run
+        self._started: SparkSession | None = None
 
     def session(self) -> SparkSession:
         from kraft_audit.spark.session import spark_session
@@ -53,12 +58,17 @@ class SparkRun:
         run, started = self._run(), time.monotonic()
         is_brief = run is not None and run.planned_bytes is not None and run.planned_bytes <= BRIEF_BYTES
         spark = spark_session("kraft-audit", conf_file=self._conf_file, is_brief=is_brief)
+        self._started = spark
         seconds = time.monotonic() - started
         if run is not None and "session" not in run.result.seconds:
             run.result.seconds["session"] = round(seconds, 3)
-            line = f"Spark {spark.version} on {spark.sparkContext.master}"
-            self._progress(ProgressLine("session", line, seconds=seconds))
+            self._progress(ProgressLine("session", spark_place(spark), seconds=seconds))
         return spark
+
+    def close(self) -> None:
+        """Leave a Spark Connect server, whose client would keep this process waiting."""
+        if self._started is not None and is_connect(self._started):
+            self._started.stop()
 
     def stager(self, lake: Lake) -> SparkStager:
         return SparkStager(self._fleet, lake, self.session)
@@ -117,7 +127,7 @@ class SparkStager:
         reader = reader.option("plan", number)
         if self._fleet.redaction_key_file is not None:
             reader = reader.option("redactionKeyFile", self._fleet.redaction_key_file)
-        reader = reader.option("tasks", TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+        reader = reader.option("tasks", TASKS_A_CORE * parallelism(spark))
         reader = reader.option("minutes", self._fleet.deadline_minutes)
         ledger = Ledger(self._lake)
         reader = reader.options(**self._lake.share_plan(number, ledger.planned(number)))

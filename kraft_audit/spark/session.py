@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 JAVA_VERSIONS: Final = (17, 21)
+REMOTE: Final = "SPARK_REMOTE"
+"""The variable that names a Spark Connect server, as sc://HOST:15002."""
 JAVA_REMEDY: Final = (
     "install a JDK 17 or 21 (Debian: openjdk-17-jdk-headless) and set JAVA_HOME to it, or run `make setup`"
 )
@@ -69,7 +71,8 @@ def spark_session(
     """The active session, or a new session with the project's settings.
 
     `conf_file` is a Spark properties file whose values win over the laptop's defaults; `settings` win over both. A
-    session that `is_brief` ends before Java's second compiler would pay off.
+    session that `is_brief` ends before Java's second compiler would pay off. Where SPARK_REMOTE names a Spark Connect
+    server, the session is one of that server, which has its own Java, memory and jars.
     Raises SettingsError if Java or a file is missing.
     """
     from pyspark.sql import SparkSession
@@ -77,6 +80,10 @@ def spark_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if remote := os.environ.get(REMOTE):
+        return _connect(
+            remote, {**REQUIRED, **(read_conf(conf_file) if conf_file is not None else {}), **(settings or {})}
+        )
     chosen = dict(REQUIRED)
     launched = "PYSPARK_GATEWAY_PORT" in os.environ
     if not launched:
@@ -96,6 +103,43 @@ def spark_session(
         session = builder.getOrCreate()
     _silence_py4j(session)
     return session
+
+
+def _connect(remote: str, chosen: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server, which keeps its own catalog and what only its start can set."""
+    from pyspark.sql import SparkSession
+
+    session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+    for name, value in chosen.items():
+        if session.conf.isModifiable(name) and not name.startswith("spark.sql.catalog."):
+            session.conf.set(name, value)
+    return session
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session is one of a Spark Connect server, and has no JVM in this process."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def own_session(session: SparkSession) -> SparkSession:
+    """A session whose settings and temporary views do not mix with those of the caller.
+
+    On Connect the same one: each session is a client of its own there, which the end of this process would wait for.
+    """
+    return session if is_connect(session) else session.newSession()
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks Spark runs at a time, as far as it says."""
+    if is_connect(session):
+        return int(session.range(1 << 16).selectExpr("spark_partition_id() AS part").distinct().count())
+    return int(session.sparkContext.defaultParallelism)
+
+
+def spark_place(session: SparkSession) -> str:
+    """Which Spark, and where."""
+    where = os.environ.get(REMOTE, "Connect") if is_connect(session) else session.sparkContext.master
+    return f"Spark {session.version} on {where}"
 
 
 def _silence_py4j(session: SparkSession) -> None:

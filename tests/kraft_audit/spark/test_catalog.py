@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +16,7 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.spark.catalog import execute_statements
 from kraft_audit.tables.gold_views import GOLD_VIEWS
 from kraft_codec.errors import InputError
+from tests.builders.commands import COMMAND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +31,10 @@ COMPARED = (
 
 
 def test_registered_views_give_what_datafusion_gives(
-    spark: SparkSession, small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
+    spark: SparkSession, small_corpus: Path, make_fleet: Callable[..., FleetSettings], tmp_path: Path
 ) -> None:
     fleet = make_fleet({"divergence": [small_corpus / "divergence"], "elr": [small_corpus / "elr"]})
-    without_spark.run(fleet)
+    subprocess.run([COMMAND, "run", tmp_path / "fleet.yaml", "--engine", "local"], check=True, timeout=280)
     lake = DeltaLake(fleet.lake)
     present = [name for name in CATALOG_TABLES if lake.exists(name)]
     try:

@@ -7,27 +7,69 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.spark.session import use_java
 from kraft_audit.spark.source import TableReader
+from tests.builders.commands import COMMAND
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(400)]
 
 
-def test_the_data_source_over_spark_connect(small_corpus: Path, tmp_path: Path, project_root: Path) -> None:
+def test_a_run_over_spark_connect_writes_the_tables_of_a_local_one(
+    small_corpus: Path, tmp_path: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
+    lake_hash: Callable[..., dict[str, str]],
+) -> None:  # fmt: skip
+    pytest.importorskip("grpc")
+    roots = {name: [small_corpus / name] for name in ("divergence", "elr")}
+    alone = make_fleet(roots, lake="alone", file="alone.yaml")
+    without_spark.run(alone)
+    fleet = make_fleet(roots)
+    environment = connect_environment() | {"SPARK_REMOTE": "local[2]"}
+    ran = subprocess.run(
+        [COMMAND, "run", tmp_path / "fleet.yaml", "--engine", "spark", "--log-format", "json"],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=380,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert "on local[2]" in ran.stderr
+    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
+
+
+def test_a_committer_with_a_jvm_is_refused_before_a_plan(
+    make_fleet: Callable[..., FleetSettings], tmp_path: Path
+) -> None:
+    make_fleet({"a": [tmp_path]})
+    with (tmp_path / "fleet.yaml").open("a") as file:
+        file.write("committer: spark\n")
+    ran = subprocess.run(
+        [COMMAND, "run", tmp_path / "fleet.yaml"],
+        env=connect_environment() | {"SPARK_REMOTE": "sc://127.0.0.1:1"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert "has no JVM to commit by" in ran.stderr
+    assert not (tmp_path / "lake").exists()
+
+
+def connect_environment() -> dict[str, str]:
+    """What a process needs to start a server of its own."""
+    return os.environ | {
+        "JAVA_HOME": str(use_java()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+    }  # fmt: skip
+
+
+def test_the_data_source_over_spark_connect(small_corpus: Path, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     path = str(small_corpus / "divergence")
     reader = TableReader({"path": path, "table": "records"})
     rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
-    environment = os.environ | {
-        "JAVA_HOME": str(use_java()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(project_root),
-    }  # fmt: skip
     client = [sys.executable, Path(__file__).with_name("connect_client.py"), path]
-    ran = subprocess.run(client, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(client, env=connect_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr[-4000:]
     document = json.loads(ran.stdout.splitlines()[-1])
     assert document["client"] == "pyspark.sql.connect.session"
