@@ -31,7 +31,7 @@ DRILLS: Final = (
     Drill("broker-copy-snapshots", "4.0.2", source=102, brokers=2, snapshots=True, elr=True),
     # Brokers saw more than the rescued state has
     Drill("stale-voter", "4.0.2", brokers=2, cut=Cut.STALE, lost=DATA),
-    Drill("stale-settings", "4.3.1", cut=Cut.STALE, lost=SETTINGS, ci=True),
+    Drill("stale-settings", "4.3.1", cut=Cut.STALE, lost=SETTINGS),
     Drill("stale-snapshots", "4.3.1", brokers=2, cut=Cut.STALE, lost=(*DATA, *SETTINGS), snapshots=True),
     Drill("stale-alone", "4.3.1", brokers=2, cut=Cut.STALE, lost=(Lost.CREATED, Lost.ACL), alone=True),
     Drill("stale-registered", "3.9.2", brokers=2, cut=Cut.STALE, lost=(Lost.REGISTERED, Lost.REASSIGNED)),
@@ -56,7 +56,7 @@ DRILLS: Final = (
     Drill("against-static-wiped", "4.3.1", is_static=True, back=Back.WIPED),
     Drill("against-static-wiped-3.9", "3.9.2", is_static=True, back=Back.WIPED),
     # Below 3.9 a quorum stays static
-    Drill("before-3.9", "3.8.1", is_static=True, ci=True),
+    Drill("before-3.9", "3.8.1", is_static=True),
     Drill("before-3.9-snapshots", "3.8.1", is_static=True, brokers=2, cut=Cut.STALE, lost=DATA, snapshots=True),
     Drill("before-3.9-against", "3.8.1", is_static=True, back=Back.AGAINST),
     Drill("before-3.9-wiped", "3.7.2", is_static=True, back=Back.WIPED),
