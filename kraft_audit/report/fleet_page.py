@@ -13,6 +13,7 @@ from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import RANK, ClusterView
 from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
+from kraft_audit.report.fleet_trends import incident_spans, trends
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
@@ -25,8 +26,8 @@ from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
 BUCKETS_MAX: Final = 35
 """The columns of the heat map: five weeks, or as many hours if all logs of the fleet are younger than that."""
 LEVELS: Final = 4
-TREND_WIDTH: Final = 900
-TREND_HEIGHT: Final = 150
+CAPTURE_AGE_MAX_MS: Final = 2 * HOUR_MS
+"""An older capture has its age as a warning: runs are hourly."""
 INCIDENTS_SHOWN: Final = 40
 WAIVERS_SHOWN: Final = 100
 URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
@@ -50,6 +51,7 @@ class FleetIncident:
     incident_id: str
     headline: str
     from_ms: int | None
+    to_ms: int | None
     is_open: bool
     is_stop: bool
     effects: tuple[str, ...]
@@ -81,6 +83,8 @@ class ClusterLine:
     need: int | None = None
     answer: str = ""
     metadata_version: str | None = None
+    leader: tuple[int, int] | None = None
+    lag: int | None = None
     statuses: Mapping[str, str] = field(default_factory=dict)
     broken: Broken = field(default_factory=dict)
 
@@ -126,6 +130,8 @@ class Fleet:
             need=_need(view),
             answer="" if view.headline is None else view.headline.text,
             metadata_version=view.metadata_version,
+            leader=_leader(view),
+            lag=_lag(view),
             statuses={control.name: control.status for control in view.controls},
             broken=broken_spans(given.findings),
         )
@@ -167,11 +173,26 @@ def _incident(row: TableRow, number: int) -> FleetIncident:
         row["incident_id"],
         row["headline"],
         row["from_ms"],
+        row["to_ms"],
         row["is_open"],
         is_stop,
         tuple(row["effects"]),
         f"incident-{number}",
     )
+
+
+def _leader(view: ClusterView) -> tuple[int, int] | None:
+    """(node, epoch) of the newest leader that the canonical log names; None where it names none."""
+    last = next((row for row in reversed(view.leader_epochs) if row["canonical"]), None)
+    return None if last is None or last["leader_id"] is None else (last["leader_id"], last["epoch"])
+
+
+def _lag(view: ClusterView) -> int | None:
+    """By how many records the captured voter that lags most lags; None where no voter was captured."""
+    voters = [row["log_end_offset"] for row in view.replicas if row["role"] == "voter"]
+    ends = [end_offset for end_offset in voters if end_offset is not None]
+    end = None if view.watermark is None else view.watermark["canonical_end_offset"]
+    return None if not ends or end is None else max(0, end - min(ends))
 
 
 def _need(view: ClusterView) -> int | None:
@@ -233,11 +254,8 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
     lines = fleet.lines
     edges, step = _axis(lines)
     unit = "hour" if step == HOUR_MS else "day"
-    moments = [edge - 1 for edge in edges[1:]]
-    trend = {severity: spans(*fleet.times.get(severity, ([], []))).open_at(moments) for severity in SEVERITIES}
     exposures = [(line, line.exposure.within(edges) if edges else []) for line in lines]
     largest = max((value for _, values in exposures for value in values if value is not None), default=0.0)
-    plot = trend_plot(trend)
     exposures.sort(key=lambda row: _order(row[0]))
     dated = [(incident, line) for line in lines for incident in line.incidents if not incident.is_stop]
     dated.sort(key=lambda row: (not row[0].is_open, -(row[0].from_ms or 0)))
@@ -256,11 +274,10 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
             for line, values in exposures
         ],
         "edges": edges,
+        "capture_age_max_ms": CAPTURE_AGE_MAX_MS,
         "step": unit,
         "largest": largest,
-        "trend": plot,
-        "labels": _labels(edges, unit, plot["pitch"]),
-        "trend_rows": list(zip(edges, zip(*trend.values(), strict=True), strict=False)),
+        **_trends(fleet, dated, [values for _, values in exposures], edges, unit),
         "severities": SEVERITIES,
         "quiet": sum(line.worst is None and line.is_read for line in lines),
         "logless": sum(not line.is_read for line in lines),
@@ -276,6 +293,18 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
         "timeless": fleet.timeless,
         "uncertain": sum(bool(line.undecided) for line in lines),
     }
+
+
+def _trends(
+    fleet: Fleet,
+    incidents: Sequence[tuple[FleetIncident, ClusterLine]],
+    exposures: Sequence[Sequence[float | None]],
+    edges: Sequence[int],
+    unit: str,
+) -> dict[str, Any]:
+    findings = {severity: spans(*fleet.times.get(severity, ([], []))) for severity in SEVERITIES}
+    times = [(each.from_ms, None if each.is_open else each.to_ms or each.from_ms) for each, _ in incidents]
+    return trends(findings, incident_spans(times, edges[-1] if edges else 0), exposures, edges, unit)
 
 
 def _axis(lines: Sequence[ClusterLine]) -> tuple[list[int], int]:
@@ -320,15 +349,6 @@ def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], uni
     return {"words": words, "sum": sum(value for value, _ in exposed)}
 
 
-def _labels(edges: Sequence[int], unit: str, pitch: float) -> list[tuple[float, str]]:
-    """Labels under the axis, as (x of the bucket, text), far enough apart."""
-    form = "%d %b" if unit == "day" else "%H:00"
-    return [
-        (round(place * pitch, 2), f"{datetime.fromtimestamp(edges[place] / 1000, UTC):{form}}")
-        for place in range(0, len(edges) - 1, max(1, math.ceil(60 / pitch)))
-    ]
-
-
 def strip(values: Sequence[float | None], largest: float) -> list[tuple[str, str]]:
     """A strip of cells as one path for each level: hundreds of clusters stay small on the page."""
     paths: dict[str, str] = {}
@@ -346,21 +366,3 @@ def _level(value: float | None, largest: float) -> str:
         return "level0"
     share = math.log10(max(value, largest / 1000) / largest) / 3 + 1
     return f"level{min(LEVELS, 1 + int(share * (LEVELS - 0.001)))}"
-
-
-def trend_plot(counts: dict[str, list[int]]) -> dict[str, Any]:
-    """Columns of open findings, the worst severity on top, scaled to the tallest; `pitch` is from column to column."""
-    totals = [sum(column) for column in zip(*counts.values(), strict=True)]
-    tallest = max(totals, default=0)
-    pitch = TREND_WIDTH / max(1, len(totals))
-    columns = []
-    for place in range(len(totals)):
-        top, parts = float(TREND_HEIGHT), []
-        for severity in reversed(counts):
-            if count := counts[severity][place]:
-                height = TREND_HEIGHT * count / tallest
-                top -= height
-                parts.append({"kind": severity, "y": round(top, 2), "height": round(height, 2)})
-        columns.append({"x": round(place * pitch, 2), "parts": parts})
-    width = round(len(totals) * pitch, 2)
-    return {"columns": columns, "tallest": tallest, "height": TREND_HEIGHT, "width": width, "pitch": pitch}

@@ -93,6 +93,49 @@ def test_every_page_opens_in_light_and_dark_and_fits(site: Path, tab: BrowserTab
                 assert wide <= 0, f"{file.name} is {wide} pixels wider than a window of {width}"
 
 
+def test_no_text_is_cut_or_lies_over_another(site: Path, tab: BrowserTab) -> None:
+    """The boxes of all text, details unfolded; a wide table may scroll."""
+    kinds = [sorted((site / folder).glob("*.html"))[:3] for folder in ("clusters", "controls", "rules")]
+    boxes = 0
+    for file in [site / "index.html", *(page for pages in kinds for page in pages)]:
+        for width in (1440, 1024, 390):
+            tab.page.set_viewport_size({"width": width, "height": 800})
+            tab.goto(file)
+            found = tab.page.evaluate(BOXES)
+            assert (found["cut"], found["over"]) == ([], []), f"{file.name} at {width} pixels"
+            boxes += found["count"]
+    assert boxes > 5_000
+
+
+BOXES = """() => {
+  document.querySelectorAll('details').forEach((one) => { one.open = true; });
+  const boxes = [], cut = new Set(), over = new Set();
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, text = node.data.trim().slice(0, 50);
+    if (!text || node.parentElement.closest('.visually-hidden, [hidden], svg')) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const box of range.getClientRects()) if (box.width > 1) boxes.push({box, node, text});
+    for (let one = node.parentElement; one !== document.body; one = one.parentElement) {
+      const hides = (overflow) => ['hidden', 'clip'].includes(overflow), style = getComputedStyle(one);
+      if (hides(style.overflowX) && one.scrollWidth > one.clientWidth + 1) cut.add(text);
+      if (hides(style.overflowY) && one.scrollHeight > one.clientHeight + 1) cut.add(text);
+    }
+  }
+  boxes.sort((a, b) => a.box.top - b.box.top);
+  boxes.forEach((a, place) => {
+    for (let next = place + 1; next < boxes.length && boxes[next].box.top < a.box.bottom - 4; next++) {
+      const b = boxes[next];
+      const wide = Math.min(a.box.right, b.box.right) - Math.max(a.box.left, b.box.left);
+      const high = Math.min(a.box.bottom, b.box.bottom) - b.box.top;
+      if (a.node !== b.node && wide > 2 && high > 4) over.add(`${a.text} | ${b.text}`);
+    }
+  });
+  return {cut: [...cut], over: [...over], count: boxes.length};
+}"""
+
+
 def test_the_keyboard_reaches_the_table(site: Path, tab: BrowserTab) -> None:
     tab.goto(site / "index.html")
     page = tab.page

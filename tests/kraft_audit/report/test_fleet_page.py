@@ -15,7 +15,7 @@ from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.since_last import FILE
 from kraft_audit.report.site import said_and_command, write_site
 from kraft_audit.rules.rule_model import CONTROLS
-from tests.builders.report_sources import GivenSource, path_source
+from tests.builders.report_sources import NOW_MS, GivenSource, path_source
 
 HOUR = 3_600_000
 
@@ -155,3 +155,33 @@ def test_a_longer_history_does_not_make_the_page_larger(captured_logs: Path, tmp
         sizes.append(len(page.encode()))
     assert sizes[1] - sizes[0] < 2_000
     assert sizes[1] < 150_000
+
+
+def test_trends_count_what_was_open_and_how_long_partitions_were_exposed(captured_logs: Path) -> None:
+    fleet = _fleet(_given(captured_logs / "elr" / "29-stopped"), _given(captured_logs / "six" / "06-three-of-six-down"))
+    view = fleet_view(fleet)
+    edges, rows = view["edges"], view["trend_rows"]
+    assert len(rows) == len(edges) - 1 > 1
+    shown = [incident for line in fleet.lines for incident in line.incidents if not incident.is_stop]
+    assert shown
+    for (start, _, open_incidents, minutes), end in zip(rows, edges[1:], strict=True):
+        lasting = [each for each in shown if each.is_open or (each.to_ms or each.from_ms or 0) >= end]
+        assert open_incidents == sum(each.from_ms is not None and each.from_ms < end for each in lasting), start
+        of_clusters = [line.exposure.within([start, end])[0] or 0.0 for line in fleet.lines]
+        assert minutes == pytest.approx(sum(of_clusters))
+    assert sum(minutes for *_, minutes in rows) > 0
+    assert rows[-1][2] > 0
+
+
+def test_a_cluster_shows_its_leader_its_lag_and_how_old_its_capture_is(captured_logs: Path, tmp_path: Path) -> None:
+    (down,) = _fleet(_given(captured_logs / "six" / "06-three-of-six-down")).lines
+    assert down.leader is None, "epoch 4 has none"
+    given = _given(captured_logs / "six" / "04-after-failover")
+    (line,) = _fleet(given).lines
+    assert line.leader == (5, 3)
+    ends = [row["log_end_offset"] for row in given.history.rows("captures") if row["node_id"] <= 6]
+    assert line.lag == max(ends) - min(ends) > 0
+    write_site(GivenSource([given]), tmp_path / "site")
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert f"leader 5, epoch 3, lag {line.lag}" in page
+    assert (" old</span>" in page) == (NOW_MS - (line.read_to_ms or 0) > 2 * HOUR)
