@@ -16,6 +16,7 @@ from kraft_audit.text.output import Format, Output, table_columns
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.incidents.folding import FoldedFindings
+    from kraft_audit.rules.cluster_history import ClusterHistory
     from kraft_audit.rules.rule_model import Finding
     from kraft_audit.rules.rule_settings import WaiverCount
 
@@ -91,7 +92,7 @@ def check(
         findings += judged
         folded = cluster.incidents(judged)
         if output == "ocsf":
-            _print_events(results.out, judged, cluster.history.seen_ms, show_all)
+            _print_events(results.out, judged, cluster.history, show_all)
         elif not results.is_table:
             pass
         elif by_rule:
@@ -154,14 +155,14 @@ def _print_findings(
     out.stream.flush()
 
 
-def _print_events(out: Output, findings: list[Finding], seen_ms: int | None, show_all: bool) -> None:
+def _print_events(out: Output, findings: list[Finding], history: ClusterHistory, show_all: bool) -> None:
     """OCSF events of one cluster, one a line."""
     from importlib.metadata import version
 
     from kraft_audit.findings.finding_formats import finding_rows, selected
-    from kraft_audit.findings.ocsf import ocsf_events, without_nulls
+    from kraft_audit.findings.ocsf import observed_ms, ocsf_events, without_nulls
 
-    rows = finding_rows(selected(findings, show_all=show_all), seen_ms=seen_ms)
+    rows = finding_rows(selected(findings, show_all=show_all), seen_ms=observed_ms(history))
     out.rows(map(without_nulls, ocsf_events(rows, version("kraft-audit"))), [])
 
 

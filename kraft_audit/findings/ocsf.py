@@ -13,11 +13,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from kraft_audit.findings.finding_formats import state_of
+from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.frameworks import frameworks, requirements
 from kraft_audit.rules.registry import control_of
 from kraft_audit.rules.rule_model import CONTROLS
 from kraft_audit.tables.contract import INT32, INT64, TEXT, list_of
 from kraft_audit.tables.gold import EVIDENCE, WAIVER
+from kraft_audit.text.readable import is_time
 
 OCSF_VERSION: Final = "1.5.0"
 CATEGORY: Final = (2, "Findings")
@@ -232,3 +234,12 @@ def _time_ms(row: Mapping[str, Any], activity: Code) -> int:
 
 def _seen_ms(row: Mapping[str, Any]) -> int:
     return int(row["seen_ms"] or row["to_ms"] or row["from_ms"] or 0)
+
+
+def observed_ms(history: ClusterHistory) -> int | None:
+    """When findings of log dirs were observed: as of the newest log, so that the same logs give the same bytes again.
+
+    Where its clock was no clock, when it was read.
+    """
+    end_ms = history.end_ms
+    return end_ms if end_ms is not None and is_time(end_ms) else history.seen_ms

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kraft_audit.findings.ocsf import OCSF_SCHEMA, ocsf_events
+from kraft_audit.findings.ocsf import OCSF_SCHEMA, observed_ms, ocsf_events
 from kraft_audit.report.report_files import created_folders, writing
 from kraft_audit.report.report_source import ClusterInput, ReportSource
 from kraft_audit.text.readable import moment_of
@@ -73,8 +73,13 @@ def write_security_lake(
 
 
 def _by_day(given: ClusterInput, version: str) -> dict[str, list[dict[str, Any]]]:
-    """Raised and undecided findings of any state as events, by the day of their time."""
-    findings: Iterable[dict[str, Any]] = (row for row in given.findings if row["status"] != "clear")
+    """Raised and undecided findings of any state as events, by the day of their time; a lake's plans say when."""
+    seen_ms = observed_ms(given.history)
+    findings: Iterable[dict[str, Any]] = (
+        row if "last_seen_ms" in row else {**row, "seen_ms": seen_ms}
+        for row in given.findings
+        if row["status"] != "clear"
+    )
     days: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in ocsf_events(findings, version):
         moment = moment_of(event["time"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import py_ocsf_models
@@ -12,8 +15,9 @@ from py_ocsf_models.events.findings.compliance_finding import ComplianceFinding
 from py_ocsf_models.events.findings.status_id import StatusID
 from py_ocsf_models.objects.compliance_status import StatusID as CheckStatus
 
+from kraft_audit.commands.cli import run_command
 from kraft_audit.findings.finding_formats import finding_rows
-from kraft_audit.findings.ocsf import OCSF_SCHEMA, OCSF_VERSION, ocsf_batch, ocsf_events, without_nulls
+from kraft_audit.findings.ocsf import OCSF_SCHEMA, OCSF_VERSION, observed_ms, ocsf_batch, ocsf_events, without_nulls
 from kraft_audit.rules.registry import check, rules
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
 from tests.builders.histories import T0, HistoryBuilder
@@ -92,3 +96,29 @@ def test_columns_hold_the_same_events(rows: list[dict[str, Any]]) -> None:
     batch = ocsf_batch(rows, "1")
     assert batch.schema == OCSF_SCHEMA
     assert batch.to_pylist() == ocsf_events(rows, "1")
+
+
+def test_the_same_logs_give_the_same_events_whenever_they_are_read(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+    logs = str(samples / "divergence.tgz")
+    for number in range(2):
+        time.sleep(0.01)  # what was read first was read at another time
+        assert run_command(["check", logs, "--output", "ocsf", "--fail-on", "never"]) == 0
+        printed.append(capsys.readouterr().out)
+        assert run_command(["report", logs, "--output", "ocsf", "--out", str(tmp_path / str(number))]) == 0
+        capsys.readouterr()
+    first, again = printed
+    assert first == again != ""
+    written = [
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*.parquet")}
+        for folder in (tmp_path / "0", tmp_path / "1")
+    ]
+    assert written[0] == written[1] != {}
+
+
+def test_a_log_without_a_clock_is_observed_when_it_was_read(build: HistoryBuilder) -> None:
+    history = build.three_nodes().history()
+    assert observed_ms(replace(history, as_of_ms=1 << 62)) == history.seen_ms
+    assert observed_ms(replace(history, as_of_ms=T0)) == T0
