@@ -51,7 +51,6 @@ class FleetIncident:
     incident_id: str
     headline: str
     from_ms: int | None
-    to_ms: int | None
     is_open: bool
     is_stop: bool
     effects: tuple[str, ...]
@@ -60,7 +59,11 @@ class FleetIncident:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterLine:
-    """One cluster on the fleet's page."""
+    """One cluster on the fleet's page.
+
+    `incidents` are those that have a number on the cluster's page; `incident_times` (from, to; None while it lasts) are
+    of all but stops in order.
+    """
 
     cluster_id: str
     page_id: str
@@ -79,6 +82,7 @@ class ClusterLine:
     read_to_ms: int | None
     exposure: Exposure
     incidents: tuple[FleetIncident, ...] = ()
+    incident_times: tuple[tuple[int | None, int | None], ...] = ()
     labels: tuple[str, ...] = ()
     need: int | None = None
     answer: str = ""
@@ -127,6 +131,11 @@ class Fleet:
             exposure=view.exposure,
             labels=tuple(view.labels.values()),
             incidents=tuple(_incident(row, number) for number, row in enumerate(view.numbered_incidents, start=1)),
+            incident_times=tuple(
+                (row["from_ms"], None if row["is_open"] else row["to_ms"] or row["from_ms"])
+                for row in (*view.open_incidents, *view.resolved_incidents)
+                if row["kind"] != IncidentKind.CLUSTER_STOP
+            ),
             need=_need(view),
             answer="" if view.headline is None else view.headline.text,
             metadata_version=view.metadata_version,
@@ -173,7 +182,6 @@ def _incident(row: TableRow, number: int) -> FleetIncident:
         row["incident_id"],
         row["headline"],
         row["from_ms"],
-        row["to_ms"],
         row["is_open"],
         is_stop,
         tuple(row["effects"]),
@@ -277,7 +285,7 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
         "capture_age_max_ms": CAPTURE_AGE_MAX_MS,
         "step": unit,
         "largest": largest,
-        **_trends(fleet, dated, [values for _, values in exposures], edges, unit),
+        **_trends(fleet, [values for _, values in exposures], edges, unit),
         "severities": SEVERITIES,
         "quiet": sum(line.worst is None and line.is_read for line in lines),
         "logless": sum(not line.is_read for line in lines),
@@ -296,14 +304,10 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
 
 
 def _trends(
-    fleet: Fleet,
-    incidents: Sequence[tuple[FleetIncident, ClusterLine]],
-    exposures: Sequence[Sequence[float | None]],
-    edges: Sequence[int],
-    unit: str,
+    fleet: Fleet, exposures: Sequence[Sequence[float | None]], edges: Sequence[int], unit: str
 ) -> dict[str, Any]:
     findings = {severity: spans(*fleet.times.get(severity, ([], []))) for severity in SEVERITIES}
-    times = [(each.from_ms, None if each.is_open else each.to_ms or each.from_ms) for each, _ in incidents]
+    times = [each for line in fleet.lines for each in line.incident_times]
     return trends(findings, incident_spans(times, edges[-1] if edges else 0), exposures, edges, unit)
 
 

@@ -158,15 +158,16 @@ def test_a_longer_history_does_not_make_the_page_larger(captured_logs: Path, tmp
 
 
 def test_trends_count_what_was_open_and_how_long_partitions_were_exposed(captured_logs: Path) -> None:
-    fleet = _fleet(_given(captured_logs / "elr" / "29-stopped"), _given(captured_logs / "six" / "06-three-of-six-down"))
+    stopped, down = (_given(captured_logs / each) for each in ("elr/29-stopped", "six/06-three-of-six-down"))
+    fleet = _fleet(stopped, down)
     view = fleet_view(fleet)
     edges, rows = view["edges"], view["trend_rows"]
     assert len(rows) == len(edges) - 1 > 1
-    shown = [incident for line in fleet.lines for incident in line.incidents if not incident.is_stop]
+    shown = [row for row in (*down.incidents, *stopped.incidents) if row["kind"] != "cluster_stop"]
     assert shown
     for (start, _, open_incidents, minutes), end in zip(rows, edges[1:], strict=True):
-        lasting = [each for each in shown if each.is_open or (each.to_ms or each.from_ms or 0) >= end]
-        assert open_incidents == sum(each.from_ms is not None and each.from_ms < end for each in lasting), start
+        lasting = [row for row in shown if row["is_open"] or (row["to_ms"] or row["from_ms"] or 0) >= end]
+        assert open_incidents == sum(row["from_ms"] is not None and row["from_ms"] < end for row in lasting), start
         of_clusters = [line.exposure.within([start, end])[0] or 0.0 for line in fleet.lines]
         assert minutes == pytest.approx(sum(of_clusters))
     assert sum(minutes for *_, minutes in rows) > 0
