@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,8 +12,10 @@ from types import ModuleType
 
 import pytest
 
+from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.lineage import Lineage, traced
 from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.tables import LAKE_TABLES
 
 
 def test_a_run_reports_what_it_read_and_wrote(
@@ -26,9 +29,33 @@ def test_a_run_reports_what_it_read_and_wrote(
         run.all_steps()
     start, complete = (json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines())
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
-    assert start["run"] == complete["run"]
-    assert complete["inputs"] == [{"namespace": "kraft", "name": "divergence/__cluster_metadata"}]
-    assert {"namespace": "file", "name": f"{fleet.lake}/records"} in complete["outputs"]
+    assert start["run"]["runId"] == complete["run"]["runId"]
+    assert [(each["namespace"], each["name"]) for each in complete["inputs"]] == [
+        ("kraft", "divergence/__cluster_metadata")
+    ]
+    outputs = {each["name"]: each for each in complete["outputs"]}
+    records = outputs[f"{fleet.lake}/records"]
+    assert records["namespace"] == "file"
+    rows = DeltaLake(fleet.lake).query("SELECT count(*) AS n FROM records", "records")["n"][0].as_py()
+    assert records["outputFacets"]["outputStatistics"]["rowCount"] == rows > 0
+    columns = [column["name"] for column in records["facets"]["schema"]["fields"]]
+    assert columns == list(LAKE_TABLES["records"].column_names)
+    assert complete["run"]["facets"]["processing_engine"]["name"] == "kraft-audit"
+
+
+def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", f"file://{tmp_path}/events.jsonl")
+    Lineage(pytest.fail).send("FAIL", "/lake", ["a"], why="a disk is gone")
+    (event,) = (json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines())
+    assert event["run"]["facets"]["errorMessage"]["message"] == "a disk is gone"
+
+
+def test_a_missing_client_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openlineage.client", None)
+    lines: list[str] = []
+    Lineage(lines.append, {"OPENLINEAGE_URL": "http://127.0.0.1:9"}).send("START", "/lake")
+    assert len(lines) == 1
+    assert "kraft-audit[lineage]" in lines[0]
 
 
 def test_a_server_is_sent_one_event_with_its_key() -> None:
