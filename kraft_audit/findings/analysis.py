@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft_audit.capture.bronze_rows import TableRows, captures_batch
 from kraft_audit.capture.kept_log import NotResumableError
@@ -27,7 +28,7 @@ from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import READS_EVIDENCE, CarriedRows, carry, ends_at, rules_key, until
+from kraft_audit.rules.carried_rows import CarriedRows, carry, ends_at, keeps_evidence, rules_key, until
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.continued_history import history_of, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
@@ -118,9 +119,11 @@ def _gone_on(
             raise NotResumableError("no log was replayed")
         collector = None if carried is None else _collector(reading, GoingOn(base, carried))
         wanted = tables & BRONZE_TABLES
+        is_below_runs = False
         for name, batch in reading.begin(wanted if collector is None else wanted | JUDGED_TABLES):
-            if collector is not None and name in JUDGED_TABLES:
+            if collector is not None and carried is not None and name in JUDGED_TABLES:
                 collector.take_rows(name, batch)
+                is_below_runs |= name == BATCHES.name and _has_below(batch, carried.merged_to)
             if name in wanted:
                 yield name, batch
         if collector is not None and carried is not None:
@@ -129,8 +132,24 @@ def _gone_on(
             collector.take_rows(CAPTURES.name, _captured_again(at_rest, carried))
         yield from _silver(plan, reading, tables, continuation, base, collector)
         if collector is not None and carried is not None:
+            carried = _with_single_batches(carried, plan, settings) if is_below_runs else carried
             history = history_of(carried, collector.history())
             yield from _judged_rows(history, plan, judgments, continuation)
+
+
+def _has_below(batches: pa.RecordBatch, offset: int) -> bool:
+    """Whether a row of `batches` is about what logs hold before an offset."""
+    is_below = pc.and_(pc.equal(batches["source"], "log"), pc.less(batches["base_offset"], offset))
+    return bool(pc.any(is_below).as_py())
+
+
+def _with_single_batches(carried: CarriedRows, plan: ClusterPlan, settings: ReadingSettings) -> CarriedRows:
+    """Carried rows to compare with batches before their end. Raises NotResumableError without a lake that has them."""
+    if not carried.merged_to:
+        return carried
+    if settings.known is None:
+        raise NotResumableError("single batches of earlier plans are not known")
+    return carried.with_single_batches(settings.known.batches(plan.key, 0, carried.merged_to))
 
 
 _OF_READING: Final = (
@@ -214,7 +233,7 @@ def _analyze(
                     own += [(name, batch)] if is_judged and name in JUDGED_TABLES else []
                     yield name, batch
         if replayed or is_judged:
-            known = None if continuation is None else _known_captures(ordered.plan, continuation, own)
+            known = None if continuation is None else _known_captures(ordered.plan, settings, continuation, own)
             if known is not None and continuation is not None and continuation.earlier is not None:
                 try:
                     yield from _on_all_records(ordered, replayed | judgments, continuation, known, taken)
@@ -289,7 +308,9 @@ KnownCaptures = tuple[CarriedRows, dict[str, pa.Table]]
 """What an earlier judgement left, and the judged bronze rows that captures added since."""
 
 
-def _known_captures(plan: ClusterPlan, continuation: Continuation, own: Sequence[TableRows]) -> KnownCaptures | None:
+def _known_captures(
+    plan: ClusterPlan, settings: ReadingSettings, continuation: Continuation, own: Sequence[TableRows]
+) -> KnownCaptures | None:
     earlier = continuation.earlier
     if earlier is None or not earlier.rules or has_several_captures(plan):
         return None
@@ -297,8 +318,8 @@ def _known_captures(plan: ClusterPlan, continuation: Continuation, own: Sequence
     for table in (BATCHES, DECODE_ERRORS):
         tables[table.name] = pa.Table.from_batches([b for name, b in own if name == table.name], table.schema)
     try:
-        return CarriedRows.from_bytes(earlier.rules), tables
-    except KeptPartsError:
+        return _with_single_batches(CarriedRows.from_bytes(earlier.rules), plan, settings), tables
+    except (KeptPartsError, NotResumableError):
         return None
 
 
@@ -336,4 +357,4 @@ def _judged(history: ClusterHistory, plan: int, judged: list[Finding]) -> Iterat
 
 
 def _kept_finding(finding: Finding) -> Finding:
-    return finding if finding.rule in READS_EVIDENCE else finding._replace(evidence=())
+    return finding if keeps_evidence(finding) else finding._replace(evidence=())

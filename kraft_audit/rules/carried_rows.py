@@ -5,6 +5,7 @@ of every subject that exists, where open findings began, and what rules say they
 `continued_history` puts these rows before new ones: the same rules then judge a history of that size, and `check` gives
 what is open, and what began or ended at or after that offset. So judging an hour costs what is new in it.
 
+Of captures the rounds are carried that rules still ask for, and of batches runs (`carried_captures`, `merged_batches`).
 `voter_sets` and `leader_epochs` are carried whole, as an hour has few of them: a survey of later disks may not reach
 those whose records Kafka has deleted.
 """
@@ -24,6 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.plan import ReplicaPlan
+from kraft_audit.rules.carried_captures import (
+    carried_captures,
+    carried_marks,
+    carried_watermarks,
+    names_captures,
+    offsets_of_interest,
+    taken,
+)
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
     ClusterHistory,
@@ -38,6 +47,7 @@ from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.merged_batches import merged_batches, merged_to, split
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RuleSettings, Scope, Status, TableRows
 from kraft_audit.tables.bronze import DECODE_ERRORS
@@ -48,9 +58,9 @@ CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and 
 """The tables where a subject's newest row says what holds."""
 SMALL_CHANGES: Final = tuple(name for name in CHANGES if name != PARTITION_CHANGES.name)
 OF_CAPTURES: Final = ("captures", "batches", "decode_errors", "watermarks", "records")
-"""Tables of what disks held. These are carried whole for now: they grow with every round of captures."""
-WHOLE: Final = (*OF_CAPTURES, "feature_changes")
-"""Features are few, and which level was in effect at an offset is asked of old ones, too."""
+"""Tables of what disks held."""
+WHOLE: Final = ("decode_errors", "feature_changes")
+"""Features are few, and which level was in effect at an offset is asked of old ones, too. Each damage is open."""
 FROM_THE_SURVEY: Final = {"voter_sets": ("from_offset", "from_epoch"), "leader_epochs": ("from_offset", "epoch")}
 """What a survey says, by what makes a row's key. Rows that a later survey does not have are added to it."""
 STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
@@ -58,9 +68,14 @@ STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 
 
 READS_EVIDENCE: Final = frozenset({"KP007"})
-"""Rules whose `carries` reads the evidence of open findings; of others it may be left out."""
-FORMAT: Final = 3
+"""Rules whose `carries` reads the evidence of open findings."""
+FORMAT: Final = 4
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
+
+
+def keeps_evidence(finding: Finding) -> bool:
+    """Whether `carry` reads the evidence of an open finding; of others it may be left out."""
+    return finding.rule in READS_EVIDENCE or names_captures(finding)
 
 
 def rules_key(settings: Mapping[str, RuleSettings], defaults: Mapping[str, str]) -> str:
@@ -74,7 +89,7 @@ def rules_key(settings: Mapping[str, RuleSettings], defaults: Mapping[str, str])
 class CarriedRows:
     """What rules need of all records before an offset. `tables` are rows as in the history, in their order there.
 
-    Its size grows with partitions and open episodes, not with the length of the log (but for OF_CAPTURES).
+    Its size grows with partitions, disks, epochs, voter sets and open episodes, not with the length of the log.
     """
 
     episodes: OpenEpisodes
@@ -91,6 +106,16 @@ class CarriedRows:
     def checks_of(self, end_offset: int, epoch: int) -> list[SnapshotCheck]:
         """How a snapshot was compared: one check for each version of it."""
         return [each for each in self.snapshot_checks if (each.end_offset, each.epoch) == (end_offset, epoch)]
+
+    @property
+    def merged_to(self) -> int:
+        """Up to which offset batches may stand in runs; 0 where none does."""
+        return merged_to(self.tables["batches"]) if "batches" in self.tables else 0
+
+    def with_single_batches(self, known: pa.Table) -> CarriedRows:
+        """The same with `known`, the batches below `merged_to` that a lake has, in the places of runs."""
+        batches = normal_rows("batches", self.tables["batches"])
+        return replace(self, tables={**self.tables, "batches": split(batches, known)})
 
     def to_bytes(self) -> bytes:
         """Kept parts: `facts` and each table. Equal rows give equal bytes."""
@@ -227,6 +252,9 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
     tables[PARTITION_CHANGES.name] = pa.concat_tables(parts).combine_chunks()
     of_whole = (*WHOLE, *FROM_THE_SURVEY)
     tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
+    tables |= {
+        name: normal_rows(name, table) for name, table in _of_captures(history, open_findings, wanted, to_offset)
+    }
     if DECODE_ERRORS.name in tables:
         tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     return CarriedRows(
@@ -241,6 +269,29 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
         history.is_read,
         history.is_replayed,
     )
+
+
+def _of_captures(
+    history: ClusterHistory,
+    open_findings: Sequence[Finding],
+    wanted: Mapping[str, Sequence[Rows]],
+    to_offset: int,
+) -> Iterator[tuple[str, pa.Table]]:
+    """The tables of what disks held, without what no rule asks for any more."""
+    watermarks, captures = history.chunked_table("watermarks"), history.chunked_table("captures")
+    if history.has("watermarks"):
+        watermarks = taken(watermarks, carried_watermarks(history, open_findings))
+        yield "watermarks", watermarks
+    if history.has("captures"):
+        captures = taken(captures, carried_captures(history, open_findings, watermarks.to_pylist()))
+        yield "captures", captures
+    if history.has("records"):
+        yield "records", taken(history.chunked_table("records"), carried_marks(history))
+    if history.has("batches"):
+        rows, proofs = captures.to_pylist(), watermarks.to_pylist()
+        offsets = offsets_of_interest(history, open_findings, rows, proofs)
+        single = np.concatenate([np.zeros(0, np.int64), *wanted.get("batches", ())])
+        yield "batches", merged_batches(history, rows, offsets, single, to_offset)
 
 
 _DAMAGE: Final = ("node_id", "directory_id", "root", "path", "file_name", "position", "reason", "detail")

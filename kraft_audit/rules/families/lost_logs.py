@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -180,10 +181,20 @@ def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
                 yield _went_back_case(history, found, earlier, row, (lost, proven))
                 reached.pop(key)
                 continue
-            counted = max((w["low"] for w in lows if _proves_for(w, row) and _is_counted(history, w, row)), default=0)
+            watermark = counted_watermark(history, row, lows)
+            counted = 0 if watermark is None else watermark["low"]
             # What was read and had not reached the disk vanishes with the page cache: that is no loss.
             held = row.get("held_end_offset")
             reached[key] = (max(counted if held is None else min(counted, held), proven), row)
+
+
+def counted_watermark(
+    history: ClusterHistory, row: TableRow, lows: Sequence[TableRow] | None = None
+) -> TableRow | None:
+    """The watermark that proves the most of what a captured replica holds as a voter; None where none does."""
+    lows = watermarks_in_order(history) if lows is None else lows
+    counted = (w for w in lows if _proves_for(w, row) and _is_counted(history, w, row))
+    return max(counted, key=itemgetter("low"), default=None)
 
 
 def _went_back_case(

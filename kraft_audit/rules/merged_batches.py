@@ -1,0 +1,199 @@
+"""Batches that are carried as runs: what all disks that hold them hold alike, one row for many batches of an epoch.
+
+A run takes the place of batches whose single offsets no rule asks for any more. It begins and ends at the same batches
+on every disk, so that runs are compared as batches are: equal keys mean that all batches of the runs are equal. Where a
+disk shows batches below the end of the runs later, or lacks some, the lake gives the single batches back (`split`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import (
+    FOR_EVER,
+    CanonicalBatches,
+    LogBatches,
+    canonical_log,
+    identity_of,
+    log_batches,
+    moment_number,
+    newest_captures,
+    newest_watermark,
+)
+from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
+from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
+
+RUN: Final = -1
+"""The position of a run: it is in no one place."""
+_FOLD: Final = np.uint64(0x9E3779B97F4A7C15)
+_MASK: Final = np.uint64((1 << 62) - 1)
+
+
+def merged_batches(
+    history: ClusterHistory, captures: Sequence[TableRow], offsets: Collection[int], wanted: Rows, to_offset: int
+) -> pa.Table:
+    """The table `batches` with runs.
+
+    `captures` are those that are carried, `offsets` those whose batches stay single, `wanted` rows that stay. What
+    comes after the newest snapshot, after what is committed, or at the end of the log stays as well.
+    """
+    table = history.chunked_table("batches")
+    log, batches = canonical_log(history), log_batches(history)
+    until = _merged_to(history, log, to_offset)
+    if until < 2:
+        return table
+    place, is_single = _places(log, batches, history, until)
+    is_single |= _holds_any(log, offsets, until)
+    stays = np.isin(batches.row, wanted)
+    is_single[place[stays & (place >= 0)]] = True
+    moments, is_unknown = _moments(batches, captures)
+    is_single[place[is_unknown & (place >= 0)]] = True
+    is_joined = _is_joined(log, batches, place, moments, is_single, until)
+    run = np.cumsum(np.append(True, ~is_joined))
+    counts = np.bincount(run)
+    in_run = (place >= 0) & (counts[run[np.maximum(place, 0)]] > 1)
+    if not in_run.any():
+        return table
+    return _with_runs(table, log, batches, np.flatnonzero(in_run), (place, run, moments))
+
+
+def merged_to(table: pa.Table) -> int:
+    """The end of the runs among carried batches; 0 without any."""
+    runs = table.filter(pc.equal(table["position"], RUN))
+    return int(pc.max(runs["last_offset"]).as_py()) + 1 if runs.num_rows else 0
+
+
+def split(table: pa.Table, known: pa.Table) -> pa.Table:
+    """Carried batches with single ones, which a lake knows, in the places of runs."""
+    is_run = pc.equal(table["position"], RUN).to_numpy()
+    spans: dict[object, list[tuple[int, int]]] = {}
+    for row in table.filter(pa.array(is_run)).to_pylist():
+        spans.setdefault(identity_of(row), []).append((row["base_offset"], row["last_offset"]))
+    of_runs = []
+    names = ("node_id", "directory_id", "root", "path", "base_offset", "source", "status", "valid")
+    for number, row in enumerate(known.select(names).to_pylist()):
+        is_present = row["source"] == "log" and row["valid"] and row["status"] == "present"
+        if is_present and any(first <= row["base_offset"] <= last for first, last in spans.get(identity_of(row), ())):
+            of_runs.append(number)
+    singles = known.take(pa.array(of_runs, pa.int64())).select(table.column_names)
+    return pa.concat_tables([singles.cast(table.schema), table.filter(pa.array(~is_run))])
+
+
+def _merged_to(history: ClusterHistory, log: CanonicalBatches, to_offset: int) -> int:
+    """How many batches of the log may be in runs."""
+    watermark = newest_watermark(history)
+    snapshots = [row["snapshot_end_offset"] for row in newest_captures(history) if row["snapshot_end_offset"]]
+    if watermark is None or not snapshots or not len(log.base_offset):
+        return 0
+    end = min(to_offset, watermark["low"], max(snapshots))
+    return int(min(np.searchsorted(log.last_offset, end - 1), max(len(log.base_offset) - IDLE_BATCHES - 1, 0)))
+
+
+def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory, until: int) -> tuple[Rows, Mask]:
+    """Of each row the number of its batch in the log, -1 for others; and which batches are no part of a run."""
+    place = np.searchsorted(log.base_offset, batches.base_offset)
+    place = np.minimum(place, len(log.base_offset) - 1)
+    is_same = batches.is_canonical & (log.base_offset[place] == batches.base_offset) & (place < until)
+    is_single = log.is_control | (log.record_count >= MAX_RECORDS_PER_BATCH)
+    is_single[1:] |= log.record_count[:-1] >= MAX_RECORDS_PER_BATCH
+    is_single[until:] = True
+    is_single[place[is_same & (batches.until != FOR_EVER)]] = True
+    of_disk = batches.replica * len(log.base_offset) + place
+    _, first, count = np.unique(of_disk[is_same], return_index=True, return_counts=True)
+    is_single[place[is_same][first[count > 1]]] = True
+    for altered in history.altered or ():
+        is_single |= (log.base_offset < altered.to_offset) & (log.last_offset >= altered.from_offset)
+    return np.where(is_same, place, -1), is_single
+
+
+def _holds_any(log: CanonicalBatches, offsets: Collection[int], until: int) -> Mask:
+    """The batches that hold one of the offsets, or the one before it."""
+    mask = np.zeros(len(log.base_offset), bool)
+    if until and offsets:
+        wanted = np.array(sorted(offsets), np.int64)
+        places = np.searchsorted(log.base_offset, np.concatenate([wanted, wanted - 1]), side="right") - 1
+        mask[places[places >= 0]] = True
+    return mask
+
+
+def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, Mask]:
+    """For each row the first carried capture of its disk that holds it, as a moment, and where there is none."""
+    moments, is_unknown = batches.since.copy(), np.zeros(len(batches.row), bool)
+    for number, identity in enumerate(batches.identities):
+        mine = np.flatnonzero(batches.replica == number)
+        known = np.array(sorted({moment_number(row) for row in captures if identity_of(row) == identity}), np.int64)
+        place = np.searchsorted(known, batches.since[mine])
+        is_unknown[mine[place == len(known)]] = True
+        has = place < len(known)
+        moments[mine[has]] = known[place[has]]
+    return moments, is_unknown
+
+
+def _is_joined(
+    log: CanonicalBatches, batches: LogBatches, place: Rows, moments: Rows, is_single: Mask, until: int
+) -> Mask:
+    """Which batches of the log are in one run with the next one: the same disks hold both, from the same capture on."""
+    holders = np.zeros(len(log.base_offset), np.uint64)
+    rows = np.flatnonzero(place >= 0)
+    held = (moments[rows].astype(np.uint64) * _FOLD) ^ (batches.replica[rows].astype(np.uint64) + np.uint64(1))
+    np.add.at(holders, place[rows], _mixed(held))
+    is_joined: Mask = (
+        ~is_single[:-1]
+        & ~is_single[1:]
+        & (holders[:-1] == holders[1:])
+        & (log.leader_epoch[:-1] == log.leader_epoch[1:])
+        & (log.last_offset[:-1] + 1 == log.base_offset[1:])
+    )
+    is_joined[until - 1 :] = False
+    return is_joined
+
+
+def _mixed(values: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]:
+    """Numbers that are far apart for numbers that are close (splitmix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _with_runs(
+    table: pa.Table, log: CanonicalBatches, batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows]
+) -> pa.Table:
+    """The table with one row for the rows of each run of each disk, which stands where its first batch stood."""
+    place, run, moments = where
+    order = rows[np.lexsort((place[rows], run[place[rows]], batches.replica[rows]))]
+    key = batches.replica[order] * (len(run) + 2) + run[place[order]]
+    first = np.flatnonzero(np.append(True, np.diff(key) != 0))
+    end = np.append(first[1:], len(order)) - 1
+    own = batches.row[order]
+    is_run = table["position"].to_numpy()[own] == RUN
+    crc = batches.crc[order].astype(np.uint64)
+    single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[order].astype(np.uint64) * _FOLD)) & _MASK
+    columns = {
+        "last_offset": batches.last_offset[order][end],
+        # A sum, so that runs of runs say what one run says.
+        "crc": np.add.reduceat(np.where(is_run, crc, single), first) & _MASK,
+        "max_timestamp_ms": np.maximum.reduceat(batches.timestamp_ms[order], first),
+        "record_count": np.minimum(
+            np.add.reduceat(table["record_count"].to_numpy()[own], first), MAX_RECORDS_PER_BATCH - 1
+        ),
+        "size_bytes": np.add.reduceat(table["size_bytes"].to_numpy()[own], first),
+        "position": np.full(len(first), RUN),
+        "captured_at_ms": moments[order][first] >> 20,
+        "capture_number": moments[order][first] & ((1 << 20) - 1),
+    }
+    gone = np.zeros(table.num_rows, bool)
+    gone[own] = True
+    gone[own[first]] = False
+    for name, values in columns.items():
+        column = table[name].to_numpy().copy()
+        column[own[first]] = values
+        number = table.column_names.index(name)
+        table = table.set_column(number, table.schema.field(name), pa.array(column, table.schema.field(name).type))
+    return table.filter(pa.array(~gone))
