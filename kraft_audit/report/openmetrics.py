@@ -16,6 +16,7 @@ from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.report.report_source import AsOf, ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.captures import newest_watermark
+from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
 from kraft_audit.text.output import neutral
@@ -183,7 +184,7 @@ def _partitions(history: ClusterHistory) -> Figures:
     topics = states.topics(np.flatnonzero(now & offline(states) & (electable == 0)))
     waiting = {topic for topic in set(topics) if not unclean_election_enabled(history, topic)}
     return {
-        "global_topic_count": len(np.unique(states.topic_codes[now])),
+        "global_topic_count": len(distinct(states.topic_codes[now])),
         "global_partition_count": int(now.sum()),
         "offline_partition_count": int((now & offline(states)).sum()),
         "preferred_replica_imbalance_count": int((states.leader[rows] != first).sum()),

@@ -42,7 +42,7 @@ from kraft_audit.rules.cluster_history import (
 )
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
-from kraft_audit.rules.columns.frame import Mask, Rows, coded, numbered
+from kraft_audit.rules.columns.frame import Mask, Rows, coded, distinct, numbered
 from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
@@ -361,11 +361,11 @@ def _where_findings_began(history: ClusterHistory, name: str, open_findings: Seq
     place_of[order] = np.arange(len(order))
     before = place_of[rows] - 1
     before = order[before[before >= 0]]
-    return np.union1d(rows, before[np.isin(keys[before], keys[rows])])
+    return distinct(np.concatenate([rows, before[np.isin(keys[before], keys[rows])]]))
 
 
 def _rows_of(history: ClusterHistory, name: str, wanted: Sequence[Rows]) -> pa.Table:
-    rows = np.unique(np.concatenate([np.zeros(0, np.int64), *wanted]))
+    rows = distinct(np.concatenate([np.zeros(0, np.int64), *wanted]))
     return normal_rows(name, history.chunked_table(name).take(pa.array(rows)))
 
 

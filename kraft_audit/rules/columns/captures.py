@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.frame import Mask, Rows, numbered
+from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
 from kraft_audit.rules.rule_model import Evidence
 
 ReplicaIdentity = tuple[int | None, str]
@@ -339,14 +339,14 @@ def _is_canonical(
     )
     is_true = ~_is_altered(history, replica, identities, columns)
     is_end &= is_true
-    crcs = np.unique(columns["crc"][is_end])
+    crcs = distinct(columns["crc"][is_end])
     if len(crcs) != 1:
         return np.zeros(len(replica), bool)
     number = numbered(*(columns[name] for name in KEY))
     lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"]) & is_true
-    from_holders = lasts & np.isin(replica, np.unique(replica[is_end]))
+    from_holders = lasts & np.isin(replica, distinct(replica[is_end]))
     count = 0
-    while count < (chosen := np.unique(number[from_holders])).size:
+    while count < (chosen := distinct(number[from_holders])).size:
         count = chosen.size
         from_holders |= lasts & _is_below_common(
             replica, columns["last_offset"], from_holders | np.isin(number, chosen)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import SPREAD, Mask, Rows, coded, rows_with
+from kraft_audit.rules.columns.frame import SPREAD, Mask, Rows, coded, distinct, rows_with
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.subjects import partition_key
 from kraft_audit.rules.rule_model import Finding, TableRows
@@ -71,7 +71,7 @@ def begins_of(history: ClusterHistory, findings: Iterable[Finding]) -> Iterator[
 
 def with_previous(states: PartitionStates, rows: Rows) -> Rows:
     """Rows with the row of the same partition before each."""
-    return np.union1d(rows, rows[~states.is_first[rows]] - 1)
+    return distinct(np.concatenate([rows, rows[~states.is_first[rows]] - 1]))
 
 
 def up_to_newest(states: PartitionStates, condition: Mask) -> Rows:

@@ -23,6 +23,7 @@ SPREAD: Final = 1 << 32
 _COMPARED_ONE_BY_ONE: Final = 64
 """Up to this many pairs, as of two lists of eight, each member is compared with each; longer lists are sorted first."""
 _Derived = TypeVar("_Derived")
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +174,14 @@ def _differ(left: NodeLists, of_left: Rows, right: NodeLists, of_right: Rows) ->
         mine = left.values[left.starts[of_left[at]] + place]
         result[at] |= mine != right.values[right.starts[of_right[at]] + place]
     return result
+
+
+def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """The distinct values of a column, ascending. numpy's own counts them in a hash table first, which takes up to
+    sixty times as long (2.4)."""
+    ordered = np.sort(values, axis=None)
+    kept: npt.NDArray[_Number] = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return kept
 
 
 def numbered(*columns: Rows) -> Rows:

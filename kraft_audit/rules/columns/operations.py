@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import canonical_log
-from kraft_audit.rules.columns.frame import Rows
+from kraft_audit.rules.columns.frame import Rows, distinct
 from kraft_audit.rules.rule_model import TableRows
 
 MAX_RECORDS_PER_BATCH: Final = 10_000
@@ -39,7 +39,7 @@ def batches_of_operations(history: ClusterHistory, offsets: Rows) -> TableRows:
     table = history.chunked_table("batches")
     base, last = (table[name].to_numpy() for name in ("base_offset", "last_offset"))
     wanted = np.zeros(len(base), bool)
-    starts = np.unique(offsets)
+    starts = distinct(offsets)
     ends = operation_ends(history, starts)
     if len(starts):
         # The last operation that begins at or before a batch's end: operations do not overlap.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction
-from kraft_audit.rules.columns.frame import Mask, Rows, rows_with
+from kraft_audit.rules.columns.frame import Mask, Rows, distinct, rows_with
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.operations import operation_ends
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
@@ -57,7 +57,7 @@ def _first_strange_rows(history: ClusterHistory, _: Sequence[Finding]) -> Iterat
             np.argsort(states.changes.column("from_offset")[rows[is_wanted]], kind="stable")
         ]
         first = wanted[np.unique(replicas.values[strange[wanted]], return_index=True)[1]]
-        yield PARTITION_CHANGES.name, np.unique(rows[first])
+        yield PARTITION_CHANGES.name, distinct(rows[first])
 
 
 @rule(
@@ -101,7 +101,7 @@ def _unknown_brokers(history: ClusterHistory) -> Iterator[Contradiction]:
     strange = strange[states.changes.exists[replicas.row_of_value[strange]]]
     in_snapshots = replicas.values[strange[states.changes.is_cause("snapshot")[replicas.row_of_value[strange]]]]
     strange = strange[~np.isin(replicas.values[strange], in_snapshots)]
-    for broker in np.unique(replicas.values[strange]).tolist():
+    for broker in distinct(replicas.values[strange]).tolist():
         rows = np.sort(row_of_change[replicas.row_of_value[strange[replicas.values[strange] == broker]]])
         row = int(rows[np.argmin(states.from_offset[rows])])
         text = f"unknown broker {broker} is a replica of {states.name(row)}"

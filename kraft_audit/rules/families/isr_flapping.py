@@ -17,7 +17,7 @@ from kraft_audit.rules.columns.carried_partitions import (
     up_to_newest,
     with_previous,
 )
-from kraft_audit.rules.columns.frame import Mask, Rows, differs_from_before
+from kraft_audit.rules.columns.frame import Mask, Rows, differs_from_before, distinct
 from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
@@ -94,9 +94,13 @@ def _is_whole(history: ClusterHistory, states: PartitionStates, rows: Rows) -> M
         return np.ones(len(rows), bool)
     is_new = states.from_offset[rows] >= carried.to_offset
     recent: Mask = states.timestamp_ms[rows] >= look_back_ms(carried.to_ms)
-    old = np.flatnonzero(~is_new & ~recent)
-    for place in old[states.timestamp_ms[rows[old]] >= look_back_ms(carried.to_ms, is_open=True)].tolist():
-        recent[place] = bool(began_at(history, "KP012", Scope.PARTITION, key_of_row(states, int(rows[place]))))
+    is_older = states.timestamp_ms[rows] >= look_back_ms(carried.to_ms, is_open=True)
+    old = np.flatnonzero(~is_new & ~recent & is_older)
+    newest = states.newest_rows(rows[old])
+    stormy = [
+        row for row in distinct(newest).tolist() if began_at(history, "KP012", Scope.PARTITION, key_of_row(states, row))
+    ]
+    recent[old] = np.isin(newest, np.array(stormy, np.int64))
     return is_new | recent
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
-from kraft_audit.rules.columns.frame import Rows
+from kraft_audit.rules.columns.frame import Rows, distinct
 from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, status_text
 from kraft_audit.rules.columns.open_episodes import is_value, rows_at
 from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
@@ -168,7 +168,7 @@ def _who_was_away(history: ClusterHistory, open_findings: Sequence[Finding]) -> 
     for broker in sorted(members & broker_states(history).keys()):
         known = broker_states(history)[broker].offsets
         places = np.searchsorted(known, np.concatenate([begins, judged_at]), side="right") - 1
-        around = np.unique(np.concatenate([places - 1, places, places + 1]))
+        around = distinct(np.concatenate([places - 1, places, places + 1]))
         its = known[around[(around >= 0) & (around < len(known))]]
         table, rows = rows_at(history, "broker_changes", its.tolist())
         yield table, rows[is_value(history, table, "broker_id", broker)[rows]]

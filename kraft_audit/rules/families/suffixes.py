@@ -19,6 +19,7 @@ from kraft_audit.rules.columns.captures import (
     log_batches,
     newest_captures,
 )
+from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.families.committed_log import kq002
 from kraft_audit.rules.families.leaders import kq003, kq014
 from kraft_audit.rules.families.log_files import kq022
@@ -45,7 +46,7 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for run in history.altered or ():  # another version of the log's own batches: KQ022 judges it
         is_altered = (batches.base_offset >= run.from_offset) & (batches.last_offset < run.to_offset)
         apart &= ~(is_altered & (batches.leader_epoch == run.epoch))
-    for number in np.unique(batches.replica[apart]).tolist():
+    for number in distinct(batches.replica[apart]).tolist():
         mine = np.flatnonzero(apart & (batches.replica == number))
         for suffix in _suffixes(batches, mine):
             rows = _unproven(history, batches, suffix)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, with_previous
-from kraft_audit.rules.columns.frame import Mask, rows_with
+from kraft_audit.rules.columns.frame import Mask, distinct, rows_with
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.open_episodes import rows_at
 from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
@@ -96,7 +96,7 @@ def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) 
     for each in _returns(history):
         if (f"broker {each.broker}", int(states.from_offset[each.falls[0]])) in begins:
             falls, backs = np.array(each.falls), np.array([row for row in each.backs if row is not None], np.int64)
-            yield as_table_rows(states, np.union1d(with_previous(states, falls), backs))
+            yield as_table_rows(states, distinct(np.concatenate([with_previous(states, falls), backs])))
             yield rows_at(history, "broker_changes", [each.registration])
             yield batches_of_operations(history, states.from_offset[falls])
 
