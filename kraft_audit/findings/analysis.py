@@ -28,7 +28,7 @@ from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import CarriedRows, carry, ends_at, keeps_evidence, rules_key, until
+from kraft_audit.rules.carried_rows import CarriedRows, as_until, carry, ends_at, keeps_evidence, rules_key, until
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.continued_history import history_of, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
@@ -335,9 +335,12 @@ def _judged_rows(
         continuation.next_state = None  # what was too large to be held is not known to the next plan either
         return
     base = continuation.next_state.settled
-    before = until(history, base.settled_offset, base.fed_to)
-    findings = judged if ends_at(history, base.settled_offset) else registry.check(before)
-    carried = carry(before, findings, base.settled_offset)
+    settled = base.settled_offset
+    if ends_at(history, settled):
+        carried = carry(as_until(history, settled, base.fed_to), judged, settled)
+    else:
+        before = until(history, settled, base.fed_to)
+        carried = carry(before, registry.check(before), settled)
     continuation.next_state = replace(continuation.next_state, rules=carried.to_bytes())
 
 

@@ -186,7 +186,8 @@ class FleetSettings(_Strict):
         default=30, description="how long reading one cluster may take, beside a second a MiB: then it is tried again"
     )
     go_on: bool = Field(
-        default=False, description="hourly runs go on from what the run before kept, and read and judge what is new"
+        default=True,
+        description="committer deltalake: hourly runs go on from what the run before kept, and read what is new",
     )
     scrub_plans: Annotated[int, Field(ge=0, le=100_000)] = Field(
         default=168, description="a cluster is read from its first byte once in so many plans (0: never)"

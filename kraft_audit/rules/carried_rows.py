@@ -39,6 +39,7 @@ from kraft_audit.rules.cluster_history import (
     Contradiction,
     OpenEpisodes,
     SnapshotCheck,
+    newest_append_ms,
 )
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
@@ -226,7 +227,22 @@ def ends_at(history: ClusterHistory, to_offset: int) -> bool:
     last = max((pc.max(offsets).as_py() for offsets in tables if len(offsets)), default=-1)
     last = max(last, -1 if history.parts is None else history.parts.last_offset)
     last = max([last, *(each.offset for each in history.contradictions or ())])
-    return last < to_offset and history.end_ms == until(history, to_offset).end_ms
+    return last < to_offset and history.end_ms == _time_at_end(history, to_offset)
+
+
+def as_until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None) -> ClusterHistory:
+    """`until` of a history that ends there: with what was derived from it, as its rows are the same."""
+    ended = until(history, to_offset, waiting_to)
+    same = replace(ended, tables={**history.tables, "records": ended.tables["records"]}, _shared=history.shared)
+    same.share_partitions(history)
+    return same
+
+
+def _time_at_end(history: ClusterHistory, to_offset: int) -> int | None:
+    """The log's time as of which records before an offset are judged."""
+    if to_offset and (time_ms := canonical_log(history).time_at(to_offset - 1)) is not None:
+        return time_ms
+    return history.known("newest append", lambda: newest_append_ms(history.rows("captures")))
 
 
 def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) -> CarriedRows:

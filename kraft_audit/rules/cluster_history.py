@@ -199,6 +199,15 @@ class ClusterHistory:
         return value
 
     @property
+    def shared(self) -> dict[str, Any]:
+        """What was derived from all tables but the partitions'."""
+        return self._shared
+
+    def share_partitions(self, other: ClusterHistory) -> None:
+        """Takes what was derived from the partitions of a history with the same ones."""
+        self._of_partitions.update(other._of_partitions)
+
+    @property
     def unknown_from(self) -> int | None:
         """The first offset whose record is not known: a state that is replayed past it may be wrong."""
         gap_from = self.gaps[0][0] if self.gaps else None

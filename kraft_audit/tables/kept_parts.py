@@ -49,7 +49,10 @@ def unpack(content: bytes) -> dict[str, bytes]:
 
 
 def columns_to_bytes(batch: pa.RecordBatch | pa.Table) -> bytes:
-    """A batch as Parquet: what is read back is checked, which the addresses in Arrow's own format are not."""
+    """A batch as Parquet: what is read back is checked, which the addresses in Arrow's own format are not. A batch
+    without rows is no bytes: a file of its own would take as long as one of ten thousand rows."""
+    if not batch.num_rows:
+        return b""
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -66,6 +69,8 @@ def columns_to_bytes(batch: pa.RecordBatch | pa.Table) -> bytes:
 
 def columns_from_bytes(content: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The batch of a schema that `columns_to_bytes` was given. Raises KeptPartsError."""
+    if not content:
+        return pa.RecordBatch.from_pylist([], schema)
     try:
         table = pq.ParquetFile(pa.BufferReader(content), arrow_extensions_enabled=False).read(use_threads=False)
         if table.schema.names != schema.names:

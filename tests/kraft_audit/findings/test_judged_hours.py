@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from kraft_audit.findings import analysis
+from kraft_audit.rules import merged_batches
 from tests.builders.hourly_disks import HourlyDisks
 from tests.builders.judged_hours import JudgedHours
 
@@ -23,6 +24,12 @@ LONG_RUNS: Final = (("random", 0), ("random-wide", 3), ("random-wide", 5), ("ran
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
 SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "80"))
 SMALL: Final = 2_500
+
+
+@pytest.fixture(autouse=True)
+def _runs_in_short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log of a few hundred batches nearly all would stay single."""
+    monkeypatch.setattr(merged_batches, "IDLE_BATCHES", 2)
 
 
 def judged(

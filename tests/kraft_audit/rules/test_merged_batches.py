@@ -1,0 +1,108 @@
+"""What is carried of captures and batches does not grow with the hours, and says what single batches say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraft_audit.rules import merged_batches
+from kraft_audit.rules.carried_rows import CarriedRows, carry, sizes, until
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.captures import canonical_log, log_batches, newest_captures
+from kraft_audit.rules.continued_history import history_of
+from tests.builders.carried_judgements import judged
+from tests.builders.histories import T0, HistoryBuilder
+
+HOUR_MS = 3_600_000
+AN_HOUR = 120
+"""Batches of one record each that every disk gets in an hour."""
+
+
+def hour(number: int, nodes: tuple[int, ...] = (1, 2, 3), lag: int = 0) -> ClusterHistory:
+    """What the plan of an hour adds: batches, captures, the committed interval; a snapshot was made at its beginning.
+
+    The last of `nodes` lacks the last `lag` batches, which the hour after shows.
+    """
+    first, end = number * AN_HOUR, (number + 1) * AN_HOUR
+    builder = HistoryBuilder().voters(1, 2, 3).leader_epoch(1, 1, 0)
+    when = number * HOUR_MS
+    for node in nodes:
+        behind = lag if node == nodes[-1] else 0
+        for offset in range(max(first - behind, 0), end - behind):
+            builder.batch(node, offset, offset, captured_at_ms=T0 + when)
+        of_snapshot = {"snapshot_end_offset": first, "snapshot_epoch": 1} if first else {}
+        builder.capture(node, end - behind, when=when, **of_snapshot)
+    builder.watermark(end, end, end=end, when=when)
+    return builder.history()
+
+
+def chained(hours: int, lag: int = 0) -> tuple[CarriedRows, ClusterHistory]:
+    """The state after so many hours, and the history that the last one judged."""
+    state, history = None, hour(0, lag=lag)
+    for number in range(hours):
+        new = hour(number, lag=lag)
+        history = new if state is None else history_of(state, new)
+        to_offset = (number + 1) * AN_HOUR
+        octets = carry(until(history, to_offset), judged(until(history, to_offset)), to_offset).to_bytes()
+        state = CarriedRows.from_bytes(octets)
+        assert state.to_bytes() == octets
+    assert state is not None
+    return state, history
+
+
+@pytest.mark.slow
+def test_what_is_carried_of_captures_does_not_grow_with_the_hours() -> None:
+    early, late = (sizes(chained(hours)[0]) for hours in (4, 9))
+    assert early["batches"] <= 3 * (AN_HOUR + 10)
+    assert late == early
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(lag=st.integers(0, AN_HOUR // 2), hours=st.integers(2, 4))
+def test_runs_hold_what_the_batches_held(lag: int, hours: int) -> None:
+    """Each disk still holds every offset that it held, once, on the canonical log, and judgements stay the same."""
+    state, history = chained(hours, lag)
+    again = replace(history, tables={**history.tables, **state.tables}, _shared={})
+    log, batches = canonical_log(again), log_batches(again)
+    assert (log.start_offset, log.end_offset) == (0, hours * AN_HOUR)
+    assert (log.base_offset[1:] == log.last_offset[:-1] + 1).all()
+    assert batches.is_canonical.all()
+    for row in newest_captures(again):
+        held = batches.held_by(row)
+        counts = batches.last_offset[held] - batches.base_offset[held] + 1
+        assert counts.sum() == row["log_end_offset"]
+    assert [each.rule for each in judged(again)] == [each.rule for each in judged(history)]
+
+
+def test_a_lake_gives_the_batches_of_runs_back() -> None:
+    state, history = chained(4)
+    runs = pc.sum(pc.equal(state.tables["batches"]["position"], merged_batches.RUN)).as_py()
+    assert runs
+    assert state.merged_to
+    whole = [hour(number).table("batches") for number in range(4)]
+    known = pa.concat_tables(whole)
+    single = state.with_single_batches(known)
+    assert single.merged_to == 0
+    assert single.tables["batches"].num_rows == known.num_rows
+    assert history.table("batches").num_rows < known.num_rows
+
+
+def test_a_state_that_is_judged_again_stays_as_it_is() -> None:
+    """A step without anything new leaves the same bytes."""
+    state, history = chained(4)
+    new = replace(
+        history,
+        tables={name: table.slice(0, 0) for name, table in history.tables.items()}
+        | {name: history.tables[name] for name in ("voter_sets", "leader_epochs")},
+        carried=None,
+        _shared={},
+    )
+    to_offset = state.episodes.to_offset
+    again = until(history_of(state, new), to_offset)
+    assert carry(again, judged(again), to_offset).to_bytes() == state.to_bytes()
