@@ -2,10 +2,10 @@
 
 python -m benchmarks.going_on [--mib 32] [--partitions 2000] [--voters 5]
 
-One cluster, its disks as an hourly run finds them: a whole log, the same with 1 % more, again unchanged, an hour of
-NoOps alone; then 1 % more with one voter of three captured, and 1 % more after a transaction that has been open for a
-day. Reading, replay, rules and states are measured, in this process: what a lake's commits cost is the same
-whatever was read.
+One cluster, its disks as an hourly run finds them: a whole log, the same with 1 % more, an hour's changes, an hour of
+NoOps alone; 1 % more of a log that was written within hours, so that each partition's ISR changes too often; then 1 %
+more with one voter of three captured, and 1 % more after a transaction that has been open for a day. Reading, replay,
+rules and states are measured, in this process: what a lake's commits cost is the same whatever was read.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from tests.builders.memory_lake import KEY
 CAPTURED_AT = 1_700_000_000
 PAIR_BYTES = 9_200
 """Of two batches of changes, about."""
+BATCHES_A_PAIR = 3
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,13 @@ WANTED = frozenset({"files", "batches", "replays"})
 class Disks:
     """Node dirs of one cluster below `root`; `grow` makes them what they are with so many pairs of batches."""
 
-    def __init__(self, folder: Path, voters: int, partitions: int, every: int) -> None:
+    def __init__(self, folder: Path, voters: int, partitions: int, every: int, pause_ms: int = 1_000) -> None:
         self.root = folder / "disks"
         self.folder = folder
         self.voters = voters
         self.partitions = partitions
         self.every = every
+        self.pause_ms = pause_ms
         self.hour = 0
         self.log_bytes = 0
 
@@ -104,7 +107,7 @@ class Disks:
         made = self.folder / "made"
         fleet = simulate_fleet(
             made, clusters=1, partitions=self.partitions, changes=128 * pairs, voters=self.voters, replicas=replicas,
-            is_aged=True, snapshot_pairs=self.every,
+            is_aged=True, snapshot_pairs=self.every, pause_ms=self.pause_ms,
         )  # fmt: skip
         self.log_bytes = fleet.log_bytes
         self.hour += 1
@@ -185,7 +188,8 @@ def hour_figures(folder: Path, mib: int, partitions: int, voters: int) -> list[F
     pairs = (mib << 20) // PAIR_BYTES
     more = max(1, pairs // 100)
     figures: list[Figure | Skipped] = []
-    disks = Disks(folder / "usual", voters, partitions, max(1, pairs // 5))
+    pause_ms = HOUR_MS // (BATCHES_A_PAIR * more)
+    disks = Disks(folder / "usual", voters, partitions, max(1, pairs // 5), pause_ms)
     disks.grow(pairs)
     hours = Hours(disks.root)
     before, full = disks.log_bytes, hours.pass_hour()
@@ -199,13 +203,19 @@ def hour_figures(folder: Path, mib: int, partitions: int, voters: int) -> list[F
     )
     disks.append(noops(7_200 * mib // 100))
     figures.append(shown("an hour of NoOps alone", hours.pass_hour(), full, 0.01))
-    alone = Disks(folder / "alone", 3, partitions, max(1, pairs // 5))
+    storm = Disks(folder / "storm", voters, partitions, max(1, pairs // 5))
+    storm.grow(pairs)
+    hours = Hours(storm.root)
+    full = hours.pass_hour()
+    storm.grow(pairs + more)
+    figures.append(shown("1 % new, within the hour of all that went before", hours.pass_hour(), full, 0.06))
+    alone = Disks(folder / "alone", 3, partitions, max(1, pairs // 5), pause_ms)
     alone.grow(pairs, replicas=1)
     hours = Hours(alone.root)
     full = hours.pass_hour()
     alone.grow(pairs + more, replicas=1)
     figures.append(shown("1 % new, one voter of three captured", hours.pass_hour(), full, 0.06))
-    open_ = Disks(folder / "open", voters, partitions, max(1, 2 * pairs))
+    open_ = Disks(folder / "open", voters, partitions, max(1, 2 * pairs), pause_ms)
     open_.grow(pairs)
     (log, *_) = sorted(open_.root.rglob("*.log"))
     begin = log.stat().st_size

@@ -81,12 +81,13 @@ def simulate_fleet(
     is_aged: bool = False,
     snapshot_pairs: int = SNAPSHOT_PAIRS,
     began_ms: int = EPOCH_MS,
+    pause_ms: int = AGED_PAUSE_MS,
 ) -> Fleet:
     """Writes `clusters` folders `cluster-<n>/node-<id>` below `out`, and `truth.jsonl` with a line a cluster.
 
     `changes` is rounded up to whole pairs of batches; `replicas` (1 to `voters`, all of them by default) says how many
     controllers' dirs are written. Logs begin at `began_ms`. With `is_aged` a snapshot holds brokers and topics, and the
-    log begins at its end; a snapshot follows every `snapshot_pairs` pairs.
+    log begins at its end; a snapshot follows every `snapshot_pairs` pairs, and batches are `pause_ms` apart.
     """
     written = voters if replicas is None else replicas
     if clusters < 1 or partitions < 1 or changes < 0 or not 1 <= written <= voters <= CONTROLLERS_MAX:
@@ -99,6 +100,7 @@ def simulate_fleet(
         for number in range(clusters):
             chance = Chance(seed * 1_000_003 + number)
             cluster = _Cluster(chance, partitions, voters, snapshot_pairs if is_aged else 0, began_ms)
+            cluster.pause_ms = pause_ms if is_aged else PAUSE_MS
             cluster.write(out / f"cluster-{number}", changes, written)
             log_bytes += cluster.log_bytes * written
             record_count += cluster.end_offset
