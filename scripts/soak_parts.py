@@ -40,6 +40,7 @@ EVERY_BIT_BYTES = 16 << 10
 INTERLEAVINGS = 20
 SWITCHES = 4
 RECOVERIES = 50
+HOURLY_CHAINS = 20
 EXAMPLES_A_SECOND = 200
 PROPERTIES = sorted(
     str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if "@given" in path.read_text()
@@ -189,6 +190,14 @@ def _interleaved(seed: int, _: float) -> Done:
     return Done(INTERLEAVINGS)
 
 
+def _hours(seed: int, _: float) -> Done:
+    """Hours that go on from what was kept: against all captures, with deleted segments, with disks in any order."""
+    settings = {"KRAFT_AUDIT_FIRST_SEED": str(seed * HOURLY_CHAINS), "KRAFT_AUDIT_SEEDS": str(HOURLY_CHAINS)}
+    files = ("tests/kraft_audit/findings/test_judged_hours.py", "tests/kraft_audit/findings/test_hourly_invariants.py")
+    _tests(["-m", "ci", *files], settings)
+    return Done(3 * HOURLY_CHAINS)
+
+
 def _properties(seed: int, seconds: float) -> Done:
     """One file of properties a job, in turns, with as many examples of each as fit into its share of the time."""
     file = PROPERTIES[seed % len(PROPERTIES)]
@@ -250,6 +259,7 @@ PARTS: dict[str, Part] = {
     "properties": Part(5, "examples", _properties),
     "may-i and rescue-plan, then played": Part(4, "seeds", _recovered),
     "rules of the engine switched off": Part(4, "rules", _switched_off),
+    "hours that go on from a kept state": Part(6, "chains of hours", _hours),
     "runs at once, interleaved": Part(4, "interleavings", _interleaved),
     "killed at any moment, run again": Part(20, "kills", _killed),
     "system calls that fail": Part(3, "faults", _io_errors),

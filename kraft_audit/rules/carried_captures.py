@@ -38,7 +38,7 @@ def carried_watermarks(history: ClusterHistory, open_findings: Iterable[Finding]
     order = sorted(
         range(len(rows)), key=lambda n: (int(rows[n]["capture_number"]), rows[n]["read_to_ms"], rows[n]["low"])
     )
-    kept = set(order[-2:])
+    carried = set(order[-2:])
     for known in (order, order[:-1]):
         # The first that proves the most, of each epoch and of all: what it proves must not be taken back.
         best: dict[int | None, int] = {}
@@ -46,17 +46,17 @@ def carried_watermarks(history: ClusterHistory, open_findings: Iterable[Finding]
             for epoch in (rows[number]["low_epoch"], None):
                 if epoch not in best or rows[number]["low"] > rows[best[epoch]]["low"]:
                     best[epoch] = number
-        kept.update(best.values())
+        carried.update(best.values())
     times = {fact.timestamp_ms for each in open_findings if names_captures(each) for fact in each.evidence}
     times |= {each.from_ms for each in open_findings if names_captures(each)}
-    kept.update(n for n in order if {rows[n]["read_from_ms"], rows[n]["read_to_ms"]} & (times - {None}))
+    carried.update(n for n in order if {rows[n]["read_from_ms"], rows[n]["read_to_ms"]} & (times - {None}))
     for capture in newest_captures(history):
         counted = counted_watermark(history, capture)
-        kept.update(number for number in order if rows[number] is counted)
+        carried.update(number for number in order if rows[number] is counted)
     for end in (each.from_offset for each in open_findings if each.rule == "KQ012"):
-        kept.update([n for n in order if None not in (rows[n]["high"], end) and rows[n]["high"] < end][:2])
-    kept.update(_deciding(history, [rows[number] for number in order], order))
-    return sorted(kept)
+        carried.update([n for n in order if None not in (rows[n]["high"], end) and rows[n]["high"] < end][:2])
+    carried.update(_deciding(history, [rows[number] for number in order], order))
+    return sorted(carried)
 
 
 def _deciding(history: ClusterHistory, rows: Sequence[TableRow], numbers: Sequence[int]) -> Iterator[int]:
@@ -104,8 +104,8 @@ def carried_captures(
     moments: dict[_Moment, int] = {}
     for number in order:
         moments.setdefault(capture_time(rows[number]), number)
-    kept: set[_Moment] = set(list(moments)[-2:])
-    kept |= {capture_time(rows[number]) for number in _newest_of_each(history, rows, order)}
+    carried: set[_Moment] = set(list(moments)[-2:])
+    carried |= {capture_time(rows[number]) for number in _newest_of_each(history, rows, order)}
     named = {
         (fact.node_id, fact.timestamp_ms) for each in open_findings if names_captures(each) for fact in each.evidence
     }
@@ -114,8 +114,8 @@ def carried_captures(
     for row in rows:
         is_named = (row["node_id"], row["read_to_ms"]) in named or row["read_to_ms"] in begins
         if is_named or row["capture_number"] in of_watermarks:
-            kept.add(capture_time(row))
-    return [number for number, row in enumerate(rows) if capture_time(row) in kept]
+            carried.add(capture_time(row))
+    return [number for number, row in enumerate(rows) if capture_time(row) in carried]
 
 
 def _newest_of_each(history: ClusterHistory, rows: Sequence[TableRow], order: Sequence[int]) -> set[int]:
@@ -186,6 +186,6 @@ def offsets_of_interest(
             found |= {fact.offset for fact in each.evidence}
     found |= {offset for gap in history.gaps for offset in gap}
     batches = log_batches(history)
-    other = np.flatnonzero(~batches.is_canonical)
-    found |= {*batches.base_offset[other].tolist(), *(batches.last_offset[other] + 1).tolist()}
+    apart = np.flatnonzero(~batches.is_canonical)
+    found |= {*batches.base_offset[apart].tolist(), *(batches.last_offset[apart] + 1).tolist()}
     return {offset for offset in found if offset is not None and offset >= 0}

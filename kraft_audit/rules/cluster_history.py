@@ -203,9 +203,9 @@ class ClusterHistory:
         """What was derived from all tables but the partitions'."""
         return self._shared
 
-    def share_partitions(self, other: ClusterHistory) -> None:
+    def share_partitions(self, history: ClusterHistory) -> None:
         """Takes what was derived from the partitions of a history with the same ones."""
-        self._of_partitions.update(other._of_partitions)
+        self._of_partitions.update(history._of_partitions)
 
     @property
     def unknown_from(self) -> int | None:

@@ -180,8 +180,8 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     """The distinct values of a column, ascending. numpy's own counts them in a hash table first, which takes up to
     sixty times as long (2.4)."""
     ordered = np.sort(values, axis=None)
-    kept: npt.NDArray[_Number] = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-    return kept
+    once: npt.NDArray[_Number] = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return once
 
 
 def numbered(*columns: Rows) -> Rows:

@@ -74,9 +74,9 @@ def paired(
         both.append((hours, found))
     (first, wanted), (second, given) = both
     compared = 0
-    for number, (one, other) in enumerate(zip(wanted, given, strict=True)):
-        assert other == one, (kind, seed, number, second.whys)
-        compared += len(one)
+    for number, (usual, changed) in enumerate(zip(wanted, given, strict=True)):
+        assert changed == usual, (kind, seed, number, second.whys)
+        compared += len(usual)
     return min(first.whys.count(None), second.whys.count(None)), compared
 
 
