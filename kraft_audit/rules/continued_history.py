@@ -58,10 +58,15 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
         snapshot_checks=None
         if new.snapshot_checks is None
         else _distinct(carried.snapshot_checks, new.snapshot_checks),
-        is_read=carried.is_read or new.is_read,
-        is_replayed=carried.is_replayed or new.is_replayed,
+        is_read=new.is_read or (carried.is_read and _has_records(carried)),
+        is_replayed=new.is_replayed or (carried.is_replayed and _has_records(carried)),
         _shared={},
     )
+
+
+def _has_records(carried: CarriedRows) -> bool:
+    """Whether a record was judged: of disks that were never started nothing is known once they have logs."""
+    return carried.episodes.to_offset > 0
 
 
 def _distinct(carried: Sequence[SnapshotCheck], new: Sequence[SnapshotCheck]) -> tuple[SnapshotCheck, ...]:
@@ -78,7 +83,7 @@ def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapp
 
     `new` are the rows of `batches` and `decode_errors` that earlier captures did not have.
     """
-    if carried.is_replayed and not whole.is_replayed:
+    if carried.is_replayed and _has_records(carried) and not whole.is_replayed:
         return history_of(carried, replace(whole, tables={**whole.tables, **new}))
     of_round = {name: whole.tables[name] for name in ("captures", "watermarks") if name in whole.tables}
     found = _numbered_after(carried, {**of_round, **new})

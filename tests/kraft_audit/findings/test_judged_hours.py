@@ -62,6 +62,16 @@ def test_the_chain_says_what_all_captures_say(reading: Any, kind: str, seed: int
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seed"), [("random", 110), ("random-wide", 116)])
+def test_disks_that_were_never_started_and_then_have_empty_logs(
+    reading: Any, kind: str, seed: int, tmp_path: Path
+) -> None:
+    hours = [(hour // 4, (hour % 4 + 1) / 4, True) for hour in range(9)]
+    found = judged(reading, tmp_path, kind, seed, hours, events=SMALL)
+    assert found.compared
+
+
+@pytest.mark.slow
 def test_a_history_on_disk_is_kept_by_parts(reading: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PARTITION_BYTES_MAX", 0)
     hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]
