@@ -180,10 +180,8 @@ def offsets_of_interest(
         found |= {row["from_offset"], row["to_offset"], row["leader_change_offset"]}
     found |= {row["from_offset"] for row in history.rows("voter_sets")}
     found |= {row["base_offset"] for row in history.rows("decode_errors")}
-    for each in open_findings:
-        found |= {each.from_offset, each.to_offset}
-        if names_captures(each):
-            found |= {fact.offset for fact in each.evidence}
+    for each in filter(names_captures, open_findings):
+        found |= {each.from_offset, each.to_offset, *(fact.offset for fact in each.evidence)}
     found |= {offset for gap in history.gaps for offset in gap}
     batches = log_batches(history)
     apart = np.flatnonzero(~batches.is_canonical)
