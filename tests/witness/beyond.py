@@ -141,9 +141,32 @@ def _losses_not_found(truth: Truth, audited: Audited, counts: Counter[str]) -> I
         held = [line for line in audited.survey.epochs if line.from_offset <= loss["from_offset"] < line.to_offset]
         if epoch not in {line.epoch for line in held}:
             continue
+        if _look_earlier(truth, loss["time_ms"]):
+            continue
         counts["losses"] += 1
         if not _says_damage(audited):
             yield f"committed offsets {loss['from_offset']} to {loss['to_offset']} are on no disk, and nothing says so"
+
+
+def _look_earlier(truth: Truth, loss_ms: int) -> bool:
+    """Whether each capture since a loss looks like one that was taken before all others.
+
+    So it is where the only voter's whole disk is put back from a backup, quorum-state and all, and no election follows:
+    its log is a beginning of the log that was captured before. Captures do not prove when they were taken.
+    """
+    before = [line for line in truth.lines["capture"] if line["time_ms"] < loss_ms]
+    epochs_before: dict[int, int] = {}
+    for line in before:
+        for node in line["nodes"]:
+            node_id = node["node_id"]
+            epochs_before[node_id] = min(node["epoch"], epochs_before.get(node_id, node["epoch"]))
+    return all(
+        node["epoch"] <= epochs_before.get(node["node_id"], -1)
+        and (not node["log_end_offset"] or truth.committed_epoch(node["log_end_offset"] - 1) == node["last_epoch"])
+        for line in truth.lines["capture"]
+        if line["time_ms"] > loss_ms
+        for node in line["nodes"]
+    )
 
 
 def _accidents_not_found(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[str]:

@@ -122,19 +122,16 @@ def _in_split_operations(truth: Truth) -> set[str]:
     Some runs split operations after five records, Kafka after ten thousand. Where a batch is not full by Kafka's
     measure nothing says that the next one belongs to its operation: for that moment the broker was away and listed.
     """
-    at = {line["offset"]: line for line in (*truth.lines["partition"], *truth.lines["metadata"])}
-    found: set[str] = set()
-    for line in truth.lines["metadata"]:
-        fields = line.get("fields") or {}
-        if line["type"] != "BrokerRegistrationChangeRecord" or not fields.get("inControlledShutdown"):
-            continue
-        offset = line["offset"] + 1
-        while (change := at.get(offset)) is not None and fields["brokerId"] not in change.get(
-            "isr", [fields["brokerId"]]
-        ):
-            found |= {f"{change['topic']}-{change['partition']}"} if change["batch"] != line["batch"] else set()
-            offset += 1
-    return found
+    shutdowns = {
+        line["operation"]: line["batch"]
+        for line in truth.lines["metadata"]
+        if line["type"] == "BrokerRegistrationChangeRecord" and (line.get("fields") or {}).get("inControlledShutdown")
+    }
+    return {
+        f"{change['topic']}-{change['partition']}"
+        for change in truth.lines["partition"]
+        if change["batch"] != shutdowns.get(change["operation"], change["batch"])
+    }
 
 
 def _committed(history: ClusterHistory, committed_offset: int) -> ClusterHistory:
