@@ -278,7 +278,7 @@ class Cluster:
         """What admin requests changed, by offset; with Kafka's authorizer log (`read_authorizer_logs`) who did it.
 
         >>> print(cluster.changes()[-1].change.text)
-        topic elr-m1 created
+        topic elr-4: min.insync.replicas = 3
         """
         changes = admin_changes(self.history)
         if log is None:

@@ -52,6 +52,7 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
             ["quorum", "PATH"],
         ),
         *(["voters", "PATH"], ["state", "PATH"], ["diff", "PATH", "--from", "0"], ["partitions", "PATH"]),
+        ["changes", "PATH"],
         *(["diverge", "PATH"], ["dump", "PATH"], ["dump", "PATH", "--format", "kafka"], ["dump", "PATH", "-o", "csv"]),
         *(["dump", "PATH", "--table", table] for table in ("batches", "captures", "files", "decode_errors")),
         ["doctor", "PATH"],
