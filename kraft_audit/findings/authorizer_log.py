@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -158,12 +159,13 @@ class _Reader:
         try:
             with path.open("rb") as opened:
                 hashed = _Hashed(opened)
-                for line in _lines(hashed, is_gzip=_is_gzip(path)):
+                is_gzip = opened.peek(len(_GZIP)).startswith(_GZIP)
+                for line in _lines(hashed, is_gzip=is_gzip):
                     if _MARK in line:
                         self._take(line.decode("utf-8", "replace"))
                 while hashed.read(1 << 20):
                     pass
-        except (OSError, EOFError) as problem:
+        except (OSError, EOFError, zlib.error) as problem:
             raise InputError(str(path), getattr(problem, "strerror", None) or f"damaged gzip: {problem}") from None
         return {
             "root": printable(str(path)),
@@ -227,11 +229,6 @@ def _second_ms(second: str, zone_text: str | None, zone: tzinfo) -> int | None:
         return int(moment.timestamp()) * 1000
     except (ValueError, OverflowError):
         return None
-
-
-def _is_gzip(path: Path) -> bool:
-    with path.open("rb") as opened:
-        return opened.read(2) == _GZIP
 
 
 def _lines(file: _Hashed, *, is_gzip: bool) -> Iterator[bytes]:

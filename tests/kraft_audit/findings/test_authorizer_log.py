@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -107,9 +109,12 @@ def test_files_of_a_folder_in_the_order_of_time_with_their_hashes(tmp_path: Path
 
 
 def test_what_is_no_such_log_is_refused_with_its_path(tmp_path: Path) -> None:
+    whole = gzip.compress(BY_DEFAULT.encode() * 100)
     cases = {
         "authorizer.log": b"[2026-11-27 00:16:24,669] INFO Started (kafka.server.KafkaServer)\n",
-        "authorizer.gz": gzip.compress(BY_DEFAULT.encode() * 100)[:-60],
+        "authorizer.gz": whole[:-60],
+        "no-deflate.gz": whole[:10] + b"\xff" * 20 + whole[30:],
+        "other-checksum.gz": whole[:-8] + bytes(8),
         "empty.log": b"",
     }
     for name, content in cases.items():
@@ -123,6 +128,17 @@ def test_what_is_no_such_log_is_refused_with_its_path(tmp_path: Path) -> None:
         read_authorizer_logs([tmp_path / "logs"])
     with pytest.raises(ValueError, match="Berlin"):
         time_zone("Atlantis")
+
+
+def test_a_pipe_is_read_from_its_first_byte(tmp_path: Path) -> None:
+    content = gzip.compress(BY_DEFAULT.encode())
+    os.mkfifo(pipe := tmp_path / "authorizer")
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True)
+    writer.start()
+    log = read_authorizer_logs([pipe])
+    writer.join()
+    assert [each.principal for each in log.requests] == ["User:bob"]
+    assert log.sources[0]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
 def test_a_line_longer_than_any_is_left_out_and_costs_no_more(tmp_path: Path) -> None:
