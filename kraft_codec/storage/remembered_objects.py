@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,6 +45,8 @@ class RememberedObjects:
         self.plain = store
         self._address = address
         _, carried = _CARRIED.get(address, (0, NOTHING))
+        # Of what is remembered: threads that read ahead may forget the same folder at one time
+        self._lock = threading.RLock()
         self._listings: dict[str, list[Any]] = {}
         self._infos: dict[str, Any] = {}
         self._handles: OrderedDict[str, Any] = OrderedDict()
@@ -80,8 +83,9 @@ class RememberedObjects:
 
     def open_input_file(self, place: str) -> Any:
         """An object to read, of which no more is asked than is needed."""
-        if place in self._small:
-            return _SmallObject(self._small[place], self._infos[place])
+        with self._lock:
+            if place in self._small:
+                return _SmallObject(self._small[place], self._infos[place])
         file, info = self._opened(place)
         if info is None:
             return file
@@ -90,8 +94,9 @@ class RememberedObjects:
         content = bytes(file.read_at(info.size, 0)) if info.size else b""
         if len(content) != info.size:
             return file
-        if place in self._infos:
-            self._keep_small(place, content)
+        with self._lock:
+            if place in self._infos:
+                self._keep_small(place, content)
         return _SmallObject(content, info)
 
     def list_ahead(self, folders: Iterable[str], inner: str) -> None:
@@ -161,19 +166,21 @@ class RememberedObjects:
 
     def _opened(self, place: str) -> tuple[Any, Any]:
         """pyarrow's file of an object, and what opening it said of size and time; None where that was nothing."""
-        file = self._handles.get(place)
-        if file is not None:
-            return file, self._infos[place]
+        with self._lock:
+            file = self._handles.get(place)
+            if file is not None:
+                return file, self._infos[place]
         file = self.plain.open_input_file(place)
         info = info_of(file, place)
-        listed = self._infos.get(place)
-        if info is not None and listed is not None:
-            if _is_same(listed, info):
-                self._handles[place] = file
-                if len(self._handles) > HANDLES_KEPT:
-                    self._handles.popitem(last=False)
-            else:
-                self._forget(place.rpartition("/")[0])
+        with self._lock:
+            listed = self._infos.get(place)
+            if info is not None and listed is not None:
+                if _is_same(listed, info):
+                    self._handles[place] = file
+                    if len(self._handles) > HANDLES_KEPT:
+                        self._handles.popitem(last=False)
+                else:
+                    self._forget(place.rpartition("/")[0])
         return file, info
 
     def _fresh(self, place: str) -> Any:
@@ -183,22 +190,25 @@ class RememberedObjects:
         return now
 
     def _forget(self, folder: str) -> None:
-        self._listings.pop(folder, None)
-        for near in [each for each in self._infos if each.rpartition("/")[0] == folder]:
-            del self._infos[near]
-            self._handles.pop(near, None)
-            self._small_bytes -= len(self._small.pop(near, b""))
+        with self._lock:
+            self._listings.pop(folder, None)
+            for near in [each for each in self._infos if each.rpartition("/")[0] == folder]:
+                del self._infos[near]
+                self._handles.pop(near, None)
+                self._small_bytes -= len(self._small.pop(near, b""))
 
     def _keep_listing(self, folder: str, found: list[Any]) -> None:
-        self._listings[folder] = found
-        for info in found:
-            self._infos[info.path] = info
+        with self._lock:
+            self._listings[folder] = found
+            for info in found:
+                self._infos[info.path] = info
 
     def _keep_small(self, place: str, content: bytes) -> None:
-        self._small_bytes += len(content) - len(self._small.pop(place, b""))
-        self._small[place] = content
-        while self._small_bytes > SMALL_BYTES_KEPT:
-            self._small_bytes -= len(self._small.popitem(last=False)[1])
+        with self._lock:
+            self._small_bytes += len(content) - len(self._small.pop(place, b""))
+            self._small[place] = content
+            while self._small_bytes > SMALL_BYTES_KEPT:
+                self._small_bytes -= len(self._small.popitem(last=False)[1])
 
 
 class _SmallObject:
