@@ -14,6 +14,7 @@ Without one of them nothing is sent. A server that does not answer is one line o
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ URL: Final = "OPENLINEAGE_URL"
 VARIABLES: Final = (URL, "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
 SECONDS_TO_ANSWER: Final = 5
 JOB: Final = "run"
+_LOGIN: Final = re.compile(r"://[^/\s]*@")
 DESCRIPTION: Final = "Reads the KRaft metadata logs of Kafka clusters into Delta tables, and says what was unsafe."
 
 
@@ -120,7 +122,8 @@ class Lineage:
 
     def _warn(self, why: str) -> None:
         asked = self._asked or ""
-        self._progress(ProgressLine("lineage", f"{self._environment.get(asked, asked)}: {why}", level="warning"))
+        line = f"{self._environment.get(asked, asked)}: {why}"
+        self._progress(ProgressLine("lineage", _LOGIN.sub("://", line), level="warning"))
 
 
 def _output(lake: str, table: str, count: int) -> OutputDataset:

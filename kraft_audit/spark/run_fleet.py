@@ -22,7 +22,15 @@ from kraft_audit.lake.stage import StageError
 from kraft_audit.lake.staging import PlanStaging
 from kraft_audit.lake.staging_tasks import TASKS_A_CORE
 from kraft_audit.spark.gold_engine import SparkGold, spark_errors_as_input_errors
-from kraft_audit.spark.session import REMOTE, is_connect, parallelism, read_conf, spark_error_line, spark_place
+from kraft_audit.spark.session import (
+    REMOTE,
+    is_connect,
+    parallelism,
+    read_conf,
+    remote_host,
+    spark_error_line,
+    spark_place,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +53,7 @@ class SparkRun:
             read_conf(conf_file)
         if fleet.committer == "spark" and (remote := os.environ.get(REMOTE)):
             what = "committer deltalake: a client of Spark Connect has no JVM to commit by"
-            raise SettingsError(f"{REMOTE}={remote}", "committer", fleet.committer, what)
+            raise SettingsError(f"{REMOTE}={remote_host(remote)}", "committer", fleet.committer, what)
         self._fleet = fleet
         self._conf_file = conf_file
         self._progress = progress

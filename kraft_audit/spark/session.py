@@ -136,9 +136,14 @@ def parallelism(session: SparkSession) -> int:
     return int(session.sparkContext.defaultParallelism)
 
 
+def remote_host(remote: str) -> str:
+    """The address of a Spark Connect server without its parameters, of which one may be a token."""
+    return remote.partition(";")[0].rstrip("/")
+
+
 def spark_place(session: SparkSession) -> str:
     """Which Spark, and where."""
-    where = os.environ.get(REMOTE, "Connect") if is_connect(session) else session.sparkContext.master
+    where = remote_host(os.environ.get(REMOTE, "Connect")) if is_connect(session) else session.sparkContext.master
     return f"Spark {session.version} on {where}"
 
 

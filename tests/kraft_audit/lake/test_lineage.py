@@ -58,6 +58,13 @@ def test_a_missing_client_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "kraft-audit[lineage]" in lines[0]
 
 
+def test_a_login_in_the_address_is_not_shown() -> None:
+    lines: list[str] = []
+    Lineage(lines.append, {"OPENLINEAGE_URL": "ftp://audit:hunter2@host/events"}).send("START", "/lake")
+    assert "hunter2" not in str(lines[0])
+    assert "ftp://host/events" in lines[0]
+
+
 def test_a_server_is_sent_one_event_with_its_key() -> None:
     seen: list[tuple[str, str | None, dict[str, object]]] = []
 

@@ -48,10 +48,12 @@ def test_a_committer_with_a_jvm_is_refused_before_a_plan(
         file.write("committer: spark\n")
     ran = subprocess.run(
         [COMMAND, "run", tmp_path / "fleet.yaml"],
-        env=connect_environment() | {"SPARK_REMOTE": "sc://127.0.0.1:1"}, capture_output=True, text=True, timeout=60,
+        env=connect_environment() | {"SPARK_REMOTE": "sc://127.0.0.1:1/;token=hunter2"},
+        capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert ran.returncode == 2
     assert "has no JVM to commit by" in ran.stderr
+    assert "hunter2" not in ran.stdout + ran.stderr
     assert not (tmp_path / "lake").exists()
 
 
