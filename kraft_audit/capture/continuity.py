@@ -237,17 +237,20 @@ class _ContinuityCheck:
         self.problems.append(ContinuityProblem(row, 1, Reason.OVERLAP, detail, True))
 
 
-def next_batch(file: RandomAccess, position: int, *, at_least_offset: int) -> int | None:
+def next_batch(
+    file: RandomAccess, position: int, *, at_least_offset: int, search_bytes: int = SEARCH_BYTES
+) -> int | None:
     """The position of the first whole batch with a right CRC in file[position:], None where there is none.
 
     `at_least_offset` is where the log stands; a header with an earlier offset, or one far ahead, is not taken for one.
     The time is bounded: when the CRCs of false headers have cost twice the bytes that remain, the search ends.
+    `search_bytes` are read at a time.
     """
     budget = CHECKED_BYTES_FREE + CHECKED_BYTES_FACTOR * (file.size_bytes - position)
     while True:
         # A header whose first bytes are zero may begin before the next byte that is not.
         position = max(position, file.next_data(position) - (HEADER_BYTES - 1))
-        length = min(SEARCH_BYTES, file.size_bytes - position)
+        length = min(search_bytes, file.size_bytes - position)
         if length < HEADER_BYTES:
             return None
         window = file.read_at(position, length)

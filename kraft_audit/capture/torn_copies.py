@@ -26,6 +26,8 @@ from kraft_codec.storage.random_access import RandomAccess, Storage
 ENTRIES_COMPARED: Final = 8
 """So many elections may follow while the rest of a log is copied: the newest entry in the torn part shows it."""
 WALKED_BYTES: Final = 1 << 20
+NEW_WALKED_BYTES: Final = 4 << 10
+"""The same of what is new in a log that was read before: an hour's news may be a few hundred kilobytes."""
 EPOCH_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
 Walked = dict[tuple[int, int, int], BatchIndex]
@@ -59,6 +61,7 @@ def torn_at(
         return None
     newest = EpochEntry(EPOCH_MAX, OFFSET_MAX)
     walked: Walked = {}
+    walked_bytes = WALKED_BYTES if known is None else NEW_WALKED_BYTES
     for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():
         in_file = f"epoch {entry.epoch} begins at offset {entry.start_offset} in this file"
         if known is not None and entry.start_offset < known.end_offset:
@@ -69,7 +72,10 @@ def torn_at(
         path, tally = segments[number]
         try:
             with storage.open(path, tally.plan.to_position) as file:
-                before, epoch = _epochs_around(file, entry.start_offset, starts[number], tally.scanned_to, walked)
+                low = tally.scanned_to
+                if entry is newest:
+                    low = _near_end(file, starts[number], low, walked_bytes)
+                before, epoch = _epochs_around(file, entry.start_offset, starts[number], low, walked_bytes, walked)
         except CodecError:
             continue
         if before is None and known is not None:
@@ -84,8 +90,19 @@ def torn_at(
     return None
 
 
+def _near_end(file: RandomAccess, base_offset: int, from_position: int, walked_bytes: int) -> int:
+    """The position of a batch after which little more than `walked_bytes` follow; `from_position` if there is none."""
+    length = walked_bytes
+    while file.size_bytes - length > from_position:
+        found = next_batch(file, file.size_bytes - length, at_least_offset=base_offset, search_bytes=length)
+        if found is not None:
+            return found
+        length *= 8
+    return from_position
+
+
 def _epochs_around(
-    file: RandomAccess, offset: int, base_offset: int, from_position: int, walked: Walked
+    file: RandomAccess, offset: int, base_offset: int, from_position: int, walked_bytes: int, walked: Walked
 ) -> tuple[int | None, int | None]:
     """The epochs of the newest batch before an offset, and of the batch that holds it; None where none does.
 
@@ -93,9 +110,9 @@ def _epochs_around(
     for the next.
     """
     low, high = from_position, file.size_bytes
-    while high - low > WALKED_BYTES:
+    while high - low > walked_bytes:
         middle = (low + high) // 2
-        found = next_batch(file, middle, at_least_offset=base_offset)
+        found = next_batch(file, middle, at_least_offset=base_offset, search_bytes=walked_bytes)
         if found is None or found >= high:
             high = middle
         elif read_header(file.read_at(found, HEADER_BYTES).data, 0).base_offset < offset:
@@ -103,7 +120,7 @@ def _epochs_around(
         else:
             high = middle
     before: int | None = None
-    length = WALKED_BYTES
+    length = walked_bytes
     while low < file.size_bytes:
         part = (base_offset, low, min(length, file.size_bytes - low))
         if part not in walked:
