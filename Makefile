@@ -80,6 +80,7 @@ ci: setup airflow-setup chromium s3a-jars ## tests that start another real part 
 .PHONY: drills
 drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; an hour
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
+	@KRAFT_AUDIT_CALLS=1000 $(PYTEST) tests/witness/test_kafka_authors.py
 
 .PHONY: dist
 dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), kraft-capture, in dist/

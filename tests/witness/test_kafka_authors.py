@@ -6,6 +6,7 @@ Kafka's jars: KRAFT_AUDIT_KAFKA_CLASSPATH, or Maven to fetch them by coordinates
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -20,12 +21,13 @@ from tests.witness.audited import FAST_FOLDER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 
-CALLS = 1_000
-PAIRS = 5
+CALLS = int(os.environ.get("KRAFT_AUDIT_CALLS", "300"))
+"""`make drills` makes a thousand."""
+PAIRS = max(1, CALLS // 200)
 """So often do two users do at one time what Kafka's log cannot tell apart."""
 
 
-def test_changes_of_a_thousand_calls_are_given_to_those_who_made_them(kafka_classpath: str, project_root: Path) -> None:
+def test_changes_are_given_to_those_who_made_them(kafka_classpath: str, project_root: Path) -> None:
     groups = list(AdminDay(seed=1).groups(CALLS, PAIRS))
     calls = [call for group in groups for call in group]
     assert len(calls) == CALLS

@@ -19,7 +19,7 @@ from tests.builders.judged_hours import JudgedHours, Shown, key, said
 KINDS: Final = ("random", "random-wide", "random-kip856", "random-storm", "random-kip642")
 SMALL: Final = 2_500
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
-SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "12"))
+SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "8"))
 OF_WHAT_IS_ON_DISK: Final = frozenset({"KQ007", "KQ013", "KQ019"})
 """Rules about what a disk holds, not about what happened."""
 HOURS: Final = ((0, 0.6), (0, 1.0), (1, 1.0), (2, 0.5), (3, 1.0))
