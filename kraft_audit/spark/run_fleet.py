@@ -28,6 +28,7 @@ from kraft_audit.spark.session import (
     parallelism,
     read_conf,
     remote_host,
+    require_server,
     spark_error_line,
     spark_place,
 )
@@ -43,7 +44,8 @@ BRIEF_BYTES: Final = 64 * 10**6
 class SparkRun:
     """Spark for one run: its session starts when something is to be staged or merged.
 
-    Raises SettingsError for a `conf_file` that cannot be used, before a plan is opened that waits for it.
+    Raises SettingsError for a `conf_file` that cannot be used, and InputError for a server that does not answer, before
+    a plan is opened that waits for them.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class SparkRun:
         if fleet.committer == "spark" and (remote := os.environ.get(REMOTE)):
             what = "committer deltalake: a client of Spark Connect has no JVM to commit by"
             raise SettingsError(f"{REMOTE}={remote_host(remote)}", "committer", fleet.committer, what)
+        require_server()
         self._fleet = fleet
         self._conf_file = conf_file
         self._progress = progress

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from kraft_audit.lake.settings import SettingsError
 from kraft_codec.errors import InputError
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 
 JAVA_VERSIONS: Final = (17, 21)
+CONNECT_PORT: Final = 15002
+SECONDS_TO_ANSWER: Final = 10
 REMOTE: Final = "SPARK_REMOTE"
 """The variable that names a Spark Connect server, as sc://HOST:15002."""
 JAVA_REMEDY: Final = (
@@ -114,6 +118,21 @@ def _connect(remote: str, chosen: Mapping[str, str]) -> SparkSession:
         if session.conf.isModifiable(name) and not name.startswith("spark.sql.catalog."):
             session.conf.set(name, value)
     return session
+
+
+def require_server() -> None:
+    """Raises InputError where SPARK_REMOTE names a server that does not answer: its client would ask for minutes."""
+    place = urlsplit(os.environ.get(REMOTE, ""))
+    if place.scheme != "sc" or place.hostname is None:
+        return
+    address = (place.hostname, place.port or CONNECT_PORT)
+    try:
+        socket.create_connection(address, timeout=SECONDS_TO_ANSWER).close()
+    except OSError as problem:
+        why = problem.strerror or str(problem)
+        raise InputError(
+            f"{REMOTE}=sc://{address[0]}:{address[1]}", f"no Spark Connect server answers: {why}"
+        ) from None
 
 
 def is_connect(session: SparkSession) -> bool:

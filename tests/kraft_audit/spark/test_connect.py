@@ -57,6 +57,19 @@ def test_a_committer_with_a_jvm_is_refused_before_a_plan(
     assert not (tmp_path / "lake").exists()
 
 
+def test_a_server_that_does_not_answer_is_one_line(make_fleet: Callable[..., FleetSettings], tmp_path: Path) -> None:
+    make_fleet({"a": [tmp_path]})
+    ran = subprocess.run(
+        [COMMAND, "run", tmp_path / "fleet.yaml"],
+        env=connect_environment() | {"SPARK_REMOTE": "sc://127.0.0.1:1/;token=secret"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 3
+    assert ran.stderr.splitlines()[-1].startswith("kraft-audit: SPARK_REMOTE=sc://127.0.0.1:1: no Spark Connect server")
+    assert "secret" not in ran.stderr
+    assert not (tmp_path / "lake").exists()
+
+
 def connect_environment() -> dict[str, str]:
     """What a process needs to start a server of its own."""
     return os.environ | {
