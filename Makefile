@@ -75,7 +75,7 @@ chromium:
 .PHONY: ci
 ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
 	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m ci --durations 30 || test $$? -eq 5
-	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 200 examples each
+	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 100 examples each
 
 .PHONY: drills
 drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; an hour

@@ -28,7 +28,7 @@ from tests.builders.kafka_jars import kafka_classpath, kafka_test_classpath  # n
 MARKERS_THAT_NEED_MORE = {"spark", "kafka", "ci", "slow"}
 
 settings.register_profile("quick", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None)
+settings.register_profile("ci", max_examples=100, deadline=None)
 settings.register_profile("nightly", max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "soak",

@@ -42,7 +42,7 @@ DRILLS: Final = (
     Drill("poisoned", "4.3.1", cut=Cut.POISON, brokers=2, lost=(Lost.DELETED, Lost.ACL)),
     Drill("poisoned-static", "3.9.2", is_static=True, cut=Cut.POISON),
     # The old majority returns
-    Drill("returns", "4.3.1", back=Back.AFTER, ci=True),
+    Drill("returns", "4.3.1", back=Back.AFTER),
     Drill("returns-moved", "4.0.2", moved=True, back=Back.AFTER),
     Drill("returns-static", "4.3.1", is_static=True, back=Back.AFTER),
     Drill("returns-static-3.9", "3.9.2", is_static=True, back=Back.AFTER, cut=Cut.STALE, lost=SETTINGS),
