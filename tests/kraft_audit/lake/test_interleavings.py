@@ -192,4 +192,4 @@ def test_runs_in_a_hundred_interleavings(
     assert met["commits met another's"] > INTERLEAVINGS // 10
     assert met["turns"] > 50 * INTERLEAVINGS
     assert met["closed out of order"] > INTERLEAVINGS // 50
-    assert met["abandoned"] > INTERLEAVINGS // 50
+    assert met["abandoned"] > INTERLEAVINGS // 200, "few are abandoned before they are staged"
