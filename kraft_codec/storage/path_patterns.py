@@ -121,7 +121,7 @@ def _walk(store: Any, root: str, patterns: Sequence[str], limits: Limits) -> lis
         folders = [match.path for match in found if match.is_folder]
         if pattern == "**":
             if place + 1 == len(patterns):
-                return found  # the folders themselves: what lies in them belongs to them
+                return [match for match in found if match.is_folder]  # what lies in them belongs to them
             found = [_Match(path, is_folder=True) for path in _all_folders(store, root, folders, limits)]
             continue
         is_wanted = re.compile(translate(pattern)).match

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import fs
 
@@ -42,6 +42,7 @@ def grow(root: Path, tree: list[list[str]]) -> None:
             path.mkdir(parents=True)
 
 
+@example([["a", "a.tgz"]], ["*", "*", "**"], False)
 @given(TREES, PATTERNS, st.booleans())
 def test_the_same_as_glob(tree: list[list[str]], pattern: list[str], is_closed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
