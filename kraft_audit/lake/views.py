@@ -59,21 +59,19 @@ def sql_file(name: str, **values: object) -> str:
     return files("kraft_audit.lake").joinpath("sql", f"{name}.sql").read_text("utf-8").format(**values)
 
 
-def newest_rows(rows: str, key: Iterable[str], newest_first: str) -> str:
+def newest_rows(rows: str, key: Iterable[str], newest_first: str, columns: str = "*") -> str:
     """The newest row of each key: of `rows` (a query) the first one in the order `newest_first`.
 
-    The result has the column `place` (1) beside those of `rows`.
+    `columns` are those of `newest`; without them the result has the column `place` (1) beside those of `rows`.
     """
-    return f"""
-        SELECT * FROM (
-            SELECT *, row_number() OVER (PARTITION BY {", ".join(key)} ORDER BY {newest_first}) AS place
-            FROM ({rows}) AS every_row
-        ) AS placed WHERE place = 1"""  # noqa: S608  # names of our own
+    return _part("newest", rows=rows, key=", ".join(key), newest_first=newest_first, columns=columns)
 
 
 def newest_batches(rows: str) -> str:
     """The newest row of each valid batch in each replica's log, of these rows of `batches` (a query)."""
-    return _part("newest_batches", rows=rows, replica=", ".join(REPLICA_KEY), batch=", ".join(BATCH_KEY))
+    of_log = f"SELECT * FROM ({rows}) AS known WHERE source = 'log' AND valid"  # noqa: S608  # names of our own
+    order = "plan DESC, captured_at_ms DESC, capture_number DESC, status DESC"
+    return newest_rows(of_log, (*REPLICA_KEY, *BATCH_KEY), order)
 
 
 def rows_of_clusters(rows: str, clusters: str) -> str:
@@ -129,8 +127,8 @@ def labelled_sql(name: str, reference: TableReference) -> str:
 
     Of `clusters` the newest row of each cluster id. In Spark and in DataFusion. Raises KeyError.
     """
-    known = reference(CLUSTERS.name)
-    newest = _part(CLUSTERS.name, clusters=known, columns=_columns("newest", CLUSTERS.column_names))
+    known = f"SELECT * FROM {reference(CLUSTERS.name)}"  # noqa: S608  # a name of our own
+    newest = newest_rows(known, ("cluster_id",), "valid_from_ms DESC", _columns("newest", CLUSTERS.column_names))
     if name == CLUSTERS.name:
         return newest
     columns = f"{_columns('own', GOLD[name].column_names)}, {_columns('named', ('cluster_name', *LABELS))}"
@@ -147,8 +145,7 @@ def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | No
         clusters=labelled_sql(CLUSTERS.name, reference),
         histories=texts.of(HISTORIES.name),
         leader_epochs=texts.of(LEADER_EPOCHS.name),
-        watermarks=reference(WATERMARKS.name),
-        visible=texts.visible,
+        newest_watermarks=texts.newest_watermarks(),
     )
 
 
@@ -203,14 +200,24 @@ class _ViewTexts:
         if name in IDENTITY:
             return self._epochs_or_voter_sets(name)
         if name == HISTORIES.name:
-            return self._part(HISTORIES.name, name, columns=_columns("newest", HISTORIES.column_names))
+            columns = _columns("newest", HISTORIES.column_names)
+            return newest_rows(self._closed(name), ("history_id",), "plan DESC", columns)
         if name == PLANS.name:
             return self._part(PLANS.name, name, not_abandoned=not_abandoned(self._reference(name)))
-        return self._part("closed_rows", LAKE_TABLES[name].name)
+        return self._closed(LAKE_TABLES[name].name)
+
+    def newest_watermarks(self) -> str:
+        """The newest row of `watermarks` of each cluster."""
+        return newest_rows(
+            self._closed(WATERMARKS.name), ("cluster_id",), "plan DESC, capture_number DESC, capture DESC"
+        )
 
     def replayed_rows(self, text: str, table: str, **values: str) -> str:
         """A text that reads a table's closed rows beside what later plans did to them."""
         return self._part(text, table, replayed=self._replayed, **values)
+
+    def _closed(self, table: str) -> str:
+        return self._part("closed_rows", table)
 
     @property
     def _replayed(self) -> str:
@@ -242,7 +249,7 @@ class _ViewTexts:
             BATCHES.name,
             newest_batches=newest_batches(self.of(BATCHES.name)),
             epochs=self.of(LEADER_EPOCHS.name),
-            watermarks=self._reference(WATERMARKS.name),
+            newest_watermarks=self.newest_watermarks(),
         )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft_audit.lake.views import gold_view_sql, labelled_names, labelled_sql, path_tables, view_names, view_sql
-from kraft_audit.tables.gold_views import GOLD_VIEWS
+from kraft_audit.lake.catalog import CATALOG_TABLES, views
+from kraft_audit.lake.views import path_tables, view_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,21 +28,18 @@ def register_views(spark: SparkSession, lake: str) -> list[str]:
     (`cluster_health`, `incidents_by_day`, `finding_trend`), and the findings as OCSF events. Returns their names.
     A view is evaluated when it is queried, so that it shows the plans that were closed by then.
     """
-    names = view_names()
-    for name in names:
-        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(lake, name)}")
     from pyspark.errors import AnalysisException
 
     from kraft_audit.lake.ocsf_view import OCSF_FINDINGS, ocsf_sql
 
     tables = path_tables(lake)
-    of_gold = {name: labelled_sql(name, tables) for name in labelled_names()}
-    of_gold |= {name: gold_view_sql(name, tables) for name in GOLD_VIEWS}
-    of_gold[OCSF_FINDINGS] = ocsf_sql(tables, is_spark=True)
-    for name, query in of_gold.items():
+    names, needed = [], frozenset(view_names())
+    for name, query in {**views(tables, CATALOG_TABLES), OCSF_FINDINGS: ocsf_sql(tables, is_spark=True)}.items():
         try:
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
         except AnalysisException:
+            if name in needed:
+                raise
             continue  # no run has made the table yet
         names.append(name)
     return names

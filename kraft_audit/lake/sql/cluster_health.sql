@@ -4,13 +4,7 @@ WITH known AS (
     SELECT history_id AS cluster_id, name FROM ({histories}) AS histories WHERE merged_into IS NULL
 ),
 read AS (
-    SELECT * FROM (
-        SELECT *, row_number() OVER (
-            PARTITION BY cluster_id ORDER BY plan DESC, capture_number DESC, capture DESC
-        ) AS place
-        FROM {watermarks} WHERE {visible}
-    ) AS placed
-    WHERE place = 1
+    SELECT * FROM ({newest_watermarks}) AS newest_of_cluster
 ),
 led AS (
     SELECT * FROM (

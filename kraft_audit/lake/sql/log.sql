@@ -19,13 +19,7 @@ canonical AS (
     GROUP BY cluster_id, epoch
 ),
 watermark AS (
-    SELECT cluster_id, low FROM (
-        SELECT cluster_id, low, row_number() OVER (
-            PARTITION BY cluster_id ORDER BY plan DESC, capture_number DESC, capture DESC
-        ) AS place
-        FROM {watermarks} WHERE {visible}
-    ) AS placed
-    WHERE place = 1
+    SELECT cluster_id, low FROM ({newest_watermarks}) AS newest_of_cluster
 )
 SELECT held.*,
     CASE
