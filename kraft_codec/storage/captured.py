@@ -72,7 +72,7 @@ class CaptureStore(Protocol):
         ...
 
     def list_trees(self, folders: Sequence[str]) -> None:
-        """Folders of which all is listed next, with what lies below them: all at once where that is faster."""
+        """Folders that are listed next with all that lies below them: all at once where that is faster."""
         ...
 
     def read_ahead(self, paths: Sequence[str]) -> None:

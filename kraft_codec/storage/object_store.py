@@ -94,26 +94,23 @@ class _ObjectFile(RandomAccess):
 
 
 class ObjectStorage(Storage):
-    """What lies below a prefix of a bucket; `store` is a pyarrow file system, `root` the path in it."""
+    """What lies below a prefix of a bucket; `root` is the path in its store."""
 
-    def __init__(self, store: Any, root: str, location: str, *, limits: Limits | None = None) -> None:
+    def __init__(self, store: RememberedObjects, root: str, location: str, *, limits: Limits | None = None) -> None:
         super().__init__(location, limits=limits or Limits())
         self._store = store
         self._base = root.rstrip("/")
         self._archives = ArchiveMounts(self.limits, self._is_dir, self._open_archive)
 
     def list_ahead(self, paths: Sequence[str]) -> None:
-        if isinstance(self._store, RememberedObjects):
-            self._store.list_ahead([self._place(path) for path in paths], METADATA_LOG_DIR)
+        self._store.list_ahead([self._place(path) for path in paths], METADATA_LOG_DIR)
 
     def read_ahead(self, paths: Sequence[str]) -> None:
-        if isinstance(self._store, RememberedObjects):
-            plain = [path for path in paths if self._archives.find(path_names(path))[0] is None]
-            self._store.read_ahead([self._place(path) for path in plain])
+        plain = [path for path in paths if self._archives.find(path_names(path))[0] is None]
+        self._store.read_ahead([self._place(path) for path in plain])
 
     def carry(self) -> None:
-        if isinstance(self._store, RememberedObjects):
-            self._store.carry()
+        self._store.carry()
 
     def list_dir(self, path: str) -> Listing:
         names = path_names(path)
@@ -151,8 +148,7 @@ class ObjectStorage(Storage):
 
     def close(self) -> None:
         self._archives.close()
-        if isinstance(self._store, RememberedObjects):
-            self._store.close()
+        self._store.close()
 
     def _place(self, path: str) -> str:
         return join(self._base, path) if path else self._base
@@ -161,9 +157,10 @@ class ObjectStorage(Storage):
         return is_folder(self._store, self._place("/".join(names)))
 
     def _open_archive(self, names: Sequence[str]) -> AbstractContextManager[BinaryIO]:
-        store = self._store.plain if isinstance(self._store, RememberedObjects) else self._store
         with _as_codec_error():
-            return cast(AbstractContextManager[BinaryIO], store.open_input_file(self._place("/".join(names))))
+            return cast(
+                AbstractContextManager[BinaryIO], self._store.plain.open_input_file(self._place("/".join(names)))
+            )
 
 
 def connect(address: str) -> tuple[Any, str, str]:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyarrow import fs
@@ -82,7 +82,7 @@ class RememberedObjects:
         return self._listings[folder]
 
     def open_input_file(self, place: str) -> Any:
-        """An object to read, of which no more is asked than is needed."""
+        """An object to read; no more is asked of the store than is needed."""
         with self._lock:
             if place in self._small:
                 return _SmallObject(self._small[place], self._infos[place])
@@ -211,24 +211,41 @@ class RememberedObjects:
                 self._small_bytes -= len(self._small.popitem(last=False)[1])
 
 
-class _SmallObject:
-    """An object in memory, as pyarrow's files are read. It came in one answer, so that nothing changed meanwhile."""
+class _OpenObject:
+    """An object as pyarrow's files are read, from a position on."""
 
-    is_whole: Final = True
-
-    def __init__(self, content: bytes, info: Any) -> None:
-        self._content = content
+    def __init__(self, info: Any) -> None:
         self._info = info
         self._position = 0
 
     def size(self) -> int:
-        return len(self._content)
+        return int(self._info.size)
 
     def metadata(self) -> dict[str, bytes]:
-        return _metadata(self._info)
+        time = datetime.fromtimestamp(self._info.mtime_ns // 1_000_000_000, UTC)
+        return {"Last-Modified": time.strftime("%Y-%m-%dT%H:%M:%SZ").encode()}
 
     def seek(self, position: int) -> None:
         self._position = position
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _SmallObject(_OpenObject):
+    """An object in memory. It came in one answer, so that nothing changed meanwhile."""
+
+    is_whole: Final = True
+
+    def __init__(self, content: bytes, info: Any) -> None:
+        super().__init__(info)
+        self._content = content
 
     def readinto(self, view: Any) -> int:
         part = self._content[self._position : self._position + len(view)]
@@ -241,35 +258,16 @@ class _SmallObject:
         self._position = len(self._content)
         return part
 
-    def close(self) -> None:
-        """Nothing is held open."""
 
-    def __enter__(self) -> _SmallObject:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _LargeObject:
+class _LargeObject(_OpenObject):
     """An object read by ranges; `_ranges` are those fetched or being fetched, by where they begin."""
 
     def __init__(self, store: RememberedObjects, place: str, info: Any, file: Any) -> None:
+        super().__init__(info)
         self._store = store
         self._place = place
-        self._info = info
         self._file = file
-        self._position = 0
         self._ranges: dict[int, tuple[int, Future[bytes] | bytes]] = {}
-
-    def size(self) -> int:
-        return int(self._info.size)
-
-    def metadata(self) -> dict[str, bytes]:
-        return _metadata(self._info)
-
-    def seek(self, position: int) -> None:
-        self._position = position
 
     def readinto(self, view: Any) -> int:
         """As many bytes as one range has of those that are wanted; 0 at the end."""
@@ -292,12 +290,6 @@ class _LargeObject:
     def close(self) -> None:
         for start in list(self._ranges):
             self._drop(start)
-
-    def __enter__(self) -> _LargeObject:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _range_at(self, position: int, wanted: int) -> tuple[int, bytes]:
         """(start, bytes) of the range that holds a position; ranges before it are let go, the next one is begun."""
@@ -370,11 +362,6 @@ def info_of(file: Any, place: str) -> Any:
 
 def _is_same(known: Any, now: Any) -> bool:
     return bool((known.type, known.size) == (now.type, now.size)) and known.mtime_ns == now.mtime_ns
-
-
-def _metadata(info: Any) -> dict[str, bytes]:
-    time = datetime.fromtimestamp(info.mtime_ns // 1_000_000_000, UTC)
-    return {"Last-Modified": time.strftime("%Y-%m-%dT%H:%M:%SZ").encode()}
 
 
 def _row(info: Any) -> tuple[str, bool, int | None, int | None]:

@@ -22,6 +22,7 @@ from kraft_codec.files.logdir import read_replica, segments
 from kraft_codec.storage.object_store import ObjectStorage
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import FileChange, Limits, Storage
+from kraft_codec.storage.remembered_objects import RememberedObjects
 
 SEGMENT = f"now/node-1/__cluster_metadata-0/{segment_name(0)}"
 BUCKET = "incidents"
@@ -40,7 +41,9 @@ def tree(make_node_dir: Callable[..., Path], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def storage(tree: Path) -> Iterator[Storage]:
-    with ObjectStorage(fs.LocalFileSystem(), str(tree), "s3://incidents/tree") as opened:
+    with ObjectStorage(
+        RememberedObjects(fs.LocalFileSystem(), "s3://incidents/tree"), str(tree), "s3://incidents/tree"
+    ) as opened:
         yield opened
 
 
@@ -127,7 +130,9 @@ def test_hostile_names_and_paths_are_refused(storage: Storage, tree: Path) -> No
 
 def test_names_in_a_prefix_are_bounded(tree: Path) -> None:
     limits = Limits(entry_count=3)
-    with ObjectStorage(fs.LocalFileSystem(), str(tree), "s3://incidents/tree", limits=limits) as storage:
+    with ObjectStorage(
+        RememberedObjects(fs.LocalFileSystem(), "s3://incidents/tree"), str(tree), "s3://incidents/tree", limits=limits
+    ) as storage:
         assert Reason.LIMIT in {damage.reason for damage in discover(storage).damages}
 
 
