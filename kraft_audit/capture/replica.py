@@ -40,7 +40,7 @@ from kraft_codec.storage.random_access import Storage, join
 FILES_BESIDE: Final = 512
 _SMALL: Final = frozenset({FileKind.META_PROPERTIES, FileKind.QUORUM_STATE, FileKind.LEADER_EPOCH_CHECKPOINT})
 _UNUSED: Final = frozenset({FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN})
-"""Files of which only damage is taken, once."""
+"""Only their damage is taken, once."""
 OpenStorage = Callable[[str], AbstractContextManager[Storage]]
 Clock = Callable[[], int]
 

@@ -51,7 +51,7 @@ def torn_at(
     """How log and leader-epoch-checkpoint differ, None where they agree or the log does not reach so far.
 
     `segments` are (path, segment) in the order of the log. Few bytes are read: batches are found by halving. Damaged
-    bytes show nothing. Of a log of which a part is `known` they are the segments with what is new, and no byte before
+    bytes show nothing. Where a part of the log is `known`, they are the segments with what is new, and no byte before
     that is read.
     """
     starts = [tally.plan.base_offset or 0 for _, tally in segments]

@@ -84,6 +84,10 @@ Gone = Annotated[
     str | None,
     typer.Option("--gone", metavar="IDS", show_default=False, help="Nodes that are lost with their disks, as 1,2."),
 ]
+FromOffset = Annotated[
+    int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset on.")
+]
+ToOffset = Annotated[int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")]
 EveryLine = Annotated[bool, typer.Option("--all", help="Every line, not a summary.")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, check_range
+from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, FromOffset, OutputFormat, ToOffset, check_range
 from kraft_audit.commands.authorship import AuthorizerLogs, AuthorizerZone, authored_changes, read_log, who_in_words
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, table_columns
@@ -33,12 +33,8 @@ def changes(
         str | None,
         typer.Option("--user", metavar="USER", show_default=False, help="Only what this user did, or may have done."),
     ] = None,
-    from_offset: Annotated[
-        int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset on.")
-    ] = None,
-    to_offset: Annotated[
-        int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")
-    ] = None,
+    from_offset: FromOffset = None,
+    to_offset: ToOffset = None,
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:

@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -29,6 +29,7 @@ from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.findings.authorizer_log import AuthorizerLog
+    from kraft_audit.findings.pack_comparison import Chains
 
 SIGN_PACKAGES: Final = ("cryptography",)
 DIFFERENCES_SHOWN: Final = 5
@@ -93,7 +94,7 @@ def evidence(
             raise UsageError("--verify takes a pack alone: leave PATH, --out, --sign and --authorizer-log out")
         is_whole = _verified(verify, expect, key)
         is_as_read = lake is None or _is_as_read(verify, lake, is_whole=is_whole)
-        is_as_before = before is None or _is_as_before(verify, before, is_whole=is_whole)
+        is_as_before = before is None or _is_as_before(verify, before, _chains_of(before), is_whole=is_whole)
         return 0 if is_whole and is_as_read and is_as_before else EXIT_FINDINGS
     if expect is not None or key is not None or lake is not None:
         raise UsageError("--expect, --key and --lake go with --verify")
@@ -102,15 +103,16 @@ def evidence(
     if out.exists():
         raise UsageError(f"--out: {out}: is there already")
     refuse_within(out, path)
-    _write(ConfiguredLogs(path, None, capture, dialect, default), out, sign, before, read_log(log_files, zone))
-    return 0 if before is None or _is_as_before(out, before, is_whole=True) else EXIT_FINDINGS
+    earlier = [] if before is None else _chains_of(before)
+    _write(ConfiguredLogs(path, None, capture, dialect, default), out, sign, earlier, read_log(log_files, zone))
+    return 0 if before is None or _is_as_before(out, before, earlier, is_whole=True) else EXIT_FINDINGS
 
 
 def _write(
     logs: ConfiguredLogs,
     out: FilePath,
     sign: FilePath | None,
-    before: FilePath | None,
+    earlier: Chains,
     authorizer_log: AuthorizerLog | None,
 ) -> None:
     from importlib.metadata import version
@@ -126,14 +128,13 @@ def _write(
         from kraft_audit.findings.signed_statement import read_private_key
 
         signing_key = read_private_key(sign)
-    chains = [] if before is None else _chains_of(before)
     remark_on_key()
     results = Results(Format.TABLE, is_spaced=False)
     clusters = [
         replace(
             gather(
                 *(cluster.judged_reading, cluster.history, cluster.check(), cluster.open_storage),
-                block_ends(chains, cluster.history.cluster_id),
+                block_ends(earlier, cluster.history.cluster_id),
             ),
             picture=cluster.picture(),
             changes=list(map(change_row, authored_changes(cluster, authorizer_log))),
@@ -157,7 +158,7 @@ def _write(
     results.text(f"{out}: {sum(len(cluster.records) for cluster in clusters)} records; sha256 of its manifest {digest}")
 
 
-def _chains_of(pack: FilePath) -> list[tuple[str, list[dict[str, Any]]]]:
+def _chains_of(pack: FilePath) -> Chains:
     """The chains of an earlier pack. Raises InputError for what is no pack, or not as its manifest says."""
     from kraft_audit.findings.pack_verification import pack_chains, verify_pack
 
@@ -169,12 +170,11 @@ def _chains_of(pack: FilePath) -> list[tuple[str, list[dict[str, Any]]]]:
     return pack_chains(pack)
 
 
-def _is_as_before(pack: FilePath, before: FilePath, *, is_whole: bool) -> bool:
-    """Whether the committed batches of an earlier pack are as they were; `is_whole` as for `_is_as_read`."""
+def _is_as_before(pack: FilePath, before: FilePath, earlier: Chains, *, is_whole: bool) -> bool:
+    """Whether the committed batches of an `earlier` pack are as they were; `is_whole` as for `_is_as_read`."""
     from kraft_audit.findings.pack_comparison import compare_packs
     from kraft_audit.findings.pack_verification import pack_chains, verify_pack
 
-    earlier = _chains_of(before)
     if not is_whole and not verify_pack(pack).is_whole:
         return False
     compared = compare_packs(earlier, pack_chains(pack))

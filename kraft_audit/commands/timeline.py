@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, check_range, refuse_within
+from kraft_audit.commands.arguments import (
+    ConfiguredLogs,
+    EveryLine,
+    FromOffset,
+    OutputFormat,
+    ToOffset,
+    check_range,
+    refuse_within,
+)
 from kraft_audit.commands.authorship import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key
@@ -27,12 +35,8 @@ EVENT_KEYS: Final = ("cluster_id", "offset", "epoch", "timestamp_ms", "event", "
 
 def timeline(
     logs: ConfiguredLogs,
-    from_offset: Annotated[
-        int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset on.")
-    ] = None,
-    to_offset: Annotated[
-        int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")
-    ] = None,
+    from_offset: FromOffset = None,
+    to_offset: ToOffset = None,
     svg: Annotated[
         Path | None,
         typer.Option("--svg", metavar="FILE", show_default=False, help="Draw the whole history into this new file."),

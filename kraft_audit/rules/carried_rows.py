@@ -239,7 +239,7 @@ def as_until(history: ClusterHistory, to_offset: int, waiting_to: int | None = N
 
 
 def _time_at_end(history: ClusterHistory, to_offset: int) -> int | None:
-    """The log's time as of which records before an offset are judged."""
+    """The time of the log at which records before an offset are judged."""
     if to_offset and (time_ms := canonical_log(history).time_at(to_offset - 1)) is not None:
         return time_ms
     return history.known("newest append", lambda: newest_append_ms(history.rows("captures")))

@@ -156,7 +156,7 @@ def parallelism(session: SparkSession) -> int:
 
 
 def remote_host(remote: str) -> str:
-    """The address of a Spark Connect server without its parameters, of which one may be a token."""
+    """The address of a Spark Connect server without its parameters: one may be a token."""
     return remote.partition(";")[0].rstrip("/")
 
 

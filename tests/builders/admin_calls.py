@@ -31,7 +31,7 @@ OF_CLUSTER: Final = {
     "dave": ("quota", "broker"),
     SUPER_USER: ("delete", "acl", "acl", "no-acl", "quota", "broker"),
 }
-"""Calls of which Kafka's log names no subject, by who may make them; of each group of calls they are one user's."""
+"""Calls whose subject Kafka's log does not name, by who may make them; in each group they are one user's."""
 _SIZES: Final = (1, 4, 12, 16)
 
 

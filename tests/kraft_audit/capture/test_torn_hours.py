@@ -1,4 +1,4 @@
-"""A log that goes on hour by hour, of which an hour's copy is torn in its new part: that hour does not count.
+"""A log that goes on hour by hour, and an hour's copy that is torn in its new part: that hour does not count.
 
 The logs are Kafka's own, with a longer suffix: node 2 of the corpus before and after it was truncated. The witness is
 the same chain of hours without the torn copy.
