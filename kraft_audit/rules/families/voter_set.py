@@ -156,14 +156,17 @@ def kv011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield Case("voters", summary, voter_set["from_offset"], evidence=(fact,), what_to_do=advice)
 
 
-ELECTION_MS: Final = 2_000
-"""How long voters wait for a leader before another election: quorum.fetch.timeout.ms (QuorumConfig, Kafka 4.3.0)."""
+GAP_MS: Final = 2_000
+"""What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
+(metadata.max.idle.interval.ms, KRaftConfigs, Kafka 4.3.0), and voters wait this long for a leader before another
+election (quorum.fetch.timeout.ms, QuorumConfig): where more passed, a clock was set, or nothing was written that a
+voter could lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoterLagLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "how far a voter's log may end behind what is committed")
-    max_lag_seconds: float = threshold(5, "the same in time of the log, counted epoch by epoch")
+    max_lag_seconds: float = threshold(5, "the same in time of the log, at most 2 s from batch to batch")
 
 
 @rule(
@@ -198,7 +201,7 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     """How many records below `low` a replica lacks, and how many seconds of the log they span.
 
     One that ends where the captured log begins, or before, lacks all of it. Each leader writes the time of its own
-    clock, and two may differ by more than an election takes: between leaders no more than that counts.
+    clock, which may be set while it leads.
     """
     log, end = canonical_log(history), replica_end(row)
     if end >= low or not len(log.base_offset):
@@ -207,9 +210,7 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     if last is None or first is None:
         return low - end, 0.0
     passed_ms = np.diff(log.timestamp_ms[first : last + 1])
-    is_one_leader = np.diff(log.leader_epoch[first : last + 1]) == 0
-    between_ms = np.clip(passed_ms[~is_one_leader], 0, ELECTION_MS).sum()
-    return low - end, float(max(passed_ms[is_one_leader].sum(), 0) + between_ms) / 1000
+    return low - end, float(np.clip(passed_ms, 0, GAP_MS).sum()) / 1000
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
@@ -226,7 +227,7 @@ def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, 
 @dataclass(frozen=True, slots=True)
 class NearVoterLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "a voter within this many records of the committed end counts")
-    max_lag_seconds: float = threshold(5, "and within this time of the log, counted epoch by epoch")
+    max_lag_seconds: float = threshold(5, "and within this time of the log, at most 2 s from batch to batch")
 
 
 @rule("KV014", control="quorum_safety", needs=QUORUM_TABLES, thresholds=NearVoterLimits)
