@@ -18,7 +18,7 @@ from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.rule_model import Finding, Scope, TableRows, finding_id
 from kraft_audit.text.readable import HOUR_MS
 
-ALWAYS_MS: Final = -(1 << 62)
+ALWAYS_MS: Final = -(1 << 63)
 
 
 def began_at(history: ClusterHistory, rule_id: str, scope: Scope, key: str) -> tuple[int, ...]:
@@ -36,7 +36,8 @@ def begin_of(finding: Finding) -> int | None:
 def look_back_ms(as_of_ms: int | None, *, is_open: bool = False) -> int:
     """From when on rows are there for what counts changes within an hour: of an open storm two hours, as its last
     excess may be an hour old and rests on the hour before it."""
-    return ALWAYS_MS if as_of_ms is None else as_of_ms - (1 + is_open) * HOUR_MS
+    # A record may claim any time that 64 bits hold.
+    return ALWAYS_MS if as_of_ms is None else max(as_of_ms - (1 + is_open) * HOUR_MS, ALWAYS_MS)
 
 
 def column(history: ClusterHistory, table: str, name: str) -> Rows:
