@@ -364,6 +364,10 @@ def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_Dis
     # As many disks went back as on: a log that begins with another record has begun again since.
     begun = [(early.begun_ms, late.begun_ms) for early, late in both]
     steps = steps or sum((old > new) - (old < new) for old, new in begun if old is not None and new is not None)
+    newest = max(replica.epoch for replica in first), max(replica.epoch for replica in second)
+    led = [pair for pair in both if newest[0] == newest[1] and all(_leads(replica, newest[0]) for replica in pair)]
+    led_ends = [(early.end_estimate, late.end_estimate) for early, late in led]
+    steps = steps or sum((old > new) - (old < new) for old, new in led_ends)
     if not steps and len(known) < len(both):
         # A disk without quorum-state was never started, or lost it: one voice among those that logs have.
         stands = [((early.epoch, early.end_estimate), (late.epoch, late.end_estimate)) for early, late in both]
@@ -371,10 +375,8 @@ def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_Dis
     if steps:
         return steps
     # Only now the other disks: one that lost contact with the quorum may have raised its epoch alone.
-    newest = max(replica.epoch for replica in first), max(replica.epoch for replica in second)
     if newest[0] != newest[1]:
         return newest[0] - newest[1]
-    led = [pair for pair in both if all(_leads(replica, newest[0]) for replica in pair)]
     grown = led or [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
     ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
     if not both:
