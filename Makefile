@@ -51,8 +51,8 @@ demo: setup ## read samples/ into Delta tables on local Spark, then write the pa
 
 .PHONY: test
 test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
-	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not ci and not drill and not spark$(PASSED_BEFORE:%= and not %)"
-	@$(PYTEST) -m "spark and not ci"  # one Spark session in one process: it takes both processors by itself
+	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not ci and not drill and not long and not spark$(PASSED_BEFORE:%= and not %)"
+	@$(PYTEST) -m "spark and not ci and not long"  # one Spark session in one process: it takes both processors by itself
 
 .PHONY: check
 check: setup ## style, types, import contracts, words, unit tests: a minute, before every commit
@@ -74,13 +74,15 @@ chromium:
 
 .PHONY: ci
 ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
-	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m ci --durations 30 || test $$? -eq 5
-	@KRAFT_AUDIT_HYPOTHESIS_PROFILE=ci $(PYTEST) --quiet --numprocesses 2 -m "hypothesis and unit"  # 100 examples each
+	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "ci and not long" --durations 30 || test $$? -eq 5
 
 .PHONY: drills
-drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; an hour
+drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; then the longest cases of other tests; two hours
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 	@KRAFT_AUDIT_CALLS=1000 $(PYTEST) tests/witness/test_kafka_authors.py
+	@KRAFT_AUDIT_GOOD_CLUSTERS=499 $(PYTEST) tests/kraft_audit/lake/test_hostile_clusters.py
+	@KRAFT_AUDIT_PAGE_CLUSTERS=1000 $(PYTEST) tests/kraft_audit/report/test_browser.py
+	@$(PYTEST) -m long
 
 .PHONY: dist
 dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), kraft-capture, in dist/

@@ -184,7 +184,7 @@ def _killed(seed: int, _: float) -> Done:
 
 
 def _interleaved(seed: int, _: float) -> Done:
-    test = "tests/kraft_audit/lake/test_interleavings.py::test_runs_in_a_hundred_interleavings"
+    test = "tests/kraft_audit/lake/test_interleavings.py::test_runs_in_many_interleavings"
     first_seed = str(seed * INTERLEAVINGS)
     _tests([test], {"KRAFT_AUDIT_INTERLEAVINGS": str(INTERLEAVINGS), "KRAFT_AUDIT_INTERLEAVINGS_SEED": first_seed})
     return Done(INTERLEAVINGS)

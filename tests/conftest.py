@@ -25,10 +25,9 @@ from tests.builders.captures import (  # noqa: E402
 )
 from tests.builders.kafka_jars import kafka_classpath, kafka_test_classpath  # noqa: E402
 
-MARKERS_THAT_NEED_MORE = {"spark", "kafka", "ci", "slow"}
+MARKERS_THAT_NEED_MORE = {"spark", "kafka", "ci", "slow", "drill", "long"}
 
 settings.register_profile("quick", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=100, deadline=None)
 settings.register_profile("nightly", max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "soak",

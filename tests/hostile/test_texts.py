@@ -130,7 +130,9 @@ def test_dumps_as_kafka_and_reports_let_no_text_act(cluster: Path, command: Run,
     assert {f"{text}-0" for text in PAYLOADS} <= reported, "Parquet keeps what the log holds"
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize(
+    "name", [*NOTEBOOKS[:2], *(pytest.param(name, marks=pytest.mark.long) for name in NOTEBOOKS[2:])]
+)
 def test_no_text_acts_in_a_notebook(
     name: str, cluster: Path, project_root: Path, tmp_path: Path, tab: BrowserTab
 ) -> None:

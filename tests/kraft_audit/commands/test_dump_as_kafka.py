@@ -70,6 +70,7 @@ def test_every_dump_of_the_samples(small_corpus: Path, kraft_audit) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_every_dump_of_the_captures(corpus: Path, kraft_audit) -> None:
     # Of the one with most lines each is compared where the text is made: tests/kraft_codec/text/test_dump_text.py.
     found = sorted(index.parents[1] for index in corpus.glob("*/oracle-files/index.json"))

@@ -52,8 +52,10 @@ def judged(
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "seed"), LONG_RUNS)
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("kind", "seed"), [*LONG_RUNS[:2], *(pytest.param(*run, marks=pytest.mark.long) for run in LONG_RUNS[2:])]
+)
 def test_the_chain_says_what_all_captures_say(reading: Any, kind: str, seed: int, tmp_path: Path) -> None:
     hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]
     found = judged(reading, tmp_path, kind, seed, hours)
@@ -61,7 +63,7 @@ def test_the_chain_says_what_all_captures_say(reading: Any, kind: str, seed: int
     assert None in found.whys
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("kind", "seed"), [("random", 110), ("random-wide", 116)])
 def test_disks_that_were_never_started_and_then_have_empty_logs(
     reading: Any, kind: str, seed: int, tmp_path: Path
@@ -71,7 +73,7 @@ def test_disks_that_were_never_started_and_then_have_empty_logs(
     assert found.compared
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_history_on_disk_is_kept_by_parts(reading: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PARTITION_BYTES_MAX", 0)
     hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]

@@ -147,6 +147,9 @@ def seen(lake: DeltaLake) -> dict[str, dict[str, Any]]:
     }
 
 
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
+
+
 def live(plans: Plans, table: FindingsTable, plan_count: int, seed: int) -> None:
     """Random plans, merged one by one or several at once, each merge asked for twice."""
     chance = random.Random(seed)  # noqa: S311  # a seed, no secret
@@ -171,14 +174,14 @@ def live(plans: Plans, table: FindingsTable, plan_count: int, seed: int) -> None
     assert seen(plans.lake) == model(plans.said)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", SEEDS)
 def test_lives_of_findings(plans: Plans, table: FindingsTable, seed: int) -> None:
     live(plans, table, 12, seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", SEEDS)
 def test_lives_of_findings_of_plans_that_close_in_any_order(plans: Plans, table: FindingsTable, seed: int) -> None:
     """An open plan's findings are not merged, whichever plan closes; each is merged once, in the order of closing."""
     chance = random.Random(seed)  # noqa: S311  # a seed, no secret
@@ -256,7 +259,7 @@ def test_many_findings_are_merged_by_spark_alike(
     plans: Plans, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gold_merge, "SMALL_ROWS", -1)
-    live(plans, FindingsTable(GoldLake(plans.lake, lambda: SparkGold(plans.lake, lambda: spark))), 3, seed=7)
+    live(plans, FindingsTable(GoldLake(plans.lake, lambda: SparkGold(plans.lake, lambda: spark))), 2, seed=7)
 
 
 def test_the_same_plan_is_merged_once_whoever_comes_first(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:

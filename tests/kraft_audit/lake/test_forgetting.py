@@ -34,7 +34,7 @@ from tests.builders.judged_tables import judge_only
 from tests.builders.lakes import copied_lake, plan_rows, write_fleet
 from tests.builders.without_spark import run_from_archive
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 Paths = dict[str, list[Path | str]]
 CHECKPOINT_PLANS = 1
@@ -109,6 +109,7 @@ def exported(lake: str, cluster: str, out: Path) -> dict[str, bytes]:
     return {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*") if file.is_file()}
 
 
+@pytest.mark.long
 def test_clusters_without_news_are_as_before(
     fleet: FleetSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_spark: ModuleType
 ) -> None:

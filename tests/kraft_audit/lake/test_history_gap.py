@@ -25,7 +25,7 @@ from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.records.record import write_metadata_value
 from tests.builders.logs import Log, write_node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 MakeFleet = Callable[..., FleetSettings]
 RunOver = Callable[[int, int | None], FleetSettings]
@@ -313,6 +313,7 @@ def test_a_default_that_changed_after_a_gap_and_back_again_leaves_no_partition_e
     assert exposed == [set(), {"kept", "a"}, set()]
 
 
+@pytest.mark.long
 def test_a_copy_that_is_captured_later_fills_what_was_missing_by_the_archive(
     small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
 ) -> None:

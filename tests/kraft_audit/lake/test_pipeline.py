@@ -73,7 +73,7 @@ def test_tables_hold_what_analyze_gives(fleet: FleetSettings, without_spark: Mod
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tasks", [1, 2, 16])
+@pytest.mark.parametrize("tasks", [1, pytest.param(2, marks=pytest.mark.long), 16])
 def test_any_number_of_tasks_gives_the_same_tables(
     tasks: int, fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes
 ) -> None:
@@ -119,7 +119,7 @@ def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, la
     assert stepped == lake_hash(whole.lake)
 
 
-@pytest.fixture(params=["small_corpus", pytest.param("corpus", marks=pytest.mark.ci)])
+@pytest.fixture(params=["small_corpus", pytest.param("corpus", marks=pytest.mark.long)])
 def sequence(request: pytest.FixtureRequest) -> Callable[[str], list[Path]]:
     """The captures of a scenario in the order in which they were taken: a few, and all where they are at hand."""
     scenarios: Path = request.getfixturevalue(request.param)
@@ -275,7 +275,7 @@ def test_killed_at_every_boundary_and_run_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(more, marks=pytest.mark.long) for more in (1, 2))])
 def test_runs_at_once(
     attempt: int, logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path,
     lake_hash: Hashes,
@@ -384,7 +384,7 @@ def test_killed_at_any_moment_and_run_again(
     assert program(script, tmp_path / "undisturbed.yaml").wait(120) == 0
     lasts_s = time.monotonic() - started
     expected = lake_hash(undisturbed.lake)
-    kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "25"))
+    kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "10"))
     seed = int(os.environ.get("KRAFT_AUDIT_KILLS_SEED", "20"))
     chance = random.Random(seed)  # noqa: S311  # a schedule, no secret
     for number in range(kills):

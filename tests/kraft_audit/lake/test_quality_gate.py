@@ -147,7 +147,7 @@ def again(plan: int, as_plan: int) -> Callable[[list[dict[str, Any]]], list[dict
     return lambda rows: [*rows, {**next(row for row in rows if row["plan"] == plan), "plan": as_plan}]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_hourly_look_is_at_what_is_new(lake: DeltaLake, next_plan: Iterator[int]) -> None:
     """And once a day at everything: what changed in an old row is found then, and again until it is mended."""
     hours = Hours(lake)
@@ -162,7 +162,7 @@ def test_the_hourly_look_is_at_what_is_new(lake: DeltaLake, next_plan: Iterator[
     assert hours.later(1) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("table", ["records", "captures"])
 def test_a_row_more_or_less_in_an_old_plan_is_found_within_the_hour(
     lake: DeltaLake, next_plan: Iterator[int], table: str
@@ -184,7 +184,7 @@ def test_a_row_more_or_less_in_an_old_plan_is_found_within_the_hour(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_what_the_hourly_look_found_is_found_until_it_is_mended(lake: DeltaLake, next_plan: Iterator[int]) -> None:
     hours = Hours(lake)
     assert hours.later(0) == {}
@@ -198,7 +198,7 @@ def test_what_the_hourly_look_found_is_found_until_it_is_mended(lake: DeltaLake,
     assert hours.later(1) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("table", ["records", "captures"])
 def test_a_new_row_with_the_key_of_an_old_one(lake: DeltaLake, next_plan: Iterator[int], table: str) -> None:
     """As a plan would write that took the lake's position for an earlier one."""
@@ -209,7 +209,7 @@ def test_a_new_row_with_the_key_of_an_old_one(lake: DeltaLake, next_plan: Iterat
     assert hours.later(1)[table, "repeated_keys"] == 2.0
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_order_of_offsets_goes_on_from_plan_to_plan(
     small_corpus: Path, tmp_path: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
 ) -> None:
@@ -246,9 +246,9 @@ def test_the_order_of_offsets_goes_on_from_plan_to_plan(
     assert gaps_without(first) == ends.count(first) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"lake_id": "other", "held_to_plan": 1, "whole_at_ms": 1, "row_counts": {}}', None]
+    "text", ["[]", '{"lake_id": "other", "held_to_plan": 1, "whole_at_ms": 1, "row_counts": {}}', None]
 )
 def test_a_look_of_which_nothing_is_known_is_at_everything(lake: DeltaLake, text: str | None) -> None:
     hours = Hours(lake)
@@ -263,13 +263,13 @@ def test_a_look_of_which_nothing_is_known_is_at_everything(lake: DeltaLake, text
     assert hours.later(1) == {("batches", "epoch_falls"): 1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_bytes_that_do_not_add_up(lake: DeltaLake) -> None:
     rewrite(lake, "captures", lambda rows: [{**rows[0], "bytes_seen": rows[0]["bytes_seen"] + 1}, *rows[1:]])
     assert broken(lake) == {("captures", "bytes_unaccounted"): 1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_stale_cluster_is_a_warning(lake: DeltaLake) -> None:
     tomorrow = time.time_ns() // 1_000_000 + 30 * HOUR_MS
     assert broken(lake, tomorrow)["fleet", "hours_since_capture"] >= 29
@@ -280,7 +280,7 @@ def test_a_stale_cluster_is_a_warning(lake: DeltaLake) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_cluster_that_was_not_read_is_a_warning(
     lake: DeltaLake,
     small_corpus: Path,
@@ -295,7 +295,7 @@ def test_a_cluster_that_was_not_read_is_a_warning(
     assert broken(lake) == {("fleet", "unread_clusters"): 1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_command_keeps_data_docs_with_the_run_and_closes(
     lake: DeltaLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,7 +312,7 @@ def test_the_command_keeps_data_docs_with_the_run_and_closes(
     assert "critical: records.repeated_keys:" in shown.err
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("table", "column", "value", "promise"),
     [
@@ -334,7 +334,7 @@ def test_a_value_that_the_contract_does_not_allow(
     assert verdict.promise.endswith(f": {column}")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_data_docs_name_the_expectation_that_failed(lake: DeltaLake, tmp_path: Path) -> None:
     """A duplicate key, a null, a gap and a stale cluster, each planted; a hostile cluster id stays text."""
     hostile = "<script>alert(1)</script>"

@@ -33,7 +33,7 @@ from kraft_audit.tables.gold import (
 from kraft_audit.text.readable import HOUR_MS
 from tests.builders.judged_tables import judge_only
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 CLUSTERS = ("mini-3.9.2", "divergence")
 DAYS = (date(2026, 11, 20), date(2026, 11, 21), date(2026, 11, 22))

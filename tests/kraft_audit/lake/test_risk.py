@@ -99,7 +99,7 @@ NewEngine = Callable[[DeltaLake], GoldEngine]
     params=[
         pytest.param("DataFusion", marks=pytest.mark.slow),
         pytest.param("handed to Spark", marks=pytest.mark.ci),
-        pytest.param("read and merged by Spark", marks=pytest.mark.ci),
+        pytest.param("read and merged by Spark", marks=pytest.mark.long),
     ]
 )
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> NewEngine:

@@ -5,6 +5,7 @@ No request may leave, whatever text is on the pages; the keyboard reaches everyt
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from itertools import pairwise
@@ -20,12 +21,12 @@ from tests.builders.browser import BrowserTab
 from tests.builders.payloads import PAYLOADS
 from tests.builders.report_sources import GivenSource, path_source
 
-CLUSTERS = 1000
+CLUSTERS = int(os.environ.get("KRAFT_AUDIT_PAGE_CLUSTERS", "250"))
 OPEN_SECONDS_MAX = 2.0
 LOADING = "img, iframe, object, embed, video, audio, base, form, script[src], link[rel=stylesheet], [style], animate"
 FLEET_BYTES_MAX = 5_000_000
 
-# The fleet of 1,000 clusters is simulated, replayed and judged first: a minute, and more where others compute too.
+# A fleet is simulated, replayed and judged first: of 1,000 clusters (make drills) that takes minutes.
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium"), pytest.mark.timeout(900)]
 
 
@@ -219,7 +220,7 @@ def test_without_scripts_all_rows_are_there(chromium: Any, fleet: Path) -> None:
     context.close()
 
 
-def test_a_thousand_clusters_open_at_once_and_are_searched(fleet: Path, tab: BrowserTab) -> None:
+def test_many_clusters_open_at_once_and_are_searched(fleet: Path, tab: BrowserTab) -> None:
     index = fleet / "index.html"
     assert index.stat().st_size < FLEET_BYTES_MAX
     seconds = []

@@ -109,7 +109,9 @@ def without(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-@pytest.mark.parametrize("path", ["crafted/all-records-all-versions", "jbod/01-one-dir-failed"])
+@pytest.mark.parametrize(
+    "path", ["crafted/all-records-all-versions", pytest.param("jbod/01-one-dir-failed", marks=pytest.mark.long)]
+)
 def test_every_call_may_fail(small_corpus: Path, path: str, lasts: bool) -> None:
     undisturbed = FailingStorages(0)
     expected = read_all(small_corpus / path, undisturbed)

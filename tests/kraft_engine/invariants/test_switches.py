@@ -58,7 +58,7 @@ NEAR = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_switched_off_is_caught(rule: str) -> None:
     first_seed = NEAR.get(rule, 0)

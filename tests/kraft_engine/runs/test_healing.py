@@ -80,7 +80,7 @@ def test_an_observer_asks_the_leader_that_its_voter_set_does_not_name() -> None:
     assert len({node.high_watermark for node in run.cluster.nodes()}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_random_runs_heal(kind: type[RandomRun] | type[KafkaRun]) -> None:
     healed = 0
@@ -91,7 +91,7 @@ def test_random_runs_heal(kind: type[RandomRun] | type[KafkaRun]) -> None:
     assert healed >= 0.95 * SEED_COUNT
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("kind", "seed"), LEADERLESS)
 def test_a_run_without_a_leader_can_have_none(kind: type[RandomRun] | type[KafkaRun], seed: int) -> None:
     run = kind(seed)
@@ -99,7 +99,7 @@ def test_a_run_without_a_leader_can_have_none(kind: type[RandomRun] | type[Kafka
     assert not heal_or_prove_leaderless(run)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", [87, 590])
 def test_a_removed_leader_that_resigns_leaves_none_that_can_lead(seed: int) -> None:
     """It leads when the faults end, outside its own set. The only voter waits for pre-votes and fetches too late: it
@@ -113,7 +113,7 @@ def test_a_removed_leader_that_resigns_leaves_none_that_can_lead(seed: int) -> N
     assert not heal_or_prove_leaderless(run)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("rule", STRANDING)
 def test_a_rule_of_progress_is_missed(rule: str) -> None:
     catch = hunt(rule, seed_limit=30)

@@ -1,4 +1,4 @@
-"""From when on rows are found for what is counted within an hour."""
+"""From when on rows are kept for what is counted within an hour."""
 
 from __future__ import annotations
 
