@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -44,8 +45,14 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
     committer: Annotated[
         Literal["deltalake", "spark"],
-        typer.Option(help="spark: liquid clustering, and lakes that only the JVM reaches."),
+        typer.Option(help="spark: liquid clustering, and lakes that Spark commits to."),
     ] = "deltalake",
+    staging: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", show_default=False, help="With --committer spark: the fleet's, where its lease is."
+        ),
+    ] = None,
     spark_conf: SparkConf = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
@@ -71,15 +78,18 @@ def maintain(
         uri = absolute(lake, Path.cwd())
         opened: Lake
         maintainer: Maintainer
-        if committer == "spark":
-            from kraft_audit.spark.jvm_lake import open_maintainer
+        with ExitStack() as ending:
+            if committer == "spark":
+                from kraft_audit.spark.spark_lake import open_maintainer
 
-            opened, maintainer = open_maintainer(uri, settings, spark_conf)
-        else:
-            opened = DeltaLake(uri)
-            maintainer = DeltaMaintainer(opened, settings.target_file_bytes)
-        maintained = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
-        rows: list[dict[str, Any]] = [asdict(result) for result in maintained]
+                place = None if staging is None else str(staging.absolute())
+                opened, maintainer = by_spark = open_maintainer(uri, settings, spark_conf, place)
+                ending.callback(by_spark[0].close)
+            else:
+                opened = DeltaLake(uri)
+                maintainer = DeltaMaintainer(opened, settings.target_file_bytes)
+            maintained = maintain_lake(opened, maintainer, settings, dry_run=dry_run, tables=table or ())
+            rows: list[dict[str, Any]] = [asdict(result) for result in maintained]
     except SettingsError as problem:
         raise UsageError(str(problem)) from None
     Output(output).rows(rows, COLUMNS, (field.name for field in fields(Maintained)))

@@ -65,7 +65,7 @@ def run(
     spark_conf: SparkConf = None,
     committer: Annotated[
         Literal["deltalake", "spark"] | None,
-        typer.Option(show_default=False, help="spark: where only the JVM reaches the lake."),
+        typer.Option(show_default=False, help="spark: where only Spark reaches the lake."),
     ] = None,
     cluster: Annotated[
         list[str] | None,

@@ -270,7 +270,7 @@ def _planned(
     state = known.states.get(plan.key, LedgerState())
     resumed = with_ledger(plan, known, state, frozenset(changes.changed))
     reads_all = bool(state.kept_state) and is_turn(plan.key, plan.number, fleet.scrub_plans)
-    # What only the JVM reaches holds no states: workers write and read them.
+    # What only Spark reaches holds no states: workers write and read them.
     keeps_state = fleet.go_on and fleet.committer == "deltalake"
     resumed = replace(resumed, keeps_state=keeps_state, reads_all=reads_all)
     if not resumed.replicas and not resumed.damages:

@@ -1,7 +1,7 @@
 """Maintenance of a lake: delete old rows where asked, join small files, delete files that no version names any more.
 
 None of it changes what a query of a closed plan gives, except for rows that `keep_days` lets go. `deltalake` needs no
-JVM; liquid clustering, and lakes that only the JVM reaches, need delta-spark (`kraft_audit.spark.jvm_lake`). deltalake
+JVM; liquid clustering, and lakes that Spark commits to, need delta-spark (`kraft_audit.spark.spark_lake`). deltalake
 refuses a table with liquid clustering, so with the committer deltalake small files are joined in the order of the
 configured columns. Joined rows keep the encodings in which they were staged.
 """

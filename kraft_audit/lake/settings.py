@@ -177,7 +177,7 @@ class FleetSettings(_Strict):
         description="one key per lake, kept outside it, made with mode 0600 when absent; default: beside a local lake",
     )
     committer: Committer = Field(
-        default="deltalake", description="deltalake commits without a JVM; spark where only the JVM reaches the lake"
+        default="deltalake", description="deltalake commits without a JVM; spark where only Spark reaches the lake"
     )
     listing_threads: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=8, description="clusters looked at once while planning: listing waits for disks and object stores"

@@ -32,6 +32,7 @@ from kraft_audit.spark.session import (
     spark_error_line,
     spark_place,
 )
+from kraft_audit.spark.spark_lake import SparkLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ class SparkRun:
         if conf_file is not None:
             read_conf(conf_file)
         if fleet.committer == "spark" and (remote := os.environ.get(REMOTE)):
-            what = "committer deltalake: a client of Spark Connect has no JVM to commit by"
+            what = "committer deltalake: committing over Spark Connect is not supported"
             raise SettingsError(f"{REMOTE}={remote_host(remote)}", "committer", fleet.committer, what)
         require_server()
         self._fleet = fleet
@@ -62,6 +63,7 @@ class SparkRun:
         self._progress = progress
         self._run = run
         self._started: SparkSession | None = None
+        self._lake: Lake | None = None
 
     def session(self) -> SparkSession:
         from kraft_audit.spark.session import spark_session
@@ -77,7 +79,9 @@ class SparkRun:
         return spark
 
     def close(self) -> None:
-        """Leave a Spark Connect server, whose client would keep this process waiting."""
+        """Let the next driver in; leave a Spark Connect server, whose client would keep this process waiting."""
+        if isinstance(self._lake, SparkLake):
+            self._lake.close()
         if self._started is not None and is_connect(self._started):
             self._started.stop()
 
@@ -91,14 +95,13 @@ class SparkRun:
         return SparkGold(lake, self.session)
 
     def lake(self) -> Lake:
-        return open_lake(self._fleet, self.session)
+        self._lake = open_lake(self._fleet, self.session)
+        return self._lake
 
 
 def open_lake(fleet: FleetSettings, session: Callable[[], SparkSession]) -> Lake:
     if fleet.committer == "spark":
-        from kraft_audit.spark.jvm_lake import JvmLake
-
-        return JvmLake(fleet.lake, fleet.staging or fleet.lake, session)
+        return SparkLake(fleet.lake, fleet.staging or fleet.lake, session)
     return DeltaLake(fleet.lake)
 
 

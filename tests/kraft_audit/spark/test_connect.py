@@ -39,9 +39,7 @@ def test_a_run_over_spark_connect_writes_the_tables_of_a_local_one(
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
 
 
-def test_a_committer_with_a_jvm_is_refused_before_a_plan(
-    make_fleet: Callable[..., FleetSettings], tmp_path: Path
-) -> None:
+def test_the_committer_spark_is_refused_before_a_plan(make_fleet: Callable[..., FleetSettings], tmp_path: Path) -> None:
     make_fleet({"a": [tmp_path]})
     with (tmp_path / "fleet.yaml").open("a") as file:
         file.write("committer: spark\n")
@@ -51,7 +49,7 @@ def test_a_committer_with_a_jvm_is_refused_before_a_plan(
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert ran.returncode == 2
-    assert "has no JVM to commit by" in ran.stderr
+    assert "committing over Spark Connect is not supported" in ran.stderr
     assert "hunter2" not in ran.stdout + ran.stderr
     assert not (tmp_path / "lake").exists()
 

@@ -19,7 +19,7 @@ from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_l
 from kraft_audit.lake.pipeline import Step
 from kraft_audit.lake.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings, SettingsError, load_maintain
-from kraft_audit.spark.jvm_lake import open_maintainer
+from kraft_audit.spark.spark_lake import open_maintainer
 from kraft_audit.text.readable import DAY_MS
 from kraft_codec.errors import InputError
 from tests.builders.lakes import CLUSTERS

@@ -94,7 +94,7 @@ def test_logs_and_lake_in_a_bucket(
 
 
 @pytest.mark.timeout(900)
-def test_a_lake_that_the_jvm_commits_to(
+def test_a_lake_that_spark_commits_to(
     bucket: str, small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
     rows_of: Callable[..., list[str]], tmp_path: Path, project_root: Path,
 ) -> None:  # fmt: skip
@@ -117,14 +117,14 @@ def test_a_lake_that_the_jvm_commits_to(
     local = make_fleet({NAME: [small_corpus / NAME]}, lake="local")
     without_spark.run(local)
     fleet = {
-        "lake": f"s3://{bucket}/jvm-lake", "committer": "spark", "staging": str(tmp_path / "staging"),
+        "lake": f"s3://{bucket}/spark-lake", "committer": "spark", "staging": str(tmp_path / "staging"),
         "redaction_key_file": local.redaction_key_file,
         "clusters": [{"name": NAME, "paths": [str(small_corpus / NAME)]}],
     }  # fmt: skip
-    (tmp_path / "jvm.yaml").write_text(yaml.safe_dump(fleet))
+    (tmp_path / "by-spark.yaml").write_text(yaml.safe_dump(fleet))
     program = [sys.executable, "-c", "from kraft_audit.commands.cli import main; main()"]
     ran = subprocess.run(
-        [*program, "run", str(tmp_path / "jvm.yaml"), "--tables-only", "--spark-conf", str(tmp_path / "s3a.conf")],
+        [*program, "run", str(tmp_path / "by-spark.yaml"), "--tables-only", "--spark-conf", str(tmp_path / "s3a.conf")],
         env=os.environ | {"PYTHONPATH": str(project_root)}, capture_output=True, text=True, timeout=880,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4000:]

@@ -18,9 +18,9 @@ from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.views import view_sql
 from kraft_audit.spark import register_views
-from kraft_audit.spark.jvm_lake import JvmLake
 from kraft_audit.spark.run_fleet import SparkStager
 from kraft_audit.spark.source import spark_schema
+from kraft_audit.spark.spark_lake import SparkLake
 from kraft_audit.tables import LAKE_TABLES, READABLE_TABLES
 from kraft_audit.tables.gold import EVIDENCE
 from kraft_codec.errors import InputError
@@ -208,12 +208,12 @@ def names_and_types(schema: Any) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def jvm_lake(fleet: FleetSettings, spark: SparkSession, tmp_path: Path) -> JvmLake:
-    return JvmLake(str(tmp_path / "jvm"), str(tmp_path / "staging"), lambda: spark)
+def spark_lake(fleet: FleetSettings, spark: SparkSession, tmp_path: Path) -> SparkLake:
+    return SparkLake(str(tmp_path / "by-spark"), str(tmp_path / "staging"), lambda: spark)
 
 
-def test_the_jvm_commits_the_same_tables(
-    fleet: FleetSettings, jvm_lake: JvmLake, spark: SparkSession, small_corpus: Path, make_fleet: MakeFleet,
+def test_spark_commits_the_same_tables(
+    fleet: FleetSettings, spark_lake: SparkLake, spark: SparkSession, small_corpus: Path, make_fleet: MakeFleet,
     without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
 ) -> None:  # fmt: skip
     """In two plans, so that the second one asks for what the first one knows; then again, with nothing new."""
@@ -225,24 +225,24 @@ def test_the_jvm_commits_the_same_tables(
     lines: list[str] = []
     plans = []
     for count in (2, len(roots), len(roots)):
-        settings = make_fleet({"divergence": roots[:count]}, lake="jvm")
-        run = Run(settings, jvm_lake, SparkStager(settings, jvm_lake, lambda: spark), lines.append)
+        settings = make_fleet({"divergence": roots[:count]}, lake="by-spark")
+        run = Run(settings, spark_lake, SparkStager(settings, spark_lake, lambda: spark), lines.append)
         result = run.all_steps()
         assert result.failed == {}, lines
         plans.append(result.plans)
     assert plans == [[1], [2], []]
-    assert lake_hash(jvm_lake.uri) == lake_hash(alone.lake)
+    assert lake_hash(spark_lake.uri) == lake_hash(alone.lake)
     manifest = run.ledger.manifest(1)
     files = [file for file in manifest.files if file.table == "records"]
     application = run.ledger.plan_application("records", 1)
-    assert not jvm_lake.commit("records", files, LAKE_TABLES["records"].schema, application, 1), "committed once"
+    assert not spark_lake.commit("records", files, LAKE_TABLES["records"].schema, application, 1), "committed once"
 
 
-def test_the_jvm_reads_no_file_of_somebody_else(jvm_lake: JvmLake, spark: SparkSession, tmp_path: Path) -> None:
-    for place in (jvm_lake.table_uri("batches"), str(tmp_path / "elsewhere")):
+def test_spark_reads_no_file_of_somebody_else(spark_lake: SparkLake, spark: SparkSession, tmp_path: Path) -> None:
+    for place in (spark_lake.table_uri("batches"), str(tmp_path / "elsewhere")):
         spark.range(1).coalesce(1).write.format("delta").save(place)
-    assert jvm_lake.query("SELECT id FROM batches", "batches").num_rows == 1
+    assert spark_lake.query("SELECT id FROM batches", "batches").num_rows == 1
     (secret,) = (tmp_path / "elsewhere").glob("*.parquet")
-    name_file(Path(jvm_lake.table_uri("batches")), str(secret), secret.stat().st_size)
+    name_file(Path(spark_lake.table_uri("batches")), str(secret), secret.stat().st_size)
     with pytest.raises(InputError, match="names a file outside of its folder"):
-        jvm_lake.query("SELECT id FROM batches", "batches")
+        spark_lake.query("SELECT id FROM batches", "batches")

@@ -1,7 +1,9 @@
-"""A lake that only the JVM reaches, such as a catalog's volume: the same tables and transactions, by delta-spark.
+"""A lake that only Spark reaches, such as a catalog's external location: the same tables, committed by Delta for Spark.
 
 Workers still write data files from Python, into a staging folder that they and Spark both reach; a commit appends their
-rows with `txnAppId` and `txnVersion`. It costs seconds a table where `deltalake` needs milliseconds.
+rows with `txnAppId` and `txnVersion`. It costs seconds a table where `deltalake` needs milliseconds. Everything goes
+through the DataFrame API and SQL. One driver at a time writes, by a lease in the staging folder: on S3, Delta for Spark
+overwrites what another driver commits at the same moment.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -22,10 +24,13 @@ from kraft_audit.lake.delta import (
     TABLE_PROPERTIES,
 )
 from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
+from kraft_audit.lake.lease import FOLDER as LEASE_FOLDER
+from kraft_audit.lake.lease import ID_FILE, Lease
 from kraft_audit.lake.settings import Committer, MaintainSettings
+from kraft_audit.spark.delta_log import DeltaLogs, LogState
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import BATCHES
+from kraft_audit.tables.bronze import BATCHES, PLANS
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,9 +39,11 @@ if TYPE_CHECKING:
 
 PLAN_FOLDER: Final = "_plans"
 KNOWN_FOLDER: Final = "_known"
+LEASE_IN: Final = "kraft-audit/lease/"
+"""Of `plans` the application that begins so names the folder by whose lease the drivers of a lake take turns."""
 
 
-class JvmLake:
+class SparkLake:
     """Implements `kraft_audit.lake.delta.Lake` through a Spark session."""
 
     committer: Committer = "spark"
@@ -46,6 +53,8 @@ class JvmLake:
         self.data_uri = staging_uri.rstrip("/")
         self._session = session
         self._own_session: SparkSession | None = None
+        self._logs = DeltaLogs(lambda: self.spark)
+        self._lease: Lease | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -57,10 +66,44 @@ class JvmLake:
     def table_uri(self, table: str) -> str:
         return f"{self.uri}/{table}"
 
-    def exists(self, table: str) -> bool:
-        from delta import DeltaTable
+    def hold(self) -> None:
+        """Take the lake's lease, or make sure that it is still ours: before each change.
 
-        return bool(DeltaTable.isDeltaTable(self.spark, self.table_uri(table)))
+        Raises InputError where another driver has it, or where the lake's drivers take turns by another folder.
+        """
+        if self._lease is None:
+            if is_uri(self.data_uri):
+                raise InputError(self.data_uri, "expected a staging folder that Python reaches: it holds the lease")
+            lease = Lease(Path(self.data_uri))
+            lease.hold()
+            self._lease = lease
+            try:
+                self._require_folder(lease.id())
+            except BaseException:
+                self.close()
+                raise
+        self._lease.hold()
+
+    def close(self) -> None:
+        """Let the next driver in."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _require_folder(self, lease_id: str) -> None:
+        if not self.exists(PLANS.name):
+            return
+        transactions = self._state(PLANS.name).transactions
+        bound = [name.removeprefix(LEASE_IN) for name in transactions if name.startswith(LEASE_IN)]
+        if not bound:  # a lake of an earlier build
+            self._append(PLANS.name, self._rows(PLANS.name).limit(0), LEASE_IN + lease_id, 1)
+        elif lease_id not in bound:
+            file = Path(self.data_uri, LEASE_FOLDER, ID_FILE)
+            why = f"drivers of {self.uri} take turns by another staging folder, with the id {bound[0]}: use that one;"
+            raise InputError(str(file), f"{why} where it is lost and no driver runs, write that id into this file")
+
+    def exists(self, table: str) -> bool:
+        return self._logs.state(self.table_uri(table)) is not None
 
     def create(
         self,
@@ -72,7 +115,8 @@ class JvmLake:
     ) -> None:
         from delta import DeltaTable
 
-        if initial_versions and self.exists(table):
+        self.hold()
+        if self.exists(table):
             return
         builder = DeltaTable.createIfNotExists(self.spark).location(self.table_uri(table)).comment(description)
         comments = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
@@ -81,30 +125,29 @@ class JvmLake:
         for name, value in {**TABLE_PROPERTIES, **properties}.items():
             builder = builder.property(name, value)
         builder.execute()
-        for application, version in initial_versions.items():
+        assert self._lease is not None  # noqa: S101  # held
+        bound = {LEASE_IN + self._lease.id(): 1} if table == PLANS.name else {}
+        for application, version in {**bound, **initial_versions}.items():
             self._append(table, self._rows(table).limit(0), application, version)
 
     def widen(self, table: str, schema: pa.Schema) -> None:
-        none = self._jvm.scala.Option.empty()
-        stored = json.loads(self._log(table).update(False, none, none).schema().json())["fields"]
+        stored = self._state(table).columns
         is_nullable = {field["name"]: bool(field["nullable"]) for field in stored}
         place = f"delta.`{self.table_uri(table)}`"
         for field in spark_schema(schema.remove_metadata()).fields:
             if field.name not in is_nullable:
+                self.hold()
                 self.spark.sql(f"ALTER TABLE {place} ADD COLUMNS (`{field.name}` {field.dataType.simpleString()})")
             elif field.nullable and not is_nullable[field.name]:
+                self.hold()
                 self.spark.sql(f"ALTER TABLE {place} ALTER COLUMN `{field.name}` DROP NOT NULL")
 
     def table_id(self, table: str) -> str:
-        from delta import DeltaTable
-
-        return str(DeltaTable.forPath(self.spark, self.table_uri(table)).detail().select("id").collect()[0]["id"])
+        return self._state(table).table_id
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
-        none = self._jvm.scala.Option.empty()
-        transactions = self._log(table).update(False, none, none).transactions()
-        found = [transactions.get(application) for application in applications]
-        return [int(version.get()) if version.isDefined() else 0 for version in found]
+        transactions = self._state(table).transactions
+        return [transactions.get(application, 0) for application in applications]
 
     def query(self, sql: str, *tables: str) -> pa.Table:
         for table in tables:
@@ -137,18 +180,17 @@ class JvmLake:
         known.where(known.cluster_id.isin(wanted)).write.mode("overwrite").parquet(known_uri)
         return {**options, "known": known_uri}
 
-    @property
-    def _jvm(self) -> Any:
-        return self.spark._jvm
-
-    def _log(self, table: str) -> Any:
-        delta = self._jvm.org.apache.spark.sql.delta
-        return delta.DeltaLog.forTable(self.spark._jsparkSession, self.table_uri(table))
+    def _state(self, table: str) -> LogState:
+        """What the table's log says now. Raises InputError where there is no table."""
+        state = self._logs.state(self.table_uri(table))
+        if state is None:
+            raise InputError(self.table_uri(table), "no Delta table")
+        return state
 
     def _rows(self, table: str) -> DataFrame:
         """The table as of now. Raises InputError if its log names a file outside its folder."""
         frame = self.spark.read.format("delta").load(self.table_uri(table))
-        outside = first_not_below(self._log(table).dataPath().toString(), frame.inputFiles())
+        outside = first_not_below(self._state(table).root, frame.inputFiles())
         if outside is not None:
             raise foreign_file(self.table_uri(table), outside)
         return frame
@@ -159,6 +201,7 @@ class JvmLake:
         for _ in range(COMMIT_ATTEMPTS):
             if self.versions(table, [application])[0] >= version:
                 return False
+            self.hold()
             writer = frame.write.format("delta").mode("append")
             try:
                 writer.option("txnAppId", application).option("txnVersion", version).save(self.table_uri(table))
@@ -171,7 +214,7 @@ class JvmLake:
 class SparkMaintainer:
     """By delta-spark: OPTIMIZE, liquid clustering, VACUUM."""
 
-    def __init__(self, lake: JvmLake, target_file_bytes: int) -> None:
+    def __init__(self, lake: SparkLake, target_file_bytes: int) -> None:
         self.lake = lake
         self.target_file_bytes = target_file_bytes
         spark = lake.spark
@@ -193,9 +236,11 @@ class SparkMaintainer:
         return int(self.lake.spark.sql(f"SELECT count(*) FROM {self._path(table)} WHERE {condition}").collect()[0][0])  # noqa: S608
 
     def forget(self, table: str, condition: str) -> None:
+        self.lake.hold()
         self.lake.spark.sql(f"DELETE FROM {self._path(table)} WHERE {condition}")  # noqa: S608
 
     def arrange(self, table: str, columns: Sequence[str]) -> str:
+        self.lake.hold()
         spark, path = self.lake.spark, self._path(table)
         how = "compacted"
         if columns:
@@ -210,15 +255,16 @@ class SparkMaintainer:
         sql = f"VACUUM {self._path(table)} RETAIN {hours} HOURS"
         count = int(self.lake.spark.sql(f"{sql} DRY RUN").count())
         if count and not dry_run:
+            self.lake.hold()
             self.lake.spark.sql(sql)
         return count
 
 
 def open_maintainer(
-    uri: str, settings: MaintainSettings, spark_conf: Path | None = None
-) -> tuple[JvmLake, SparkMaintainer]:
-    """A lake that only the JVM reaches, and its maintainer: starts a Spark session."""
+    uri: str, settings: MaintainSettings, spark_conf: Path | None = None, staging: str | None = None
+) -> tuple[SparkLake, SparkMaintainer]:
+    """A lake that Spark commits to, and its maintainer: starts a Spark session. `staging` holds the lake's lease."""
     from kraft_audit.spark.session import spark_session
 
-    lake = JvmLake(uri, uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
+    lake = SparkLake(uri, staging or uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
     return lake, SparkMaintainer(lake, settings.target_file_bytes)
