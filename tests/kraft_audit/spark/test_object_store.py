@@ -14,8 +14,13 @@ from types import ModuleType
 import pytest
 import yaml
 
-from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
+from kraft_audit.lake.settings import Committer, FleetSettings, MaintainSettings
 from kraft_audit.spark.session import jar_settings
+from kraft_audit.tables import LAKE_TABLES
+from kraft_codec.errors import InputError
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(180)]
 
@@ -91,6 +96,32 @@ def test_logs_and_lake_in_a_bucket(
         assert rows_of(remote.lake, table, places) == rows_of(local.lake, table, places), table
     again = without_spark.run(remote)
     assert (again.plans, again.failed, again.unchanged) == ([], {}, 1)
+
+
+@pytest.mark.parametrize("maker", ["deltalake", "spark"])
+def test_a_second_kind_of_committer_writes_nothing_to_a_bucket(
+    maker: Committer, bucket: str, small_corpus: Path, make_fleet: Callable[..., FleetSettings],
+    without_spark: ModuleType, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Refused before anything is written, by run and by maintain: every object stays as it is."""
+    import boto3
+
+    def objects() -> dict[str, str]:
+        pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return {each["Key"]: f"{each['ETag']} {each['LastModified']}" for page in pages for each in page["Contents"]}
+
+    fleet = make_fleet({NAME: [small_corpus / NAME]}).model_copy(update={"lake": f"s3://{bucket}/lake"})
+    monkeypatch.setattr(DeltaLake, "committer", maker)
+    Ledger(DeltaLake(fleet.lake)).create()
+    before = objects()
+    assert len(before) >= len(LAKE_TABLES)
+    monkeypatch.setattr(DeltaLake, "committer", "spark" if maker == "deltalake" else "deltalake")
+    with pytest.raises(InputError, match=f"its committer is {maker}, and a second kind could overwrite"):
+        without_spark.run(fleet)
+    lake = DeltaLake(fleet.lake)
+    with pytest.raises(InputError, match=f"its committer is {maker}"):
+        list(maintain_lake(lake, DeltaMaintainer(lake, 1 << 20), MaintainSettings()))
+    assert objects() == before
 
 
 @pytest.mark.timeout(900)
