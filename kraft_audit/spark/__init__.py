@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make format("kraft") known to this session, where the package is not installed for Spark to find by itself."""
+    from pyspark.errors import AnalysisException
+
     from kraft_audit.spark.source import KraftDataSource
 
-    spark.dataSource.register(KraftDataSource)
+    try:
+        spark.dataSource.register(KraftDataSource)
+    except AnalysisException as problem:
+        # Spark 4.0 refuses what it has found by itself; later ones replace it.
+        if problem.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def register_views(spark: SparkSession, lake: str) -> list[str]:

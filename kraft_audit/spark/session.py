@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -37,7 +38,8 @@ JAVA_REMEDY: Final = (
 )
 # Spark's launcher adds this module: a trimmed runtime without it does not start.
 JAVA_MODULE: Final = "jdk.incubator.vector"
-DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA_VERSION: Final = "4.4.0"
+"""Of Delta's jars, where the package delta-spark does not say which."""
 
 # What every session needs, wherever it runs.
 REQUIRED: Final[Mapping[str, str]] = {
@@ -209,7 +211,19 @@ def jar_settings() -> dict[str, str]:
         return {"spark.jars": ",".join(str(jar) for jar in jars)}
     if declared:
         raise SettingsError("KRAFT_AUDIT_JARS", "folder", declared, "a folder that holds the Delta jars")
-    return {"spark.jars.packages": DELTA_PACKAGE}
+    return {"spark.jars.packages": delta_package()}
+
+
+def delta_package() -> str:
+    """The Maven coordinates of the Delta that fits this PySpark. From Delta 4.1 on they name the Spark too."""
+    import pyspark
+
+    try:
+        delta = version("delta-spark")
+    except PackageNotFoundError:
+        delta = DELTA_VERSION
+    spark = "" if delta.startswith("4.0.") else "_" + ".".join(pyspark.__version__.split(".")[:2])
+    return f"io.delta:delta-spark{spark}_2.13:{delta}"
 
 
 def project_folder() -> Path:

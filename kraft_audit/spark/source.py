@@ -14,9 +14,9 @@ Options (names in any case):
 | tasks | how many tasks at most; each reads one or more whole clusters | 2 x cores of this machine |
 
 Filters on cluster_id, node_id, offset and record_type are pushed if the table has the column and
-`spark.sql.python.filterPushdown.enabled` is true; Spark checks every row again. The table `staged` is for the pipeline:
-with the options lake and plan it reads a plan's clusters once for all tables and returns the manifest of the files that
-it wrote.
+`spark.sql.python.filterPushdown.enabled` is true, from Spark 4.1 on; Spark checks every row again. A stream needs Spark
+4.2. The table `staged` is for the pipeline: with the options lake and plan it reads a plan's clusters once for all
+tables and returns the manifest of the files that it wrote.
 """
 
 from __future__ import annotations
@@ -24,26 +24,14 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -98,11 +86,19 @@ class KraftDataSource(DataSource):
         if table_of(self.options) == STAGED_TABLE:
             return StagingReader(dict(self.options))
         # Spark refuses a reader with pushdown while that is off, and only the calling module shows whether it is on.
-        reader = PushingReader if _is_called_for_pushdown(sys._getframe()) else TableReader
-        return reader(dict(self.options))
+        if not _is_called_for_pushdown(sys._getframe()):
+            return TableReader(dict(self.options))
+        from kraft_audit.spark.pushdown import PushingReader
+
+        return PushingReader(dict(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        from kraft_audit.spark.stream import CommittedStreamReader
+        try:
+            from kraft_audit.spark.stream import CommittedStreamReader
+        except ImportError:
+            raise SettingsError(
+                'readStream.format("kraft")', "Spark", pyspark.__version__, "Spark 4.2, which says where a stream stood"
+            ) from None
 
         check_options(self.options)
         return CommittedStreamReader(dict(self.options))
@@ -187,82 +183,6 @@ class TableReader(DataSourceReader):
         for _, text in task.clusters:
             for batch in read_table(text, table_of(self.options), record_type, self.selection, task.redaction_key):
                 yield from slices(batch)
-
-
-class PushingReader(TableReader):
-    """A TableReader to which Spark pushes filters."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        names = set(arrow_schema(self.options).names)
-        wanted = PushedFilters()
-        for pushed in filters:
-            column: tuple[str, ...] = getattr(pushed, "attribute", ())
-            if len(column) == 1 and column[0] in names:
-                wanted.take(column[0], pushed)
-        self.selection = wanted.selection()
-        if wanted.cluster_ids is not None:
-            given = self.cluster_ids
-            self.cluster_ids = wanted.cluster_ids if given is None else given & wanted.cluster_ids
-        # All are returned: `analyze` skips whole windows and replicas, Spark still filters single rows.
-        return filters
-
-
-class PushedFilters:
-    """Collects what equality, IN and range filters select of the four columns by which reading can skip."""
-
-    def __init__(self) -> None:
-        self.cluster_ids: frozenset[str] | None = None
-        self.node_ids: frozenset[int] | None = None
-        self.record_types: frozenset[str] | None = None
-        self.from_offset: int | None = None
-        self.to_offset: int | None = None
-
-    def take(self, column: str, pushed: Filter) -> None:
-        match pushed:
-            case EqualTo(value=value) | EqualNullSafe(value=value):
-                self._restrict(column, (value,))
-            case In(value=values):
-                self._restrict(column, values)
-            case GreaterThanOrEqual(value=value) if column == "offset":
-                self._offsets(value, None)
-            case GreaterThan(value=value) if column == "offset":
-                self._offsets(value + 1, None)
-            case LessThan(value=value) if column == "offset":
-                self._offsets(None, value)
-            case LessThanOrEqual(value=value) if column == "offset":
-                self._offsets(None, value + 1)
-            case _:
-                pass
-
-    def selection(self) -> Selection:
-        from kraft_audit.capture.plan import Selection
-
-        return Selection(
-            self.from_offset,
-            self.to_offset,
-            None if self.node_ids is None else tuple(sorted(self.node_ids)),
-            None if self.record_types is None else tuple(sorted(self.record_types)),
-        )
-
-    def _restrict(self, column: str, values: Iterable[Any]) -> None:
-        wanted = frozenset(value for value in values if value is not None)  # null equals nothing
-        match column:
-            case "cluster_id":
-                self.cluster_ids = wanted if self.cluster_ids is None else self.cluster_ids & wanted
-            case "node_id":
-                self.node_ids = wanted if self.node_ids is None else self.node_ids & wanted
-            case "record_type":
-                self.record_types = wanted if self.record_types is None else self.record_types & wanted
-            case "offset" if wanted:
-                self._offsets(min(wanted), max(wanted) + 1)
-            case _:
-                pass
-
-    def _offsets(self, from_offset: int | None, to_offset: int | None) -> None:
-        if from_offset is not None:
-            self.from_offset = from_offset if self.from_offset is None else max(self.from_offset, from_offset)
-        if to_offset is not None:
-            self.to_offset = to_offset if self.to_offset is None else min(self.to_offset, to_offset)
 
 
 class StagingReader(DataSourceReader):
