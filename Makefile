@@ -77,7 +77,7 @@ ci: setup airflow-setup chromium s3a-jars ## tests that start another real part 
 	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "ci and not long" --durations 30 || test $$? -eq 5
 
 .PHONY: drills
-drills: setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; then the longest cases of other tests; two hours
+drills: setup spark-oldest-setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; then the longest cases of other tests; two hours
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 	@KRAFT_AUDIT_CALLS=1000 $(PYTEST) tests/witness/test_kafka_authors.py
 	@KRAFT_AUDIT_GOOD_CLUSTERS=499 $(PYTEST) tests/kraft_audit/lake/test_hostile_clusters.py
@@ -112,6 +112,19 @@ airflow-setup: .airflow-venv/installed ## Airflow in an environment of its own, 
 	@$(RUN)/uv venv --quiet --clear --python $(RUN)/python .airflow-venv
 	@$(RUN)/uv pip install --quiet --python .airflow-venv/bin/python --require-hashes --requirement airflow/requirements.txt
 	@touch $@
+
+.PHONY: spark-oldest-setup
+spark-oldest-setup: .spark-oldest/installed ## the oldest Spark that is claimed, with its Delta, in .spark-oldest
+.spark-oldest/installed: scripts/oldest_spark/requirements.txt $(VENV)/installed
+	@$(RUN)/uv venv --quiet --clear --python $(RUN)/python .spark-oldest/venv
+	@$(RUN)/uv pip install --quiet --python .spark-oldest/venv/bin/python --require-hashes --requirement scripts/oldest_spark/requirements.txt
+	@.spark-oldest/venv/bin/python scripts/setup_oldest_spark.py
+	@touch $@
+
+.PHONY: spark-oldest-lock
+spark-oldest-lock: $(VENV)/installed ## write scripts/oldest_spark/requirements.txt again
+	@$(RUN)/uv pip compile --quiet --upgrade --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	  --no-emit-find-links scripts/oldest_spark/requirements.in --output-file scripts/oldest_spark/requirements.txt
 
 .PHONY: s3a-jars
 s3a-jars: setup ## what lets the JVM itself reach S3, in .jars-s3a (deltalake needs none of it)

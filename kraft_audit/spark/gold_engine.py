@@ -14,7 +14,7 @@ from kraft_audit.lake.gold_merge import Merge, MergeAction, Once
 from kraft_audit.lake.gold_query import GoldQuery
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import path_tables
-from kraft_audit.spark.session import is_connect, own_session, spark_error_line
+from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_lake import SparkLake
 from kraft_codec.errors import InputError
@@ -72,7 +72,7 @@ class SparkGold:
 
     def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
         """Merge once by Spark's MERGE."""
-        from delta.exceptions import DeltaConcurrentModificationException
+        from pyspark.errors import PySparkException
 
         sql = self._merge_text(table, merge)
         for _ in range(COMMIT_ATTEMPTS):
@@ -83,7 +83,9 @@ class SparkGold:
             try:
                 with self._transaction(once):
                     self.spark.sql(sql)
-            except DeltaConcurrentModificationException:
+            except PySparkException as problem:
+                if not is_conflict(problem):
+                    raise
                 continue  # perhaps the same transaction by another run: the next attempt checks
             return True
         raise InputError(self._lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")

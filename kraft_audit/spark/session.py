@@ -357,6 +357,18 @@ def spark_error_line(text: str) -> str:
     return " ".join(line.split())[:500]
 
 
+CONFLICT: Final = re.compile(
+    r"DELTA_(?:CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)"
+    r"|io\.delta\.exceptions\.(?:Concurrent|MetadataChanged|ProtocolChanged)"
+)
+"""Delta's conditions, and its exceptions where the text has none. The Python of Delta 4.0 has no classes for them."""
+
+
+def is_conflict(problem: Exception) -> bool:
+    """Whether Delta refused a commit because another one came first."""
+    return CONFLICT.search(str(problem)) is not None or type(problem).__module__.startswith("delta.exceptions")
+
+
 def is_jvm_gone(problem: Exception) -> bool:
     """Whether a call into Spark failed because the JVM has ended, not because of the call."""
     if "pyspark" not in sys.modules:

@@ -17,7 +17,7 @@ import pytest
 
 from kraft_audit.lake.settings import SettingsError
 from kraft_audit.spark import session
-from kraft_audit.spark.session import LOCAL, REQUIRED, jar_settings, java_settings, read_conf, use_java
+from kraft_audit.spark.session import LOCAL, REQUIRED, is_conflict, jar_settings, java_settings, read_conf, use_java
 from kraft_codec.errors import InputError
 
 
@@ -184,3 +184,17 @@ def test_spark_knows_the_settings_that_encrypt() -> None:
     for name in AUTHENTICATED.keys() - {"spark.authenticate"}:
         assert name.encode() in transport
     assert AUTHENTICATED["spark.network.crypto.cipher"].encode() in engine
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] files were added", True),
+        ("[DELTA_METADATA_CHANGED] the metadata was changed", True),
+        ("io.delta.exceptions.ConcurrentTransactionException: this error occurs when", True),
+        ("[DELTA_PATH_DOES_NOT_EXIST] no such table", False),
+        ("io.delta.exceptions.DeltaException: no column", False),
+    ],
+)
+def test_only_a_commit_that_came_first_is_a_conflict(text: str, expected: bool) -> None:
+    assert is_conflict(RuntimeError(text)) == expected
