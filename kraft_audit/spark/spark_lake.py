@@ -156,7 +156,8 @@ class SparkLake:
         return self.spark.sql(sql).toArrow()
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        frame = self.spark.createDataFrame(rows, schema=spark_schema(LAKE_TABLES[table].schema))
+        # Gold tables too, whose contracts are not among LAKE_TABLES.
+        frame = self.spark.createDataFrame(rows, schema=spark_schema(rows.schema.remove_metadata()))
         return self._append(table, frame, application, version)
 
     def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
