@@ -115,8 +115,9 @@ FINDINGS: Final = Table(
         nullable("closed_ms", INT64, "when it ended, as far as is known; null while it is not closed"),
         choice(
             "closed_by",
-            ("ended", "not_found", "merged"),
-            "the log shows its end, a later plan does not find it, or its history proved to be another one",
+            ("ended", "not_found", "reverted", "merged"),
+            "the log shows its end, a later plan does not find it, the quorum did not keep the records that began it, "
+            "or its history proved to be another one",
             is_nullable=True,
         ),
         required("reopened_count", INT32, "how often it came back after it had been closed"),

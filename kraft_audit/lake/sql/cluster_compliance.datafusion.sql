@@ -38,7 +38,7 @@ lasting AS (
             least(last_day, CAST(floor(CAST(coalesce(from_ms, first_seen_ms) AS DOUBLE) / 86400000.0) AS BIGINT))
         ) AS from_day,
         CASE
-            WHEN closed_by = 'not_found'
+            WHEN closed_by IN ('not_found', 'reverted')
                 THEN least(last_day, CAST(floor(CAST(last_seen_ms AS DOUBLE) / 86400000.0) AS BIGINT))
             WHEN is_over THEN least(last_day, coalesce(
                 CAST(floor(CAST(

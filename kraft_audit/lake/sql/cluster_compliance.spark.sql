@@ -34,7 +34,7 @@ lasting AS (
         unix_date(try_cast(findings.waived_until AS DATE)) AS waived_to,
         greatest(first_day, least(last_day, floor(coalesce(from_ms, first_seen_ms) / 86400000L))) AS from_day,
         CASE
-            WHEN closed_by = 'not_found' THEN least(last_day, floor(last_seen_ms / 86400000L))
+            WHEN closed_by IN ('not_found', 'reverted') THEN least(last_day, floor(last_seen_ms / 86400000L))
             WHEN is_over THEN least(last_day, coalesce(floor(greatest(try_subtract(to_ms, 1), from_ms) / 86400000L),
                                                        floor(from_ms / 86400000L), last_day))
             ELSE last_day

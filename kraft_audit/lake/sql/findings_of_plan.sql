@@ -5,6 +5,8 @@
 -- the whole cluster.
 -- Findings may have stood in the lake under other ids: a new row keeps the time of the first of them.
 -- A finding is shown as in its episode that lasts, the oldest one; without one that lasts, as in the newest.
+-- What began at or after the offset where the log parts from that of earlier plans stood on records that the quorum did
+-- not keep: it is reverted.
 -- judged_ms is the same whenever the plan is merged: the time of the captures, else of the plan's staging.
 WITH judged AS (
     SELECT staged.cluster_id, max(staged.at_ms) AS staged_ms,
@@ -30,10 +32,21 @@ reported AS (
     JOIN judged ON staged.cluster_id = judged.cluster_id
     WHERE staged.plan = {plan} AND staged.status <> 'clear'
 ),
+parted AS (
+    SELECT cluster_id, min(contradicted_from) AS contradicted_from
+    FROM {replays}
+    WHERE plan = {plan} AND contradicted_from IS NOT NULL
+    GROUP BY cluster_id
+),
 gone AS (
-    SELECT known.*, judged.staged_ms AS judged_ms, 'not_found' AS gone_by
+    SELECT known.*, judged.staged_ms AS judged_ms,
+           CASE
+               WHEN known.scope <> 'log' AND known.from_offset >= parted.contradicted_from THEN 'reverted'
+               ELSE 'not_found'
+           END AS gone_by
     FROM {known} AS known
     JOIN judged ON known.cluster_id = judged.cluster_id
+    LEFT JOIN parted ON known.cluster_id = parted.cluster_id
     WHERE known.state <> 'closed'
       AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id AND {is_same})
       AND NOT (judged.is_from_archive AND known.scope = 'log' AND known.cluster_id NOT IN ({split}))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.finding_formats import findings_batch
@@ -23,9 +23,20 @@ from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.quality_gate import judge_lake
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import DECLARED_BY, FOR_EVER, Case, Finding, Rule, Waiver, finding_of, undecided
+from kraft_audit.rules.rule_model import (
+    DECLARED_BY,
+    FOR_EVER,
+    Case,
+    Finding,
+    Rule,
+    Scope,
+    Waiver,
+    finding_of,
+    undecided,
+)
 from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.gold import FINDINGS, JUDGED_FINDINGS
+from kraft_audit.tables.silver import REPLAYS
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -402,3 +413,33 @@ def test_a_rule_that_could_not_look_closes_nothing(plans: Plans, table: Findings
     plans.close({"a": []})
     table.update(NOW_MS)
     assert {row["state"] for row in rows(plans.lake).values()} == {"closed"}
+
+
+def began_at(cluster: str, subject: str, offset: int, *, rule: Rule = KP001) -> Finding:
+    return finding_of(rule, cluster, Case(subject, "alone", from_offset=offset, from_ms=offset * 100))
+
+
+def test_what_began_on_records_that_the_quorum_did_not_keep_is_reverted(plans: Plans, table: FindingsTable) -> None:
+    """P·X, then P·Y: the log of plan 2 parts from that of plan 1 at offset 20. What began on X is closed as reverted,
+    what began on P and is no longer found is not, nor what a rule says of the disks."""
+    of_disks = next(rule for rule in rules().values() if rule.scope is Scope.LOG)
+    on_p, lasting, on_x = (began_at("a", subject, at) for subject, at in (("p-0", 5), ("l-0", 6), ("x-0", 20)))
+    on_disk = began_at("a", "branches", 25, rule=of_disks)
+    elsewhere = began_at("b", "x-0", 30)
+    plans.close({"a": [on_p, lasting, on_x, on_disk], "b": [elsewhere]})
+    parted = dict.fromkeys(REPLAYS.column_names) | {"cluster_id": "a", "plan": 2, "contradicted_from": 20}
+    schema = pa.schema([field.with_nullable(True) for field in REPLAYS.schema])
+    parting = pa.Table.from_pylist([parted], schema=schema)
+    write_deltalake(plans.lake.table_uri(REPLAYS.name), parting, mode="overwrite", schema_mode="overwrite")
+    plans.close({"a": [lasting], "b": []})
+    assert table.update(NOW_MS) == [1, 2]
+    closed_by = {finding_id: row["closed_by"] for finding_id, row in rows(plans.lake).items()}
+    assert closed_by == {
+        on_p.finding_id: "not_found",
+        lasting.finding_id: None,
+        on_x.finding_id: "reverted",
+        on_disk.finding_id: "not_found",
+        elsewhere.finding_id: "not_found",
+    }
+    episodes = plans.lake.query("SELECT finding_id, closed_by FROM finding_episodes", "finding_episodes").to_pylist()
+    assert {row["finding_id"]: row["closed_by"] for row in episodes} == closed_by
