@@ -54,6 +54,7 @@ class HistoryBuilder:
         self.contradictions: tuple[Contradiction, ...] = ()
         self.snapshot_checks: tuple[SnapshotCheck, ...] = ()
         self.is_complete = True
+        self.states_from = 0
         self.undecoded_from: int | None = None
         self.gaps: tuple[tuple[int, int], ...] = ()
         self.missing: set[str] = set()
@@ -78,6 +79,7 @@ class HistoryBuilder:
             self.contradictions,
             self.snapshot_checks,
             self.is_complete,
+            states_from=self.states_from,
             undecoded_from=self.undecoded_from,
             gaps=self.gaps,
             operator=OperatorWord(self.is_running, self.gone),
