@@ -284,6 +284,8 @@ def _leaderless_incident(
         after["from_offset"],
         after["timestamp_ms"],
         is_open=False,
+        # What an elected leader wrote may be cut off: the next one then begins at the same offset.
+        key=f"before epoch {after['epoch']}",
     )
 
 

@@ -41,6 +41,7 @@ class Incident:
     """Findings with one cause. Offsets and times are [from, to); `to_offset` and `to_ms` are None while it lasts.
 
     `is_clean` where every step was a controlled shutdown; `effects` are what it did to partitions, in words.
+    `key` tells incidents of one family apart that begin at one offset.
     """
 
     kind: IncidentKind
@@ -56,6 +57,7 @@ class Incident:
     effects: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     incident_id: str = ""
+    key: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -70,7 +72,8 @@ def incident_id(history_id: str, incident: Incident) -> str:
     if incident.kind is IncidentKind.DECLARED_RESCUE:
         family = f"{incident.kind.value} {incident.subject}"
     began = incident.from_ms if incident.from_offset is None else incident.from_offset
-    return hashlib.blake2b("\0".join((history_id, family, str(began))).encode(), digest_size=16).hexdigest()
+    parts = (history_id, family, str(began), *([incident.key] if incident.key else []))
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def incident_row(cluster_id: str, incident: Incident) -> dict[str, Any]:

@@ -84,3 +84,13 @@ def test_epochs_without_a_leader_show_who_led_before_and_after(build: HistoryBui
     assert "epoch 2" in incident.headline
     assert "node 1 led before, node 2 after" in incident.headline
     assert not incident.is_open
+
+
+def test_two_elections_that_end_at_one_offset_are_two_incidents(build: HistoryBuilder) -> None:
+    """What node 2 wrote in epoch 3 was cut off, so that node 3 begins epoch 5 at the same offset."""
+    build.three_nodes().add("leader_epochs", epoch=2, canonical=True, ended_by="burnt")
+    build.leader_epoch(3, 2, 30, canonical=False).add("leader_epochs", epoch=4, canonical=True, ended_by="burnt")
+    build.leader_epoch(5, 3, 30)
+    first, second = (i for i in _folded(build).incidents if i.kind is IncidentKind.NO_LEADER)
+    assert first.from_offset == second.from_offset
+    assert first.incident_id != second.incident_id
