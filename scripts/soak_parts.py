@@ -38,6 +38,7 @@ GUIDED_START_SECONDS = 8
 """Until a guided run has imported and instrumented everything: its share of the time goes on that too."""
 EVERY_BIT_BYTES = 16 << 10
 INTERLEAVINGS = 20
+LAKES = 8
 SWITCHES = 4
 RECOVERIES = 50
 HOURLY_CHAINS = 20
@@ -198,6 +199,13 @@ def _hours(seed: int, _: float) -> Done:
     return Done(3 * HOURLY_CHAINS)
 
 
+def _lakes(seed: int, _: float) -> Done:
+    """Hours in a lake while Kafka deletes segments, beside what the lake's own archive says."""
+    settings = {"KRAFT_AUDIT_FIRST_SEED": str(seed * LAKES), "KRAFT_AUDIT_LAKES": str(LAKES)}
+    _tests(["-m", "ci", "tests/kraft_audit/lake/test_lake_of_hours.py"], settings)
+    return Done(LAKES)
+
+
 def _properties(seed: int, seconds: float) -> Done:
     """One file of properties a job, in turns, with as many examples of each as fit into its share of the time."""
     file = PROPERTIES[seed % len(PROPERTIES)]
@@ -260,6 +268,7 @@ PARTS: dict[str, Part] = {
     "may-i and rescue-plan, then played": Part(4, "seeds", _recovered),
     "rules of the engine switched off": Part(4, "rules", _switched_off),
     "hours that go on from a kept state": Part(6, "chains of hours", _hours),
+    "hours in a lake, beside its archive": Part(3, "lakes", _lakes),
     "runs at once, interleaved": Part(4, "interleavings", _interleaved),
     "killed at any moment, run again": Part(20, "kills", _killed),
     "system calls that fail": Part(3, "faults", _io_errors),

@@ -268,7 +268,8 @@ class FindingsTable:
             for history, origin in clusters
         ]
         split = ", ".join(sql_text(origin) for _, origin in origins) or "''"
-        return {"stood": " UNION ALL ".join(stood) or NONE_STOOD, "split": split}
+        is_judged = "false" if self._has_older_ids else "true"
+        return {"stood": " UNION ALL ".join(stood) or NONE_STOOD, "split": split, "is_judged_by_disks": is_judged}
 
     def _row_count(self, plan: int) -> int:
         """How many rows a merge may have to hold: the plan's findings, and those that are not closed."""

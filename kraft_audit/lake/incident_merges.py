@@ -10,7 +10,7 @@ from kraft_audit.lake.views import TableReference, sql_file
 from kraft_audit.tables import INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import HISTORIES, INCIDENT_FINDINGS, INCIDENTS
+from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENT_FINDINGS, INCIDENTS
 
 _COLUMNS: Final = tuple(name for name in INCIDENTS.column_names if name not in ("closed_by", "first_plan", "plan"))
 
@@ -44,7 +44,10 @@ def incident_findings_of(plan: int) -> Merge:
         known, staged = reference(INCIDENT_FINDINGS.name), reference(INCIDENTS_STAGED.name)
         # One row an element: the two engines have different names for it.
         each = "unnest" if staged == INCIDENTS_STAGED.name else "explode"
-        return sql_file("incident_findings_of_plan", known=known, staged=staged, plan=plan, each=each)
+        findings = reference(FINDINGS.name)
+        return sql_file(
+            "incident_findings_of_plan", known=known, staged=staged, findings=findings, plan=plan, each=each
+        )
 
     found = {name: f"found.{name}" for name in ("incident_id", "finding_id", "cluster_id")}
     clauses = (
@@ -52,7 +55,7 @@ def incident_findings_of(plan: int) -> Merge:
         MergeClause(MergeAction.INSERT, {**found, "plan": f"CAST({plan} AS BIGINT)"}),
     )
     same = "known.incident_id = found.incident_id AND known.finding_id = found.finding_id"
-    return Merge(same, clauses, changes, (INCIDENTS_STAGED.name, INCIDENT_FINDINGS.name))
+    return Merge(same, clauses, changes, (INCIDENTS_STAGED.name, FINDINGS.name, INCIDENT_FINDINGS.name))
 
 
 INCIDENT_MERGES: Final[tuple[tuple[Table, Callable[[int], Merge]], ...]] = (

@@ -1,0 +1,78 @@
+"""What hourly runs left in a lake is what the lake's own archive says, judged as a whole, though Kafka deleted segments
+between the hours: what the lake holds, no disk may hold any more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+import pytest
+
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.findings_table import FindingsTable
+from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.settings import FleetSettings
+from tests.builders.hourly_disks import HourlyDisks
+
+KINDS: Final = ("random", "random-wide", "random-storm")
+FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
+SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_LAKES", "3"))
+HOURS: Final = ((0, 0.6), (1, 0.5), (1, 1.0), (2, 1.0), (3, 1.0))
+SAID: Final = (
+    *("finding_id", "rule", "subject", "status", "severity", "summary", "state", "closed_by"),
+    *("from_offset", "to_offset", "from_ms", "to_ms", "first_seen_ms"),
+)
+
+
+def no_session() -> NoReturn:
+    raise AssertionError("Spark was started")
+
+
+def findings(lake: DeltaLake) -> dict[str, dict[str, Any]]:
+    FindingsTable(GoldLake(lake, no_session)).update()
+    rows = lake.query(f"SELECT {', '.join(SAID)} FROM findings", "findings").to_pylist()  # noqa: S608
+    return {row["finding_id"]: row for row in rows}
+
+
+def differences(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """(rule, subject, what differs, before, now) of each finding."""
+    found = []
+    for id_ in sorted(before.keys() | now.keys()):
+        old, new = before.get(id_, {}), now.get(id_, {})
+        names = [name for name in SAID if old.get(name) != new.get(name)]
+        either = old or new
+        found += [(either["rule"], either["subject"], name, old.get(name), new.get(name)) for name in names]
+    return found
+
+
+def deleted_after_hours(
+    seed: int, folder: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
+) -> bool:
+    """Whether segments were deleted in the hours of one cluster. Fails where a finding vanished or changed after."""
+    disks = HourlyDisks(KINDS[seed % len(KINDS)], seed, folder / "disks", events=2_500)
+    fleet = make_fleet({"cluster": [disks.root]}, lake=f"lake-{seed}", file=f"fleet-{seed}.yaml")
+    lake, before = DeltaLake(fleet.lake), dict[str, dict[str, Any]]()
+    for capture, share in HOURS:
+        disks.pass_hour(min(capture, len(disks.captures) - 1), share=share, deletes=True)
+        assert without_spark.run(fleet).failed == {}
+        now = findings(lake)
+        assert {id_: row["first_seen_ms"] for id_, row in before.items()} == {
+            id_: now[id_]["first_seen_ms"] for id_ in before
+        }, "a finding vanished, or began again"
+        before = now
+    assert before
+    without_spark.run_from_archive(fleet)
+    assert differences(before, findings(lake)) == [], seed
+    return bool(disks.starts)
+
+
+@pytest.mark.ci
+def test_the_archive_says_what_the_hours_said(
+    make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, tmp_path: Path
+) -> None:
+    seeds = range(FIRST_SEED, FIRST_SEED + SEEDS)
+    deleted = [deleted_after_hours(seed, tmp_path / str(seed), make_fleet, without_spark) for seed in seeds]
+    assert any(deleted)
