@@ -41,7 +41,7 @@ class Incident:
     """Findings with one cause. Offsets and times are [from, to); `to_offset` and `to_ms` are None while it lasts.
 
     `is_clean` where every step was a controlled shutdown; `effects` are what it did to partitions, in words.
-    `key` tells incidents of one family apart that begin at one offset.
+    `key` sets incidents of one family apart that begin at one offset.
     """
 
     kind: IncidentKind
