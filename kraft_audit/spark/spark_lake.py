@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 PLAN_FOLDER: Final = "_plans"
 KNOWN_FOLDER: Final = "_known"
+CLUSTERED_BY: Final = "cluster_id"
+"""What tables that have it are clustered by from the start; `cluster_by` of the maintain settings may name others."""
 LEASE_IN: Final = "kraft-audit/lease/"
 """Of `plans` the application that begins so names the folder by whose lease the drivers of a lake take turns."""
 
@@ -125,6 +127,8 @@ class SparkLake:
             builder = builder.addColumn(field.name, field.dataType, field.nullable, comment=comments[field.name])
         for name, value in {**TABLE_PROPERTIES, **properties}.items():
             builder = builder.property(name, value)
+        if CLUSTERED_BY in schema.names:
+            builder = builder.clusterBy(CLUSTERED_BY)
         builder.execute()
         assert self._lease is not None  # noqa: S101  # held
         bound = {LEASE_IN + self._lease.id(): 1} if table == PLANS.name else {}

@@ -212,6 +212,7 @@ def spark_lake(fleet: FleetSettings, spark: SparkSession, tmp_path: Path) -> Spa
     return SparkLake(str(tmp_path / "by-spark"), str(tmp_path / "staging"), lambda: spark)
 
 
+@pytest.mark.ci
 def test_spark_commits_the_same_tables(
     fleet: FleetSettings, spark_lake: SparkLake, spark: SparkSession, small_corpus: Path, make_fleet: MakeFleet,
     without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]],
@@ -232,6 +233,8 @@ def test_spark_commits_the_same_tables(
         plans.append(result.plans)
     assert plans == [[1], [2], []]
     assert lake_hash(spark_lake.uri) == lake_hash(alone.lake)
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{spark_lake.table_uri('records')}`").collect()[0]
+    assert list(detail["clusteringColumns"]) == ["cluster_id"], "from its creation"
     manifest = run.ledger.manifest(1)
     files = [file for file in manifest.files if file.table == "records"]
     application = run.ledger.plan_application("records", 1)
