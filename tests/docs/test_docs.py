@@ -66,7 +66,7 @@ def run_as_printed(page: Printed, folder: Path) -> None:
         assert done.stdout.strip(), f"{page.page}: {command} printed nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("page", printed(""), ids=lambda page: page.page)
 def test_every_command_runs_as_printed(page: Printed, tmp_path: Path) -> None:
     run_as_printed(page, tmp_path)

@@ -68,7 +68,7 @@ def test_every_length_gives_the_batches_before_the_cut(reference_log: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    "batches", [pytest.param("edges", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.ci)]
+    "batches", [pytest.param("edges", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.long)]
 )
 def test_with_two_replicas_no_flip_goes_unnoticed(small_corpus: Path, tmp_path: Path, batches: str) -> None:
     """Each bit that no CRC covers, and some of the others, flipped on one of two disks: damage or divergence shows.

@@ -52,7 +52,7 @@ def test_every_rule_is_decided_by_truth() -> None:
     assert set(DECIDED) == rules().keys()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("row", regressions("finding_seeds"), ids=lambda item: f"{item['scenario']}-{item['seed']}")
 def test_what_was_once_a_false_finding_is_none(row: dict[str, object]) -> None:
     assert confusion_of(str(row["scenario"]), int(str(row["seed"]))).disagreements == []

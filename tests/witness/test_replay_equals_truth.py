@@ -38,7 +38,7 @@ def test_replay_equals_truth(scenario: str) -> None:
     assert scenario != "random" or counts["partition states"] > 30 * len(results)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "regression", regressions("seeds"), ids=lambda regression: f"{regression['scenario']}-{regression['seed']}"
 )

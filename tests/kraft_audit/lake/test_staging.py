@@ -104,7 +104,7 @@ def staged(ledger: Ledger, jobs: Jobs) -> Manifest:
     return PlanStaging(ledger, ledger.lake.data_uri, 1, 30, jobs).manifest()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_cluster_that_is_lost_is_tried_again_then_alone_then_it_has_failed(ledger: Ledger) -> None:
     jobs = Jobs(ledger, {0: 1, 1: 2, 2: 3})
     manifest = staged(ledger, jobs)
@@ -117,7 +117,7 @@ def test_a_cluster_that_is_lost_is_tried_again_then_alone_then_it_has_failed(led
     assert manifest.outcomes[2].summary == {"attempts": 3}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_lost_job_loses_only_the_parts_that_it_had_not_finished(ledger: Ledger) -> None:
     jobs = Jobs(ledger, {}, dies_in=["00001"])
     with pytest.raises(InputError, match="lost"):
@@ -127,7 +127,7 @@ def test_a_lost_job_loses_only_the_parts_that_it_had_not_finished(ledger: Ledger
     assert [outcome.failure for outcome in manifest.outcomes] == [None] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_cluster_whose_jobs_die_is_read_alone_and_fails_in_the_end(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_cluster_whose_jobs_die_is_read_alone_and_fails_in_the_end(
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_manifests_of_other_parts_of_the_same_plan_are_not_used(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +182,7 @@ def child() -> Any:
     isolated_staging.WORKER_CHILD.close()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("child")
 def test_a_process_of_its_own_gives_the_same_tables(
     fleet: FleetSettings, without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]]
@@ -196,7 +196,7 @@ def test_a_process_of_its_own_gives_the_same_tables(
     assert sorted(attempts["cluster_name"].to_pylist()) == sorted([FIRST, SECOND])
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("child")
 @pytest.mark.parametrize(
     ("variable", "why"), [("KRAFT_AUDIT_DIES", "SIGKILL"), ("KRAFT_AUDIT_HANGS", "did not end within")]
@@ -216,7 +216,7 @@ def test_a_cluster_that_hangs_or_takes_all_memory_stops_no_other(
     assert read.num_rows == 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.usefixtures("child")
 def test_what_a_killed_run_finished_is_not_read_again(
     fleet: FleetSettings, without_spark: ModuleType, monkeypatch: pytest.MonkeyPatch

@@ -53,7 +53,7 @@ def refusal(work: Callable[[], object]) -> str | None:
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("plan", STEPS)
 def test_a_commit_that_was_cut_off(
     plan: str, made: Made, without_spark: ModuleType, lake_hash: Callable[..., dict[str, str]], tmp_path: Path
@@ -79,7 +79,7 @@ def test_a_commit_that_was_cut_off(
     assert reported, "what is no JSON cannot be mended unseen"
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_closed_plan_that_a_table_lost_is_reported(made: Made, without_spark: ModuleType) -> None:
     fleet = made("closed")
     max(Path(fleet.lake, "records", "_delta_log").glob("*.json")).write_bytes(b"")

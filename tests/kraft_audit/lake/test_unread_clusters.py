@@ -46,7 +46,7 @@ def junk(tmp_path: Path) -> Path:
     return tmp_path / "junk.tgz"
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_cluster_that_no_plan_could_read_is_reported_everywhere(
     small_corpus: Path,
     tmp_path: Path,
@@ -83,7 +83,7 @@ def test_a_cluster_that_no_plan_could_read_is_reported_everywhere(
     assert LakeSource(fleet.lake).as_of().not_read == ()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_cluster_whose_log_dirs_are_all_of_another(
     small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, copy_aged: CopyAged
 ) -> None:
@@ -101,7 +101,7 @@ def test_a_cluster_whose_log_dirs_are_all_of_another(
     assert unread_by_quality(DeltaLake(fleet.lake)) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_fleet_of_which_nothing_can_be_read_is_in_the_ledger(
     small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_fleet_of_which_nothing_can_be_read_is_in_the_ledger(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_part_of_a_cluster_that_is_out_of_reach(
     small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, copy_aged: CopyAged,
     monkeypatch: pytest.MonkeyPatch,
@@ -147,7 +147,7 @@ def test_a_part_of_a_cluster_that_is_out_of_reach(
     assert without_spark.run(fleet).plans == []
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_an_archive_that_was_cut_short_stays_undecided_in_later_plans(
     small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, copy_aged: CopyAged
 ) -> None:

@@ -70,7 +70,7 @@ def killed_one(run: subprocess.Popen[str], kind: str, behind_its_start_s: float)
 @pytest.mark.ci
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [JVM, WORKER])
+@pytest.mark.parametrize("kind", [JVM, pytest.param(WORKER, marks=pytest.mark.long)])
 def test_a_part_killed_at_any_moment_and_run_again(
     kind: str, make_fleet: Callable[..., FleetSettings], small_corpus: Path, tmp_path: Path, without_spark: ModuleType,
     lake_hash: Callable[..., dict[str, str]],

@@ -125,6 +125,7 @@ def test_a_second_kind_of_committer_writes_nothing_to_a_bucket(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_lake_that_spark_commits_to(
     bucket: str, small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
     rows_of: Callable[..., list[str]], tmp_path: Path, project_root: Path,

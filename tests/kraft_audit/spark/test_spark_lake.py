@@ -51,6 +51,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> SparkLake:
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 def test_transactions_are_known_after_their_commits_are_deleted(
     lake: SparkLake, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_transactions_are_known_after_their_commits_are_deleted(
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 def test_columns_of_a_later_build_are_added_and_null_is_allowed(lake: SparkLake) -> None:
     old = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string(), nullable=False)])
     new = pa.schema([old.field("a"), pa.field("b", pa.string()), pa.field("c", pa.list_(pa.int32()))])
@@ -102,6 +104,7 @@ def test_columns_of_a_later_build_are_added_and_null_is_allowed(lake: SparkLake)
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_of_two_drivers_one_commits(lake: SparkLake, spark: SparkSession, tmp_path: Path) -> None:
     """The second one is another process: it is refused before it starts Spark, and gets in when the first one ends."""
