@@ -160,6 +160,7 @@ def fleet_of(folder: Path, clusters: Mapping[str, Path], lake: str = "lake") -> 
     return file
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("project_zip")
 def test_the_fleet_with_a_task_killed_and_retried(
     project_root: Path, dags_test: Callable[..., DagRun], small_corpus: Path, tmp_path: Path,

@@ -53,6 +53,7 @@ def test_findings_survive_an_error_of_any_call_on_their_lake(disturbed: Callable
     assert done["ended"]["InputError"] > POINTS
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_risk_survives_an_error_of_any_call_on_its_lake(disturbed: Callable[..., dict[str, Any]]) -> None:
     """Fewer points: each takes twenty seconds of Spark."""

@@ -265,7 +265,7 @@ def test_a_finding_with_an_id_of_an_earlier_release_keeps_when_it_was_first_seen
     assert first_seen(plans.lake, "finding_episodes")[now.finding_id] == 1
 
 
-@pytest.mark.ci
+@pytest.mark.long
 def test_many_findings_are_merged_by_spark_alike(
     plans: Plans, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,7 +164,7 @@ def test_the_hourly_look_is_at_what_is_new(lake: DeltaLake, next_plan: Iterator[
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("table", ["records", "captures"])
+@pytest.mark.parametrize("table", ["records", pytest.param("captures", marks=pytest.mark.long)])
 def test_a_row_more_or_less_in_an_old_plan_is_found_within_the_hour(
     lake: DeltaLake, next_plan: Iterator[int], table: str
 ) -> None:
@@ -200,7 +200,7 @@ def test_what_the_hourly_look_found_is_found_until_it_is_mended(lake: DeltaLake,
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("table", ["records", "captures"])
+@pytest.mark.parametrize("table", ["records", pytest.param("captures", marks=pytest.mark.long)])
 def test_a_new_row_with_the_key_of_an_old_one(lake: DeltaLake, next_plan: Iterator[int], table: str) -> None:
     """As a plan would write that took the lake's position for an earlier one."""
     hours = Hours(lake)

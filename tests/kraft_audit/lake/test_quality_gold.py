@@ -36,6 +36,7 @@ from tests.builders.judged_tables import judge_only
 pytestmark = pytest.mark.ci
 
 CLUSTERS = ("mini-3.9.2", "divergence")
+OTHERS = sorted(GOLD.keys() - {FINDINGS.name})
 DAYS = (date(2026, 11, 20), date(2026, 11, 21), date(2026, 11, 22))
 
 
@@ -111,13 +112,13 @@ def test_what_the_steps_wrote_keeps_every_promise(lake: DeltaLake) -> None:
     assert set(GOLD) <= {verdict.table for verdict in judged.verdicts}
 
 
-@pytest.mark.parametrize("name", list(GOLD))
+@pytest.mark.parametrize("name", [FINDINGS.name, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_a_row_twice(lake: DeltaLake, name: str) -> None:
     change(lake, name, lambda rows: [*rows, rows[0]])
     assert broken(lake)[name, "repeated_keys"] == 2.0
 
 
-@pytest.mark.parametrize("name", list(GOLD))
+@pytest.mark.parametrize("name", [FINDINGS.name, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_a_row_of_a_plan_that_was_not(lake: DeltaLake, name: str) -> None:
     change(lake, name, lambda rows: [{**rows[0], "plan": 9}, *rows[1:]])
     assert broken(lake) == {(name, "rows_off_the_ledger"): 1.0}
