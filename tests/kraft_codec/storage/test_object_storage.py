@@ -22,7 +22,7 @@ from kraft_codec.files.logdir import read_replica, segments
 from kraft_codec.storage.object_store import ObjectStorage
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import FileChange, Limits, Storage
-from kraft_codec.storage.remembered_objects import RememberedObjects
+from kraft_codec.storage.remembered_objects import SMALL_BYTES, RememberedObjects
 
 SEGMENT = f"now/node-1/__cluster_metadata-0/{segment_name(0)}"
 BUCKET = "incidents"
@@ -247,7 +247,13 @@ def test_s3(s3: fs.FileSystem, tree: Path, tmp_path: Path) -> None:
         with storage.open(SEGMENT) as file:
             assert file.mtime_ms > 0
             s3.delete_file(f"{BUCKET}/tree/{SEGMENT}")
-            assert file.change() is FileChange.VANISHED
+            assert file.change() is FileChange.NONE, "it was read whole, by one request"
+    with s3.open_output_stream(f"{BUCKET}/large/0.log") as sink:
+        sink.write(bytes(SMALL_BYTES + 1))
+    with open_storage(f"s3://{BUCKET}/large") as storage, storage.open("0.log") as file:
+        assert file.change() is FileChange.NONE
+        s3.delete_file(f"{BUCKET}/large/0.log")
+        assert file.change() is FileChange.VANISHED
     with tarfile.open(tmp_path / "incident.tgz", "w:gz") as writer:
         writer.add(tree / "later", ".")
     fs.copy_files(str(tmp_path / "incident.tgz"), f"{BUCKET}/incident.tgz", destination_filesystem=s3)
