@@ -46,7 +46,7 @@ def test_guided_runs_found_something_for_every_parser_and_little_is_kept() -> No
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("parser", list(PARSERS.values())[::6], ids=list(PARSERS)[::6])
+@pytest.mark.parametrize("parser", list(PARSERS.values())[::12], ids=list(PARSERS)[::12])
 def test_a_short_guided_run_finds_no_fault(parser: Parser, tmp_path: Path) -> None:
     try:
         done = guided(parser.name, 20261122, GUIDED_SECONDS, tmp_path / "inputs")

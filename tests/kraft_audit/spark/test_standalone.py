@@ -25,7 +25,7 @@ from kraft_audit.spark.session import jar_settings, use_java
 from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from tests.builders.lakes import CLUSTERS
 
-pytestmark = [pytest.mark.ci, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.ci, pytest.mark.long, pytest.mark.timeout(1500)]
 
 PACKAGES = ("kraft_codec", "kraft_audit", "pyspark_kraft")
 # All that does not say when a lake was written, or when its captures were read.
@@ -195,7 +195,6 @@ def test_a_run_on_a_cluster_of_processes(
         assert gold_rows(fleet.lake, table, columns)
 
 
-@pytest.mark.long
 def test_every_other_job_on_a_cluster_of_processes(
     submit: Callable[..., subprocess.CompletedProcess[str]], small_corpus: Path, tmp_path: Path,
     make_fleet: Callable[..., FleetSettings], without_spark: ModuleType,
