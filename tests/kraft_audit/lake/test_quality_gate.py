@@ -249,7 +249,13 @@ def test_the_order_of_offsets_goes_on_from_plan_to_plan(
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "text", ["[]", '{"lake_id": "other", "held_to_plan": 1, "whole_at_ms": 1, "row_counts": {}}', None]
+    "text",
+    [
+        *(pytest.param(text, marks=pytest.mark.long) for text in ("", "{")),
+        "[]",
+        '{"lake_id": "other", "held_to_plan": 1, "whole_at_ms": 1, "row_counts": {}}',
+        None,
+    ],
 )
 def test_a_look_of_which_nothing_is_known_is_at_everything(lake: DeltaLake, text: str | None) -> None:
     hours = Hours(lake)
