@@ -137,6 +137,7 @@ def _declared_rescues(history: ClusterHistory) -> Iterator[Incident]:
             rescue.offset,
             rescue.written_ms,
             is_open=recovery.misfit is not None,
+            key=recovery.subject,
         )
     past = rescue_past(history)
     if past is not None:
@@ -148,6 +149,7 @@ def _declared_rescues(history: ClusterHistory) -> Iterator[Incident]:
         yield Incident(
             *(IncidentKind.DECLARED_RESCUE, subject, headline, past.cut, past.written_ms, past.cut, past.written_ms),
             is_open=False,
+            key=subject,
         )
 
 

@@ -68,12 +68,10 @@ class Incident:
 
 def incident_id(history_id: str, incident: Incident) -> str:
     """A stable name of an incident: 32 hex digits of its history, family and beginning; its kind may change."""
-    family = incident.kind.value if incident.kind in (IncidentKind.QUORUM, IncidentKind.NO_LEADER) else "broker"
-    if incident.kind is IncidentKind.DECLARED_RESCUE:
-        family = f"{incident.kind.value} {incident.subject}"
+    has_own = incident.kind in (IncidentKind.QUORUM, IncidentKind.NO_LEADER, IncidentKind.DECLARED_RESCUE)
+    family = f"{incident.kind.value if has_own else 'broker'} {incident.key}".rstrip()
     began = incident.from_ms if incident.from_offset is None else incident.from_offset
-    parts = (history_id, family, str(began), *([incident.key] if incident.key else []))
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\0".join((history_id, family, str(began))).encode(), digest_size=16).hexdigest()
 
 
 def incident_row(cluster_id: str, incident: Incident) -> dict[str, Any]:
