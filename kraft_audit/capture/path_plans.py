@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
@@ -360,18 +360,17 @@ def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_Dis
     before = {replica.plan.identity: replica for replica in first}
     both = [(before[replica.plan.identity], replica) for replica in second if replica.plan.identity in before]
     known = [(early.epoch, late.epoch) for early, late in both if min(early.epoch, late.epoch) >= 0]
-    steps = sum((early > late) - (early < late) for early, late in known)
+    steps = _steps_back(known)
     # As many disks went back as on: a log that begins with another record has begun again since.
     begun = [(early.begun_ms, late.begun_ms) for early, late in both]
-    steps = steps or sum((old > new) - (old < new) for old, new in begun if old is not None and new is not None)
+    steps = steps or _steps_back((old, new) for old, new in begun if old is not None and new is not None)
     newest = max(replica.epoch for replica in first), max(replica.epoch for replica in second)
     led = [pair for pair in both if newest[0] == newest[1] and all(_leads(replica, newest[0]) for replica in pair)]
-    led_ends = [(early.end_estimate, late.end_estimate) for early, late in led]
-    steps = steps or sum((old > new) - (old < new) for old, new in led_ends)
+    steps = steps or _steps_back((early.end_estimate, late.end_estimate) for early, late in led)
     if not steps and len(known) < len(both):
         # A disk without quorum-state was never started, or lost it: one voice among those that logs have.
         stands = [((early.epoch, early.end_estimate), (late.epoch, late.end_estimate)) for early, late in both]
-        steps = sum((earlier > later) - (earlier < later) for earlier, later in stands)
+        steps = _steps_back(stands)
     if steps:
         return steps
     # Only now the other disks: one that lost contact with the quorum may have raised its epoch alone.
@@ -381,7 +380,12 @@ def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_Dis
     ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
     if not both:
         ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
-    return (ends[0] > ends[1]) - (ends[0] < ends[1])
+    return _steps_back([ends])
+
+
+def _steps_back(pairs: Iterable[tuple[Any, Any]]) -> int:
+    """How many more pairs (early, late) went back than on."""
+    return sum((early > late) - (early < late) for early, late in pairs)
 
 
 def _leads(replica: _DiscoveredReplica, epoch: int) -> bool:

@@ -83,8 +83,9 @@ def maintain(
                 from kraft_audit.spark.spark_lake import open_maintainer
 
                 place = None if staging is None else str(staging.absolute())
-                opened, maintainer = by_spark = open_maintainer(uri, settings, spark_conf, place)
-                ending.callback(by_spark[0].close)
+                spark_lake, maintainer = open_maintainer(uri, settings, spark_conf, place)
+                ending.callback(spark_lake.close)
+                opened = spark_lake
             else:
                 opened = DeltaLake(uri)
                 maintainer = DeltaMaintainer(opened, settings.target_file_bytes)

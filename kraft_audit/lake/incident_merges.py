@@ -38,7 +38,7 @@ def incidents_of(plan: int) -> Merge:
 
 
 def incident_findings_of(plan: int) -> Merge:
-    """The merge of which findings one plan's incidents explain."""
+    """The merge of the findings that one plan's incidents explain."""
 
     def changes(reference: TableReference) -> str:
         known, staged = reference(INCIDENT_FINDINGS.name), reference(INCIDENTS_STAGED.name)

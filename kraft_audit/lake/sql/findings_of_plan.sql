@@ -1,8 +1,8 @@
 -- The changes that one plan brings to the table findings, or finding_episodes: what it reported, what it no longer found,
 -- and what belongs to a history that proved to be another one.
 -- A plan that read only the archive neither closes nor reports findings about the logs themselves, which only disks show,
--- unless it shows that they were about several logs read as one, or the lake has findings of an earlier release. Nor can a plan close a finding of a rule that could not be decided for
--- the whole cluster.
+-- unless it shows that they were about several logs read as one, or the lake has findings of an earlier release. Nor can
+-- a plan close a finding of a rule that could not be decided for the whole cluster.
 -- Findings may have stood in the lake under other ids: a new row keeps the time of the first of them.
 -- A finding is shown as in its episode that lasts, the oldest one; without one that lasts, as in the newest.
 -- What began at or after the offset where the log parts from that of earlier plans stood on records that the quorum did

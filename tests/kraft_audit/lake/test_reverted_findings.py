@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from kraft_audit.lake.findings_table import FindingsTable
 from kraft_audit.lake.gold_merge import GoldLake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.records.record import write_metadata_value
+from tests.builders.lakes import no_session
 from tests.builders.logs import Log, write_node
 
 TOPIC = {"partitionId": 0, "topicId": b"t" * 16}
@@ -26,16 +27,12 @@ SAID = ("rule", "subject", "status", "severity", "summary", "from_offset", "to_o
 OF_THE_LOG = "scope <> 'log'"
 
 
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
-
-
 def say(log: Log, name: str, fields: dict[str, Any], version: int = 0) -> None:
     log.append(write_metadata_value(name, version, fields))
 
 
 def shared() -> Log:
-    """P: two topics on two brokers, one of which left the ISR of `u` before."""
+    """P: two topics on two brokers; broker 12 has left the ISR of `u`."""
     log = Log()
     log.lead(1, epoch=1)
     for broker in (11, 12):
