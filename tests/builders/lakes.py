@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import yaml
@@ -175,3 +175,8 @@ def plan_rows(lake: str, table: str, plan: int) -> list[str]:
     """A table's rows of one plan as sorted JSON lines, without the plan's number."""
     found = DeltaLake(lake).query(f"SELECT * FROM {table} WHERE plan = {plan}", table).to_pylist()  # noqa: S608
     return sorted(json.dumps({name: row[name] for name in row if name != "plan"}, default=str) for row in found)
+
+
+def no_session() -> NoReturn:
+    """Stands where a Spark session could be asked for, and none may be."""
+    raise AssertionError("Spark was started")

@@ -38,6 +38,7 @@ from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.gold import FINDINGS, JUDGED_FINDINGS
 from kraft_audit.tables.silver import REPLAYS
 from kraft_codec.errors import InputError
+from tests.builders.lakes import no_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,10 +97,6 @@ class Plans:
 @pytest.fixture
 def plans(tmp_path: Path, make_plan: MakePlan) -> Plans:
     return Plans(DeltaLake(str(tmp_path / "lake")), make_plan)
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 @pytest.fixture

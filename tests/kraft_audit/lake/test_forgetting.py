@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 import pytest
 from deltalake import DeltaTable
@@ -31,7 +30,7 @@ from kraft_audit.tables import FINDINGS_STAGED
 from kraft_audit.tables.gold import FINDINGS
 from kraft_audit.text.readable import DAY_MS
 from tests.builders.judged_tables import judge_only
-from tests.builders.lakes import copied_lake, plan_rows, write_fleet
+from tests.builders.lakes import copied_lake, no_session, plan_rows, write_fleet
 from tests.builders.without_spark import run_from_archive
 
 pytestmark = pytest.mark.ci
@@ -41,10 +40,6 @@ CHECKPOINT_PLANS = 1
 QUIET = ("mini-3.9.2", "torn-write")
 BUSY = ("divergence", "elr")
 SETTINGS = MaintainSettings(keep_days={"plans": 30, "files": 30, "records": 30})
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 def write_checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:

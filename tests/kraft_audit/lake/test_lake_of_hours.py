@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import pytest
 
@@ -16,6 +16,7 @@ from kraft_audit.lake.findings_table import FindingsTable
 from kraft_audit.lake.gold_merge import GoldLake
 from kraft_audit.lake.settings import FleetSettings
 from tests.builders.hourly_disks import HourlyDisks
+from tests.builders.lakes import no_session
 
 KINDS: Final = ("random", "random-wide", "random-storm")
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
@@ -25,10 +26,6 @@ SAID: Final = (
     *("finding_id", "rule", "subject", "status", "severity", "summary", "state", "closed_by"),
     *("from_offset", "to_offset", "from_ms", "to_ms", "first_seen_ms"),
 )
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 def findings(lake: DeltaLake) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +32,7 @@ from kraft_audit.tables.gold import (
 )
 from kraft_audit.text.readable import HOUR_MS
 from tests.builders.judged_tables import judge_only
+from tests.builders.lakes import no_session
 
 pytestmark = pytest.mark.ci
 
@@ -45,10 +46,6 @@ def judged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """The gold tables; all tables in the test of the whole gate."""
     if request.node.originalname != "test_what_the_steps_wrote_keeps_every_promise":
         judge_only(monkeypatch, GOLD)
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 def ids(lake: DeltaLake) -> list[str]:

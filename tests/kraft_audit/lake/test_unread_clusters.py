@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -20,13 +20,10 @@ from kraft_audit.lake.risk import RiskTables
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.report.site import write_site
+from tests.builders.lakes import no_session
 
 MakeFleet = Callable[..., FleetSettings]
 CopyAged = Callable[[Path, Path], None]
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 def staged(lake: DeltaLake) -> list[tuple[Any, ...]]:

@@ -36,6 +36,7 @@ from kraft_audit.tables.bronze import FILES
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import HISTORIES
 from kraft_codec.errors import InputError
+from tests.builders.lakes import no_session
 from tests.kraft_audit.lake.test_ledger import file_row
 
 MakePlan = Callable[..., ClusterPlan]
@@ -305,10 +306,6 @@ def test_a_plan_abandoned_while_another_run_reads_it_is_not_committed(fleet: Any
     lake = DeltaLake(first.lake)
     assert lake.query("SELECT count(*) AS n FROM batches", "batches")["n"][0].as_py() == 0
     assert without_spark.run(first, stage=stage).plans == [2]
-
-
-def no_session() -> Any:
-    raise AssertionError("Spark was started")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,6 +25,7 @@ from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.spark.run_fleet import SparkGoldSteps
 from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import InputError
+from tests.builders.lakes import no_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +34,12 @@ MakeFleet = Callable[..., FleetSettings]
 WHEN_WRITTEN = frozenset(
     {"first_seen_ms", "last_seen_ms", "changed_ms", "as_of_ms", "captured_at", "captured_at_ms", "seen_ms"}
 )
+
 WAIVERS = """
 waivers:
   - {rule: KP010, who: a team, why: one copy is enough here, until: 2999-01-01}
   - {rule: KB003, who: a team, why: a network of its own, until: 2000-01-01}
 """
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 def run(

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -19,14 +19,11 @@ from kraft_audit.lake.pipeline import lake_alone
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.rules.rule_model import Status
+from tests.builders.lakes import no_session
 from tests.builders.rescues import LostAndRescued, newest_history, raised
 from tests.builders.without_spark import run_from_archive
 from tests.kraft_audit.capture.test_histories import led, with_topics
 from tests.kraft_audit.lake.test_histories import histories, rows, write
-
-
-def no_session() -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 def merged(fleet: FleetSettings) -> DeltaLake:
