@@ -1,9 +1,10 @@
 """Which replicas of one cluster id hold one log, and which logs merely carry the same id.
 
 A cluster.id is copied: images have a default, examples are pasted, formatting a disk again keeps it. A *history* is one
-life of a metadata log, one chain of batches; replicas share it when they hold a common batch. Replicas that share none
-still belong to one *quorum* where their voter sets name each other: somebody then began again, or a leader wrote
-alone, and the rules judge them together. All others are split here, before anything is concluded from them.
+life of a metadata log, one chain of batches; replicas share it when they hold a common batch, or the same snapshot.
+Replicas that share none still belong to one *quorum* where their voter sets name each other: somebody then began again,
+or a leader wrote alone, and the rules judge them together. All others are split here, before anything is concluded from
+them.
 
 A batch's key (offsets, epoch, CRC, timestamp) stands for its bytes: it holds the time of the append in milliseconds.
 """
@@ -63,7 +64,9 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
     groups = _joined([log for log in logs if log.first_batches])
     if len(groups) > 1:
         groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
-        groups = _merged(groups, _share_a_batch)
+        groups = _merged(
+            groups, lambda first, second: _share_a_batch(first, second) or _share_a_snapshot(first, second)
+        )
         groups = _merged(groups, partial(_is_one_quorum, is_declared=bool(plan.name)))
     if len(groups) < 2:
         return [replace(plan, aliases=_aliases(logs))]
@@ -172,15 +175,13 @@ class _Log:
 
     @cached_property
     def voters(self) -> frozenset[VoterKey]:
-        """Every voter that its voter sets name: Voters records, the 0-0 checkpoint, quorum-state of kraft.version 0."""
+        """Every voter that its voter sets name: Voters records, also of snapshots, quorum-state of kraft.version 0."""
         named: set[VoterKey] = set()
         state, _ = read_quorum_state(self._storage, self._directory, self._dialect)
         if state is not None:
             named |= {(voter_id, None) for voter_id in state.current_voters or ()}
-        checkpoints = [
-            file for file in self._directory.of_kind(FileKind.SNAPSHOT) if (file.base_offset, file.epoch) == (0, 0)
-        ]
-        for header, buffer in [*self._beginning, *(pair for file in checkpoints for pair in self._read(file))]:
+        snapshots = self._directory.of_kind(FileKind.SNAPSHOT)
+        for header, buffer in [*self._beginning, *(pair for file in snapshots for pair in self._read(file))]:
             if header.is_control:
                 named |= _voters_of(buffer, header, self._dialect)
         return frozenset(named)
@@ -304,6 +305,12 @@ def _share_a_batch(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
         for mine, theirs in pairs
         if mine.begins_damaged or theirs.begins_damaged
     )
+
+
+def _share_a_snapshot(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+    """Whether both hold one snapshot: its last record is in both logs, and one may end where the other begins."""
+    snapshots = [{snapshot for log in group for snapshot in log.snapshots} for group in (first, second)]
+    return not snapshots[0].isdisjoint(snapshots[1])
 
 
 def _merged(groups: list[list[_Log]], belong: Callable[[list[_Log], list[_Log]], bool]) -> list[list[_Log]]:

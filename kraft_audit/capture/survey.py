@@ -196,6 +196,7 @@ class SurveyBuilder:
 
         A log whose end only fewer disks hold ends where that version begins: what it holds there is not the log.
         """
+        self._join_behind_snapshots()
         self.survey.controls.sort(key=lambda entry: entry[1].batch_start)
         self.survey.ends = self.tree.ends()
         leaders = {
@@ -210,6 +211,22 @@ class SurveyBuilder:
                 for number in replicas:
                     self.survey.ends[number] = LogEnd(number, parent, run.from_offset, run.epoch)
         self.survey.is_overflowing = self.tree.is_overflowing
+
+    def _join_behind_snapshots(self) -> None:
+        """Lets logs that begin with a snapshot continue those that end with the snapshot's last record.
+
+        Offset and epoch identify a record: they are of one log, though no disk holds both sides of that place.
+        """
+        branches = self.survey.branches
+        ended = {(branch.to_offset, branch.last_epoch): branch.number for branch in branches if branch.to_offset}
+        joins = {
+            snapshot.end_offset: ended[snapshot.end_offset, snapshot.epoch]
+            for snapshot in self.survey.snapshots
+            if snapshot.replicas and (snapshot.end_offset, snapshot.epoch) in ended
+        }
+        for branch in branches:
+            if branch.parent is None:
+                branch.parent = joins.get(branch.from_offset)
 
 
 def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None:

@@ -345,14 +345,16 @@ def _is_canonical(
     number = numbered(*(columns[name] for name in KEY))
     lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"]) & is_true
     from_holders = lasts & np.isin(replica, distinct(replica[is_end]))
+    is_led, is_led_otherwise = _led_as_known(history, columns["base_offset"], columns["leader_epoch"])
     count = 0
     while count < (chosen := distinct(number[from_holders])).size:
         count = chosen.size
-        from_holders |= lasts & _is_below_common(
-            replica, columns["last_offset"], from_holders | np.isin(number, chosen)
-        )
+        # Logs that begin with a snapshot hold no batch of those that end with the snapshot's last record.
+        ends_there = lasts & is_led & np.isin(columns["last_offset"] + 1, columns["base_offset"][from_holders])
+        is_common = from_holders | np.isin(number, chosen) | ends_there
+        from_holders |= lasts & _is_below_common(replica, columns["last_offset"], is_common)
     rows = np.flatnonzero(from_holders)[np.unique(number[from_holders], return_index=True)[1]]
-    rows = rows[_is_of_its_epoch(history, columns["base_offset"][rows], columns["leader_epoch"][rows])]
+    rows = rows[~is_led_otherwise[rows]]
     return np.isin(number, number[_written_last(rows, columns)])
 
 
@@ -364,8 +366,8 @@ def _is_below_common(replica: Rows, last_offset: Rows, is_common: Mask) -> Mask:
     return below
 
 
-def _is_of_its_epoch(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> Mask:
-    """Whether `leader_epochs` has no other epoch that wrote the canonical log there.
+def _led_as_known(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> tuple[Mask, Mask]:
+    """Whether `leader_epochs` says that this epoch wrote the canonical log there, and whether that another one did.
 
     A disk that began again at a snapshot may have held others below it, which no row says were cut off.
     """
@@ -375,12 +377,13 @@ def _is_of_its_epoch(history: ClusterHistory, base_offset: Rows, leader_epoch: R
         if row["canonical"] and row["from_offset"] is not None and row["from_offset"] < end:
             runs.append((row["from_offset"], end, row["epoch"]))
     if not runs:
-        return np.ones(len(base_offset), bool)
+        unknown = np.zeros(len(base_offset), bool)
+        return unknown, unknown
     starts, ends, epochs = np.array(sorted(runs), np.int64).T
     place = np.searchsorted(starts, base_offset, side="right") - 1
     is_covered = (place >= 0) & (base_offset < ends[place])
-    is_another: Mask = is_covered & (leader_epoch != epochs[place])
-    return ~is_another
+    is_same = leader_epoch == epochs[place]
+    return is_covered & is_same, is_covered & ~is_same
 
 
 def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,11 @@ import kraft_audit
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.rules.rule_model import Finding, Status
+from kraft_codec.file_names import snapshot_name
 from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.storage.opener import StoragePool
+from kraft_codec.text.java_text import uuid_bytes
 from tests.builders.logs import CLUSTER_ID, Log, write_node
 
 DIRECTORIES = [f"{letter * 21}A" for letter in "ABCDEF"]
@@ -189,6 +192,43 @@ def test_a_node_dir_without_batches_stays_beside_its_neighbours(tmp_path: Path) 
         write_node(tmp_path / folder, 1, log.content, directory_id=DIRECTORIES[number])
     write_node(tmp_path / "monday", 2, b"")
     assert histories(tmp_path) == [(1,), (1, 2)]
+
+
+def named_voters(directory_id: str) -> dict[str, Any]:
+    """A set of one voter, as KRaftVoters has it."""
+    voter = {
+        "voterId": 1,
+        "voterDirectoryId": uuid_bytes(directory_id),
+        "endpoints": [],
+        "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": 1},
+    }
+    return {"version": 0, "voters": [voter]}
+
+
+def snapshot_with(log: Log, voters_directory: str, ended_ms: int) -> dict[str, bytes]:
+    """A snapshot of a log's end, with its voter; `ended_ms` is when the log's last record was appended."""
+    content = Log(epoch=log.epoch)
+    content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": ended_ms})
+    content.control("KRAFT_VOTERS", named_voters(voters_directory))
+    content.control("SNAPSHOT_FOOTER", {"version": 0})
+    return {snapshot_name(log.next_offset, log.epoch): content.content}
+
+
+@pytest.mark.parametrize(
+    ("holds_it", "voters_directory", "is_one"),
+    [(True, DIRECTORIES[2], True), (False, DIRECTORIES[1], True), (False, DIRECTORIES[2], False)],
+)
+def test_a_broker_that_loaded_a_snapshot_is_beside_the_logs_that_end_there(
+    tmp_path: Path, holds_it: bool, voters_directory: str, is_one: bool
+) -> None:
+    """Its log has no batch of the voter's: both hold the snapshot, or it names the voter by its directory id."""
+    log = Log()
+    log.control("KRAFT_VOTERS", named_voters(DIRECTORIES[1]))
+    snapshot = snapshot_with(with_topics(log), voters_directory, log.timestamp_ms)
+    behind = Log(next_offset=log.next_offset, epoch=log.epoch, timestamp_ms=log.timestamp_ms)
+    write_node(tmp_path / "a", 1, log.content, directory_id=DIRECTORIES[1], files=snapshot if holds_it else {})
+    write_node(tmp_path / "b", 9, {log.next_offset: with_topics(behind).content}, files=snapshot)
+    assert histories(tmp_path) == ([(1, 9)] if is_one else [(9,), (1,)])
 
 
 @pytest.mark.parametrize("cluster_id", ["5L6g3nShT-eMCtK--X86sw", "MkU3OEVBNTcwNTJENDM2Qk"])

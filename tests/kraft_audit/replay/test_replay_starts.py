@@ -80,3 +80,24 @@ def test_a_run_records_which_epochs_hold_what_is_not_proven(tmp_path: Path) -> N
     (replay,) = replayed_rows(tmp_path)["replays"]
     assert 11 < replay["low"] < log.next_offset
     assert replay["epochs"] == [{"epoch": 4, "to_offset": log.next_offset}]
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("is_of_the_epoch", [True, False])
+def test_a_log_behind_a_snapshot_goes_on_from_one_that_ends_there(
+    tmp_path: Path, observed: bool, is_of_the_epoch: bool
+) -> None:
+    """A broker loaded the snapshot and fetched on; a voter's log ends with the snapshot's last record, or with another
+    one at that offset."""
+    ended = Log(epoch=1)
+    ended.lead(1, epoch=1)
+    for number in range(1, 5):
+        ended.topic(f"topic-{number}", epoch=1 if number < 4 or is_of_the_epoch else 2)
+    behind = Log(next_offset=5, epoch=3)
+    for number in range(5, 12):
+        behind.topic(f"topic-{number}")
+    write_node(tmp_path, 1, ended.content)
+    write_node(tmp_path, 9, {5: behind.content}, files=topic_snapshot(5))
+    created = {(f"topic-{number}", number, "created") for number in range(1, 12)}
+    rows = replayed_rows(tmp_path, observed=observed)
+    assert topics_in(rows) == (created if is_of_the_epoch else expected(5, 12))
