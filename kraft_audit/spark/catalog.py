@@ -6,18 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kraft_audit.lake.catalog import Statement
-from kraft_audit.spark.session import spark_error_line, spark_session
+from kraft_audit.spark.session import spark_error_line, spark_errors, spark_session
 from kraft_codec.errors import InputError
 
 
 def execute_statements(lake: str, statements: Iterable[Statement], conf_file: Path | None = None) -> None:
     """Execute them in order. Raises InputError that names the lake and the first statement that failed."""
-    from pyspark.errors import PySparkException
-
     spark = spark_session("kraft-audit register", conf_file=conf_file)
     for each in statements:
         try:
             spark.sql(each.sql)
-        except PySparkException as problem:
+        except spark_errors() as problem:
             what = f"{each.kind} {each.name}".strip()
             raise InputError(lake, f"{what} could not be registered: {spark_error_line(str(problem))}") from problem

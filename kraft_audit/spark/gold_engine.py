@@ -14,7 +14,7 @@ from kraft_audit.lake.gold_merge import Merge, MergeAction, Once
 from kraft_audit.lake.gold_query import GoldQuery
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import path_tables
-from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line
+from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line, spark_errors
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_lake import SparkLake
 from kraft_codec.errors import InputError
@@ -72,8 +72,6 @@ class SparkGold:
 
     def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
         """Merge once by Spark's MERGE."""
-        from pyspark.errors import PySparkException
-
         sql = self._merge_text(table, merge)
         for _ in range(COMMIT_ATTEMPTS):
             if once is not None and once.is_done():
@@ -83,7 +81,7 @@ class SparkGold:
             try:
                 with self._transaction(once):
                     self.spark.sql(sql)
-            except PySparkException as problem:
+            except spark_errors() as problem:
                 if not is_conflict(problem):
                     raise
                 continue  # perhaps the same transaction by another run: the next attempt checks
@@ -152,11 +150,8 @@ class SparkGold:
 @contextmanager
 def spark_errors_as_input_errors(lake: str, step: str) -> Iterator[None]:
     """Turn Spark's errors in a gold step into an InputError that names the lake: the next run repeats the step."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as problem:
+    except spark_errors() as problem:
         why = spark_error_line(str(problem))
         raise InputError(lake, f"step {step} failed, the next run repeats it: {why}") from problem

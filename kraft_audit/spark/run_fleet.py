@@ -30,6 +30,7 @@ from kraft_audit.spark.session import (
     remote_host,
     require_server,
     spark_error_line,
+    spark_errors,
     spark_place,
 )
 from kraft_audit.spark.spark_lake import SparkLake
@@ -130,9 +131,6 @@ class SparkStager:
         self._session = session
 
     def __call__(self, number: int) -> Manifest:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-
         from kraft_audit.spark import register
 
         spark = self._session()
@@ -149,7 +147,7 @@ class SparkStager:
         def job(parts: Sequence[str]) -> list[dict[str, Any]]:
             try:
                 return [row.asDict() for row in reader.option("parts", ",".join(parts)).load().collect()]
-            except (PySparkException, Py4JError) as problem:
+            except spark_errors() as problem:
                 raise StageError(number, spark_error_line(str(problem))) from problem
 
         return PlanStaging(ledger, self._lake.data_uri, number, self._fleet.deadline_minutes, job).manifest()

@@ -364,6 +364,14 @@ CONFLICT: Final = re.compile(
 """Delta's conditions, and its exceptions where the text has none. The Python of Delta 4.0 has no classes for them."""
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What a call into Spark raises: PySpark's own, and py4j's where the JVM's exception has no class in Python."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
 def is_conflict(problem: Exception) -> bool:
     """Whether Delta refused a commit because another one came first."""
     return CONFLICT.search(str(problem)) is not None or type(problem).__module__.startswith("delta.exceptions")
@@ -373,7 +381,7 @@ def is_jvm_gone(problem: Exception) -> bool:
     """Whether a call into Spark failed because the JVM has ended, not because of the call."""
     if "pyspark" not in sys.modules:
         return False
-    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JNetworkError
     from pyspark.errors import PySparkRuntimeError
 
     if isinstance(problem, PySparkRuntimeError):

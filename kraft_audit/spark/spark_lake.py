@@ -28,7 +28,7 @@ from kraft_audit.lake.lease import FOLDER as LEASE_FOLDER
 from kraft_audit.lake.lease import ID_FILE, Lease
 from kraft_audit.lake.settings import Committer, MaintainSettings
 from kraft_audit.spark.delta_log import DeltaLogs, LogState
-from kraft_audit.spark.session import is_conflict
+from kraft_audit.spark.session import is_conflict, spark_errors
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, PLANS
@@ -202,8 +202,6 @@ class SparkLake:
         return frame
 
     def _append(self, table: str, frame: DataFrame, application: str, version: int) -> bool:
-        from pyspark.errors import PySparkException
-
         for _ in range(COMMIT_ATTEMPTS):
             if self.versions(table, [application])[0] >= version:
                 return False
@@ -211,7 +209,7 @@ class SparkLake:
             writer = frame.write.format("delta").mode("append")
             try:
                 writer.option("txnAppId", application).option("txnVersion", version).save(self.table_uri(table))
-            except PySparkException as problem:
+            except spark_errors() as problem:
                 if not is_conflict(problem):
                     raise
                 continue  # perhaps the same transaction by another run: the next attempt checks

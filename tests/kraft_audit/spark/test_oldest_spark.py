@@ -84,7 +84,7 @@ import sys
 from kraft_audit.spark.session import spark_session
 spark = spark_session("oldest")
 records = spark.read.format("kraft").load(sys.argv[1])
-print(records.count(), records.where("record_type = 'NO_OP_RECORD' AND offset < 50").count())
+print(records.count(), records.where("record_type = 'PARTITION_RECORD' AND offset < 200").count())
 try:
     spark.readStream.format("kraft").load(sys.argv[1]).writeStream.format("noop").trigger(availableNow=True).start().processAllAvailable()
 except Exception as problem:
@@ -106,10 +106,10 @@ def test_format_kraft_on_the_oldest(oldest_python: Path, project_root: Path, sam
     rows = [
         row
         for plan in plan_of_path(str(path), Dialect.KIP853, None)
-        for batch in read_table(plan_to_json(plan), "records", None, None, "")
+        for batch in read_table(plan_to_json(plan), "records", None, None, bytes(16).hex())
         for row in batch.select(["record_type", "offset"]).to_pylist()
     ]
-    chosen = [row for row in rows if row["record_type"] == "NO_OP_RECORD" and row["offset"] < 50]
+    chosen = [row for row in rows if row["record_type"] == "PARTITION_RECORD" and row["offset"] < 200]
     assert counts.split() == [str(len(rows)), str(len(chosen))]
     assert chosen
     assert refused == "True"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,3 +139,41 @@ SparkLake({lake.uri!r}, {lake.data_uri!r}, session).hold()
     (named,) = re.findall(r"id ([0-9a-f]{32})", str(refused.value))
     (tmp_path / "elsewhere" / "_lease" / "id").write_text(named)
     assert elsewhere.append_rows("plans", rows, "application", 3), "the way out that the error names"
+
+
+@pytest.mark.spark
+@pytest.mark.ci
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_the_same", [True, False])
+def test_a_commit_that_came_first_is_no_error(
+    lake: SparkLake, spark: SparkSession, tmp_path: Path, is_the_same: bool
+) -> None:
+    """Delta refuses an append, as another commit of the same transaction, or a change of columns, came first."""
+    from pyspark.sql.functions import udf
+
+    uri, started, gate = lake.table_uri("numbers"), tmp_path / "started", tmp_path / "gate"
+    spark.range(1).write.format("delta").save(uri)
+
+    @udf("long")
+    def once_it_may(number: int) -> int:
+        with started.open("a") as attempts:
+            attempts.write("one\n")
+        while not gate.exists():
+            time.sleep(0.02)
+        return number
+
+    late_rows = spark.range(1, 2, 1, 1).select(once_it_may("id").alias("id"))
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(lake._append, "numbers", late_rows, "one", 1)
+        try:
+            while not started.exists() and not late.done():
+                time.sleep(0.02)
+            if is_the_same:
+                assert lake._append("numbers", spark.range(1), "one", 1)
+            else:
+                spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMNS (more STRING)")
+        finally:
+            gate.touch()
+        assert late.result() != is_the_same
+    assert started.read_text().count("one") == (1 if is_the_same else 2), "it met the other commit"
+    assert spark.read.format("delta").load(uri).count() == 2
