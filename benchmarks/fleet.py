@@ -90,9 +90,13 @@ def measure(file: Path, cores: int) -> Measured:
     """One run, as a user starts it. Raises CalledProcessError."""
     conf = file.with_suffix(f".{cores}.conf")
     conf.write_text(f"spark.master local[{cores}]\n")
-    command = [*COMMAND, "run", str(file), "--spark-conf", str(conf), "--output", "json"]
-    processors = set(sorted(os.sched_getaffinity(0))[:cores])
-    usage = used_by(command, processors=processors)
+    return run_measured(file, "--spark-conf", str(conf), cores=cores)
+
+
+def run_measured(file: Path, *options: str, cores: int = 2) -> Measured:
+    """One run with these options, on so many processors. Raises CalledProcessError."""
+    command = [*COMMAND, "run", str(file), *options, "--output", "json"]
+    usage = used_by(command, processors=set(sorted(os.sched_getaffinity(0))[:cores]))
     summary = json.loads(usage.output)
     assert not summary["failed"], summary["failed"]
     return Measured(usage, summary)

@@ -61,7 +61,7 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 
 def _begins_what_was_read(history: ClusterHistory, first: int, epoch: int) -> bool:
-    """Whether no log held what comes before that offset: the epoch may have begun there.
+    """Whether no log held what comes before that offset, or one held a record of that epoch there: it began before.
 
     So it did where an earlier capture ends at `first` in the same epoch, and a later one begins there. What stood below
     a log that was cleaned up to `first` may have been cut and written again before.
@@ -74,6 +74,8 @@ def _begins_what_was_read(history: ClusterHistory, first: int, epoch: int) -> bo
     }
     begins = np.flatnonzero((batches.base_offset == first) & (batches.leader_epoch == epoch))
     ends = np.flatnonzero(batches.last_offset == first - 1)
+    if (batches.leader_epoch[ends] == epoch).any():
+        return True
     return first > 0 and not any(
         ((batches.replica[ends] == batches.replica[row]) & _at_one_time(batches, ends, row)).any()
         for row in begins.tolist()

@@ -19,7 +19,8 @@ from tests.builders.judged_hours import JudgedHours, Shown, key, said
 KINDS: Final = ("random", "random-wide", "random-kip856", "random-storm", "random-kip642")
 SMALL: Final = 2_500
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
-SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "8"))
+SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "200"))
+PARTS: Final = 8
 OF_WHAT_IS_ON_DISK: Final = frozenset({"KQ007", "KQ013", "KQ019"})
 """Rules about what a disk holds, not about what happened."""
 HOURS: Final = ((0, 0.6), (0, 1.0), (1, 1.0), (2, 0.5), (3, 1.0))
@@ -65,42 +66,30 @@ def paired(
     both = []
     for name, of_second in (("first", False), ("second", True)):
         disks = HourlyDisks(kind, seed, folder / name / "disks", keeps_later_snapshots=False, events=SMALL)
-        hours = Hours(reading, disks, change if of_second else None)
-        found = []
-        for capture, share in HOURS:
-            disks.pass_hour(min(capture, len(disks.captures) - 1), share=share, deletes=deletes and of_second)
+        both.append(Hours(reading, disks, change if of_second else None))
+    compared, shown = 0, [dict[Shown, Shown](), dict[Shown, Shown]()]
+    for capture, share in HOURS:
+        for hours, known in zip(both, shown, strict=True):
+            number = min(capture, len(hours.disks.captures) - 1)
+            # What was deleted before the first hour, neither of them ever saw.
+            hours.disks.pass_hour(number, share=share, deletes=deletes and hours is both[1] and bool(hours.whys))
             hours.pass_hour()
-            found.append(hours.said() if hours.rows else {})
-        both.append((hours, found))
-    (first, wanted), (second, given) = both
-    compared = 0
-    for number, (usual, changed) in enumerate(zip(wanted, given, strict=True)):
-        assert changed == usual, (kind, seed, number, second.whys)
-        compared += len(usual)
-    return min(first.whys.count(None), second.whys.count(None)), compared
+            said_now = hours.said() if hours.rows else {}
+            still_over = {each: what for each, what in known.items() if what[0] and each not in said_now}
+            known.clear()
+            known.update(said_now | still_over)
+        if any(hours.is_cut_off for hours in both):
+            break  # only the archive of a lake could say the same from here on
+        if any(both[1].whys[1:]):
+            # Read again, evidence names what disks hold by now: of a voter set the snapshot, where its record is gone.
+            shown = [{each: (*what[:4], []) for each, what in known.items()} for known in shown]
+        assert shown[1] == shown[0], (kind, seed, capture, share, both[1].whys)
+        compared += len(shown[0])
+    return min(hours.whys.count(None) for hours in both), compared
 
 
-def many(reading: Any, folder: Path, part: int, **how: Any) -> None:
-    """`paired` of a share of the seeds."""
-    went_on = compared = 0
-    for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS, 4):
-        hours, findings = paired(reading, folder / str(seed), KINDS[seed % len(KINDS)], seed, **how)
-        went_on += hours
-        compared += findings
-    assert went_on
-    assert compared
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("part", range(4))
-def test_segments_that_kafka_deleted_change_no_finding(reading: Any, part: int, tmp_path: Path) -> None:
-    many(reading, tmp_path, part, deletes=True)
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("part", range(4))
-def test_the_order_of_disks_in_a_plan_changes_no_finding(reading: Any, part: int, tmp_path: Path) -> None:
-    chance = random.Random(part)  # noqa: S311  # not a secret
+def in_any_order(chance: random.Random) -> Callable[[ClusterPlan], ClusterPlan]:
+    """What puts the disks of a plan in another order."""
 
     def shuffled(plan: ClusterPlan) -> ClusterPlan:
         return replace(
@@ -109,7 +98,25 @@ def test_the_order_of_disks_in_a_plan_changes_no_finding(reading: Any, part: int
             context=tuple(chance.sample(plan.context, len(plan.context))),
         )
 
-    many(reading, tmp_path, part, change=shuffled)
+    return shuffled
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("part", range(PARTS))
+def test_neither_deleted_segments_nor_the_order_of_disks_change_a_finding(
+    reading: Any, part: int, tmp_path: Path
+) -> None:
+    """Of two seeds in three both at once, as a fault of either would show; of the rest one of them alone."""
+    chance = random.Random(part)  # noqa: S311  # not a secret
+    went_on = compared = 0
+    for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS, PARTS):
+        deletes, change = seed % 6 != 4, None if seed % 6 == 5 else in_any_order(chance)
+        kind = KINDS[seed % len(KINDS)]
+        hours, findings = paired(reading, tmp_path / str(seed), kind, seed, deletes=deletes, change=change)
+        went_on += hours
+        compared += findings
+    assert went_on
+    assert compared
 
 
 @pytest.mark.slow

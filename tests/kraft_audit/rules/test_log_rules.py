@@ -114,6 +114,14 @@ def test_kq005_excuses_an_epoch_below_whose_records_another_one_was_cut(
     assert len(build.raised("KQ005")) == count
 
 
+@pytest.mark.parametrize(("epoch_before", "count"), [(3, 0), (2, 1)])
+def test_kq005_excuses_an_epoch_that_goes_on_above_a_gap(build: HistoryBuilder, epoch_before: int, count: int) -> None:
+    """Today's logs begin at 20, a copy that lags ends below; an earlier capture of node 1 held the batch before 20."""
+    build.batch(1, 10, 19, epoch=epoch_before).log(1, to=40, epoch=3, start=20).capture(1, 40, epoch=3)
+    build.leader_epoch(3, 1, 20, leader_change_offset=None).watermark(40, 40, end=40)
+    assert len(build.raised("KQ005")) == count
+
+
 def test_kq006_a_leader_outside_the_set_needs_a_removal(build: HistoryBuilder) -> None:
     build.three_nodes().leader_epoch(2, 9, 20, granting_voters=[1, 2, 9])
     assert len(build.raised("KQ006")) == 1
