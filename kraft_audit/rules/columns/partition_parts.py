@@ -30,7 +30,6 @@ UNREAD_COLUMNS: Final = (
     "cluster_id",
     "from_epoch",
     "directories",
-    "partition_epoch",
     "high_watermark_can_advance",
     "plan",
 )

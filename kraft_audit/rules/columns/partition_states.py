@@ -146,6 +146,10 @@ class PartitionStates(Columns):
         return self._sorted("timestamp_ms")
 
     @property
+    def partition_epoch(self) -> Rows:
+        return self._sorted("partition_epoch")
+
+    @property
     def partition(self) -> Rows:
         return self._sorted("partition")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, with_previous
-from kraft_audit.rules.columns.frame import Mask, distinct, rows_with
+from kraft_audit.rules.columns.frame import Mask, Rows, distinct, rows_with
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.open_episodes import rows_at
 from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
@@ -49,10 +49,13 @@ def _returns(history: ClusterHistory) -> Iterator[_Return]:
     is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
     fallen = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     ends = operation_ends(history, states.from_offset[fallen])
+    eligible, _ = _still_eligible(history) if len(fallen) else (frozenset(), fallen)
     for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
         registration = _registration(history, broker, int(states.from_offset[row]), end)
-        # A leader may have removed it a moment before: that is an operation of its own, in its own batch.
+        # A leader may have removed it a moment before: that is an operation of its own.
+        if (broker, registration) in eligible:
+            continue
         if registration is not None or is_certain[row]:
             falls[broker, -1 if registration is None else registration].append(row)
     for (broker, registration), rows in sorted(falls.items()):
@@ -71,6 +74,34 @@ def _registration(history: ClusterHistory, broker: int, offset: int, end: int) -
     return int(known.offsets[place]) if place < len(known.offsets) and known.offsets[place] < end else None
 
 
+def _still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
+    """(broker, offset of a change of it) where it is in some ELR before and after; and a row of each that shows it.
+
+    An unclean registration takes a broker out of every ELR (ReplicationControlManager.handleUncleanBrokerShutdown,
+    Kafka 4.3.0): where it stays in one, what it left was another operation in that batch. A row counts where no other
+    change of its partition can have been left out after it.
+    """
+    states = partition_states(history)
+    elr, epoch = states.changes.lists["elr"], states.partition_epoch
+    rows = states.row_of_change()[elr.row_of_value]
+    is_whole = states.exists & (states.is_last | (np.append(epoch[1:], 0) <= epoch + 1))
+    until = states.next_offset
+    eligible: set[tuple[int, int]] = set()
+    shown: set[int] = set()
+    for broker, known in broker_states(history).items():
+        own = np.sort(rows[(elr.values == broker) & is_whole[rows]])
+        first = np.searchsorted(known.offsets, states.from_offset[own], side="right")
+        last = np.searchsorted(known.offsets, until[own], side="left")
+        reached = 0
+        for place in np.lexsort((-last, first)).tolist():
+            if last[place] > max(reached, int(first[place])):
+                changes = known.offsets[max(reached, int(first[place])) : last[place]]
+                eligible.update((broker, offset) for offset in changes.tolist())
+                shown.add(int(own[place]))
+                reached = int(last[place])
+    return eligible, np.array(sorted(shown), np.int64)
+
+
 def _back(states: PartitionStates, row: int, broker: int) -> int | None:
     """The first row with which the broker is in sync again, or the partition is gone or no longer its own."""
     for later in range(row + 1, states.newest_row(row) + 1):
@@ -81,12 +112,18 @@ def _back(states: PartitionStates, row: int, broker: int) -> int | None:
 
 
 def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
-    """The rows that KP008 needs: each fall, the state before it, and with which row the broker was back."""
+    """The rows that KP008 needs: each fall, the state before it, and with which row the broker was back.
+
+    And those by which it stayed in an ELR, each with the next one.
+    """
     states = partition_states(history)
     falls = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     backs = [_back(states, row, states.value("cause_broker_id", row)) for row in falls.tolist()]
     known = np.array([row for row in backs if row is not None], np.int64)
-    return rows_with(len(states), np.concatenate([with_previous(states, falls), known, states.newest_rows(falls)]))
+    _, eligible = _still_eligible(history)
+    eligible = np.concatenate([eligible, eligible[~states.is_last[eligible]] + 1])
+    around = [with_previous(states, falls), known, states.newest_rows(falls), eligible]
+    return rows_with(len(states), np.concatenate(around))
 
 
 def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:

@@ -133,6 +133,21 @@ def test_kp008_is_one_finding_a_return(build: HistoryBuilder) -> None:
     assert "2 partitions: t-0, t-1" in found[0].summary
 
 
+@pytest.mark.parametrize(("stays", "count"), [(True, 0), (False, 1)])
+def test_kp008_a_broker_that_stays_in_an_elr_came_back_cleanly(build: HistoryBuilder, stays: bool, count: int) -> None:
+    """A leader emptied the ELR of one partition, in the batch of the broker's registration."""
+    build.three_nodes().brokers(11, 12, 13)
+    for name in ("t-0", "u-0"):
+        build.partition(name, 10, isr=[11], elr=[13], partition_epoch=1)
+    build.partition("t-0", 20, "unclean_shutdown", elr=[], cause_broker_id=13, partition_epoch=2)
+    if not stays:
+        build.partition("u-0", 21, "unclean_shutdown", elr=[], cause_broker_id=13, partition_epoch=2)
+    build.broker(13, at=22).partition("u-0", 30, isr=[11, 13], elr=[], partition_epoch=3)
+    if stays:
+        build.rows["partition_changes"][-1]["partition_epoch"] = 2
+    assert len(build.raised("KP008")) == count
+
+
 def test_kp009_one_rack_for_all_is_one_finding(build: HistoryBuilder) -> None:
     for broker in (11, 12):
         build.broker(broker, rack="a")
