@@ -119,10 +119,37 @@ class BranchTree:
             epoch = branch.epochs[0][0] if branch.epochs else self.branches[branch.parent].last_epoch
             if epoch == self.branches[branch.parent].last_epoch:
                 siblings[branch.parent, branch.from_offset, epoch].append(branch.number)
-        return [
+        found = [
             *rejoined_runs(self._rejoins, spans, paths, self._disks),
             *parted_runs({key: found for key, found in siblings.items() if len(found) > 1}, spans, paths, self._disks),
         ]
+        for key, versions in self._begun_otherwise(led_from).items():
+            # A log that ends there or before says nothing of what comes after.
+            beyond = [path if end > key[1] else frozenset() for path, (end, _) in zip(paths, self._end_of, strict=True)]
+            found += parted_runs({key: versions}, spans, beyond, self._disks)
+        return found
+
+    def _begun_otherwise(self, led_from: Collection[tuple[int, int]]) -> dict[tuple[int, int, int], list[int]]:
+        """Branches that continue no batch, though another one holds their first offset in the same epoch.
+
+        Equal batches would be one branch. By (NO_PARENT, offset, epoch), the branches that hold it.
+        """
+        if self.is_overflowing:
+            return {}
+        rejoined = {branch for rejoin in self._rejoins for branch in rejoin.replicas_of}
+        found: dict[tuple[int, int, int], list[int]] = {}
+        for branch in self.branches:
+            offset, epochs = branch.from_offset, branch.epochs
+            if branch.parent is not None or not offset or not epochs or branch.number in rejoined:
+                continue
+            if (branch.number, offset) in led_from:
+                continue
+            others = [
+                each.number for each in self.branches if each is not branch and _holds(each, offset, epochs[0][0])
+            ]
+            if others:
+                found[NO_PARENT, offset, epochs[0][0]] = sorted([*others, branch.number])
+        return found
 
     def _path(self, branch: int | None) -> Iterator[int]:
         while branch is not None:
@@ -260,6 +287,13 @@ class BranchTree:
             branch.gaps += zip(before[skips].tolist(), base[skips].tolist(), strict=True)
             branch.to_offset = int(batches.last_offset[last]) + 1
             branch.last_epoch = int(batches.leader_epoch[last])
+
+
+def _holds(branch: Branch, offset: int, epoch: int) -> bool:
+    """Whether a branch holds an offset in a batch of an epoch."""
+    if not branch.from_offset <= offset < branch.to_offset or any(start <= offset < end for start, end in branch.gaps):
+        return False
+    return [known for known, first in branch.epochs if first <= offset][-1:] == [epoch]
 
 
 def _outer_parent(branch: int) -> int:

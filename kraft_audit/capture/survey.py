@@ -206,11 +206,23 @@ class SurveyBuilder:
         for run in self.survey.altered:
             if run.rejoins or run.is_tied:
                 continue
-            parent = self.survey.branches[run.versions[0][0]].parent
-            for _, replicas in run.versions[1:]:
-                for number in replicas:
-                    self.survey.ends[number] = LogEnd(number, parent, run.from_offset, run.epoch)
+            for branch, replicas in run.versions[1:]:
+                before = self._before(run, branch)
+                for number in replicas if before is not None else ():
+                    self.survey.ends[number] = LogEnd(number, before, run.from_offset, run.epoch)
         self.survey.is_overflowing = self.tree.is_overflowing
+
+    def _before(self, run: AlteredRun, branch: int) -> int | None:
+        """The branch that holds what comes before the altered run on the way to one of its versions; None without any.
+
+        A log that begins with its own version is taken to follow what the others hold.
+        """
+        branches = self.survey.branches
+        if branches[branch].from_offset < run.from_offset:
+            return branch
+        followed = branches[run.versions[0][0]]
+        is_longer = followed.from_offset < run.from_offset
+        return followed.number if branches[branch].parent is None and is_longer else branches[branch].parent
 
     def _join_behind_snapshots(self) -> None:
         """Lets logs that begin with a snapshot continue those that end with the snapshot's last record.

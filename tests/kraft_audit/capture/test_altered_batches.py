@@ -17,6 +17,7 @@ from kraft_codec.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_
 from tests.builders.commands import Command
 from tests.builders.forged_batches import FORGED_BYTES, with_same_crc
 from tests.builders.logs import Log, write_node
+from tests.builders.snapshot_files import topic_snapshot
 from tests.witness.altered_disks import VOTERS, judged, write_altered
 
 LAST_OFFSET_DELTA_POSITION = 23
@@ -127,6 +128,21 @@ def test_several_batches_in_a_row_are_one_run(tmp_path: Path) -> None:
     (finding,) = raised(tmp_path, "KQ022")
     assert finding.subject == "node 2"
     assert "offsets 4 to 6" in finding.summary
+
+
+@pytest.mark.parametrize("is_altered", [True, False])
+def test_a_log_that_begins_with_what_was_altered(tmp_path: Path, is_altered: bool) -> None:
+    """Cut at the front, it holds nothing that another disk has: not what comes before, nor what comes after."""
+    log = quorum_log(3)
+    log.topic("the last one")
+    last = len(log.batches) - 1
+    for voter in (1, 2):
+        write_node(tmp_path, voter, log.content, state=QuorumState(1, 1, 1, -1))
+    own = altered(log.batches[last]) if is_altered else log.batches[last]
+    write_node(tmp_path, 3, {last: own}, state=QuorumState(1, 1, 1, -1), files=topic_snapshot(last))
+    found = raised(tmp_path, "KQ022")
+    assert [(each.subject, each.from_offset) for each in found] == ([("node 3", last)] if is_altered else [])
+    assert "the last one" in topic_names(tmp_path)
 
 
 def test_a_forged_crc_does_not_hide_other_bytes(tmp_path: Path) -> None:
