@@ -73,8 +73,13 @@ def changes(history: ClusterHistory) -> list[Change]:
 
 
 def _voter_changes(history: ClusterHistory) -> list[Change]:
-    """A set's own row says what it replaced: the voters that stayed, and those that were removed."""
+    """A set's own row says what it replaced: the voters that stayed, and those that were removed.
+
+    What a set replaced is unknown where nothing was captured of a part of the log before it: another may have stood
+    there.
+    """
     voter_changes = []
+    spans = _captured_spans(history)
     before_canonical: TableRow | None = None
     rows = sets_in_order(history)
     first_sets = [keys_of(row["voters"]) for row in rows if row["source"] == "bootstrap" and not row["canonical"]]
@@ -87,12 +92,28 @@ def _voter_changes(history: ClusterHistory) -> list[Change]:
             previous, before_canonical = before_canonical, row
             if previous is None:
                 continue
+            first, last = previous["from_offset"] + 1, row["from_offset"]
+            if spans and not any(start <= first and last < end for start, end in spans):
+                continue
             before = keys_of(previous["voters"])
         else:
             before = (after - added) | removed
         if row["source"] == "log":
             voter_changes.append(Change(row, *comparable(before, after), added, removed))
     return voter_changes
+
+
+def _captured_spans(history: ClusterHistory) -> list[tuple[int, int]]:
+    """The offsets [from, to) of the canonical log that were captured without a gap, as `leader_epochs` has them."""
+    spans: list[tuple[int, int]] = []
+    for row in sorted(history.rows("leader_epochs"), key=lambda row: row["from_offset"] or 0):
+        start, end = row["from_offset"], row["to_offset"]
+        if not row["canonical"] or start is None or end is None:
+            continue
+        if spans and start <= spans[-1][1]:
+            start, end = spans[-1][0], max(end, spans.pop()[1])
+        spans.append((start, end))
+    return spans
 
 
 def canonical_changes(history: ClusterHistory) -> list[Change]:

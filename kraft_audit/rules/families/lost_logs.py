@@ -240,6 +240,8 @@ def _lacked_from(history: ClusterHistory, earlier: TableRow, row: TableRow, prov
     known_to = max(row["log_start_offset"] or 0, row["snapshot_end_offset"] or 0)
     held = batches.held_by(row)
     lost = batches.held_by(earlier) & ~held & (batches.last_offset < proven)
+    if not lost.any():
+        return None
     lost &= (batches.base_offset >= known_to) | np.isin(batches.base_offset, batches.base_offset[held])
     return int(batches.base_offset[lost].min()) if lost.any() else None
 

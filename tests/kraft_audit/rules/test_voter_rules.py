@@ -22,6 +22,15 @@ def test_kv001_prints_the_pair_and_kafkas_verdict(build: HistoryBuilder) -> None
     assert "passes this change" in finding.evidence[1].text
 
 
+@pytest.mark.parametrize(("end", "count"), [(20, 1), (19, 0)])
+def test_what_a_set_replaced_is_unknown_behind_a_gap(build: HistoryBuilder, end: int, count: int) -> None:
+    """Epoch 1 was captured up to `end`, epoch 2 from 20 on: in between, another set may have stood."""
+    build.voters(1).voters(2, at=30, epoch=2)
+    build.leader_epoch(1, 1, 0, to_offset=end).leader_epoch(2, 2, 20, to_offset=40)
+    assert len(build.raised("KV001")) == count
+    assert len(build.raised("KV002")) == count
+
+
 def test_kv001_and_kv002_see_a_disk_swap_as_two_voters(build: HistoryBuilder) -> None:
     """{1,2,3} → {1,2,3'}: the node is the same, the voter is not."""
     build.three_nodes().voters(1, 2, 3, at=20, replaced=(3,))
