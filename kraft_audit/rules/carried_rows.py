@@ -41,7 +41,7 @@ from kraft_audit.rules.cluster_history import (
     SnapshotCheck,
     newest_append_ms,
 )
-from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.captures import CANONICAL_LOG, LOG_BATCHES, canonical_log
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Mask, Rows, coded, distinct, numbered
 from kraft_audit.rules.columns.nodes import carried_registrations
@@ -217,7 +217,8 @@ def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None
         and tuple(each for each in history.contradictions if each.offset < to_offset),
         parts_to=to_offset if history.parts_to is None else min(to_offset, history.parts_to),
         as_of_ms=canonical_log(history).time_at(to_offset - 1) if to_offset else None,
-        _shared={},
+        # Their tables stay as they are.
+        _shared={name: history.shared[name] for name in (LOG_BATCHES, CANONICAL_LOG) if name in history.shared},
     )
 
 

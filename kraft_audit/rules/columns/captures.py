@@ -25,6 +25,9 @@ from kraft_audit.rules.rule_model import Evidence
 ReplicaIdentity = tuple[int | None, str]
 """A replica over time: node id and directory id; the path of its folder where meta.properties lacks them."""
 KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
+LOG_BATCHES: Final = "log_batches"
+CANONICAL_LOG: Final = "canonical_log"
+"""What is derived of `batches`, and of them with `watermarks` and `leader_epochs`, is known by."""
 FOR_EVER: Final = np.iinfo(np.int64).max
 
 
@@ -221,12 +224,12 @@ class CanonicalBatches(BatchColumns):
 
 def log_batches(history: ClusterHistory) -> LogBatches:
     """The valid batches that each captured log ever held."""
-    return history.known("log_batches", lambda: _log_batches(history))
+    return history.known(LOG_BATCHES, lambda: _log_batches(history))
 
 
 def canonical_log(history: ClusterHistory) -> CanonicalBatches:
     """The canonical log; empty where there is none or its end was not captured."""
-    return history.known("canonical_log", lambda: _canonical_log(history))
+    return history.known(CANONICAL_LOG, lambda: _canonical_log(history))
 
 
 def _log_batches(history: ClusterHistory) -> LogBatches:
