@@ -196,7 +196,7 @@ class SurveyBuilder:
 
         A log whose end only fewer disks hold ends where that version begins: what it holds there is not the log.
         """
-        self._join_behind_snapshots()
+        self._join_ends_to_beginnings()
         self.survey.controls.sort(key=lambda entry: entry[1].batch_start)
         self.survey.ends = self.tree.ends()
         leaders = {
@@ -224,21 +224,22 @@ class SurveyBuilder:
         is_longer = followed.from_offset < run.from_offset
         return followed.number if branches[branch].parent is None and is_longer else branches[branch].parent
 
-    def _join_behind_snapshots(self) -> None:
-        """Lets logs that begin with a snapshot continue those that end with the snapshot's last record.
+    def _join_ends_to_beginnings(self) -> None:
+        """Lets logs that begin where others end continue them, where both are known to hold the record before.
 
-        Offset and epoch identify a record: they are of one log, though no disk holds both sides of that place.
+        Offset and epoch identify a record. So it is where they begin with a snapshot and the others end with its last
+        record, and where both have that epoch: its leader only appends. No disk need hold both sides of that place.
         """
         branches = self.survey.branches
-        ended = {(branch.to_offset, branch.last_epoch): branch.number for branch in branches if branch.to_offset}
-        joins = {
-            snapshot.end_offset: ended[snapshot.end_offset, snapshot.epoch]
-            for snapshot in self.survey.snapshots
-            if snapshot.replicas and (snapshot.end_offset, snapshot.epoch) in ended
-        }
+        ended: dict[tuple[int, int], int] = {}
         for branch in branches:
-            if branch.parent is None:
-                branch.parent = joins.get(branch.from_offset)
+            ended.setdefault((branch.to_offset, branch.last_epoch), branch.number)
+        snapshots = {each.end_offset: each.epoch for each in self.survey.snapshots if each.replicas}
+        for branch in branches:
+            offset = branch.from_offset
+            if branch.parent is None and offset and branch.epochs:
+                epochs = (snapshots.get(offset, branch.epochs[0][0]), branch.epochs[0][0])
+                branch.parent = next((ended[offset, epoch] for epoch in epochs if (offset, epoch) in ended), None)
 
 
 def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None:
