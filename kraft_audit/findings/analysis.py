@@ -20,15 +20,14 @@ from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.replica import Replica
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.kept_state import KeptState, state_versions
-from kraft_audit.incidents.folding import fold
-from kraft_audit.incidents.incident import incident_row
+from kraft_audit.incidents.folding import Folding, known_incidents
 from kraft_audit.quorum.ordered_reading import OrderedReading, has_several_captures
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import CarriedRows, as_until, carry, ends_at, keeps_evidence, rules_key, until
+from kraft_audit.rules.carried_rows import CarriedRows, as_carried, as_until, carry, ends_at, rules_key, until
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.continued_history import history_of, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
@@ -327,9 +326,10 @@ def _judged_rows(
     history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
 ) -> Iterator[TableRows]:
     """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
-    judged: list[Finding] = []
-    yield from ((name, part) for name, part in _judged(history, plan.number, judged) if name in tables)
-    if continuation is None or continuation.next_state is None:
+    is_kept = continuation is not None and continuation.next_state is not None
+    open_findings: list[Finding] | None = [] if is_kept else None
+    yield from ((name, part) for name, part in _judged(history, plan.number, open_findings) if name in tables)
+    if continuation is None or continuation.next_state is None or open_findings is None:
         return
     if not all(history.has(name) for name in INPUTS):
         continuation.next_state = None  # what was too large to be held is not known to the next plan either
@@ -337,27 +337,27 @@ def _judged_rows(
     base = continuation.next_state.settled
     settled = base.settled_offset
     if ends_at(history, settled):
-        carried = carry(as_until(history, settled, base.fed_to), judged, settled)
+        carried = carry(as_until(history, settled, base.fed_to), open_findings, settled)
     else:
         before = until(history, settled, base.fed_to)
         carried = carry(before, registry.check(before), settled)
     continuation.next_state = replace(continuation.next_state, rules=carried.to_bytes())
 
 
-def _judged(history: ClusterHistory, plan: int, judged: list[Finding]) -> Iterator[TableRows]:
-    """The findings, and the incidents that they are folded into; `judged` gets what is open, for `carry`."""
+def _judged(history: ClusterHistory, plan: int, open_findings: list[Finding] | None) -> Iterator[TableRows]:
+    """The findings, and the incidents that they are folded into.
+
+    A log of many partitions may have millions, so none is held but those that `carry` asks for: `open_findings` gets
+    them where it is given.
+    """
     findings = registry.check(history)
-    raised: list[Finding] = []
+    folding = Folding(known_incidents(history), keeps_ids=True)
     while part := list(islice(findings, FINDINGS_AT_ONCE)):
         yield JUDGED_FINDINGS.name, findings_batch(part, seen_ms=history.seen_ms, plan=plan)
-        # Evidence may hold partitions in memory, and no incident asks for it.
-        known = [finding for finding in part if finding.status is not Status.CLEAR]
-        judged += (_kept_finding(finding) for finding in known if not finding.is_over)
-        raised += (finding._replace(evidence=()) for finding in known if finding.status is Status.RAISED)
-    incidents = fold(history, raised).incidents
-    rows = [{**incident_row(history.cluster_id, incident), "plan": plan} for incident in incidents]
+        for finding in part:
+            if finding.status is Status.RAISED:
+                folding.add(finding)
+            if open_findings is not None and finding.status is not Status.CLEAR and not finding.is_over:
+                open_findings.append(as_carried(finding))
+    rows = [{**row, "plan": plan} for row in folding.rows(history.cluster_id)]
     yield from ((JUDGED_INCIDENTS.name, batch) for batch in slices(build_rows(JUDGED_INCIDENTS, rows)))
-
-
-def _kept_finding(finding: Finding) -> Finding:
-    return finding if keeps_evidence(finding) else finding._replace(evidence=())

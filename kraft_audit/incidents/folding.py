@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id
+from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id, incident_row
+from kraft_audit.incidents.members import IncidentMembers
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.declared_recovery import (
@@ -23,14 +24,8 @@ from kraft_audit.rules.columns.declared_recovery import (
 from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status
-from kraft_audit.text.readable import duration, listed, nouns, plural, when
+from kraft_audit.text.readable import duration, listed, nouns, when
 
-EFFECTS: Final = (
-    ("KP001", "with one replica left that holds all acknowledged records", False),
-    ("KP002", "without a leader", True),
-    ("KP005", "below min ISR: acks=all writes blocked", True),
-)
-"""What an incident does to partitions: the rule that counts it, the words, and whether its length is shown."""
 QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
 OPEN_END: Final = 1 << 62
 
@@ -50,29 +45,67 @@ class FoldedFindings:
 
 def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings:
     """Folds raised findings into incidents; undecided and clear ones are left out."""
+    return fold_into(known_incidents(history), findings)
+
+
+def known_incidents(history: ClusterHistory) -> list[Incident]:
+    """The incidents that a history shows, without findings: declared rescues, those of the quorum, brokers' by offset,
+    elections."""
     found = [*_declared_rescues(history), *_quorum_incidents(history)]
     found += [*_broker_incidents(history), *_leaderless_incidents(history)]
     history_id = history.history_id or history.cluster_id
-    found = [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
-    return fold_into(found, findings)
+    return [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
+
+
+class Folding:
+    """Folds raised findings one by one into `known_incidents`, and holds none of them: with `keeps_ids` for `rows`."""
+
+    def __init__(self, found: Sequence[Incident], *, keeps_ids: bool = False) -> None:
+        self._found = found
+        self._members = [IncidentMembers(incident, keeps_ids=keeps_ids) for incident in found]
+
+    def add(self, finding: Finding) -> int | None:
+        """The number of the incident that explains a finding, the first that does; None where none does."""
+        number = next((n for n, incident in enumerate(self._found) if _explains(incident, finding)), None)
+        if number is not None:
+            self._members[number].add(finding)
+        return number
+
+    def incident(self, number: int, findings: Sequence[Finding] = ()) -> Incident:
+        return self._members[number].incident(findings)
+
+    def shown(self) -> list[int]:
+        """The numbers of the incidents that are shown, newest open first."""
+        numbers = [
+            n for n, each in enumerate(self._found) if self._members[n] or each.kind is not IncidentKind.BROKER_RESTART
+        ]
+
+        def order(number: int) -> tuple[bool, bool, int]:
+            incident = self._found[number]
+            return not incident.is_open, incident.kind is not IncidentKind.QUORUM, -_began(incident)
+
+        return sorted(numbers, key=order)
+
+    def rows(self, cluster_id: str) -> list[dict[str, Any]]:
+        """The incidents that are shown as rows of INCIDENT_KEYS."""
+        return [incident_row(cluster_id, self.incident(n), self._members[n].facts()) for n in self.shown()]
 
 
 def fold_into(found: Sequence[Incident], findings: Sequence[Finding]) -> FoldedFindings:
-    """The same with incidents that are known: declared rescues, those of the quorum, brokers' by offset, elections."""
-    raised = [finding for finding in findings if finding.status is Status.RAISED]
+    """The same with incidents that are known."""
+    folding = Folding(found)
     members: dict[int, list[Finding]] = {number: [] for number in range(len(found))}
     unexplained: list[Finding] = []
-    for finding in raised:
-        number = next((n for n, incident in enumerate(found) if _explains(incident, finding)), None)
-        (unexplained if number is None else members[number]).append(finding)
-    whole = [_with_effects(incident, tuple(members[n])) for n, incident in enumerate(found)]
-    shown = [incident for incident in whole if incident.findings or incident.kind is not IncidentKind.BROKER_RESTART]
-    shown.sort(key=lambda incident: (not incident.is_open, incident.kind is not IncidentKind.QUORUM, -_began(incident)))
+    for finding in findings:
+        if finding.status is Status.RAISED:
+            number = folding.add(finding)
+            (unexplained if number is None else members[number]).append(finding)
+    shown = tuple(folding.incident(number, members[number]) for number in folding.shown())
     undecided = tuple(finding for finding in findings if finding.status is Status.UNDECIDED and finding.subject)
     alarming, waived = (
         tuple(f for f in unexplained if (f.waiver is not None) is is_waived) for is_waived in (False, True)
     )
-    return FoldedFindings(tuple(shown), alarming, undecided, waived)
+    return FoldedFindings(shown, alarming, undecided, waived)
 
 
 def open_findings(folded: FoldedFindings) -> list[Finding]:
@@ -312,29 +345,3 @@ def _quorum_incidents(history: ClusterHistory) -> Iterator[Incident]:
         since_ms,
         events=(IncidentEvent(None, standing.reason),),
     )
-
-
-def _with_effects(incident: Incident, findings: tuple[Finding, ...]) -> Incident:
-    effects = []
-    for rule, text, is_timed in EFFECTS:
-        theirs = [finding for finding in findings if finding.rule == rule]
-        if theirs:
-            count = len({finding.subject for finding in theirs})
-            lengths = [
-                f.to_ms - f.from_ms for f in theirs if f.to_ms is not None and f.from_ms is not None and f.is_over
-            ]
-            longest = f" for at most {duration(max(lengths))}" if is_timed and lengths and not incident.is_open else ""
-            effects.append(f"{plural(count, 'partition')} {text}{longest}")
-    events = tuple(_with_its_effects(event, findings) for event in incident.events)
-    return replace(incident, findings=findings, effects=tuple(effects), events=events)
-
-
-def _with_its_effects(event: IncidentEvent, findings: Sequence[Finding]) -> IncidentEvent:
-    """A step of an incident with what began at that moment: acks=all writes blocked, partitions without a leader."""
-    begun = [finding for finding in findings if finding.from_ms is not None and finding.from_ms == event.timestamp_ms]
-    texts = []
-    for rule, text in (("KP005", "acks=all writes blocked on {}"), ("KP002", "{} without a leader")):
-        subjects = sorted({finding.subject for finding in begun if finding.rule == rule})
-        if subjects:
-            texts.append(text.format(subjects[0] if len(subjects) == 1 else f"{len(subjects)} partitions"))
-    return replace(event, text=f"{event.text}: {', '.join(texts)}") if texts else event

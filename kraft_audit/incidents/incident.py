@@ -7,6 +7,8 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+
 from kraft_audit.rules.rule_model import Finding, Severity
 
 INCIDENT_KEYS: Final = (
@@ -74,16 +76,33 @@ def incident_id(history_id: str, incident: Incident) -> str:
     return hashlib.blake2b("\0".join((history_id, family, str(began))).encode(), digest_size=16).hexdigest()
 
 
-def incident_row(cluster_id: str, incident: Incident) -> dict[str, Any]:
-    """An incident with the columns of INCIDENT_KEYS: its findings by id, each rule once."""
+@dataclass(frozen=True, slots=True)
+class IncidentFindings:
+    """What a row of an incident says of its findings: the worst severity that counts, each rule and each id once.
+
+    Ids are an Arrow array where they may be a million.
+    """
+
+    severity: Severity
+    rules: list[str]
+    finding_ids: list[str] | pa.StringArray
+
+
+def incident_row(cluster_id: str, incident: Incident, of_findings: IncidentFindings | None = None) -> dict[str, Any]:
+    """An incident with the columns of INCIDENT_KEYS; `of_findings` where it does not hold its findings itself."""
     findings = incident.findings
+    known = of_findings or IncidentFindings(
+        incident.severity,
+        sorted({finding.rule for finding in findings}),
+        sorted({finding.finding_id for finding in findings}),
+    )
     row = {
         **{name: getattr(incident, name) for name in INCIDENT_KEYS if hasattr(incident, name)},
         "cluster_id": cluster_id,
         "kind": incident.kind.value,
-        "severity": incident.severity.value,
+        "severity": known.severity.value,
         "events": [asdict(event) for event in incident.events],
-        "rules": sorted({finding.rule for finding in findings}),
-        "finding_ids": sorted({finding.finding_id for finding in findings}),
+        "rules": known.rules,
+        "finding_ids": known.finding_ids,
     }
     return {name: row[name] for name in INCIDENT_KEYS}

@@ -74,9 +74,12 @@ FORMAT: Final = 5
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 
-def keeps_evidence(finding: Finding) -> bool:
-    """Whether `carry` reads the evidence of an open finding; of others it may be left out."""
-    return finding.rule in READS_EVIDENCE or names_captures(finding)
+def as_carried(finding: Finding) -> Finding:
+    """An open finding without what `carry` does not read: its texts are most of it, and evidence may hold partitions in
+    memory."""
+    reads_evidence = finding.rule in READS_EVIDENCE or names_captures(finding)
+    evidence = finding.evidence if reads_evidence else ()
+    return finding._replace(evidence=evidence, summary="", reason=None, why="", what_to_do="")
 
 
 def rules_key(settings: Mapping[str, RuleSettings], defaults: Mapping[str, str]) -> str:
@@ -251,7 +254,7 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
 
     `findings` are all of that judgement, with the settings of the next one.
     """
-    open_findings = [each for each in findings if each.status is not Status.CLEAR and not each.is_over]
+    open_findings = [as_carried(each) for each in findings if each.status is not Status.CLEAR and not each.is_over]
     begins: dict[str, list[int]] = defaultdict(list)
     for each in open_findings:
         if (begin := begin_of(each)) is not None:

@@ -113,7 +113,7 @@ class ClusterHistory:
     * `defaults` are the static broker configs that the log cannot know.
     * `history_id` names the history among those of its cluster id in ids of findings; empty: as the cluster id.
     * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it,
-      the rows before `parts_to` where that is set.
+      the rows before `parts_to` where that is set. `is_part`: the table has only some of the partitions.
     * `carried` is set where the tables hold, of what an earlier judgement saw, only the rows that still matter.
     * `as_of_ms` is the log's time as of which it is judged, where that is not the newest append time of any capture.
     """
@@ -140,6 +140,7 @@ class ClusterHistory:
     carried: OpenEpisodes | None = None
     as_of_ms: int | None = None
     parts_to: int | None = None
+    is_part: bool = False
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
     _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -166,7 +167,7 @@ class ClusterHistory:
 
     def with_partitions(self, table: pa.Table) -> ClusterHistory:
         """This history with these partitions; what is derived from all other tables is shared."""
-        return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None)
+        return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None, is_part=True)
 
     def chunked_table(self, name: str) -> pa.Table:
         """A table in the chunks in which it came; empty where it was not made."""

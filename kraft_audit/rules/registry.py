@@ -26,6 +26,7 @@ from kraft_audit.rules.columns.declared_recovery import declared_waiver, fitting
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.subjects import partition_key
+from kraft_audit.rules.judged_episodes import EpisodeCounts, JudgedEpisodes
 from kraft_audit.rules.rule_model import (
     Carries,
     Case,
@@ -206,12 +207,12 @@ def unreplayed_reason(history: ClusterHistory) -> str | None:
 
 
 class _RuleRun:
-    """One rule's findings, of one history or of its parts in turn."""
+    """One rule's findings, of one history or of its parts in turn: those of large ones."""
 
-    def __init__(self, each: Rule, settings: RuleSettings) -> None:
+    def __init__(self, each: Rule, settings: RuleSettings, *, is_by_part: bool = False) -> None:
         self.rule = each
         self._limits = each.limits_of(settings)
-        self._case_counts: dict[tuple[str, int | None], int] = {}
+        self._counts: EpisodeCounts | JudgedEpisodes = JudgedEpisodes() if is_by_part else EpisodeCounts()
 
     def findings(self, history: ClusterHistory, *, is_later_part: bool = False) -> Iterator[Finding]:
         for case in self.rule.function(history, self._limits):
@@ -220,9 +221,9 @@ class _RuleRun:
                 continue
             episode = (key, case.from_ms if case.from_offset is None else case.from_offset)
             # A case about the whole cluster comes again with every part.
-            if is_later_part and case.subject == Scope.CLUSTER and episode in self._case_counts:
+            if is_later_part and case.subject == Scope.CLUSTER and episode in self._counts:
                 continue
-            count = self._case_counts[episode] = self._case_counts.get(episode, 0) + 1
+            count = self._counts.add(episode)
             if count > 1:
                 # Two cases with one key are a fault of the key, which tests find; neither case may be lost for it.
                 key = f"{key} #{count}"
@@ -251,7 +252,7 @@ class _RuleRun:
 
     def end(self, history: ClusterHistory, reason: str | None = None) -> Iterator[Finding]:
         """The finding of a rule without a case: clear, or undecided where it could not have found one."""
-        if self._case_counts:
+        if self._counts:
             return
         is_blind = not history.is_read or REPLAYED_INPUTS.intersection(self.rule.needs)
         if is_blind and (unseen := unreplayed_reason(history)) is not None:
@@ -269,7 +270,7 @@ def _check_by_part(
         if (finding := _not_applicable(each, history)) is not None:
             yield finding
         else:
-            runs.append(_RuleRun(each, settings.get(each.id, {})))
+            runs.append(_RuleRun(each, settings.get(each.id, {}), is_by_part=True))
     rows_across: dict[str, list[pa.Table]] = {run.rule.id: [] for run in runs}
     for number, part in enumerate(history.histories_by_part()):
         for run in runs:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows, carry, keeps_evidence, until
+from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows, carry, until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
@@ -114,11 +114,7 @@ class Chain:
     def step(self, to_offset: int) -> CarriedRows:
         """Judges up to an offset, and keeps what the next step needs, as bytes would keep it."""
         history = self._history(until(self.whole, to_offset))
-        found = (
-            finding if keeps_evidence(finding) else finding._replace(evidence=())
-            for finding in judged(history, self.only)
-        )
-        octets = carry(history, found, to_offset).to_bytes()
+        octets = carry(history, judged(history, self.only), to_offset).to_bytes()
         self.state = CarriedRows.from_bytes(octets)
         assert self.state.to_bytes() == octets
         return self.state

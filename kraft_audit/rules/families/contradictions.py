@@ -18,10 +18,18 @@ from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
 def _with_strange_replicas(history: ClusterHistory) -> Mask:
-    """The rows that KP013 needs: those with a replica on a broker that no record before registers."""
+    """The rows that KP013 needs: of each broker that no record before registers the first with a replica on it, and the
+    first of a snapshot."""
     states = partition_states(history)
-    replicas = states.changes.lists["replicas"]
-    return states.in_order(rows_with(len(states), replicas.row_of_value[_unregistered(history, states)]))
+    replicas, row_of_change = states.changes.lists["replicas"], states.row_of_change()
+    strange = _unregistered(history, states)
+    strange = strange[states.changes.exists[replicas.row_of_value[strange]]]
+    needed = []
+    for places in (strange, strange[states.changes.is_cause("snapshot")[replicas.row_of_value[strange]]]):
+        rows = row_of_change[replicas.row_of_value[places]]
+        order = np.lexsort((rows, states.from_offset[rows]))
+        needed.append(rows[order[np.unique(replicas.values[places[order]], return_index=True)[1]]])
+    return rows_with(len(states), np.concatenate(needed))
 
 
 def _unregistered(history: ClusterHistory, states: PartitionStates) -> Rows:

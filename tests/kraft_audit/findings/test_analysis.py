@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from kraft_audit.findings import analysis as module
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.rule_model import Finding
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
+from tests.builders.histories import HistoryBuilder
 from tests.builders.reading_times import without_reading_times
 from tests.builders.readings import history_of, table_rows
 
@@ -41,6 +44,30 @@ def test_partitions_judged_from_disk_by_parts_are_judged_alike(
         row["finding_id"]: without_times(row) for row in held
     }
     assert len(by_part) == len(held)
+
+
+def test_findings_leave_as_they_are_found(build: HistoryBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of many partitions has millions: those of one batch of rows are there at a time, whatever there was before;
+    for the next judgement what is open is kept, without its texts."""
+    build.three_nodes().brokers(11, 12, 13).broker(13, 50, fenced=True)
+    for number in range(300):
+        build.partition(f"t-{number}", 5, isr=[11, 12, 13]).partition(f"t-{number}", 60, isr=[11], leader=11)
+    monkeypatch.setattr(module, "FINDINGS_AT_ONCE", 20)
+    history = build.history()
+    kept: list[Finding] = []
+    for open_findings in (None, kept):
+        earlier = {id(each) for each in gc.get_objects() if isinstance(each, Finding)}
+        counts, names = [], []
+        for name, _ in module._judged(history, 1, open_findings):
+            names.append(name)
+            there = [each for each in gc.get_objects() if isinstance(each, Finding) and id(each) not in earlier]
+            counts.append(len([each for each in there if each.summary]))
+            del there
+        assert names[-1] == "incidents"
+        assert len(counts) > 30
+        assert max(counts) <= 2 * module.FINDINGS_AT_ONCE
+    assert len(kept) > 300
+    assert {(each.summary, each.why, each.what_to_do) for each in kept} == {("", "", "")}
 
 
 @pytest.mark.slow

@@ -155,6 +155,39 @@ def test_what_is_said_of_the_whole_cluster_is_said_of_one_part(build: HistoryBui
     ]
 
 
+def test_of_a_broker_that_none_registers_the_first_rows_are_enough(build: HistoryBuilder) -> None:
+    """Else a log without its registrations would be held whole: each of its rows names such a broker."""
+    build.three_nodes().brokers(11, 12)
+    for number in range(60):
+        build.partition(f"t{number}-0", 10 + number, "created", topic_id=f"id-{number}", replicas=[11, 12, 13, 14])
+    history = in_order(build.history())
+    expected = counted_findings(list(check(history, only=["KP013"])))
+    assert len(expected) == 2
+    parted = by_parts(history, 7)
+    assert counted_findings(list(check(parted, only=["KP013"]))) == expected
+    needed = rules()["KP013"].across
+    assert needed is not None
+    counts = [int(needed(part).sum()) for part in parted.histories_by_part()]
+    assert len(counts) > 5
+    assert set(counts) == {1}
+
+
+def test_topics_of_one_name_are_known_by_their_ids_in_each_part(build: HistoryBuilder) -> None:
+    build.three_nodes().brokers(11, 12, 13)
+    for number in range(30):
+        name, offset = f"t{number % 10}", 10 + 10 * number
+        build.add("topic_changes", topic=name, topic_id=f"id-{number}", from_offset=offset, exists=True)
+        created = {"exists": True, "isr": [11, 12, 13], "leader": 11}
+        build.partition(f"{name}-0", offset + 1, "created", topic_id=f"id-{number}", **created)
+        build.partition(f"{name}-0", offset + 2, isr=[], leader=-1, topic_id=f"id-{number}")
+        if number < 20:
+            build.partition(f"{name}-0", offset + 3, exists=False, topic_id=f"id-{number}")
+    history = in_order(build.history())
+    expected = {each.finding_id for each in check(history, only=["KP002"])}
+    assert len(expected) == 30
+    assert {each.finding_id for each in check(by_parts(history, 7), only=["KP002"])} == expected
+
+
 def test_a_rule_that_lacks_a_table_says_so_once(build: HistoryBuilder) -> None:
     large(build).missing = {"broker_changes"}
     (found,) = check(by_parts(in_order(build.history()), 7), only=["KP001"])
