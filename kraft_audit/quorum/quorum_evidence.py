@@ -6,6 +6,7 @@ Epoch and offset identify a record (log matching, Raft section 5.3). Where two l
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -273,9 +274,7 @@ class QuorumEvidence:
         """
         found: dict[tuple[int, str | None], CapturedReplica] = {}
         for replica in self.replicas:
-            for voter in voter_set.voters:
-                if voter.voter_id != replica.node_id:
-                    continue
+            for voter in voter_set.by_id.get(replica.node_id, ()):
                 first = self.first_disks.get(voter.voter_id) if voter_set.is_static else None
                 if first is not None and replica.directory_id not in (None, first):
                     continue
@@ -313,9 +312,11 @@ def acknowledgements(
     the record lies below that LeaderChange, or (d) it can have fetched in no epoch from the next to the persisted one.
     """
     found = []
+    captured: dict[int | None, list[CapturedReplica]] = defaultdict(list)
+    for replica in evidence.captured(voter_set):
+        captured[replica.node_id].append(replica)
     for voter in voter_set.voters:
-        replicas = [r for r in evidence.captured(voter_set) if r.node_id == voter.voter_id]
-        replicas = [r for r in replicas if voter_set.is_disk_of(voter, r.directory_id)]
+        replicas = [r for r in captured.get(voter.voter_id, ()) if voter_set.is_disk_of(voter, r.directory_id)]
         candidates = [ack for r in replicas if (ack := _captured_hold(evidence, r, epoch)) is not None]
         candidates += _leader_holds(evidence, chain, voter.key, epoch)
         if candidates:

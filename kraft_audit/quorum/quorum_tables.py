@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
 
@@ -123,7 +122,7 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
                 "timestamp_ms": voter_set.timestamp_ms,
                 "source": voter_set.source,
                 "kraft_version": voter_set.kraft_version,
-                "voters": [asdict(voter) for voter in voter_set.voters],
+                "voters": [_voter_row(voter) for voter in voter_set.voters],
                 "added": [_key_row(voter) for voter in added(before, voter_set)],
                 "removed": [_key_row(voter) for voter in removed(before, voter_set)],
                 "endpoints_changed": _endpoints_changed(before, voter_set),
@@ -133,6 +132,17 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
             }
         )
     return rows
+
+
+def _voter_row(voter: Voter) -> dict[str, Any]:
+    """A voter with all its fields: by name, as `asdict` takes ten times as long, and a set may have thousands."""
+    return {
+        "voter_id": voter.voter_id,
+        "directory_id": voter.directory_id,
+        "endpoints": [{"name": point.name, "host": point.host, "port": point.port} for point in voter.endpoints],
+        "min_supported_version": voter.min_supported_version,
+        "max_supported_version": voter.max_supported_version,
+    }
 
 
 def _key_row(voter: Voter) -> dict[str, Any]:

@@ -179,12 +179,24 @@ def round_evidence(
 ) -> QuorumEvidence:
     """What the disks with these numbers say, and no others."""
     chosen = [(survey.replicas[number], survey.ends[number]) for number in numbers]
-    static = static_voters(survey, plan)
     return QuorumEvidence.of(
-        (_replica(survey, replica, chain_to(survey, plan, end, static)) for replica, end in chosen),
+        captured_replicas(survey, plan, numbers),
         conflicting_epochs=_conflicting_epochs(survey, chosen),
         earlier_low=earlier_low,
     )
+
+
+def captured_replicas(survey: Survey, plan: ClusterPlan, numbers: Sequence[int]) -> list[CapturedReplica]:
+    """What each of the disks with these numbers shows, in their order."""
+    static = static_voters(survey, plan)
+    # Logs that end alike have one history, which names each of perhaps thousands of voters at every change.
+    ends = {(end.branch, end.end_offset): end for end in (survey.ends[number] for number in numbers)}
+    chains = {place: chain_to(survey, plan, end, static) for place, end in ends.items()}
+    found = []
+    for number in numbers:
+        end = survey.ends[number]
+        found.append(_replica(survey, survey.replicas[number], chains[end.branch, end.end_offset]))
+    return found
 
 
 def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:

@@ -6,9 +6,13 @@ two dialects that never shipped. A history is that of one branch: another branch
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from kraft_audit.capture.decoded_records import ControlRecord
@@ -43,11 +47,11 @@ class Voter:
         return self.voter_id, self.directory_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VoterSet:
     """A voter set, in effect from the append of the record at `from_offset` on.
 
-    `source` is static, bootstrap, snapshot or log. `target_voters` are KIP-642's.
+    `source` is static, bootstrap, snapshot or log. `voters` ascend by id. `target_voters` are KIP-642's.
     """
 
     from_offset: int
@@ -58,9 +62,17 @@ class VoterSet:
     voters: tuple[Voter, ...]
     target_voters: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def ids(self) -> frozenset[int]:
         return frozenset(voter.voter_id for voter in self.voters)
+
+    @cached_property
+    def by_id(self) -> Mapping[int | None, Sequence[Voter]]:
+        """The voters of each id, in the order of the set. Each replica asks for its own: a set may have thousands."""
+        found: dict[int | None, list[Voter]] = defaultdict(list)
+        for voter in self.voters:
+            found[voter.voter_id].append(voter)
+        return dict(found)
 
     @property
     def is_static(self) -> bool:
@@ -70,8 +82,8 @@ class VoterSet:
     def holds(self, node_id: int, directory_id: str | None) -> bool:
         """Whether that replica is a voter: by id and directory id, by id alone where either has no directory id."""
         return any(
-            voter.voter_id == node_id and (voter.directory_id is None or directory_id in (None, voter.directory_id))
-            for voter in self.voters
+            voter.directory_id is None or directory_id in (None, voter.directory_id)
+            for voter in self.by_id.get(node_id, ())
         )
 
     def is_disk_of(self, voter: Voter, directory_id: str | None) -> bool:
@@ -82,7 +94,7 @@ class VoterSet:
         """
         if voter.directory_id is None or directory_id == voter.directory_id:
             return True
-        return directory_id is None and sum(known.voter_id == voter.voter_id for known in self.voters) == 1
+        return directory_id is None and len(self.by_id.get(voter.voter_id, ())) == 1
 
 
 def voter_history(
@@ -255,20 +267,29 @@ def _apply_voters(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
 def _add_voter(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
     """KIP-856, AddVoterRecord: the first UUID of a configured id replaces it, further UUIDs are added beside it."""
     new = Voter(fields["voter_id"], _directory(fields["voter_uuid"]))
-    remaining = [voter for voter in state.voters if voter.key not in ((new.voter_id, None), new.key)]
-    return replace(state, voters=tuple(sorted([*remaining, new], key=_voter_order)))
+    before, own, after = _around(state, new.voter_id)
+    own = sorted([new, *(voter for voter in own if voter.key not in ((new.voter_id, None), new.key))], key=_voter_order)
+    return replace(state, voters=(*before, *own, *after))
 
 
 def _remove_voter(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
     key = (fields["voter_id"], _directory(fields["voter_uuid"]))
-    return replace(state, voters=tuple(voter for voter in state.voters if voter.key != key))
+    before, own, after = _around(state, key[0])
+    return replace(state, voters=(*before, *(voter for voter in own if voter.key != key), *after))
+
+
+def _around(state: VoterSet, voter_id: int) -> tuple[Sequence[Voter], Sequence[Voter], Sequence[Voter]]:
+    """The voters before an id, those of the id, and those after it. One batch may add thousands."""
+    first = bisect_left(state.voters, voter_id, key=attrgetter("voter_id"))
+    end = bisect_right(state.voters, voter_id, first, key=attrgetter("voter_id"))
+    return state.voters[:first], state.voters[first:end], state.voters[end:]
 
 
 def _undo_add(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
     """KIP-856, Bootstrapping: only configured ids are added, so the first record of an id gave it its UUID."""
     before = _remove_voter(state, fields)
     voter_id = fields["voter_id"]
-    if voter_id in before.ids:
+    if _around(before, voter_id)[1]:
         return before
     return replace(before, voters=tuple(sorted([*before.voters, Voter(voter_id)], key=_voter_order)))
 

@@ -16,7 +16,8 @@ from kraft_audit.quorum.controller_commands import CONFIG, add_controller, forma
 from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.voter_history import VoterSet
-from kraft_audit.recovery.start_safety import Durability, Election, SecondLeader, StartSafety, VoterDisk
+from kraft_audit.recovery.electorate import VoterDisk
+from kraft_audit.recovery.start_safety import Durability, Election, SecondLeader, StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round
 from kraft_audit.rules.columns.nodes import raises_kraft_version

@@ -118,5 +118,5 @@ def _controllers(safety: StartSafety | None, history: ClusterHistory) -> list[in
     voter_set = current_set(history)
     found |= {voter["voter_id"] for voter in (voter_set["voters"] if voter_set is not None else ())}
     if safety is not None:
-        found |= {node_id for disk in safety.disks for own in disk.voter_sets for node_id in own.ids}
+        found |= safety.voter_ids(with_earlier=False)
     return sorted(found)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, round_evidence, static_voters
+from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, committed_intervals, static_voters
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters, in_effect
-from kraft_audit.recovery.start_safety import EMPTY_END, StartSafety, start_safety
+from kraft_audit.recovery.electorate import EMPTY_END
+from kraft_audit.recovery.start_safety import StartSafety, start_safety
 from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.schemas import Dialect
 
@@ -30,11 +32,14 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
                 ends[key] = max(ends.get(key, EMPTY_END), replica.end)
                 if replica.persisted is not None:
                     epochs[key] = max(epochs.get(key, -1), replica.persisted.epoch)
-    alone = {number: round_evidence(survey, plan, [number]) for number in newest.replicas}
+    numbers: dict[tuple[int, str | None], list[tuple[int, CapturedReplica]]] = defaultdict(list)
+    for number, own in zip(newest.replicas, captured_replicas(survey, plan, newest.replicas), strict=True):
+        numbers[own.node_id, own.directory_id].append((number, own))
     sets, shortened = {}, set()
     for place, replica in enumerate(newest.evidence.replicas):
-        number = next(number for number, own in alone.items() if own.replicas[0] == replica)
-        sets[place] = _own_voters(survey, plan, number, alone[number])
+        own_numbers = numbers[replica.node_id, replica.directory_id]
+        number = next(number for number, own in own_numbers if own == replica)
+        sets[place] = _own_voters(survey, plan, number, replica)
         held = ends.get((replica.node_id, replica.directory_id), EMPTY_END)
         if replica.end < held or held_more(replica, survey.replicas[number].leader_epochs or (), newest.evidence):
             shortened.add(place)
@@ -74,12 +79,11 @@ def _is_leader(chain: LogChain, start: LeaderStart, replica: CapturedReplica) ->
     return start.leader_id == replica.node_id and is_disk
 
 
-def _own_voters(survey: Survey, plan: ClusterPlan, number: int, evidence: QuorumEvidence) -> VoterSet | None:
+def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: CapturedReplica) -> VoterSet | None:
     """The set by which a node goes (KRaftControlRecordStateMachine, Kafka 4.3): its own log's or snapshot's newest one.
 
     A node without any goes by its configuration; one formatted with --no-initial-controllers has none.
     """
-    replica = evidence.replicas[0]
     if replica.chain is not None:
         return in_effect(replica.chain.voter_sets, replica.chain.end[1])
     own = [snapshot for snapshot in survey.snapshots if number in snapshot.replicas]

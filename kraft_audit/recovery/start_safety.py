@@ -8,6 +8,7 @@ voter has forgotten its vote (FileQuorumStateStore). Epochs can always be raised
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -18,40 +19,15 @@ from kraft_audit.quorum.quorum_evidence import (
     CapturedReplica,
     LeaderStart,
     LogChain,
-    PersistedState,
     QuorumEvidence,
     majority,
 )
-from kraft_audit.quorum.voter_history import Voter, VoterSet, in_effect
+from kraft_audit.quorum.voter_history import VoterSet, in_effect
+from kraft_audit.recovery.electorate import NEVER, Electorate, VoterDisk
 from kraft_audit.text.readable import listed
 
-NEVER: Final = -1
-EMPTY_END: Final = (-1, 0)
 VOTERS_SEARCHED_MAX: Final = 9
 """Sets of disks are tried one by one; no quorum has more voters (KIP-595 expects three to five)."""
-
-
-@dataclass(frozen=True, slots=True)
-class VoterDisk:
-    """What a disk can do in an election.
-
-    `end` is (last epoch, end offset); it holds the canonical log below `held_to`. `voter_sets`: those that it may go by
-    as a candidate, one where its disk was read. `forgotten_to`: the newest epoch in which it may have voted without
-    knowing it now, NEVER where it knows its votes.
-    """
-
-    node_id: int
-    directory_id: str | None
-    end: tuple[int, int] = EMPTY_END
-    held_to: int = 0
-    voter_sets: tuple[VoterSet, ...] = ()
-    state: PersistedState | None = None
-    forgotten_to: int = NEVER
-    is_captured: bool = True
-
-    def emptied(self, forgotten_to: int) -> VoterDisk:
-        """The disk after a wipe: no record, no vote, the same id and directory id."""
-        return replace(self, end=EMPTY_END, held_to=0, state=None, forgotten_to=forgotten_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +74,9 @@ class StartSafety:
 
     def voter_ids(self, *, with_earlier: bool) -> frozenset[int]:
         """Who is a voter in a set that a disk goes by; with those of earlier sets, which an empty disk may go by."""
-        sets = [voter_set for disk in self.disks for voter_set in disk.voter_sets]
-        sets += self.chain.voter_sets if with_earlier else ()
-        return frozenset(voter_id for voter_set in sets for voter_id in voter_set.ids)
+        sets = {id(voter_set): voter_set for disk in self.disks for voter_set in disk.voter_sets}
+        sets |= {id(voter_set): voter_set for voter_set in (self.chain.voter_sets if with_earlier else ())}
+        return frozenset().union(*(voter_set.ids for voter_set in sets.values()))
 
     def with_disks(self, disks: Iterable[VoterDisk]) -> StartSafety:
         return replace(self, disks=tuple(disks))
@@ -115,7 +91,7 @@ class StartSafety:
         """
         own = [disk for disk in running if disk.node_id == node_id]
         rest = [disk for disk in running if disk.node_id != node_id]
-        seen = dict.fromkeys((*self.chain.voter_sets, *(each for disk in own for each in disk.voter_sets)))
+        seen = _distinct((*self.chain.voter_sets, *(each for disk in own for each in disk.voter_sets)))
         wiped = [replace(disk.emptied(forgotten_to), voter_sets=tuple(seen)) for disk in own]
         configured = tuple(voter_set for voter_set in seen if voter_set.is_static)
         return [*rest, *wiped], [*rest, *(replace(disk, voter_sets=configured) for disk in wiped)]
@@ -133,12 +109,13 @@ class StartSafety:
         return next(self._elections(running, self.high, is_playable=False), None)
 
     def _elections(self, running: Collection[VoterDisk], limit: int | None, *, is_playable: bool) -> Iterator[Election]:
+        electorates = _Electorates(running)
         for offset in self._records(limit):
             for candidate in running:
                 if offset is not None and candidate.held_to > offset:
                     continue
                 for voter_set in candidate.voter_sets:
-                    votes = self._votes(candidate, voter_set, running, offset, is_playable=is_playable)
+                    votes = self._votes(candidate, electorates.of(voter_set), offset, is_playable=is_playable)
                     if votes is not None:
                         yield Election(candidate.node_id, votes, self.chain.end[1] if offset is None else offset)
 
@@ -153,36 +130,22 @@ class StartSafety:
             yield None
 
     def _votes(
-        self,
-        candidate: VoterDisk,
-        voter_set: VoterSet,
-        running: Collection[VoterDisk],
-        offset: int | None,
-        *,
-        is_playable: bool,
+        self, candidate: VoterDisk, electorate: Electorate, offset: int | None, *, is_playable: bool
     ) -> tuple[int, ...] | None:
         """The voters that elect the candidate; None where they are no majority of its set."""
-        granting = []
-        for voter in voter_set.voters:
-            disks = [disk for disk in running if _is_disk_of(voter_set, voter, disk)]
-            if candidate in disks or any(
-                candidate.end >= disk.end if is_playable else self._may_grant(disk, candidate, offset) for disk in disks
-            ):
-                granting.append((voter, disks))
-        if not any(candidate in disks for _, disks in granting):
-            return None
-        is_elected = len(granting) >= majority(len(voter_set.voters))
-        return tuple(voter.voter_id for voter, _ in granting) if is_elected else None
-
-    def _may_grant(self, disk: VoterDisk, candidate: VoterDisk, offset: int | None) -> bool:
-        if offset is None or disk.held_to <= offset:
-            return True
-        epoch = self.chain.epoch_at(offset)
-        return candidate.end >= (0 if epoch is None else epoch, offset + 1)
+        if is_playable:
+            count = electorate.count_ends_to(candidate.end)
+            return electorate.votes(candidate, lambda disk: candidate.end >= disk.end, count)
+        epoch = None if offset is None else self.chain.epoch_at(offset)
+        if offset is None or candidate.end >= (0 if epoch is None else epoch, offset + 1):
+            return electorate.votes(candidate, lambda _: True, electorate.count())
+        # What holds the record grants no vote to a candidate whose log is shorter.
+        return electorate.votes(candidate, lambda disk: disk.held_to <= offset, electorate.count_held_to(offset))
 
     def second_leader(self, running: Collection[VoterDisk]) -> SecondLeader | None:
         """An epoch that a second node may lead, as a voter forgot its vote in it; None where there is none."""
         forgotten_to = max((disk.forgotten_to for disk in running), default=NEVER)
+        electorates = _Electorates(running)
         for epoch in sorted((epoch for epoch in self.stood if epoch <= forgotten_to), reverse=True):
             for candidate in running:
                 first = next((node for node in sorted(self.stood[epoch]) if node != candidate.node_id), None)
@@ -191,14 +154,29 @@ class StartSafety:
                 if first is None or not _can_stand(candidate, epoch):
                     continue
                 for voter_set in candidate.voter_sets:
-                    votes = _votes_in_epoch(candidate, voter_set, running, epoch)
+                    votes = electorates.of(voter_set).votes_in_epoch(candidate, epoch)
                     if votes is not None:
                         return SecondLeader(candidate.node_id, first, votes, epoch)
         return None
 
 
-def _is_disk_of(voter_set: VoterSet, voter: Voter, disk: VoterDisk) -> bool:
-    return voter.voter_id == disk.node_id and voter_set.is_disk_of(voter, disk.directory_id)
+def _distinct(sets: Iterable[VoterSet]) -> list[VoterSet]:
+    """Each voter set once. Disks share them, and comparing two of thousands of voters takes a while."""
+    objects = {id(voter_set): voter_set for voter_set in sets}
+    return list(dict.fromkeys(objects.values()))
+
+
+class _Electorates:
+    """The electorates of some running disks, each made once; voter sets are told apart by where they are in memory."""
+
+    def __init__(self, running: Collection[VoterDisk]) -> None:
+        self._running = running
+        self._known: dict[int, tuple[VoterSet, Electorate]] = {}
+
+    def of(self, voter_set: VoterSet) -> Electorate:
+        if id(voter_set) not in self._known:
+            self._known[id(voter_set)] = voter_set, Electorate(voter_set, self._running)
+        return self._known[id(voter_set)][1]
 
 
 def _can_stand(disk: VoterDisk, epoch: int) -> bool:
@@ -206,30 +184,6 @@ def _can_stand(disk: VoterDisk, epoch: int) -> bool:
     if disk.forgotten_to >= epoch or disk.state is None or disk.state.epoch < epoch:
         return True
     return disk.state.epoch == epoch and disk.state.voted_id == disk.node_id
-
-
-def _votes_in_epoch(
-    candidate: VoterDisk, voter_set: VoterSet, running: Collection[VoterDisk], epoch: int
-) -> tuple[int, ...] | None:
-    """The voters that may elect the candidate in this epoch, one that forgot its vote among them."""
-    granting = []
-    has_forgotten = is_voter = False
-    for voter in voter_set.voters:
-        disks = [disk for disk in running if _is_disk_of(voter_set, voter, disk)]
-        able = [disk for disk in disks if disk == candidate or _may_vote(disk, candidate.node_id, epoch)]
-        is_voter = is_voter or candidate in disks
-        if able:
-            granting.append(voter.voter_id)
-            has_forgotten = has_forgotten or any(disk.forgotten_to >= epoch for disk in able)
-    is_elected = is_voter and has_forgotten and len(granting) >= majority(len(voter_set.voters))
-    return tuple(granting) if is_elected else None
-
-
-def _may_vote(disk: VoterDisk, candidate: int, epoch: int) -> bool:
-    state = disk.state
-    if state is None or disk.forgotten_to >= epoch or state.epoch < epoch:
-        return True
-    return state.epoch == epoch and {state.voted_id, state.leader_id} <= {-1, candidate}
 
 
 def start_safety(
@@ -252,6 +206,8 @@ def start_safety(
     stood = _stood(evidence)
     newest = max([*stood, *(r.persisted.epoch for r in evidence.replicas if r.persisted is not None)], default=NEVER)
     disks = []
+    elections = _elections_by_node(evidence)
+    snapshots = {snapshot for own in evidence.replicas for snapshot in own.snapshots}
     for place, replica in enumerate(evidence.replicas):
         voter_set = sets_of.get(place)
         earlier = (earlier_epochs or {}).get((replica.node_id, replica.directory_id), NEVER)
@@ -260,10 +216,10 @@ def start_safety(
                 replica.node_id,
                 replica.directory_id,
                 replica.end,
-                _held_to(evidence, replica, chain),
+                _held_to(snapshots, replica, chain),
                 () if voter_set is None else (voter_set,),
                 replica.persisted,
-                _forgotten_to(evidence, replica, newest, earlier),
+                _forgotten_to(elections.get(replica.node_id, ()), replica, newest, earlier),
             )
         )
     high = interval.high
@@ -279,13 +235,13 @@ def start_safety(
     return StartSafety(tuple(disks), chain, interval.low, None if high is None else max(high, interval.low), stood)
 
 
-def _held_to(evidence: QuorumEvidence, replica: CapturedReplica, chain: LogChain) -> int:
-    """The offset below which it holds the chain, and what snapshots say stood below the chain's start.
+def _held_to(snapshots: Collection[tuple[int, int]], replica: CapturedReplica, chain: LogChain) -> int:
+    """The offset below which it holds the chain, and what any disk's snapshots say stood below the chain's start.
 
     A snapshot names the epoch of its last record. Who holds a record of that epoch holds the same one there.
     """
     held = replica.holds_to(chain)
-    for offset, epoch in {snapshot for own in evidence.replicas for snapshot in own.snapshots}:
+    for offset, epoch in snapshots:
         for run in replica.runs:
             if run.epoch == epoch and run.from_offset < offset:
                 held = max(held, min(run.to_offset, offset))
@@ -298,10 +254,15 @@ def _stood(evidence: QuorumEvidence) -> dict[int, frozenset[int]]:
     for replica in evidence.replicas:
         if (state := replica.persisted) is not None:
             seen += [(state.epoch, node) for node in (state.leader_id, state.voted_id) if node >= 0]
-    return {epoch: frozenset(node for own, node in seen if own == epoch) for epoch, _ in seen}
+    stood: dict[int, set[int]] = defaultdict(set)
+    for epoch, node in seen:
+        stood[epoch].add(node)
+    return {epoch: frozenset(nodes) for epoch, nodes in stood.items()}
 
 
-def _forgotten_to(evidence: QuorumEvidence, replica: CapturedReplica, newest: int, earlier: int) -> int:
+def _forgotten_to(
+    elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica, newest: int, earlier: int
+) -> int:
     """The newest epoch in which this disk may have voted without knowing it; NEVER where it knows.
 
     A vote is persisted before it is given, and the epoch of a disk never goes back (QuorumState, Kafka 4.3).
@@ -309,22 +270,29 @@ def _forgotten_to(evidence: QuorumEvidence, replica: CapturedReplica, newest: in
     state = replica.persisted
     if state is None:
         return newest
-    took_part = max((start.epoch for start in _elections_of(evidence, replica)), default=NEVER)
+    took_part = max((start.epoch for start in _elections_of(elections, replica)), default=NEVER)
     if max(took_part, earlier) > state.epoch:
         return max(took_part, earlier)
     is_blank = state.leader_id < 0 and state.voted_id < 0
     return took_part if is_blank and took_part == state.epoch else NEVER
 
 
-def _elections_of(evidence: QuorumEvidence, replica: CapturedReplica) -> Iterator[LeaderStart]:
-    """The LeaderChanges that name this disk as leader or among those who elected it."""
+def _elections_by_node(evidence: QuorumEvidence) -> dict[int, list[tuple[LogChain, LeaderStart]]]:
+    """The LeaderChanges that name a node as leader or among those who elected it."""
+    found: dict[int, list[tuple[LogChain, LeaderStart]]] = defaultdict(list)
     for chain in evidence.chains:
         for start in chain.leaders.values():
-            if replica.node_id not in (start.leader_id, *start.granting):
-                continue
-            elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
-            if elected_in is None or elected_in.holds(replica.node_id, replica.directory_id):
-                yield start
+            for node_id in {start.leader_id, *start.granting}:
+                found[node_id].append((chain, start))
+    return found
+
+
+def _elections_of(elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica) -> Iterator[LeaderStart]:
+    """Of those of its node the LeaderChanges in which this disk took part."""
+    for chain, start in elections:
+        elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
+        if elected_in is None or elected_in.holds(replica.node_id, replica.directory_id):
+            yield start
 
 
 def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: int) -> list[VoterDisk]:
@@ -333,10 +301,10 @@ def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: in
     A disk that was replaced is not one of them: its node runs with the disk that was read.
     """
     read = {disk.node_id for disk in disks}
-    sets = dict.fromkeys(voter_set for chain in evidence.chains for voter_set in chain.voter_sets)
-    sets |= dict.fromkeys(voter_set for disk in disks for voter_set in disk.voter_sets)
+    sets = [voter_set for chain in evidence.chains for voter_set in chain.voter_sets]
+    sets += [voter_set for disk in disks for voter_set in disk.voter_sets]
     missing: dict[tuple[int, str | None], list[VoterSet]] = {}
-    for voter_set in sets:
+    for voter_set in _distinct(sets):
         for voter in voter_set.voters:
             if voter.voter_id not in read:
                 missing.setdefault(voter.key, []).append(voter_set)

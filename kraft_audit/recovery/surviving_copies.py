@@ -14,8 +14,8 @@ from typing import Final
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Identity, ReplicaPlan
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LogChain
-from kraft_audit.quorum.rounds import round_evidence
-from kraft_audit.recovery.start_safety import NEVER, VoterDisk
+from kraft_audit.quorum.rounds import captured_replicas
+from kraft_audit.recovery.electorate import NEVER, VoterDisk
 from kraft_audit.text.readable import time_text
 from kraft_codec.storage.random_access import join
 
@@ -72,11 +72,14 @@ def surviving_copies(
     any node. `disks` are those with the numbers `newest`.
     """
     copies: dict[Identity, list[SurvivingCopy]] = defaultdict(list)
-    for replica in sorted(survey.replicas, key=lambda replica: replica.plan.capture_number):
-        if replica.is_accepted:
-            (captured,) = round_evidence(survey, plan, [replica.number]).replicas
-            own = disks if replica.number in newest else ()
-            copies[replica.plan.identity].append(_copy(survey, replica.number, captured, chain, own, voters))
+    accepted = sorted(
+        (replica for replica in survey.replicas if replica.is_accepted),
+        key=lambda replica: replica.plan.capture_number,
+    )
+    shown = captured_replicas(survey, plan, [replica.number for replica in accepted])
+    for replica, captured in zip(accepted, shown, strict=True):
+        own = disks if replica.number in newest else ()
+        copies[replica.plan.identity].append(_copy(survey, replica.number, captured, chain, own, voters))
     return sorted(
         (copy for of_disk in copies.values() for copy in _left_of(of_disk) if copy.end > (-1, 0)),
         key=lambda copy: (

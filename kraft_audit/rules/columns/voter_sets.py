@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 from operator import itemgetter
@@ -134,9 +135,9 @@ def set_at(history: ClusterHistory, offset: int) -> TableRow | None:
 
 def named(keys: Collection[Key], among: Collection[Key] = ()) -> str:
     """Voters as people read them: {1 2 3}; with the directory where an id stands for two voters here or in `among`."""
-    ids = [id_ for id_, _ in {*keys, *among}]
+    counts = Counter(id_ for id_, _ in {*keys, *among})
     parts = [
-        f"{id_}@{directory}" if ids.count(id_) > 1 else str(id_)
+        f"{id_}@{directory}" if counts[id_] > 1 else str(id_)
         for id_, directory in sorted(keys, key=lambda key: (key[0], key[1] or ""))
     ]
     return "{" + " ".join(parts) + "}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -105,8 +106,12 @@ def _unseen(voter_set: TableRow, captures: list[TableRow]) -> Iterator[Case]:
 def _phantoms(voter_set: TableRow, captures: list[TableRow]) -> dict[Key, Case]:
     """Cases about voters whose node was captured, and has another directory."""
     cases: dict[Key, Case] = {}
+    of_node = defaultdict(list)
+    for row in captures:
+        if row["directory_id"] is not None:
+            of_node[row["node_id"]].append(row)
     for voter_id, directory_id in sorted(keys_of(voter_set["voters"]), key=str):
-        mine = [row for row in captures if row["node_id"] == voter_id and row["directory_id"] is not None]
+        mine = of_node.get(voter_id, ())
         if directory_id is None or not mine or any(row["directory_id"] == directory_id for row in mine):
             continue
         its_directory = mine[0]["directory_id"]
@@ -181,11 +186,11 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
         return
     by_key = _captured_voters(history, voter_set)
     keys = sorted(keys_of(voter_set["voters"]), key=str)
-    ids = [voter_id for voter_id, _ in keys]
+    counts = Counter(voter_id for voter_id, _ in keys)
     for voter_id, directory_id in keys:
         row = by_key.get((voter_id, directory_id))
         # KIP-856 lets two voters share an id while one takes the other's place.
-        subject = f"voter {voter_id}" if ids.count(voter_id) == 1 else f"voter {voter_id} (directory {directory_id})"
+        subject = f"voter {voter_id}" if counts[voter_id] == 1 else f"voter {voter_id} (directory {directory_id})"
         if row is None:
             yield undecided(subject, f"the log of {subject} was not captured, or could not be read")
             continue
@@ -215,11 +220,14 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
     """The newest capture of each voter whose log was read: by id and directory, by id alone where either is unknown."""
+    directories = defaultdict(list)
+    for voter_id, directory_id in keys_of(voter_set["voters"]):
+        directories[voter_id].append(directory_id)
     return {
-        (voter_id, directory_id): row
+        (row["node_id"], directory_id): row
         for row in newest_captures(history)
-        for voter_id, directory_id in keys_of(voter_set["voters"])
-        if row["node_id"] == voter_id and (directory_id is None or row["directory_id"] in (None, directory_id))
+        for directory_id in directories.get(row["node_id"], ())
+        if directory_id is None or row["directory_id"] in (None, directory_id)
         if not is_log_unread(row)
     }
 

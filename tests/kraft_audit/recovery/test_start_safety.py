@@ -11,7 +11,8 @@ import pytest
 
 from kraft_audit.quorum.committed_interval import committed_interval
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
-from kraft_audit.recovery.start_safety import NEVER, StartSafety, durability, start_safety
+from kraft_audit.recovery.electorate import NEVER
+from kraft_audit.recovery.start_safety import StartSafety, durability, start_safety
 from tests.builders.election_model import loss_within, moment_of
 from tests.builders.small_raft import SmallRaft, capture
 
