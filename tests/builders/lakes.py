@@ -12,11 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
 from kraft_audit.lake.closed_plans import ClosedPlans
+from kraft_audit.lake.data_files import TableWriter
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.settings import FleetSettings, load_fleet
@@ -180,3 +183,15 @@ def plan_rows(lake: str, table: str, plan: int) -> list[str]:
 def no_session() -> NoReturn:
     """Stands where a Spark session could be asked for, and none may be."""
     raise AssertionError("Spark was started")
+
+
+def staged_at_once(lake: DeltaLake, table: str, folder: Path) -> int:
+    """Bytes of one writing of a table's rows, by the writer that stages, in the order in which runs wrote them."""
+    actions = pa.table(lake.open(table).get_add_actions(flatten=True)).select(["path", "modification_time"])
+    ordered = actions.sort_by([("modification_time", "ascending"), ("path", "ascending")])
+    schema = pa.schema([field.remove_metadata() for field in LAKE_TABLES[table].schema])
+    writer = TableWriter(str(folder), table, schema, "at-once")
+    for path in ordered.column("path").to_pylist():
+        for batch in pq.read_table(Path(lake.table_uri(table), path)).cast(schema).to_batches():
+            writer.write(batch)
+    return sum(file.size_bytes for file in writer.close())

@@ -13,14 +13,14 @@ import pytest
 from deltalake import write_deltalake
 
 from kraft_audit.lake import joined_files
-from kraft_audit.lake.data_files import TableWriter, write_rows
+from kraft_audit.lake.data_files import write_rows
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.joined_files import is_plain, join_files, small_files
 from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings, load_maintain
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
-from tests.builders.lakes import CLUSTERS
+from tests.builders.lakes import CLUSTERS, staged_at_once
 
 TABLE = "things"
 SCHEMA = pa.schema([pa.field("cluster_id", pa.string()), pa.field("offset", pa.int64()), pa.field("late", pa.int32())])
@@ -159,15 +159,3 @@ def test_a_maintained_lake_is_no_larger_than_its_rows_staged_at_once(
     unordered = {outcome.table: outcome.size_bytes_after for outcome in done if outcome.layout == "compacted"}
     assert {table: size for table, size in unordered.items() if size > at_once[table]} == {}
     assert sum(outcome.size_bytes_after for outcome in done) <= sum(at_once.values())
-
-
-def staged_at_once(lake: DeltaLake, table: str, folder: Path) -> int:
-    """Bytes of one writing of a table's rows, by the writer that stages, in the order in which runs wrote them."""
-    actions = pa.table(lake.open(table).get_add_actions(flatten=True)).select(["path", "modification_time"])
-    ordered = actions.sort_by([("modification_time", "ascending"), ("path", "ascending")])
-    schema = pa.schema([field.remove_metadata() for field in LAKE_TABLES[table].schema])
-    writer = TableWriter(str(folder), table, schema, "at-once")
-    for path in ordered.column("path").to_pylist():
-        for batch in pq.read_table(Path(lake.table_uri(table), path)).cast(schema).to_batches():
-            writer.write(batch)
-    return sum(file.size_bytes for file in writer.close())

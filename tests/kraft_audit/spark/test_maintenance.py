@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -22,7 +23,8 @@ from kraft_audit.lake.settings import FleetSettings, MaintainSettings, SettingsE
 from kraft_audit.spark.spark_lake import open_maintainer
 from kraft_audit.text.readable import DAY_MS
 from kraft_codec.errors import InputError
-from tests.builders.lakes import CLUSTERS
+from kraft_engine.runs.fleet_logs import simulate_fleet
+from tests.builders.lakes import CLUSTERS, staged_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,3 +191,33 @@ def test_liquid_clustering_by_spark(
     assert list(spark.sql(f"DESCRIBE DETAIL {path}").collect()[0]["clusteringColumns"]) == ["cluster_id", "offset"]
     # deltalake still reads the table, though it would not write to it.
     assert lake_hash(lake) == before
+
+
+LARGE: Final = ("records", "archive", "partition_changes", "findings_staged", "batches")
+"""The tables of nearly all bytes; of a few rows a file's footer is the most."""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_by_either_committer_large_tables_take_no_more_than_their_rows_staged_at_once(
+    of_spark: None, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, spark: SparkSession,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Delta's own defaults drop the encodings of columns, and take 1.3 to 2.5 times the bytes."""
+    simulate_fleet(tmp_path / "logs", clusters=2, partitions=2_000, changes=40_000, replicas=1)
+    for count in (1, 2):
+        fleet = make_fleet({f"cluster-{n}": [tmp_path / "logs" / f"cluster-{n}"] for n in range(count)})
+        without_spark.run(fleet)
+    staged, settings = DeltaLake(fleet.lake), MaintainSettings()
+    rows = {table: staged.query(f"SELECT * FROM {table}", table).num_rows for table in LARGE}  # noqa: S608
+    at_once = sum(staged_at_once(staged, table, tmp_path / "at-once") for table in LARGE)
+    assert at_once > 100_000
+    joined = DeltaLake(str(shutil.copytree(fleet.lake, tmp_path / "joined")))
+    by_deltalake = DeltaMaintainer(joined, settings.target_file_bytes)
+    for lake, maintainer in ((joined, by_deltalake), open_maintainer(fleet.lake, settings)):
+        done = list(maintain_lake(lake, maintainer, settings, tables=LARGE))
+        assert {(outcome.files_after, outcome.layout, outcome.failure) for outcome in done} == {(1, "compacted", "")}
+        assert sum(outcome.size_bytes_after for outcome in done) <= at_once
+        there = DeltaLake(lake.uri)
+        assert rows == {table: there.query(f"SELECT * FROM {table}", table).num_rows for table in LARGE}  # noqa: S608
+    assert spark.conf.get("parquet.writer.version", "default") == "default", "the caller's session is left as it was"
