@@ -38,7 +38,8 @@ from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS
 from kraft_audit.tables.kept_parts import KeptPartsError
 
 HISTORY_BYTES_MAX: Final = 128 << 20
-"""The most of one cluster's history that a task holds while rules judge it; `check` on a laptop has no limit."""
+"""The most of one cluster's history in a task's memory: of more, the largest tables are on disk while rules judge it;
+`check` on a laptop has no limit."""
 PARTITION_BYTES_MAX: Final = 16 << 20
 """The most of the partitions' changes in memory: of more, all go to disk and are judged by parts."""
 FINDINGS_AT_ONCE: Final = 5_000
@@ -332,7 +333,7 @@ def _judged_rows(
     if continuation is None or continuation.next_state is None or open_findings is None:
         return
     if not all(history.has(name) for name in INPUTS):
-        continuation.next_state = None  # what was too large to be held is not known to the next plan either
+        continuation.next_state = None  # what the temporary folder could not hold is not known to the next plan either
         return
     base = continuation.next_state.settled
     settled = base.settled_offset

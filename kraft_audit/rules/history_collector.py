@@ -33,6 +33,7 @@ from kraft_audit.rules.cluster_history import (
     OperatorWord,
 )
 from kraft_audit.rules.columns.partition_parts import PartitionParts
+from kraft_audit.rules.columns.table_on_disk import TableOnDisk
 from kraft_audit.rules.columns.voter_sets import keys_of
 from kraft_audit.rules.state_comparison import StateComparison
 from kraft_audit.tables.bronze import BATCHES, RECORDS
@@ -95,6 +96,7 @@ class HistoryCollector:
         self._later: list[SurveyedSnapshot] = []
         self._several: list[SurveyedSnapshot] = []
         self._held_bytes = 0
+        self._on_disk: dict[str, TableOnDisk] = {}
         self._dropped: set[str] = set()
         self._contradictions: tuple[Contradiction, ...] = ()
         self._is_complete = True
@@ -110,8 +112,9 @@ class HistoryCollector:
     def take_rows(self, table: str, batch: pa.RecordBatch) -> None:
         """Rows of a table, the bronze ones of JUDGED_TABLES among them.
 
-        Beyond `partition_bytes_max` the partitions' history goes to disk. Beyond `history_bytes_max` the largest of
-        what is held is let go: rules that need it say that they could not decide.
+        Beyond `partition_bytes_max` the partitions' history goes to disk, and is judged by parts. Beyond
+        `history_bytes_max` the largest of what is held goes there, too, and rules read it from there as it is. Only
+        where the temporary folder cannot hold it is it let go: rules that need it say that they could not decide.
         """
         if table in self._dropped or table not in INPUTS:
             return
@@ -119,15 +122,27 @@ class HistoryCollector:
             return
         if table == BATCHES.name and self._history_bytes_max is not None:
             batch = _as_judged(batch)
+        if table in self._on_disk:
+            self._put_to_disk(table, [batch])
+            return
         self._tables[table].append(batch)
         self._held_bytes += batch.nbytes
         if self._history_bytes_max is not None and self._held_bytes > self._history_bytes_max:
             sizes = {name: sum(part.nbytes for part in parts) for name, parts in self._tables.items()}
             largest = max(sizes, key=lambda name: sizes[name])
             self._held_bytes -= sizes[largest]
-            self._dropped.add(largest)
+            self._put_to_disk(largest, self._tables.pop(largest))
+
+    def _put_to_disk(self, table: str, batches: Sequence[pa.RecordBatch]) -> None:
+        try:
+            if table not in self._on_disk:
+                self._on_disk[table] = TableOnDisk(batches[0].schema)
+            for batch in batches:
+                self._on_disk[table].add(batch)
+        except OSError:
+            self._on_disk.pop(table, None)
+            self._dropped.add(table)
             self._comparison = None
-            del self._tables[largest]
 
     def _is_on_disk(self, batch: pa.RecordBatch) -> bool:
         """Puts a batch of the partitions' history to disk, if that is where it goes by now."""
@@ -218,10 +233,10 @@ class HistoryCollector:
 
     def history(self) -> ClusterHistory:
         """The cluster's history, when everything has been taken."""
-        on_disk = set() if self._parts is None else {PARTITION_CHANGES.name}
+        by_part = set() if self._parts is None else {PARTITION_CHANGES.name}
         return ClusterHistory(
             self._plan.cluster_id,
-            {name: _history_table(name, self._tables[name]) for name in INPUTS if name not in self._dropped | on_disk},
+            {name: self._table(name) for name in INPUTS if name not in self._dropped | by_part},
             Dialect(self._plan.dialect),
             dict(self._plan.defaults),
             self._contradictions,
@@ -241,6 +256,12 @@ class HistoryCollector:
             operator=OperatorWord(self._plan.is_running, frozenset(self._plan.gone)),
         )
 
+    def _table(self, name: str) -> pa.Table:
+        if name in self._on_disk:
+            return self._on_disk[name].table()
+        batches = self._tables[name]
+        return pa.Table.from_batches(batches, batches[0].schema if batches else CONTRACTS[name].schema)
+
     def _snapshot(self, source: str, version: int) -> Iterator[RecordColumns]:
         return (window.records for window in self._reading.snapshot(source, version))
 
@@ -256,10 +277,6 @@ def read_history(readings: Iterable[ClusterReading]) -> ClusterHistory:
             collector.take_rows(name, batch)
     replay_canonical(reading, collector)
     return collector.history()
-
-
-def _history_table(name: str, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches, batches[0].schema if batches else CONTRACTS[name].schema)
 
 
 def _as_judged(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pytest
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.findings import analysis as module
 from kraft_audit.findings.finding_formats import finding_rows
-from kraft_audit.rules.columns import partition_parts
+from kraft_audit.rules.columns import partition_parts, table_on_disk
 from kraft_audit.rules.registry import check, rules
 from kraft_audit.rules.rule_model import Finding
 from kraft_codec.records.redaction import Redactor
@@ -113,10 +113,34 @@ def test_a_temporary_folder_that_is_full_leaves_rules_undecided(
 
 
 @pytest.mark.slow
-def test_a_history_that_is_too_large_is_undecided_where_it_counts(
+@pytest.mark.parametrize("history_bytes", [0, 1_000, 20_000])
+@pytest.mark.parametrize("name", ["torn-write", "divergence", "mini-4.4.0"])
+def test_a_history_that_is_too_large_to_be_held_is_judged_from_disk(
+    name: str, history_bytes: int, small_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rule is undecided for the size of a cluster."""
+    held = findings(small_corpus, name)
+    monkeypatch.setattr(module, "HISTORY_BYTES_MAX", history_bytes)
+    written: list[str] = []
+    add = table_on_disk.TableOnDisk.add
+    monkeypatch.setattr(
+        table_on_disk.TableOnDisk, "add", lambda self, batch: (written.append(str(batch.schema)), add(self, batch))[1]
+    )
+    from_disk = findings(small_corpus, name)
+    assert len(set(written)) > (2 if history_bytes < 20_000 else 0), "tables went to disk"
+    assert [without_times(row) for row in from_disk] == [without_times(row) for row in held]
+
+
+@pytest.mark.slow
+def test_tables_that_no_temporary_folder_holds_are_undecided_where_they_count(
     small_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest tables are let go; rules that need them say so, and do not call it clear."""
+    """Rules that need them say so, and do not call it clear."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(module, "HISTORY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(table_on_disk.TableOnDisk, "add", full)
     undecided = [row for row in findings(small_corpus, "torn-write") if row["status"] == "undecided"]
     assert any((row["reason"] or "").startswith("not captured: ") for row in undecided)

@@ -17,6 +17,7 @@ from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.columns.partition_parts import PartitionParts
+from kraft_audit.rules.columns.table_on_disk import TableOnDisk
 from kraft_audit.rules.history_collector import HistoryCollector
 from kraft_audit.rules.registry import check, rules
 from kraft_audit.rules.rule_model import DeferredEvidence, Evidence, Finding, Status
@@ -211,7 +212,11 @@ def test_what_was_held_before_there_was_too_much_goes_to_disk_too(build: History
     assert read.to_pylist() == table.select(partition_parts.PARTS_SCHEMA.names).to_pylist()
 
 
-def test_damage_that_was_let_go_is_undecided(small_corpus: Path) -> None:
+def test_damage_that_was_let_go_is_undecided(small_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TableOnDisk, "add", full)
     (plan,) = plan_path(str(small_corpus / "mini-4.4.0"), open_storage=open_storage, captured_at_ms=1)
     reading = ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32))))
     row = DamageRow("a.log", 7, 1, None, Reason.BAD_CRC, "seen", "cuts the log there")
