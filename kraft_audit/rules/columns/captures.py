@@ -239,9 +239,10 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     # What one capture held and a later one lacks comes after what is present.
     rows = np.flatnonzero(in_log & is_present)
     everything = np.concatenate([rows, np.flatnonzero(in_log & ~is_present)])
-    columns = {name: _int_column(table, name, everything) for name in (*KEY, "captured_at_ms", "capture_number")}
+    columns = {name: _int_column(table, name, everything) for name in KEY}
     replica, identities = _replica_numbers(table, everything)
-    moment = (columns["captured_at_ms"] << 20) + columns["capture_number"]
+    moment = _int_column(table, "captured_at_ms", everything) << 20
+    moment += _int_column(table, "capture_number", everything)
     until = _until(replica, columns, moment, len(rows))
     replica = replica[: len(rows)]
     present = {name: columns[name][: len(rows)] for name in KEY}
@@ -252,15 +253,23 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
         is_control=table["is_control"].to_numpy()[rows].astype(bool),
         identities=identities,
         replica=replica,
-        since=moment[: len(rows)],
-        until=until,
+        since=_of_one_value(moment[: len(rows)]),
+        until=_of_one_value(until),
         is_canonical=_is_canonical(history, replica, identities, present, until),
     )
 
 
-def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
-    values: Rows = table[name].to_numpy()[rows].astype(np.int64)
+def _of_one_value(values: Rows) -> Rows:
+    """The same values; in no memory, not to be written to, where all are one: disks of one round, nothing cut off."""
+    if len(values) and values.min() == values.max():
+        return np.broadcast_to(values[0], values.shape)
     return values
+
+
+def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
+    values: Rows = table[name].to_numpy()
+    is_all = len(rows) == len(values) and bool((rows[1:] > rows[:-1]).all())
+    return (values if is_all else values[rows]).astype(np.int64, copy=False)
 
 
 def _replica_numbers(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[ReplicaIdentity, ...]]:

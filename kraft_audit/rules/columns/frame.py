@@ -185,12 +185,15 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
 
 
 def numbered(*columns: Rows) -> Rows:
-    """A number for each row; rows are equal exactly if their numbers are. Numbers are below the count of rows."""
+    """A number for each row; rows are equal exactly if their numbers are. Numbers are below the count of rows, and
+    ascend as the rows do. Places are searched for, as numpy's own inverse takes five times the memory."""
     number = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        number = np.unique(number * max(len(values), 1) + place.reshape(-1), return_inverse=True)[1].reshape(-1)
-    return number.astype(np.int64)
+        values = distinct(column)
+        number *= max(len(values), 1)
+        number += np.searchsorted(values, column)
+        number = np.searchsorted(distinct(number), number).astype(np.int64, copy=False)
+    return number
 
 
 def coded(column: pa.ChunkedArray) -> tuple[Rows, list[str]]:
