@@ -50,7 +50,7 @@ class _Subjects:
 
 
 class IncidentMembers:
-    """The findings that an incident explains, as far as it tells of them; with `keeps_ids` which they are, too."""
+    """The findings that an incident explains, as far as it counts them; with `keeps_ids` which they are, too."""
 
     def __init__(self, incident: Incident, *, keeps_ids: bool = False) -> None:
         self._incident = incident

@@ -167,7 +167,7 @@ def _distinct(sets: Iterable[VoterSet]) -> list[VoterSet]:
 
 
 class _Electorates:
-    """The electorates of some running disks, each made once; voter sets are told apart by where they are in memory."""
+    """The electorates of some running disks, each made once; voter sets of one place in memory are one."""
 
     def __init__(self, running: Collection[VoterDisk]) -> None:
         self._running = running

@@ -56,10 +56,10 @@ def test_findings_leave_as_they_are_found(build: HistoryBuilder, monkeypatch: py
         build.partition(f"t-{number}", 5, isr=[11, 12, 13]).partition(f"t-{number}", 60, isr=[11], leader=11)
     monkeypatch.setattr(module, "FINDINGS_AT_ONCE", 20)
     history = build.history()
-    kept: list[Finding] = []
+    carried: list[Finding] = []
     gc.freeze()  # what is there already is not looked at again
     try:
-        for open_findings in (None, kept):
+        for open_findings in (None, carried):
             counts, names = [], []
             for name, _ in module._judged(history, 1, open_findings):
                 names.append(name)
@@ -69,8 +69,8 @@ def test_findings_leave_as_they_are_found(build: HistoryBuilder, monkeypatch: py
             assert 0 < max(counts) <= 2 * module.FINDINGS_AT_ONCE
     finally:
         gc.unfreeze()
-    assert len(kept) > 300
-    assert {(each.summary, each.why, each.what_to_do) for each in kept} == {("", "", "")}
+    assert len(carried) > 300
+    assert {(each.summary, each.why, each.what_to_do) for each in carried} == {("", "", "")}
 
 
 def test_no_row_of_a_batch_is_held_as_it_left(small_corpus: Path) -> None:

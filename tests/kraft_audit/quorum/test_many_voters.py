@@ -100,9 +100,9 @@ def test_naming_voters_compares_each_a_few_times() -> None:
     class Id(int):
         compared = 0
 
-        def __eq__(self, other: object) -> bool:
+        def __eq__(self, value: object) -> bool:
             Id.compared += 1
-            return int.__eq__(self, other) is True
+            return int.__eq__(self, value) is True
 
         __hash__ = int.__hash__
 

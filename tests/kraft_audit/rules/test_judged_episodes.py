@@ -20,7 +20,7 @@ def test_each_episode_counts_as_often_as_it_came(episodes: list[tuple[str, int |
     assert len(judged) == len(counts)
 
 
-def test_many_are_told_apart_in_a_few_bytes_each() -> None:
+def test_many_are_distinct_in_a_few_bytes_each() -> None:
     episodes = [(f"topic-{number}", number % 7) for number in range(20_000)]
     judged = JudgedEpisodes()
     assert {judged.add(episode) for episode in episodes} == {1}
