@@ -11,9 +11,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kraft_audit.rules.columns.partition_parts import PartitionParts
+from kraft_audit.rules.columns.table_on_disk import TableOnDisk
 from scripts.sbom import pins, sbom
 
 PACKAGES = ("kraft_codec", "kraft_audit", "kraft_engine", "pyspark_kraft", "jobs")
@@ -81,10 +83,13 @@ def test_arrow_is_no_release_that_runs_what_it_reads(project_root: Path) -> None
     assert int(arrow.partition(".")[0]) > 14
 
 
-OWN_NAMELESS_FILE = "kraft_audit/rules/columns/partition_parts.py"
+OWN_NAMELESS_FILES = {
+    "kraft_audit/rules/columns/partition_parts.py": {"pa.ipc.open_file"},
+    "kraft_audit/rules/columns/table_on_disk.py": {"pa.ipc.open_stream"},
+}
 OWN_STATES = "kraft_engine/models/states.py"
 """States of models that this process made and reads: nothing of them is input."""
-IPC_WRITERS = {"pa.ipc.IpcWriteOptions", "pa.ipc.new_file"}
+IPC_WRITERS = {"pa.ipc.IpcWriteOptions", "pa.ipc.new_file", "pa.ipc.new_stream"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -95,7 +100,18 @@ def test_no_arrow_ipc_is_read_but_of_our_own_nameless_file(package: str, project
         assert not re.search(r"import.*\b(ipc|feather)\b|RecordBatch(File|Stream)Reader|\bfeather\.", text), name
         attributes = [ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
         used = {attribute for attribute in attributes if ".ipc." in attribute} - IPC_WRITERS
-        assert used == ({"pa.ipc.open_file"} if name == OWN_NAMELESS_FILE else set()), name
+        assert used == OWN_NAMELESS_FILES.get(name, set()), name
+
+
+def test_the_nameless_file_of_a_table_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    table = TableOnDisk(pa.schema([("offset", pa.int64())]))
+    given = [value for value in vars(table).values() if hasattr(value, "fileno")]
+    assert [os.fstat(file.fileno()).st_nlink for file in given] == [0], "no name leads to it"
+    assert not list(tmp_path.iterdir())
+    source = inspect.getsource(TableOnDisk)
+    assert re.findall(r"ipc\.open_stream\((.*)\)\n", source) == ["pa.BufferReader(pa.py_buffer(mapped))"]
+    assert re.findall(r"mapped = (.*)\n", source) == ["mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)"]
 
 
 def test_the_nameless_file_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

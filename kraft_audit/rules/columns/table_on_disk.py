@@ -31,4 +31,5 @@ class TableOnDisk:
         """All rows so far, in the chunks in which they came."""
         self._file.flush()
         mapped = mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)
-        return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped))).read_all()
+        stream = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped)))
+        return stream.read_all()
