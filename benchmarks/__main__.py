@@ -55,6 +55,7 @@ MODULES = {
     "going_on": Benchmark("an hour that goes on from what the hour before kept", ("--mib", "4")),
     "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "24", "--clusters", "2")),
     "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas"), (), ("--full",)),
+    "large_hour": Benchmark("an hour of a fleet with 7,000,000 partitions", None, None, ()),
     "engine": Benchmark("events a second, every invariant checked", ("--seeds", "3")),
 }
 
