@@ -111,10 +111,9 @@ class BranchTree:
         spans = [(each.from_offset, each.to_offset, each.last_epoch) for each in self.branches]
         paths = [frozenset(self._path(branch)) for branch in self._branch_of]
         siblings: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-        rejoined = {branch for rejoin in self._rejoins for branch in rejoin.replicas_of}
-        for branch in self.branches:
-            is_led = (branch.number, branch.from_offset) in led_from
-            if branch.parent is None or branch.number in rejoined or is_led or self.is_overflowing:
+        begun = [] if self.is_overflowing else self._begun_without_leader(led_from)
+        for branch in begun:
+            if branch.parent is None:
                 continue
             epoch = branch.epochs[0][0] if branch.epochs else self.branches[branch.parent].last_epoch
             if epoch == self.branches[branch.parent].last_epoch:
@@ -123,32 +122,35 @@ class BranchTree:
             *rejoined_runs(self._rejoins, spans, paths, self._disks),
             *parted_runs({key: found for key, found in siblings.items() if len(found) > 1}, spans, paths, self._disks),
         ]
-        for key, versions in self._begun_otherwise(led_from).items():
+        for key, versions in self._begun_otherwise(begun).items():
             # A log that ends there or before says nothing of what comes after.
             beyond = [path if end > key[1] else frozenset() for path, (end, _) in zip(paths, self._end_of, strict=True)]
             found += parted_runs({key: versions}, spans, beyond, self._disks)
         return found
 
-    def _begun_otherwise(self, led_from: Collection[tuple[int, int]]) -> dict[tuple[int, int, int], list[int]]:
+    def _begun_without_leader(self, led_from: Collection[tuple[int, int]]) -> list[Branch]:
+        """The branches that begin with no LeaderChange, but those that rejoin."""
+        rejoined = {branch for rejoin in self._rejoins for branch in rejoin.replicas_of}
+        return [
+            branch
+            for branch in self.branches
+            if branch.number not in rejoined and (branch.number, branch.from_offset) not in led_from
+        ]
+
+    def _begun_otherwise(self, begun: Sequence[Branch]) -> dict[tuple[int, int, int], list[int]]:
         """Branches that continue no batch, though another one holds their first offset in the same epoch.
 
         Equal batches would be one branch. By (NO_PARENT, offset, epoch), the branches that hold it.
         """
-        if self.is_overflowing:
-            return {}
-        rejoined = {branch for rejoin in self._rejoins for branch in rejoin.replicas_of}
         found: dict[tuple[int, int, int], list[int]] = {}
-        for branch in self.branches:
-            offset, epochs = branch.from_offset, branch.epochs
-            if branch.parent is not None or not offset or not epochs or branch.number in rejoined:
+        for branch in begun:
+            offset = branch.from_offset
+            if branch.parent is not None or not offset or not branch.epochs:
                 continue
-            if (branch.number, offset) in led_from:
-                continue
-            others = [
-                each.number for each in self.branches if each is not branch and _holds(each, offset, epochs[0][0])
-            ]
+            epoch = branch.epochs[0][0]
+            others = [each.number for each in self.branches if each is not branch and _holds(each, offset, epoch)]
             if others:
-                found[NO_PARENT, offset, epochs[0][0]] = sorted([*others, branch.number])
+                found[NO_PARENT, offset, epoch] = sorted([*others, branch.number])
         return found
 
     def _path(self, branch: int | None) -> Iterator[int]:

@@ -64,9 +64,7 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
     groups = _joined([log for log in logs if log.first_batches])
     if len(groups) > 1:
         groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
-        groups = _merged(
-            groups, lambda first, second: _share_a_batch(first, second) or _share_a_snapshot(first, second)
-        )
+        groups = _merged(_merged(groups, _share_a_batch), _share_a_snapshot)
         groups = _merged(groups, partial(_is_one_quorum, is_declared=bool(plan.name)))
     if len(groups) < 2:
         return [replace(plan, aliases=_aliases(logs))]

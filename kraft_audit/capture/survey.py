@@ -221,8 +221,9 @@ class SurveyBuilder:
         if branches[branch].from_offset < run.from_offset:
             return branch
         followed = branches[run.versions[0][0]]
-        is_longer = followed.from_offset < run.from_offset
-        return followed.number if branches[branch].parent is None and is_longer else branches[branch].parent
+        if branches[branch].parent is None and followed.from_offset < run.from_offset:
+            return followed.number
+        return branches[branch].parent
 
     def _join_ends_to_beginnings(self) -> None:
         """Lets logs that begin where others end continue them, where both are known to hold the record before.

@@ -202,12 +202,12 @@ def _analyze(
     added: Sequence[TableRows] = (),
 ) -> Iterator[TableRows]:
     """The rows from all records; `added` are bronze rows of this plan that are given already."""
-    # A judgement that knows earlier captures asks for them. They are wide rows, one for each batch of each disk.
-    is_asked_again = continuation is not None and continuation.earlier is not None
     own = list(added)
     wanted, replayed = tables & BRONZE_TABLES, tables & SILVER_TABLES
     judgments = tables & JUDGMENTS
     is_judged = bool(judgments)
+    # A judgement that knows earlier captures asks for them. They are wide rows, one for each batch of each disk.
+    is_asked_again = is_judged and continuation is not None and continuation.earlier is not None
     needs_order = bool(tables - WITHOUT_CAPTURES) and has_several_captures(plan)
     if not (replayed or is_judged or needs_order):
         with ClusterReading(plan, settings, keeps_records=False) as bronze:
@@ -227,12 +227,12 @@ def _analyze(
                     collector.take_rows(name, batch)
                     taken += [batch] if name == CAPTURES.name else []
                 if name in leaving:
-                    own += [(name, batch)] if is_asked_again and is_judged and name in JUDGED_TABLES else []
+                    own += [(name, batch)] if is_asked_again and name in JUDGED_TABLES else []
                     yield name, batch
         if wanted and not leaving:
             with ordered.once_more(settings) as bronze:
                 for name, batch in bronze.bronze(wanted):
-                    own += [(name, batch)] if is_asked_again and is_judged and name in JUDGED_TABLES else []
+                    own += [(name, batch)] if is_asked_again and name in JUDGED_TABLES else []
                     yield name, batch
         if replayed or is_judged:
             known = None if continuation is None else _known_captures(ordered.plan, settings, continuation, own)

@@ -19,7 +19,6 @@ class TableOnDisk:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as this object
         # A stream may replace its dictionaries: each batch has its own.
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)

@@ -18,6 +18,7 @@ from kraft_audit.rules.columns.operations import batches_of_operations, operatio
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, TableRows, Thresholds
+from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import plural
 
 FALLS_SHOWN: Final = 20
@@ -49,7 +50,7 @@ def _returns(history: ClusterHistory) -> Iterator[_Return]:
     is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
     fallen = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     ends = operation_ends(history, states.from_offset[fallen])
-    eligible, _ = _still_eligible(history) if len(fallen) else (frozenset(), fallen)
+    eligible = _still_eligible(history)[0] if len(fallen) else frozenset()
     for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
         registration = _registration(history, broker, int(states.from_offset[row]), end)
@@ -75,6 +76,10 @@ def _registration(history: ClusterHistory, broker: int, offset: int, end: int) -
 
 
 def _still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
+    return history.known(f"still eligible by {PARTITION_CHANGES.name}", lambda: _find_still_eligible(history))
+
+
+def _find_still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
     """(broker, offset of a change of it) where it is in some ELR before and after; and a row of each that shows it.
 
     An unclean registration takes a broker out of every ELR (ReplicationControlManager.handleUncleanBrokerShutdown,
