@@ -82,9 +82,11 @@ def _replayed(
     log = canonical.log
     resume = resume_point(log.plan, log.survey, canonical.newest)
     start = canonical.start()
-    begun = start.beginning if base is None or resume.limit is None else base.beginning
+    begun = start.beginning
+    is_behind_gap = base is not None and bool(log.epochs) and base.fed_to < log.epochs[0].from_offset
     if base is not None:
         _require_on_log(base, log, resume)
+        begun = begun if is_behind_gap or resume.limit is None else base.beginning
         start = ReplayStart(base.fed_to, start.end_offset, start.log_start, None)
     elif fold is None and log.branch is not None and not resume.is_restart:
         usable = log.usable_snapshots(resume.from_offset)
@@ -104,6 +106,8 @@ def _replayed(
     )
     if base is not None:
         _require_read(driver, log)
+        if is_behind_gap and begun.started_at not in (span.from_offset for span in driver.spans[1:]):
+            raise NotResumableError("no snapshot goes on behind records that no replica holds")
     settled: int | None = None
     for rows, is_after_limit in driver.steps():
         if is_after_limit and settled is None:
@@ -141,12 +145,20 @@ def _require_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> No
         raise NotResumableError("rows before the kept state are due")
     if base.fed_to == 0 and log.epochs and log.epochs[0].from_offset > 0:
         raise NotResumableError("nothing was replayed")
-    last = base.fed_to - 1
-    epochs = [run.epoch for run in log.epochs if run.from_offset <= last < run.to_offset]
-    if base.fed_to > resume.limit or (last >= 0 and epochs != [base.epoch]):
+    if base.fed_to > resume.limit or not _is_on_log(base, log, resume):
         raise NotResumableError("the kept state is not on the canonical log")
-    if log.reading.records_from(log.survey.path(log.branch)) > base.fed_to:
-        raise NotResumableError(f"records from offset {base.fed_to} on were read by earlier plans")
+    due_from = max(base.fed_to, log.epochs[0].from_offset if log.epochs else 0)
+    if log.reading.records_from(log.survey.path(log.branch)) > due_from:
+        raise NotResumableError(f"records from offset {due_from} on were read by earlier plans")
+
+
+def _is_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> bool:
+    """Whether the records before a state are on the canonical log, or were committed before all that it still holds."""
+    last, known = base.fed_to - 1, resume.before
+    if last < 0 or base.epoch in (run.epoch for run in log.epochs if run.from_offset <= last < run.to_offset):
+        return True
+    is_committed = known is not None and resume.contradicted_from is None and base.fed_to <= known.low
+    return is_committed and bool(log.epochs) and base.fed_to <= log.epochs[0].from_offset
 
 
 def _require_read(driver: ReplayDriver, log: BranchLog) -> None:
@@ -207,6 +219,7 @@ class ResumePoint:
         passed = [gap for gap in gaps if self.from_offset < gap[1] <= to_offset and self.limit is not None]
         is_cut_off = self.before is not None and self.limit is not None and begun.started_at > self.from_offset
         if is_cut_off and not self.is_restart:
+            passed = [gap for gap in passed if gap[1] > begun.started_at]
             passed.insert(0, (self.from_offset, begun.started_at))
         # Subjects of earlier rows end at the last gap: after it a snapshot gives the state of everything.
         gap_from, gap_to = passed[-1] if passed else (None, None)

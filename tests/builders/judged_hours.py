@@ -37,8 +37,8 @@ KNOWN_LOW = "an earlier capture proved"
 class JudgedHours:
     """The hours of one cluster.
 
-    `is_cut_off`: all records were read again, and those that rules had judged first are deleted. From then on only a
-    lake's archive could say the same as all captures.
+    `is_cut_off`: records that rules judged are deleted, and either others were deleted before any hour saw them, or the
+    rules began again after them. From then on only a lake's archive could say the same as all captures.
     """
 
     def __init__(self, reading: Any, disks: HourlyDisks) -> None:
@@ -67,7 +67,8 @@ class JudgedHours:
         self.rows = self._rows(plan, continuation)
         self.whys.append(continuation.why_whole)
         self.state = None if continuation.next_state is None else continuation.next_state.to_bytes()
-        self.is_cut_off = self.is_cut_off or began_later(earlier, continuation.next_state)
+        is_gap = any(row["gap_to_offset"] is not None for row in self.rows["replays"])
+        self.is_cut_off = self.is_cut_off or is_gap or began_later(earlier, continuation.next_state)
         self.lake.take(self.rows)
         self.position = position_of(self.rows)
         self.watermarks += self.rows["watermarks"]
