@@ -1,7 +1,7 @@
 -- Findings that are open although the newest merged plan of their cluster did not report them, and findings that it
 -- reported and that are not open.
--- Findings about the log itself stay open after a plan that read only the archive, which cannot see them. Findings of a
--- rule that could not be decided for the whole cluster stay open after that plan.
+-- Findings about the log itself, and KV014, stay open after a plan that read only the archive, which cannot see them.
+-- Findings of a rule that could not be decided for the whole cluster stay open after that plan.
 WITH newest AS (
     SELECT cluster_id, max(plan) AS plan FROM plans
     WHERE event = 'staged' AND outcome = 'read' AND {is_merged}
@@ -28,7 +28,7 @@ reported AS (
 ),
 expected AS (
     SELECT cluster_id, finding_id FROM reported
-    WHERE place = 1 AND NOT is_over AND NOT (is_from_archive AND scope = 'log')
+    WHERE place = 1 AND NOT is_over AND NOT (is_from_archive AND (scope = 'log' OR rule = 'KV014'))
 ),
 undecided AS (
     SELECT DISTINCT cluster_id, rule FROM reported WHERE status = 'undecided' AND subject = ''
@@ -39,7 +39,7 @@ open AS (
     JOIN judged ON found.cluster_id = judged.cluster_id
     LEFT JOIN expected ON found.finding_id = expected.finding_id
     LEFT JOIN undecided ON found.cluster_id = undecided.cluster_id AND found.rule = undecided.rule
-    WHERE state <> 'closed' AND NOT (is_from_archive AND scope = 'log')
+    WHERE state <> 'closed' AND NOT (is_from_archive AND (found.scope = 'log' OR found.rule = 'KV014'))
       AND (expected.finding_id IS NOT NULL OR undecided.rule IS NULL)
 )
 SELECT coalesce(expected.cluster_id, open.cluster_id) AS cluster_id, expected.finding_id AS expected_id,
