@@ -35,9 +35,10 @@ DAMAGE_RULES = frozenset(
         "KQ015",
         "KQ020",
         "KQ021",
+        "KV012",
     }
 )
-"""Rules that tell of a log that lost, changed or forked what it held."""
+"""Rules that tell of a log that lost, changed or forked what it held, or began twice."""
 COPIES = frozenset({"restored from a backup", "copied log dir", "cloned machine"})
 LOSSES = COPIES | {
     "reformatted, same cluster id", "wiped disk, same directory id", "several voters wiped at once", "cut at the front",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -108,6 +109,8 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
             allowed = wanted | earlier[rule]
         if rule == "KP016":
             allowed = wanted | _in_split_operations(truth)
+        if rule == "KP008":
+            allowed = wanted | _removed_just_before(truth)
         counts = {"right": raised & allowed, "false": raised - allowed, "missed": wanted - raised}
         result.counts[rule] = Counter({kind: len(subjects) for kind, subjects in counts.items()})
         result.counts[rule]["clear"] += not raised and not wanted
@@ -132,6 +135,30 @@ def _in_split_operations(truth: Truth) -> set[str]:
         for change in truth.lines["partition"]
         if change["batch"] != shutdowns.get(change["operation"], change["batch"])
     }
+
+
+def _removed_just_before(truth: Truth) -> set[str]:
+    """Brokers that crashed and came back, where leaders had removed them in the batch of their registration.
+
+    They came back uncleanly, and nothing was left to take from them. The log does not tell whose removals those were.
+    """
+    crashed_ms = defaultdict[int, list[int]](list)
+    for line in truth.lines["broker_crash"]:
+        crashed_ms[line["broker"]].append(line["time_ms"])
+    removed: set[tuple[int, int]] = set()
+    isr: dict[tuple[str, int], set[int]] = {}
+    for line in sorted(truth.lines["partition"], key=itemgetter("offset")):
+        subject = line["topic_id"], line["partition"]
+        removed |= {(broker, line["batch"]) for broker in isr.get(subject, set()) - set(line["isr"])}
+        isr[subject] = set(line["isr"])
+    found, known_ms = set[str](), dict[int, int]()
+    for line in truth.lines["metadata"]:
+        if line["type"] == "RegisterBrokerRecord":
+            broker, came_ms = line["fields"]["brokerId"], line["append_ms"]
+            is_unclean = any(known_ms.get(broker, 0) < at <= came_ms for at in crashed_ms[broker])
+            found |= {f"broker {broker}"} if is_unclean and (broker, line["batch"]) in removed else set()
+            known_ms[broker] = came_ms
+    return found
 
 
 def _committed(history: ClusterHistory, committed_offset: int) -> ClusterHistory:
