@@ -20,7 +20,7 @@ from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.lake.archive_reading import ArchiveReading, history_rows, is_archived, of_history
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key
 from kraft_audit.lake.stage import ReadCluster, Reading, ReadingEnd
-from kraft_audit.lake.state_store import get_state
+from kraft_audit.lake.state_store import StoredState, get_state
 from kraft_audit.lake.views import newest_batches
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.tables import STAGED_AS
@@ -75,6 +75,7 @@ class PipelineReading:
         self._plan = plan
         self._lake_uri = lake_uri
         self._continuation: Continuation | None = None
+        self._earlier: StoredState | None = None
         self._tables = tables
         self._redactor = redactor_of(plan, key)
         self._known = known
@@ -82,11 +83,11 @@ class PipelineReading:
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._plan.aliases or self._plan.merged:
             yield HISTORIES.name, history_rows(self._plan)
-        continuation = continuation_of(self._plan, self._lake_uri) if self._plan.keeps_state else None
-        self._continuation = continuation
+        if self._plan.keeps_state:
+            self._continuation, self._earlier = continuation_of(self._plan, self._lake_uri)
         with StoragePool() as pool:
             settings = ReadingSettings(pool.open, self._redactor, known=self._known, stop_on_change=True)
-            for name, batch in analyze(self._plan, settings, self._tables, continuation):
+            for name, batch in analyze(self._plan, settings, self._tables, self._continuation):
                 yield STAGED_AS.get(name, name), of_history(batch, self._plan)
 
     def end(self) -> ReadingEnd:
@@ -95,18 +96,19 @@ class PipelineReading:
             return ReadingEnd(redaction_state)
         state, why = self._continuation.next_state, self._continuation.why_whole
         kept_state = None if state is None else state.to_bytes()
-        return ReadingEnd(redaction_state, kept_state, why if self._plan.kept_state else None)
+        return ReadingEnd(redaction_state, kept_state, why if self._plan.kept_state else None, self._earlier)
 
 
-def continuation_of(plan: ClusterPlan, lake_uri: str) -> Continuation:
+def continuation_of(plan: ClusterPlan, lake_uri: str) -> tuple[Continuation, StoredState | None]:
     """What a plan goes on from: the state that it names, or nothing, with the reason."""
     if not plan.kept_state:
-        return Continuation()
+        return Continuation(), None
     try:
-        earlier = KeptState.from_bytes(get_state(lake_uri, plan.key, plan.kept_state), versions_of(plan))
+        stored = get_state(lake_uri, plan.key, plan.kept_state)
+        earlier = KeptState.from_bytes(stored.content, versions_of(plan))
     except KeptPartsError as error:
-        return Continuation(why_whole=f"what was kept is of no use: {error}")
-    return Continuation(earlier, why_whole=SCRUB if plan.reads_all else None)
+        return Continuation(why_whole=f"what was kept is of no use: {error}"), None
+    return Continuation(earlier, why_whole=SCRUB if plan.reads_all else None), stored
 
 
 def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: frozenset[str] = TABLES) -> ReadCluster:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from kraft_audit.capture.plan import SEVERAL_DEFAULTS, ClusterPlan, SilverPosition, plan_from_json
 from kraft_audit.lake.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.lake.ledger_state import ClusterOutcome, StateChange, state_to_json
-from kraft_audit.lake.state_store import put_state
+from kraft_audit.lake.state_store import StoredState, put_state
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import CodecError, InputError
 
@@ -58,12 +58,14 @@ class StageError(Exception):
 class ReadingEnd:
     """What a reading leaves for the next plan: the state of its redaction, and what was kept, None for nothing.
 
-    `why_whole` says why it could not go on from what the plan before had kept; None where it could, or there was none.
+    `earlier_state` is what the plan before had kept, None where it could not be read. `why_whole` says why the reading
+    could not go on from that; None where it could, or there was none.
     """
 
     redaction_state: str
     kept_state: bytes | None = None
     why_whole: str | None = None
+    earlier_state: StoredState | None = None
 
 
 class Reading(Protocol):
@@ -191,7 +193,7 @@ def stage_cluster(
     if failure is None:
         files = sink.finish()
         # Before the manifest names it; a state that no plan comes to name is only unused space.
-        state_name = "" if end.kept_state is None else put_state(lake_uri, plan.key, end.kept_state)
+        state_name = "" if end.kept_state is None else put_state(lake_uri, plan.key, end.kept_state, end.earlier_state)
         change = tally.change(plan, end.redaction_state, state_name)
         summary = tally.summary(plan, end.why_whole)
         return ClusterOutcome(number, plan.name, plan.key, None, change, summary), files

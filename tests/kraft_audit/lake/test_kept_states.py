@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.lake import state_store
 from kraft_audit.lake.cluster_reading import SCRUB
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.fleet_plan import is_turn
@@ -17,6 +18,7 @@ from kraft_audit.lake.ledger_state import LedgerState
 from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings
 from kraft_audit.lake.state_store import FOLDER
+from kraft_audit.tables import changed_rows
 from tests.builders.hourly_disks import HourlyDisks
 
 MakeFleet = Callable[..., FleetSettings]
@@ -71,6 +73,34 @@ def test_an_hour_goes_on_from_the_state_that_its_plan_names(lake: HourlyLake) ->
     assert (maintained[0].table, maintained[0].files_vacuumed) == (FOLDER, 2)
     assert len(lake.files()) == 3
     assert lake.pass_hour() == []
+
+
+@pytest.mark.slow
+def test_states_are_kept_as_changes_of_one_that_stays_while_it_is_needed(
+    lake: HourlyLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((state_store, "BASE_BYTES_MIN"), (changed_rows, "LEAF_BYTES_MIN")):
+        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(changed_rows, "SHARE_MAX", 100.0)
+    base = lake.state.kept_state
+    for _ in range(3):
+        assert lake.pass_hour() == []
+        assert lake.state.kept_state.endswith(f"-{base}")
+    assert len(lake.files()) == 4
+    for _ in range(2):
+        (maintained, *_) = maintain_lake(DeltaLake(lake.fleet.lake), maintainer(lake), MaintainSettings())
+        assert (maintained.table, maintained.files_vacuumed) == (FOLDER, 0), "all three are of the first one"
+    monkeypatch.setattr(changed_rows, "SHARE_MAX", 0.0)
+    assert lake.pass_hour() == []
+    assert "-" not in lake.state.kept_state, "it has changed too much"
+    monkeypatch.setattr(changed_rows, "SHARE_MAX", 100.0)
+    assert lake.pass_hour() == []
+    for path in lake.files():
+        if "-" not in path.name:
+            path.unlink()
+    assert lake.run() == []
+    lake.disks.pass_hour(2, share=1.0, stands_still=0.0)
+    assert lake.run() == [f"read from its first byte: {USELESS}it is not in the lake"]
 
 
 def maintainer(lake: HourlyLake) -> DeltaMaintainer:

@@ -15,7 +15,7 @@ def test_a_state_is_found_by_its_name(history: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     name = put_state(lake, history, b"first")
     assert put_state(lake, history, b"first") == name
-    assert get_state(lake, history, name) == b"first"
+    assert get_state(lake, history, name).content == b"first"
     assert put_state(lake, history, b"second") != name
     assert {path.parent.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "lake" / FOLDER}
     with pytest.raises(KeptPartsError, match="not in the lake"):
@@ -40,6 +40,6 @@ def test_states_that_no_plan_needs_are_deleted(tmp_path: Path) -> None:
     names = [put_state(str(tmp_path), "history", content) for content in (b"1", b"2", b"3")]
     put_state(str(tmp_path), "another", b"1")
     assert delete_states(str(tmp_path), "history", frozenset(names[2:])) == 2
-    assert get_state(str(tmp_path), "history", names[2]) == b"3"
-    assert get_state(str(tmp_path), "another", names[0]) == b"1"
+    assert get_state(str(tmp_path), "history", names[2]).content == b"3"
+    assert get_state(str(tmp_path), "another", names[0]).content == b"1"
     assert delete_states(str(tmp_path), "history", frozenset(names)) == 0
