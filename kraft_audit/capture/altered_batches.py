@@ -76,16 +76,21 @@ def rejoined_runs(
     rejoins: Iterable[Rejoin],
     spans: Sequence[tuple[int, int, int]],
     paths: Sequence[frozenset[int]],
+    starts: Sequence[int],
     disks: Sequence[Disk],
 ) -> list[AlteredRun]:
-    """What was altered before logs agreed again. `spans`: (from, to, epoch) of each branch; `paths` of each replica."""
+    """What was altered before logs agreed again.
+
+    `spans`: (from, to, epoch) of each branch; `paths` and `starts`: of each replica the branches on the way to the end
+    of its log, and the log's first offset. A log that begins after a run follows one of its versions and holds none.
+    """
     runs = []
     for rejoin in rejoins:
         from_offset, to_offset, epoch = max(spans[branch] for branch in rejoin.replicas_of if branch != rejoin.followed)
         holders = {branch: set(replicas) for branch, replicas in rejoin.replicas_of.items()}
         known = set().union(*holders.values())
         for number, path in enumerate(paths):
-            for branch in holders if number not in known else ():
+            for branch in holders if number not in known and starts[number] < to_offset else ():
                 if branch in path:
                     holders[branch].add(number)
         followed, is_tied = rejoin.followed, most_held(rejoin.replicas_of, disks)[1]
@@ -97,19 +102,21 @@ def parted_runs(
     siblings: Mapping[tuple[int, int, int], Sequence[int]],
     spans: Sequence[tuple[int, int, int]],
     paths: Sequence[frozenset[int]],
+    starts: Sequence[int],
     disks: Sequence[Disk],
 ) -> list[AlteredRun]:
     """What was altered where logs end. `siblings`: branches that part within an epoch, by (parent, offset, epoch)."""
+    reached = frozenset().union(*paths)
     runs = []
     for (_, from_offset, epoch), branches in siblings.items():
+        to_offset = min((spans[branch][1] for branch in branches if branch in reached), default=from_offset)
         holders: dict[int, set[int]] = defaultdict(set)
         for number, path in enumerate(paths):
             for branch in branches:
-                if branch in path:
+                if branch in path and starts[number] < to_offset:
                     holders[branch].add(number)
         if len(holders) > 1:
             followed, is_tied = most_held(holders, disks)
-            to_offset = min(spans[branch][1] for branch in holders)
             runs.append(_run(from_offset, to_offset, epoch, holders, followed, is_tied=is_tied, rejoins=False))
     return runs
 

@@ -102,9 +102,10 @@ class BranchTree:
         """Where each replica's log ends, by replica number."""
         return [LogEnd(replica, branch, *self._end_of[replica]) for replica, branch in enumerate(self._branch_of)]
 
-    def altered_runs(self, led_from: Collection[tuple[int, int]]) -> list[AlteredRun]:
+    def altered_runs(self, led_from: Collection[tuple[int, int]], starts: Sequence[int]) -> list[AlteredRun]:
         """The offsets that disks hold in several versions, when all logs have been read.
 
+        `starts`: the first offset of each replica's log.
         `led_from`: (branch, base offset) of the batches with a LeaderChange. Branches that begin with one are not among
         them: two leaders wrote in one epoch there. A batch that only claims to be a control batch proves no leader.
         """
@@ -119,13 +120,15 @@ class BranchTree:
             if epoch == self.branches[branch.parent].last_epoch:
                 siblings[branch.parent, branch.from_offset, epoch].append(branch.number)
         found = [
-            *rejoined_runs(self._rejoins, spans, paths, self._disks),
-            *parted_runs({key: found for key, found in siblings.items() if len(found) > 1}, spans, paths, self._disks),
+            *rejoined_runs(self._rejoins, spans, paths, starts, self._disks),
+            *parted_runs(
+                {at: each for at, each in siblings.items() if len(each) > 1}, spans, paths, starts, self._disks
+            ),
         ]
         for key, versions in self._begun_otherwise(begun).items():
             # A log that ends there or before says nothing of what comes after.
             beyond = [path if end > key[1] else frozenset() for path, (end, _) in zip(paths, self._end_of, strict=True)]
-            found += parted_runs({key: versions}, spans, beyond, self._disks)
+            found += parted_runs({key: versions}, spans, beyond, starts, self._disks)
         return found
 
     def _begun_without_leader(self, led_from: Collection[tuple[int, int]]) -> list[Branch]:

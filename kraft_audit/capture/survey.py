@@ -202,7 +202,8 @@ class SurveyBuilder:
         leaders = {
             (branch, control.batch_start) for branch, control in self.survey.controls if control.name == LEADER_CHANGE
         }
-        self.survey.altered = self.tree.altered_runs(leaders)
+        logs = [replica.log for replica in self.survey.replicas]
+        self.survey.altered = self.tree.altered_runs(leaders, [(log and log.first_offset) or 0 for log in logs])
         for run in self.survey.altered:
             if run.rejoins or run.is_tied:
                 continue

@@ -29,6 +29,7 @@ from kraft_audit.rules.columns.voter_sets import (
     canonical_sets,
     change_evidence,
     changes,
+    comparable,
     disjoint_majorities,
     ids_of,
     kafka_overlap_verdict,
@@ -164,9 +165,14 @@ def _while_uncommitted(
 
 
 def _from_same_predecessor(first: Change, second: Change) -> bool:
-    """Whether the second set is one step from what the first replaced, and not from what the first made."""
+    """Whether the second set is one step from what the first replaced, and not from what the first made.
+
+    Where a set of a snapshot stands between them, changes in a gap led to it.
+    """
+    made, replaced = comparable(first.after, second.before)
     return (
-        len(first.before ^ first.after) == 1
+        made == replaced
+        and len(first.before ^ first.after) == 1
         and len(first.before ^ second.after) == 1
         and len(first.after ^ second.after) > 1
     )

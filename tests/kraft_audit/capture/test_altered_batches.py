@@ -145,6 +145,20 @@ def test_a_log_that_begins_with_what_was_altered(tmp_path: Path, is_altered: boo
     assert "the last one" in topic_names(tmp_path)
 
 
+@pytest.mark.parametrize("node_id", [1, 2])
+def test_a_log_that_begins_after_what_was_altered_holds_no_version(tmp_path: Path, node_id: int) -> None:
+    """It agrees with both from there on, and so is no witness against either."""
+    log = quorum_log(3)
+    for voter in (1, 2):
+        batches = [altered(b) if voter == node_id and n == 4 else b for n, b in enumerate(log.batches)]
+        write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
+    rest = {6: b"".join(log.batches[6:])}
+    write_node(tmp_path, 3, rest, state=QuorumState(1, 1, 1, -1), files=topic_snapshot(6))
+    (finding,) = raised(tmp_path, "KQ022")
+    assert "no version is held by a majority" in finding.summary
+    assert {each.node_id for each in finding.evidence} == {1, 2}
+
+
 def test_a_forged_crc_does_not_hide_other_bytes(tmp_path: Path) -> None:
     log = quorum_log(3)
     number = 5

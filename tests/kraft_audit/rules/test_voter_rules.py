@@ -78,6 +78,13 @@ def test_kv004_by_captures_that_show_both_uncommitted(build: HistoryBuilder) -> 
     assert [finding.from_offset for finding in build.raised("KV004")] == [21]
 
 
+def test_kv004_compares_no_changes_on_two_sides_of_a_gap(build: HistoryBuilder) -> None:
+    """The snapshot behind the gap has the first set again: another change was made where nothing was captured."""
+    build.voters(1).voters(1, 2, at=10).voters(1, at=30, source="snapshot").voters(1, 2, at=40, replaced=(2,))
+    build.leader_epoch(1, 1, 0, to_offset=20).leader_epoch(2, 2, 30, to_offset=60)
+    assert build.raised("KV004") == []
+
+
 def test_kv005_is_undecided_between_low_and_high(build: HistoryBuilder) -> None:
     build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, to=40).voters(1, 2, 3, 4, at=25)
     build.capture(1, 40).watermark(20, 40, end=40)
