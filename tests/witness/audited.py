@@ -41,13 +41,16 @@ class Audited:
     shape: Survey | None = None
     _evidence: dict[int, QuorumEvidence] = field(default_factory=dict)
 
+    judged: ClusterHistory | None = None
+
     @classmethod
-    def of(cls, out: Path, dialect: str, *, capture: str | None = None) -> Audited:
+    def of(cls, out: Path, dialect: str, *, capture: str | None = None, is_judged: bool = False) -> Audited:
+        """With `is_judged` the history comes from the same reading, as for the command."""
         plans = plan_path(
             str(out), open_storage=open_storage, captured_at_ms=0, dialect=Dialect(dialect), capture=capture
         )
         # A replica of another cluster makes a plan of its own.
-        return cls._in_order(max(plans, key=lambda plan: len(plan.replicas)))
+        return cls._in_order(max(plans, key=lambda plan: len(plan.replicas)), is_judged=is_judged)
 
     @classmethod
     def said_to_be_one(cls, out: Path, run: dict[str, Any]) -> Audited:
@@ -68,10 +71,11 @@ class Audited:
         return cls._in_order(newest)
 
     @classmethod
-    def _in_order(cls, plan: ClusterPlan) -> Audited:
-        with OrderedReading(plan, SETTINGS, keeps_records=False) as ordered:
-            survey = ordered.read().survey
-            return cls(ordered.plan, survey)
+    def _in_order(cls, plan: ClusterPlan, *, is_judged: bool = False) -> Audited:
+        with OrderedReading(plan, SETTINGS, keeps_records=is_judged) as ordered:
+            history = read_history(ordered) if is_judged else None
+            survey = ordered.reading.survey if is_judged else ordered.read().survey
+            return cls(ordered.plan, survey, judged=history)
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""
@@ -93,6 +97,8 @@ class Audited:
 
     @cached_property
     def history(self) -> ClusterHistory:
+        if self.judged is not None:
+            return self.judged
         with ClusterReading(self.plan, SETTINGS) as reading:
             return read_history([reading])
 

@@ -60,7 +60,7 @@ def compare_and_judge(scenario: str, seed: int) -> RunResult:
         out = Path(folder) / "run"
         played = simulate(scenario, seed, out)
         truth = Truth.of(out)
-        audited = Audited.of(out, truth.run["dialect"])
+        audited = Audited.of(out, truth.run["dialect"], is_judged=True)
         found = compare_quickly(truth, audited, chance=_chance(seed))
         found.counts["events"] += played.event_count
         judged = judge(truth, audited)
