@@ -197,6 +197,7 @@ def _is_storm(times: list[int], now_ms: int, limit: int) -> bool:
 class UncleanReturns:
     """Brokers that lose ISR or ELR in the operation of their own registration: they came back uncleanly.
 
+    Unless the controller did not know yet that they had stopped cleanly: it fences them, which leaves them in ELRs.
     The engine says where its operations begin; the log does not, and a batch may hold neighbouring ones too.
     """
 
@@ -213,7 +214,8 @@ class UncleanReturns:
                 self.lost |= {*before["isr"], *before["elr"]} - {*now["isr"], *now["elr"]}
         if state.line.get("type") == "RegisterBrokerRecord" and state.features.get(ELR):
             broker_id = state.line["fields"]["brokerId"]
-            if broker_id in self.lost:
+            is_eligible = any(broker_id in partition["elr"] for partition in state.partitions.values())
+            if broker_id in self.lost and not is_eligible:
                 names["KP008"].add(f"broker {broker_id}")
 
 
