@@ -19,6 +19,8 @@ from kraft_engine.world.faults import Faults
 from kraft_engine.world.processes import Cluster
 
 ELECTION_TIMEOUTS = 20
+UNSHELTERED_TIMEOUTS = 400
+"""Without pre-vote a node that lacks the newest voters deposes each leader, until one is elected that it follows."""
 ADVANCE_TIMEOUTS = 40
 
 
@@ -40,11 +42,12 @@ class Healing:
         """Ends with a violation where progress is missing; false where no rule could elect a leader any more."""
         self.end_faults()
         # A leader that was removed leads on until the others have its removal: one of them can be elected then.
-        self._demand("LeaderIsElected", ELECTION_TIMEOUTS, self._can_elect_or_has_no_leader, self._roles)
+        timeouts = ELECTION_TIMEOUTS if self.cluster.settings.pre_vote else UNSHELTERED_TIMEOUTS
+        self._demand("LeaderIsElected", timeouts, self._can_elect_or_has_no_leader, self._roles)
         if not could_elect(self.cluster):
             self.invariants.seen["healing: no node can be elected"] += 1
             return False
-        self._demand("LeaderIsElected", ELECTION_TIMEOUTS, self._has_leader, self._roles)
+        self._demand("LeaderIsElected", timeouts, self._has_leader, self._roles)
         self._demand("ReplicasCatchUp", ADVANCE_TIMEOUTS, self._are_level, self._late)
         self._demand("ChangesAreAnswered", ADVANCE_TIMEOUTS, self._changes_are_answered, self._roles)
         if self.machine is not None and self.machine.active_controller() is not None:
