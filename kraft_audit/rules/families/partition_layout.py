@@ -205,8 +205,12 @@ def _first_then(history: ClusterHistory, states: PartitionStates, condition: Mas
     if history.carried is None or states.from_offset[first] >= history.carried.to_offset:
         return first
     topics = states.once("topics as numbers", lambda: coded(states.changes.table["topic_id"])[0][states.order])
-    for begin in sorted(began_at(history, "KP010", Scope.PARTITION, key), reverse=True):
-        rows = np.flatnonzero((states.from_offset == begin) & condition & (topics == topics[first]))
+    order = states.once("rows by topic and offset", lambda: np.lexsort((states.from_offset, topics)))
+    begin, end = np.searchsorted(topics, [topics[first], topics[first] + 1], sorter=order)
+    own = order[begin:end]
+    for offset in sorted(began_at(history, "KP010", Scope.PARTITION, key), reverse=True):
+        rows = own[states.from_offset[own] == offset]
+        rows = rows[condition[rows]]
         if len(rows):
             return int(rows[0])
     return first
