@@ -55,6 +55,15 @@ class Lake(Protocol):
     data_uri: str
     committer: Committer
 
+    def hold(self) -> None:
+        """Before each change: make sure that no other driver changes a lake whose drivers take turns.
+
+        Raises InputError where another one has it.
+        """
+
+    def close(self) -> None:
+        """Let the next driver in."""
+
     def exists(self, table: str) -> bool: ...
 
     def table_uri(self, table: str) -> str:
@@ -151,6 +160,12 @@ class DeltaLake:
         self.data_uri = self.uri
         self._known: dict[str, DeltaTable] = {}
         self._checked: dict[str, int] = {}
+
+    def hold(self) -> None:
+        """Nothing to do: each commit is put if absent, so that drivers need no turns."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def table_uri(self, table: str) -> str:
         return f"{self.uri}/{table}"

@@ -16,7 +16,6 @@ from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import path_tables
 from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line, spark_errors
 from kraft_audit.spark.source import spark_schema
-from kraft_audit.spark.spark_lake import SparkLake
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ class SparkGold:
         for _ in range(COMMIT_ATTEMPTS):
             if once is not None and once.is_done():
                 return False
-            if isinstance(self._lake, SparkLake):
-                self._lake.hold()
+            self._lake.hold()
             try:
                 with self._transaction(once):
                     self.spark.sql(sql)

@@ -81,7 +81,7 @@ class SparkRun:
 
     def close(self) -> None:
         """Let the next driver in; leave a Spark Connect server, whose client would keep this process waiting."""
-        if isinstance(self._lake, SparkLake):
+        if self._lake is not None:
             self._lake.close()
         if self._started is not None and is_connect(self._started):
             self._started.stop()
