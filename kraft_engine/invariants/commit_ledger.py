@@ -126,6 +126,14 @@ class CommitLedger:
                 return bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset) + 1
         return 0
 
+    def must_hold(self, batch: Batch, epoch: int) -> bool:
+        """Whether the leader of an epoch, and so whoever follows it, keeps a batch: it is committed, in no later epoch.
+
+        One that stood in the log before may be committed by a later leader, while others still follow this one.
+        """
+        known = self.committed_before(epoch + 1)
+        return self.agrees(batch) and known > 0 and batch.end_offset <= self.batches[known - 1].end_offset
+
     def snapshot_made(self, snapshot: Snapshot, log: MetadataLog) -> None:
         """Notes how far a snapshot of this log holds the committed one: another log may have taken its place since."""
         own = (batch.end_offset for batch in reversed(log.batches) if self.agrees(batch))

@@ -101,7 +101,7 @@ class RaftInvariants(ElectionInvariants):
         if end_offset < node.high_watermark:
             self.fail("NoCutBelowWatermark", f"node {node.id} cuts at {end_offset}, watermark {node.high_watermark}")
         batch = node.log.batch_at(end_offset)
-        if not by_snapshot and batch is not None and self.ledger.agrees(batch):
+        if not by_snapshot and batch is not None and self.ledger.must_hold(batch, node.epoch):
             self.fail("CommittedIsKept", f"node {node.id} cuts the committed {batch!r}")
         records = self.voter_records.get(node.slot)
         if records:
