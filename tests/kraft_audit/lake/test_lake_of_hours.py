@@ -23,6 +23,8 @@ from tests.builders.lakes import no_session
 KINDS: Final = ("random", "random-wide", "random-storm")
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
 SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_LAKES", "3"))
+WITH_A_GAP: Final = 9004
+"""Of a cluster whose disks lost records between two hours that no hour had seen."""
 HOURS: Final = ((0, 0.6), (1, 0.5), (1, 1.0), (2, 1.0), (3, 1.0))
 SAID: Final = (
     *("finding_id", "rule", "subject", "status", "severity", "summary", "state", "closed_by"),
@@ -103,3 +105,13 @@ def test_the_archive_says_what_the_hours_said(
     seeds = range(FIRST_SEED, FIRST_SEED + SEEDS)
     deleted = [deleted_after_hours(seed, tmp_path / str(seed), make_fleet, without_spark) for seed in seeds]
     assert any(deleted)
+
+
+@pytest.mark.ci
+def test_what_was_open_before_a_gap_goes_on(
+    make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, tmp_path: Path
+) -> None:
+    """Its beginning is that of the archive, though the disks hold nothing of it."""
+    deleted_after_hours(WITH_A_GAP, tmp_path, make_fleet, without_spark)
+    gaps = DeltaLake(str(tmp_path / f"lake-{WITH_A_GAP}"))
+    assert gaps.query("SELECT plan FROM replays WHERE gap_to_offset IS NOT NULL", "replays").num_rows
