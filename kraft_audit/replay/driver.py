@@ -79,6 +79,12 @@ class BranchLog:
         return self.survey.epochs_to(self.branch)
 
     @property
+    def log_start(self) -> int:
+        """The first offset that a log holds; 0 where none holds any."""
+        epochs = self.epochs
+        return epochs[0].from_offset if epochs else 0
+
+    @property
     def end_offset(self) -> int:
         """Where the log ends, or the snapshot that stands beyond its end."""
         ends = [epoch.to_offset for epoch in self.epochs[-1:]]
@@ -408,8 +414,7 @@ class CapturedRounds:
 
     def start(self) -> ReplayStart:
         """The earliest start that there is."""
-        epochs = self.log.epochs
-        log_start = epochs[0].from_offset if epochs else 0
+        log_start = self.log.log_start
         canonical = None if self.newest is None else self.newest.interval.canonical
         snapshot = first_snapshot(self.log.survey, log_start, has_log=canonical is not None)
         from_offset = log_start if snapshot is None else snapshot.end_offset

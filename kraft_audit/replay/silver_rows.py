@@ -83,10 +83,11 @@ def _replayed(
     resume = resume_point(log.plan, log.survey, canonical.newest)
     start = canonical.start()
     begun = start.beginning
-    is_behind_gap = base is not None and bool(log.epochs) and base.fed_to < log.epochs[0].from_offset
+    is_behind_gap = base is not None and base.fed_to < start.log_start
     if base is not None:
         _require_on_log(base, log, resume)
-        begun = begun if is_behind_gap or resume.limit is None else base.beginning
+        if resume.limit is not None and not is_behind_gap:
+            begun = base.beginning
         start = ReplayStart(base.fed_to, start.end_offset, start.log_start, None)
     elif fold is None and log.branch is not None and not resume.is_restart:
         usable = log.usable_snapshots(resume.from_offset)
@@ -143,11 +144,11 @@ def _require_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> No
         return  # without a canonical log there are no rows
     if resume.is_restart or base.settled_offset > resume.from_offset:
         raise NotResumableError("rows before the kept state are due")
-    if base.fed_to == 0 and log.epochs and log.epochs[0].from_offset > 0:
+    if base.fed_to == 0 < log.log_start:
         raise NotResumableError("nothing was replayed")
     if base.fed_to > resume.limit or not _is_on_log(base, log, resume):
         raise NotResumableError("the kept state is not on the canonical log")
-    due_from = max(base.fed_to, log.epochs[0].from_offset if log.epochs else 0)
+    due_from = max(base.fed_to, log.log_start)
     if log.reading.records_from(log.survey.path(log.branch)) > due_from:
         raise NotResumableError(f"records from offset {due_from} on were read by earlier plans")
 
@@ -158,7 +159,7 @@ def _is_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> bool:
     if last < 0 or base.epoch in (run.epoch for run in log.epochs if run.from_offset <= last < run.to_offset):
         return True
     is_committed = known is not None and resume.contradicted_from is None and base.fed_to <= known.low
-    return is_committed and bool(log.epochs) and base.fed_to <= log.epochs[0].from_offset
+    return is_committed and base.fed_to <= log.log_start
 
 
 def _require_read(driver: ReplayDriver, log: BranchLog) -> None:

@@ -49,7 +49,7 @@ def changes_of(base: bytes, now: bytes) -> bytes | None:
 
 
 def with_changes(base: bytes, changes: bytes) -> bytes:
-    """Packed parts that say what those say of which `changes` were made; their columns are joined where they are read.
+    """The packed parts of which `changes` were made: columns with changed rows are joined when they are read.
 
     Raises KeptPartsError.
     """
@@ -179,7 +179,7 @@ def _value_hashes(values: pa.Array) -> Hashes:
 
 
 def _mixed(hashes: Hashes, more: Hashes) -> Hashes:
-    """Hashes and more numbers as one of each two, bits spread."""
+    """One number of each two, its bits spread."""
     with np.errstate(over="ignore"):
         both = (hashes ^ more) * np.uint64(0x9E3779B97F4A7C15)
     return both ^ (both >> np.uint64(29))

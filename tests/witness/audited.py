@@ -39,9 +39,8 @@ class Audited:
 
     plan: ClusterPlan
     shape: Survey | None = None
-    _evidence: dict[int, QuorumEvidence] = field(default_factory=dict)
-
     judged: ClusterHistory | None = None
+    _evidence: dict[int, QuorumEvidence] = field(default_factory=dict)
 
     @classmethod
     def of(cls, out: Path, dialect: str, *, capture: str | None = None, is_judged: bool = False) -> Audited:
@@ -74,8 +73,8 @@ class Audited:
     def _in_order(cls, plan: ClusterPlan, *, is_judged: bool = False) -> Audited:
         with OrderedReading(plan, SETTINGS, keeps_records=is_judged) as ordered:
             history = read_history(ordered) if is_judged else None
-            survey = ordered.reading.survey if is_judged else ordered.read().survey
-            return cls(ordered.plan, survey, judged=history)
+            reading = ordered.reading if is_judged else ordered.read()
+            return cls(ordered.plan, reading.survey, history)
 
     def keeping(self, numbers: tuple[int, ...]) -> Audited:
         """Only these replicas, in this order."""

@@ -150,8 +150,7 @@ def subsets(truth: Truth, audited: Audited, counts: Counter[str]) -> Iterator[st
             if part.low > whole.low:
                 yield f"{where}: low {part.low} above {whole.low}, which all of them prove"
             # A disk that was copied later may have a snapshot that proves more than the others' logs hold.
-            is_behind = whole.high is None and part.high is not None and part.high < whole.low
-            if part.high is not None and not is_behind and (whole.high is None or part.high < whole.high):
+            if part.high is not None and (part.high >= whole.low if whole.high is None else part.high < whole.high):
                 yield f"{where}: high {part.high} below {whole.high}, which all of them prove"
 
 
