@@ -86,7 +86,8 @@ class ReplicaPlan:
     no UTF-8. `log_dir` is the folder of the segments. `cluster_id` is that of its own meta.properties.
     `capture_number` numbers the captures in time. `gone_files` are in the ledger and no longer on the disk.
     `missing_segments` are names of segments that are gone and whose index files are there. Offsets below
-    `held_end_offset` had reached the disk, as kraft-capture noted; None for other copies.
+    `held_end_offset` had reached the disk, as kraft-capture noted; None for other copies. `newest_snapshot` is (end
+    offset, epoch) of the newest one that an archived copy had, though its records need not be archived.
     """
 
     root: str
@@ -103,6 +104,7 @@ class ReplicaPlan:
     medium: str = "directory"
     missing_segments: tuple[str, ...] = ()
     held_end_offset: int | None = None
+    newest_snapshot: tuple[int, int] | None = None
 
     @property
     def identity(self) -> Identity:

@@ -29,13 +29,14 @@ from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
 from kraft_audit.rules.carried_rows import CarriedRows, as_carried, as_until, carry, ends_at, rules_key, until
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
-from kraft_audit.rules.continued_history import history_of, with_earlier_captures
+from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, RECORDS
-from kraft_audit.tables.contract import build_rows, slices
+from kraft_audit.tables.contract import build_rows, silver_batch, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS
 from kraft_audit.tables.kept_parts import KeptPartsError
+from kraft_audit.tables.silver import SILVER
 
 HISTORY_BYTES_MAX: Final = 128 << 20
 """The most of one cluster's history in a task's memory: of more, the largest tables are on disk while rules judge it;
@@ -130,10 +131,11 @@ def _gone_on(
             # Rules judge a round by all of its captures; bronze has those with changes.
             at_rest = [replica for replica in reading.survey.replicas if replica.is_unchanged or replica.at_rest]
             collector.take_rows(CAPTURES.name, _captured_again(at_rest, carried))
-        yield from _silver(plan, reading, tables, continuation, base, collector)
+        yield from _silver(plan, reading, tables, continuation, base, collector, lists_all=carried is None)
         if collector is not None and carried is not None:
             carried = _with_single_batches(carried, plan, settings) if is_below_runs else carried
             history = history_of(carried, collector.history())
+            yield from _survey_rows(history, carried, plan, tables)
             yield from _judged_rows(history, plan, judgments, continuation)
 
 
@@ -174,11 +176,14 @@ def _silver(
     continuation: Continuation | None,
     base: ReplayBase | None = None,
     collector: HistoryCollector | None = None,
+    *,
+    lists_all: bool = True,
 ) -> Iterator[TableRows]:
     """The silver rows, and what is kept after them."""
     bases: list[ReplayBase] = []
     keep = None if continuation is None else bases.append
-    for name, batch in silver(plan, reading, tables & SILVER_TABLES, fold=collector, base=base, keep=keep):
+    rows = silver(plan, reading, tables & SILVER_TABLES, fold=collector, base=base, keep=keep, lists_all=lists_all)
+    for name, batch in rows:
         yield from ((name, part) for part in slices(batch))
     if continuation is None:
         return
@@ -187,6 +192,16 @@ def _silver(
     elif continuation.earlier is not None:
         # Nothing could be replayed. What was kept stays, for what captures showed.
         continuation.next_state = continuation.earlier
+
+
+def _survey_rows(
+    history: ClusterHistory, carried: CarriedRows, plan: ClusterPlan, tables: frozenset[str]
+) -> Iterator[TableRows]:
+    """The epochs and voter sets that differ from those that earlier plans wrote."""
+    for name, rows in new_survey_rows(carried, history).items():
+        if name in tables and rows:
+            batch = silver_batch(SILVER[name], plan.cluster_id, plan.number, rows)
+            yield from ((name, part) for part in slices(batch))
 
 
 def versions_of(plan: ClusterPlan) -> dict[str, str]:
@@ -264,8 +279,11 @@ def _on_all_records(
     for name, batches in ((CAPTURES.name, captures), *((name, rows.to_batches()) for name, rows in new.items())):
         for batch in batches:
             collector.take_rows(name, batch)
-    yield from _silver(plan, reading, tables, continuation, continuation.earlier.settled, collector)
-    yield from _judged_rows(history_of(carried, collector.history()), plan, tables, continuation)
+    base = continuation.earlier.settled
+    yield from _silver(plan, reading, tables, continuation, base, collector, lists_all=False)
+    history = history_of(carried, collector.history())
+    yield from _survey_rows(history, carried, plan, tables)
+    yield from _judged_rows(history, plan, tables, continuation)
 
 
 def reanalyze(
@@ -299,10 +317,12 @@ def _replayed(
     continuation: Continuation | None = None,
     known: KnownCaptures | None = None,
 ) -> Iterator[TableRows]:
-    yield from _silver(plan, reading, tables, continuation, collector=collector)
+    yield from _silver(plan, reading, tables, continuation, collector=collector, lists_all=known is None)
     if collector is not None:
         history = collector.history()
-        history = history if known is None else with_earlier_captures(known[0], history, known[1])
+        if known is not None:
+            history = with_earlier_captures(known[0], history, known[1])
+            yield from _survey_rows(history, known[0], plan, tables)
         yield from _judged_rows(history, plan, tables, continuation)
 
 

@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction
 from kraft_audit.lake.data_files import DataFile, write_rows
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
 from kraft_audit.lake.settings import Committer
+from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import PLANS
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import other_host
@@ -250,11 +251,20 @@ class DeltaLake:
         return self.queries_of({table: self.latest(table) for table in tables})
 
     def queries_of(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
-        """A function that queries these tables, each under its name and at the version at which it was opened."""
+        """A function that queries these tables, each under its name and at the version at which it was opened.
+
+        Columns that an earlier release did not write are null.
+        """
         builder = QueryBuilder()
         for name, table in opened.items():
             with self.reading(name):
-                builder.register(name, table)
+                written = {field.name for field in table.schema().fields}
+                known = LAKE_TABLES[name].column_names if name in LAKE_TABLES else ()
+                missing = [column for column in known if column not in written]
+                builder.register(f"{name}_written" if missing else name, table)
+                if missing:
+                    columns = ", ".join(["*", *(f"NULL AS {column}" for column in missing)])
+                    builder.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {name}_written")  # noqa: S608
         only = next(iter(opened)) if len(opened) == 1 else ""
 
         def query(sql: str) -> pa.Table:

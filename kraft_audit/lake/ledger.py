@@ -55,7 +55,7 @@ EXPOSURES_MISSING: Final = "exposure_changes/untold"
 """The application whose version is the newest plan of a release that did not write `exposure_changes` yet."""
 FROM_ARCHIVE: Final = "`kraft-audit run FLEET --from archive` fills it"
 CHECKPOINT_PLANS: Final = 100
-WIDENED: Final = (PLANS, CAPTURES, PARTITION_CHANGES, EXPOSURE_CHANGES)
+WIDENED: Final = (PLANS, CAPTURES, PARTITION_CHANGES, EXPOSURE_CHANGES, REPLAYS)
 """Tables that have columns which earlier builds did not write."""
 READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
 """Which rows say that a plan read a cluster."""

@@ -27,7 +27,7 @@ from kraft_audit.tables.gold import (
     PARTITION_RISK,
 )
 from kraft_audit.tables.gold_views import GOLD_VIEWS
-from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS, WATERMARKS
+from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS, WATERMARKS, WITHDRAWN
 
 TableReference = Callable[[str], str]
 """How a query names a table of the lake."""
@@ -192,7 +192,7 @@ class _ViewTexts:
         if name == HISTORY_GAP:
             return self._part(HISTORY_GAP, REPLAYS.name, replays=self._reference(REPLAYS.name), replayed=self._replayed)
         if table != name and table in REVERTIBLE:
-            canonical_only = "canonical AND " if table in IDENTITY else ""
+            canonical_only = f"canonical AND ended_by <> '{WITHDRAWN}' AND " if table in IDENTITY else ""
             columns = _columns("emitted", LAKE_TABLES[table].column_names)
             return self.replayed_rows("reverted", table, columns=columns, canonical_only=canonical_only)
         if name in CHANGE_TABLES:
@@ -240,7 +240,12 @@ class _ViewTexts:
             columns += f", CASE WHEN canonical THEN {next_set} END AS to_offset"
         identity = ", ".join(IDENTITY[table])
         return self.replayed_rows(
-            "epochs_and_voter_sets", table, columns=columns, identity=identity, ended=ENDED[table]
+            "epochs_and_voter_sets",
+            table,
+            columns=columns,
+            identity=identity,
+            ended=ENDED[table],
+            withdrawn=WITHDRAWN,
         )
 
     def _log(self) -> str:

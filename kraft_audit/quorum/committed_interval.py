@@ -96,9 +96,10 @@ def proofs_of_commitment(evidence: QuorumEvidence) -> Iterator[Proof]:
     A metadata record after an epoch's first batch is a proof too: the controller writes none before that batch is
     committed.
     """
-    if evidence.earlier_low is not None:
-        offset, epoch = evidence.earlier_low
-        yield Proof(offset, epoch, f"an earlier capture proved {offset}")
+    for known, which in ((evidence.earlier_low, "an earlier"), (evidence.known_low, "another")):
+        if known is not None:
+            offset, epoch = known
+            yield Proof(offset, epoch, f"{which} capture proved {offset}")
     for replica in evidence.replicas:
         for offset, epoch in replica.snapshots:
             yield Proof(offset, epoch, f"{replica.name} has a snapshot that ends at {offset}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
@@ -197,9 +197,10 @@ def _is_on(chain: LogChain, end_offset: int, epoch: int) -> bool:
 class QuorumEvidence:
     """What one round of captures says about the log.
 
-    `earlier_low`: (offset, epoch of the record before it) that earlier captures proved committed. `first_disks`: by
-    voter id, the directory id in the first voter set that has one, on any chain. Without `counts_seen` a hold reaches
-    as far as it had surely reached the disk: what vanishes with a page cache was held by none.
+    `earlier_low`: (offset, epoch of the record before it) that earlier captures proved committed. `known_low`: the same
+    of captures that may be later ones, so that a disk that lacks it may have been read before. `first_disks`: by voter
+    id, the directory id in the first voter set that has one, on any chain. Without `counts_seen` a hold reaches as far
+    as it had surely reached the disk: what vanishes with a page cache was held by none.
     """
 
     chains: tuple[LogChain, ...]
@@ -208,6 +209,7 @@ class QuorumEvidence:
     earlier_low: tuple[int, int] | None = None
     first_disks: Mapping[int, str] = field(default_factory=dict)
     counts_seen: bool = True
+    known_low: tuple[int, int] | None = None
 
     @classmethod
     def of(
@@ -226,12 +228,13 @@ class QuorumEvidence:
 
     def of_these(self, replicas: Iterable[CapturedReplica]) -> QuorumEvidence:
         """The evidence of a part of the replicas; of the other replicas only `first_disks` and conflicts remain."""
-        return QuorumEvidence.of(
+        part = QuorumEvidence.of(
             replicas,
             conflicting_epochs=self.conflicting_epochs,
             earlier_low=self.earlier_low,
             first_disks=self.first_disks,
         )
+        return part if self.known_low is None else replace(part, known_low=self.known_low)
 
     @cached_property
     def leaders(self) -> dict[int, LeaderStart]:

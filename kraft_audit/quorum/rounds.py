@@ -73,7 +73,8 @@ def committed_intervals(
 
     `earlier_low` is the (offset, epoch) that captures before these proved. Where nothing proves the order of two rounds
     they stand as the plan numbers them, and neither is evidence for the other. Copies of a lake come before the disks
-    that they are read beside, and are no evidence for these: whether the disks still hold as much is the question.
+    that they are read beside, and are no evidence for these: whether the disks still hold as much is the question. Each
+    of these copies may be older than what proved `earlier_low`.
     """
     rounds: list[ProvenRound] = []
     for is_archived in (True, False):
@@ -81,7 +82,8 @@ def committed_intervals(
         for replica in survey.replicas:
             if replica.is_accepted and replica.plan.is_archived is is_archived:
                 members[replica.plan.capture_number, replica.plan.capture].append(replica.number)
-        rounds += _intervals(survey, plan, members, earlier_low)
+        known, earlier = (earlier_low, None) if is_archived else (None, earlier_low)
+        rounds += _intervals(survey, plan, members, earlier, known)
     return rounds
 
 
@@ -90,6 +92,7 @@ def _intervals(
     plan: ClusterPlan,
     members: Mapping[tuple[int, str], list[int]],
     earlier_low: tuple[int, int] | None,
+    known_low: tuple[int, int] | None,
 ) -> list[ProvenRound]:
     """The rounds of these replicas, by capture, in time."""
     alone: dict[int, ProvenRound] = {}
@@ -100,10 +103,11 @@ def _intervals(
     ordered: dict[int, ProvenRound] = {}
     for number in in_time(alone, earlier):
         ordered[number] = captured = alone[number]
-        known = (ordered[before].interval for before in earlier[number])
+        known = (alone[before].interval for before in earlier[number])
         lows = [(interval.held_low, interval.held_low_epoch) for interval in known if interval.held_low > 0]
-        if lows:
-            evidence = replace(captured.evidence, earlier_low=max(lows))
+        if lows or known_low is not None:
+            earlier_low = max(lows, default=captured.evidence.earlier_low)
+            evidence = replace(captured.evidence, earlier_low=earlier_low, known_low=known_low)
             interval = committed_interval(evidence)
             ordered[number] = replace(captured, evidence=evidence, interval=interval, follows=earlier[number])
     return list(ordered.values())
@@ -329,16 +333,17 @@ def _proves_first(run: BranchEpoch, leaders: dict[int, LeaderStart], controls: S
 
 
 def _replica(survey: Survey, replica: Replica, chain: LogChain | None) -> CapturedReplica:
-    state = replica.quorum_state
+    state, archived = replica.quorum_state, replica.plan.newest_snapshot
+    snapshots = {
+        (snapshot.end_offset, snapshot.epoch)
+        for snapshot in survey.snapshots
+        if snapshot.end_offset > 0 and replica.number in snapshot.replicas
+    }
     return CapturedReplica(
         node_id=UNKNOWN_NODE if replica.plan.node_id is None else replica.plan.node_id,
         directory_id=replica.plan.directory_id,
         runs=() if chain is None else chain.runs,
-        snapshots=tuple(
-            (snapshot.end_offset, snapshot.epoch)
-            for snapshot in survey.snapshots
-            if snapshot.end_offset > 0 and replica.number in snapshot.replicas
-        ),
+        snapshots=tuple(sorted(snapshots if archived is None else {*snapshots, archived})),
         persisted=None if state is None else PersistedState(state.leader_epoch, state.leader_id, state.voted_id),
         read_from_ms=replica.read_from_ms,
         read_to_ms=replica.read_to_ms,

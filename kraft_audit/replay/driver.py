@@ -420,10 +420,21 @@ class CapturedRounds:
         from_offset = log_start if snapshot is None else snapshot.end_offset
         return ReplayStart(from_offset, 0 if canonical is None else canonical.end[1], log_start, snapshot)
 
+    @property
+    def to_offset(self) -> int | None:
+        """Where a replay ends; None: where the log does.
+
+        What a log of earlier rounds got until the last ones, which have no canonical log, is on none either.
+        """
+        if self.newest is None or self.newest is self.rounds[-1] or self.newest.interval.canonical is None:
+            return None
+        return self.newest.interval.canonical.end[1]
+
 
 def replay_canonical(reading: ClusterReading, fold: ReplayFold) -> None:
     """Shows a fold the canonical log of a whole plan, from the earliest record that is held."""
     canonical = CapturedRounds.of(reading)
     fold.surveyed(reading.survey, canonical.quorum_rows())
-    for rows, _ in ReplayDriver(canonical.log, canonical.start(), fold=fold).steps():
+    driver = ReplayDriver(canonical.log, canonical.start(), to_offset=canonical.to_offset, fold=fold)
+    for rows, _ in driver.steps():
         drain(rows)

@@ -34,7 +34,7 @@ from kraft_audit.replay.driver import (
 from kraft_audit.replay.replay_base import ReplayBase, ReplayBeginning
 from kraft_audit.replay.replay_state import save_replay
 from kraft_audit.tables.contract import silver_batch
-from kraft_audit.tables.silver import REPLAYS, SILVER
+from kraft_audit.tables.silver import REPLAYS, SILVER, WATERMARKS
 
 SILVER_TABLES: Final = frozenset(SILVER)
 NO_POSITION: Final = SilverPosition(0, 0, 0, -1, 0)
@@ -50,12 +50,14 @@ def silver(
     fold: ReplayFold | None = None,
     base: ReplayBase | None = None,
     keep: KeepBase | None = None,
+    lists_all: bool = True,
 ) -> Iterator[TableBatch]:
     """The rows of the silver tables in `tables` that `plan` adds to those of earlier plans.
 
     `reading` is that of the whole plan, or one that went on from what was kept: then the replay goes on from `base`.
     Otherwise it starts, with a fold, at the earliest record there is, else at the newest usable snapshot at or below
-    `plan.silver`; the rows are the same. `keep` gets the base for the next plan. Raises NotResumableError, before the
+    `plan.silver`; the rows are the same. `keep` gets the base for the next plan. Epochs and voter sets are as they are
+    seen now, all of them; none where `lists_all` is false, and `replays` says so. Raises NotResumableError, before the
     first row, where the base is not on the canonical log, or what follows it was not read.
     """
     canonical = CapturedRounds.of(reading, REPLAY_TABLES if fold is not None else tables & REPLAY_TABLES)
@@ -63,12 +65,13 @@ def silver(
     if fold is not None:
         fold.surveyed(reading.survey, small)
     if fold is not None or tables & (REPLAY_TABLES | {REPLAYS.name}):
-        yield from _replayed(canonical, tables, fold, base, keep)
-    # Rounds that the plan adds; epochs and voter sets as they are seen now, all of them.
+        yield from _replayed(canonical, tables, fold, base, keep, lists_all=lists_all)
+    # Rounds that the plan adds.
     added = {(replica.capture_number, replica.capture) for replica in plan.replicas}
     small["watermarks"] = [row for row in small["watermarks"] if (row["capture_number"], row["capture"]) in added]
+    listed = tables if lists_all else tables & {WATERMARKS.name}
     for name, rows in small.items():
-        if name in tables and rows:
+        if name in listed and rows:
             yield name, silver_batch(SILVER[name], reading.plan.cluster_id, reading.plan.number, rows)
 
 
@@ -78,6 +81,8 @@ def _replayed(
     fold: ReplayFold | None,
     base: ReplayBase | None,
     keep: KeepBase | None,
+    *,
+    lists_all: bool,
 ) -> Iterator[TableBatch]:
     log = canonical.log
     resume = resume_point(log.plan, log.survey, canonical.newest)
@@ -98,6 +103,7 @@ def _replayed(
     driver = ReplayDriver(
         log,
         start,
+        to_offset=canonical.to_offset,
         fold=fold,
         split_at=limit,
         emitted_to=resume.from_offset,
@@ -128,7 +134,7 @@ def _replayed(
         gaps = [
             (s.gap_start, s.from_offset) for s in driver.spans if s.gap_start is not None and s.from_offset <= limit
         ]
-        row = resume.row(begun, settled, gaps, is_whole=is_whole)
+        row = {**resume.row(begun, settled, gaps, is_whole=is_whole), "lists_all": lists_all}
         yield REPLAYS.name, silver_batch(REPLAYS, log.plan.cluster_id, log.plan.number, [row])
     if keep is not None and driver.split_state is not None:
         keep(_base_of(driver.split_state, log, begun))

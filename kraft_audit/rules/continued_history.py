@@ -6,6 +6,7 @@ survey says of epochs and voter sets is added to, as Kafka deletes the records t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
@@ -14,13 +15,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
+from kraft_audit.rules.columns.voter_sets import comparable, keys_of
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
-from kraft_audit.tables.silver import PARTITION_CHANGES
+from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS, WITHDRAWN
 
 TRUNCATED: Final = "truncated"
+SNAPSHOT: Final = "snapshot"
 _NUMBER: Final = "capture_number"
 
 
@@ -110,12 +114,36 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if runs:
             rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
+            rows = _in_sequence(rows, carried.tables[name].to_pylist()) if name == VOTER_SETS.name else rows
         else:
             # Without a canonical log a survey says nothing of what is on it.
             known = {tuple(row[column] for column in key) for row in rows}
             rows += [row for row in later if tuple(row[column] for column in key) not in known]
         joined[name] = _joined(name, pa.Table.from_pylist(rows, carried.tables[name].schema), None)
     return joined
+
+
+def new_survey_rows(carried: CarriedRows, history: ClusterHistory) -> dict[str, list[TableRow]]:
+    """Of each table of FROM_THE_SURVEY what a plan adds to a lake that holds the carried rows.
+
+    These are the rows of keys of which something else is known now, and where nothing is, the carried ones, withdrawn.
+    """
+    added = {}
+    for name, key in FROM_THE_SURVEY.items():
+        known, rows = (_by_key(table, key) for table in (carried.tables[name], history.table(name)))
+        changed = [row for each, group in rows.items() if known.get(each) != group for row in group]
+        gone = [row for each, group in known.items() if each not in rows for row in group]
+        added[name] = changed + [{**row, "ended_by": WITHDRAWN} for row in gone]
+    return added
+
+
+def _by_key(table: pa.Table, key: Sequence[str]) -> dict[tuple[Any, ...], list[TableRow]]:
+    """The rows of a lake by their keys, without the plan. First voter sets of other quorums are in no lake."""
+    groups: dict[tuple[Any, ...], list[TableRow]] = defaultdict(list)
+    for row in table.drop_columns("plan").to_pylist():
+        if row["canonical"] or row["from_offset"] != BOOTSTRAP_OFFSET:
+            groups[tuple(row[column] for column in key)].append(row)
+    return groups
 
 
 def _on_log(
@@ -136,7 +164,54 @@ def _on_log(
             row = {**row, "to_offset": same["to_offset"], "ended_by": same["ended_by"]}
             replaced.add((same["from_offset"], row["epoch"]))
         rows.append(row)
-    return [row for row in later if (row["from_offset"], row.get("epoch")) not in replaced] + rows
+    # A quorum-state file names the leader of its own epoch, until it is written for the next one.
+    named = {row["epoch"]: row for row in known if row["from_offset"] is None and row["leader_id"] is not None}
+    for row in later:
+        if (row["from_offset"], row.get("epoch")) not in replaced:
+            is_without = row["from_offset"] is None and row["leader_id"] is None
+            rows.append(named.get(row["epoch"], row) if is_without else row)
+    return rows
+
+
+def _in_sequence(rows: Sequence[TableRow], known: Sequence[TableRow]) -> list[TableRow]:
+    """Voter sets, each canonical one with what it replaced: a survey that begins with a snapshot does not know that."""
+    from_log = {_moment(row): row for row in known if row["canonical"] and row["source"] != SNAPSHOT}
+    sets: list[TableRow] = []
+    for row in sorted((row for row in rows if row["canonical"]), key=_moment):
+        if row["source"] == SNAPSHOT and sets:
+            if _is_same_set(row, sets[-1]):
+                continue
+            recorded = from_log.get(_moment(row))
+            is_known = recorded is not None and _is_same_set(row, recorded)
+            row = recorded if recorded is not None and is_known else {**row, **_replaced(sets[-1], row)}
+        if sets:
+            sets[-1] = {**sets[-1], "ended_by": "superseded"}
+        sets.append({**row, "ended_by": "in_effect"})
+    return sets + [row for row in rows if not row["canonical"]]
+
+
+_moment = itemgetter("from_offset", "from_epoch")
+
+
+def _is_same_set(first: TableRow, second: TableRow) -> bool:
+    return all(first[name] == second[name] for name in ("kraft_version", "voters", "target_voters"))
+
+
+def _replaced(before: TableRow, after: TableRow) -> TableRow:
+    """What a voter set changed, in columns of `voter_sets`."""
+    old, new = comparable(keys_of(before["voters"]), keys_of(after["voters"]))
+    ids = {name: {id_ for id_, _ in keys} for name, keys in (("added", new - old), ("removed", old - new))}
+    known = {voter["voter_id"]: voter for voter in before["voters"]}
+    stayed = [voter for voter in after["voters"] if voter["voter_id"] in known.keys() - ids["added"]]
+    return {
+        "added": [_key(voter) for voter in after["voters"] if voter["voter_id"] in ids["added"]],
+        "removed": [_key(voter) for voter in before["voters"] if voter["voter_id"] in ids["removed"]],
+        "endpoints_changed": [voter["voter_id"] for voter in stayed if voter != known[voter["voter_id"]]],
+    }
+
+
+def _key(voter: TableRow) -> TableRow:
+    return {name: voter[name] for name in ("voter_id", "directory_id")}
 
 
 def _is_contradicted(offset: int, epoch: int, runs: Sequence[TableRow]) -> bool:

@@ -32,6 +32,8 @@ from kraft_audit.tables.contract import (
 TEXTS: Final = list_of(TEXT)
 WITHOUT_LEADER: Final = "burnt"
 """Stored as `ended_by` of an epoch without a leader, and therefore never renamed."""
+WITHDRAWN: Final = "withdrawn"
+"""`ended_by` of a row that a later plan knows not to be one; views leave it out."""
 VOTER_KEY: Final = pa.struct(
     [pa.field("voter_id", INT32, nullable=False), pa.field("directory_id", TEXT, nullable=True)]
 )
@@ -65,6 +67,11 @@ def _table(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table
     return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, _PLAN))
 
 
+def _surveyed(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table:
+    comment = "A plan adds the rows that differ from what earlier plans know; the newest row of a key holds."
+    return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, _PLAN))
+
+
 def _changes(
     name: str, grain: str, subject: Sequence[Column], *state: Column, causes: Sequence[Column] = (_CAUSE,)
 ) -> Table:
@@ -72,7 +79,7 @@ def _changes(
     return _table(name, grain, key, *_ENVELOPE, *subject, *causes, *state)
 
 
-LEADER_EPOCHS: Final = _table(
+LEADER_EPOCHS: Final = _surveyed(
     "leader_epochs",
     "one leader epoch on one branch, or an epoch without a leader",
     ("epoch", "from_offset"),
@@ -85,7 +92,11 @@ LEADER_EPOCHS: Final = _table(
     nullable("granting_voters", NODE_IDS, "voter ids that granted their vote"),
     nullable("timestamp_ms", INT64, "append time of its first record"),
     required("canonical", BOOL, "whether its first record is on the canonical log"),
-    choice("ended_by", ("open", "next_epoch", "truncated", WITHOUT_LEADER), f"{WITHOUT_LEADER}: no leader, no record"),
+    choice(
+        "ended_by",
+        ("open", "next_epoch", "truncated", WITHOUT_LEADER, WITHDRAWN),
+        f"{WITHOUT_LEADER}: no leader, no record; {WITHDRAWN}: no row any more",
+    ),
 )
 WATERMARKS: Final = _table(
     "watermarks",
@@ -109,7 +120,7 @@ WATERMARKS: Final = _table(
     required("high_evidence", TEXTS, "what excludes everything from high on, one fact a line"),
     nullable("undecided", TEXT, "why low and high differ or high is null; null where they are equal"),
 )
-VOTER_SETS: Final = _table(
+VOTER_SETS: Final = _surveyed(
     "voter_sets",
     "one voter set on one branch, in effect from the moment it was appended",
     ("from_offset", "from_epoch"),
@@ -124,7 +135,7 @@ VOTER_SETS: Final = _table(
     required("endpoints_changed", NODE_IDS, "voters that stayed and got other endpoints or version ranges"),
     nullable("target_voters", NODE_IDS, "kip642: the voters that the assignment moves to"),
     required("canonical", BOOL, "whether the record is on the canonical log"),
-    choice("ended_by", ("in_effect", "superseded", "truncated")),
+    choice("ended_by", ("in_effect", "superseded", "truncated", WITHDRAWN), f"{WITHDRAWN}: no row any more"),
 )
 PARTITION_CHANGES: Final = _changes(
     "partition_changes",
@@ -256,6 +267,12 @@ REPLAYS: Final = Table(
         nullable("contradicted_from", INT64, "offset from which the canonical log differs from that of earlier plans"),
         nullable("why_nothing", TEXT, "why there is no canonical log to replay"),
         required("epochs", list_of(struct_of(epoch=INT32, to_offset=INT64)), "the replayed epochs past low"),
+        nullable(
+            "lists_all",
+            BOOL,
+            "whether this plan's rows of leader_epochs and voter_sets are all that it knows; false: those that differ "
+            "from earlier plans' rows; null: all",
+        ),
         _PLAN,
     ),
 )

@@ -1,6 +1,5 @@
--- Epochs or voter sets: the newest plan's, and of earlier plans what was truncated or lies below today's log.
--- Each plan emits all that its captures show. What they no longer show comes from an earlier plan, where it had ended
--- by then.
+-- Epochs or voter sets: of each key the rows of the newest plan that has any, unless it withdrew them. Where a later plan
+-- listed all that its captures show, and not this, a row holds if it was truncated, or had ended below that plan's log.
 SELECT {columns},
     canonical AND coalesce(from_offset < newest_low, false) AS proven
 FROM (
@@ -8,4 +7,5 @@ FROM (
     FROM (SELECT * FROM {table} WHERE {visible}) AS emitted
     JOIN ({replayed}) AS replayed ON cluster_id = replayed_cluster AND plan = replayed_plan
 ) AS ordered
-WHERE plan = newest_plan OR (plan = last_plan AND (NOT canonical OR coalesce({ended}, false)))
+WHERE plan = last_plan AND ended_by <> '{withdrawn}'
+    AND (plan >= newest_list OR NOT canonical OR coalesce({ended}, false))

@@ -1,4 +1,5 @@
--- Of each plan of each cluster: the offsets from which a later plan replaces or contradicts it, and the newest low.
+-- Of each plan of each cluster: the offsets from which a later plan replaces or contradicts it, the newest low, and the
+-- newest plan that listed all epochs and voter sets that it knows.
 -- `known_again_from` is the end of the snapshot from which a later plan emits everything again, after a gap or with
 -- another default. A subject that is not in that snapshot was gone by then, although the row that said so may no longer
 -- hold.
@@ -8,7 +9,7 @@ SELECT cluster_id AS replayed_cluster, plan AS replayed_plan, replaced_from,
     CASE WHEN is_still_first THEN gap_to_offset END AS own_gap_to,
     last_value(low) OVER every_plan AS newest_low,
     last_value(log_start_offset) OVER every_plan AS newest_log_start,
-    last_value(plan) OVER every_plan AS newest_plan
+    max(CASE WHEN coalesce(lists_all, true) THEN plan END) OVER every_plan AS newest_list
 FROM (
     SELECT *, replaced_from IS NULL OR complete_from <= replaced_from AS is_still_first
     FROM (

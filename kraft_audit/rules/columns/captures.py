@@ -232,6 +232,12 @@ def canonical_log(history: ClusterHistory) -> CanonicalBatches:
     return history.known(CANONICAL_LOG, lambda: _canonical_log(history))
 
 
+def replayed_log(history: ClusterHistory) -> CanonicalBatches:
+    """The canonical log; where the last captures have none, the batches of the epochs that were replayed before."""
+    log = canonical_log(history)
+    return log if len(log.base_offset) else history.known("replayed log", lambda: _replayed_log(history))
+
+
 def _log_batches(history: ClusterHistory) -> LogBatches:
     table = history.chunked_table("batches")
     in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"]).to_numpy()
@@ -427,8 +433,17 @@ def _of_latest_epochs(overlapping: Rows, columns: Mapping[str, Rows]) -> Rows:
 
 
 def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
+    return _distinct_batches(history, np.flatnonzero(log_batches(history).is_canonical))
+
+
+def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
+    batches = log_batches(history)
+    is_led, _ = _led_as_known(history, batches.base_offset, batches.leader_epoch)
+    return _distinct_batches(history, np.flatnonzero(is_led & (batches.until == FOR_EVER)))
+
+
+def _distinct_batches(history: ClusterHistory, chosen: Rows) -> CanonicalBatches:
     batches, table = log_batches(history), history.chunked_table("batches")
-    chosen = np.flatnonzero(batches.is_canonical)
     places = chosen[np.unique(batches.base_offset[chosen], return_index=True)[1]]
     columns: dict[str, Any] = {field.name: getattr(batches, field.name)[places] for field in fields(BatchColumns)}
     more: dict[str, Any] = {name: _int_column(table, name, columns["row"]) for name in ("size_bytes", "record_count")}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.captures import replayed_log
 from kraft_audit.rules.columns.frame import Rows, distinct
 from kraft_audit.rules.rule_model import TableRows
 
@@ -22,7 +22,7 @@ def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
     An operation is one batch, or several where all but the last are full. An offset whose batch was not read, as a
     snapshot's, is an operation of its own.
     """
-    log = canonical_log(history)
+    log = replayed_log(history)
     if not len(log.base_offset):
         return offsets + 1
     is_full = (log.record_count >= MAX_RECORDS_PER_BATCH) & ~log.is_control

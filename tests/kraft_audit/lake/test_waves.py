@@ -32,9 +32,10 @@ from kraft_audit.lake.stage import StageError
 from kraft_audit.lake.staging_tasks import planned_bytes
 from kraft_audit.lake.views import query_of
 from kraft_audit.lake.waves import LARGE_BYTES, numbered, waves_of
-from kraft_audit.tables.bronze import FILES
+from kraft_audit.tables.bronze import FILES, PLANS
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import HISTORIES
+from kraft_audit.tables.silver import SILVER
 from kraft_codec.errors import InputError
 from tests.builders.lakes import no_session
 from tests.kraft_audit.lake.test_ledger import file_row
@@ -42,7 +43,7 @@ from tests.kraft_audit.lake.test_ledger import file_row
 MakePlan = Callable[..., ClusterPlan]
 MakeFleet = Callable[..., FleetSettings]
 FIRST, SECOND = "torn-write", "mini-3.9.2"
-ADDED_SINCE = frozenset({"rescue", "held_end_offset", "held_low", "held_low_epoch"})
+ADDED_SINCE = frozenset({"rescue", "held_end_offset", "held_low", "held_low_epoch", "lists_all"})
 """Columns that the build before several open plans did not have."""
 
 
@@ -327,6 +328,8 @@ def test_a_lake_of_one_plan_at_a_time_goes_on(
     ledger = Ledger(DeltaLake(uri))
     assert ledger.status() == PlanStatus(3, 2, (3,), ClosedPlans(2))
     assert ledger.closings(1) == [(2, 2)]
+    # It is read before a run of this build gives its tables the columns that they lack.
+    assert DeltaLake(uri).queries(*SILVER, PLANS.name)(query_of("leader_epochs", str)).num_rows
     nothing = make_fleet({"gone": [tmp_path / "nowhere"]})
     run = without_spark.Run(nothing, DeltaLake(uri), without_spark.stager(nothing), lambda _: None)
     assert run.finish_open_plans().plans == [3]

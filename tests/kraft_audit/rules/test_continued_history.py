@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kraft_audit.rules.carried_rows import CarriedRows, carry, until
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
-from kraft_audit.rules.continued_history import history_of, with_earlier_captures
+from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
 from tests.builders.carried_judgements import judged, new_rows
 from tests.builders.histories import HistoryBuilder
 
@@ -109,3 +109,57 @@ def test_snapshots_that_were_compared_before_count() -> None:
     assert [check.end_offset for check in joined.snapshot_checks or ()] == [20, 40]
     again = with_earlier_captures(carried, history, none)
     assert [check.end_offset for check in again.snapshot_checks or ()] == [20]
+
+
+def test_a_snapshot_of_the_same_voters_is_no_new_set() -> None:
+    history = story()
+    carried = carried_of(history)
+    (first,) = history.rows("voter_sets")
+    again = {**first, "from_offset": 39, "from_epoch": 1, "source": "snapshot"}
+    joined = history_of(carried, with_rows(new_rows(history, history, 50), "voter_sets", [again]))
+    assert [row["from_offset"] for row in joined.rows("voter_sets")] == [first["from_offset"]]
+    assert new_survey_rows(carried, joined)["voter_sets"] == []
+
+
+def test_a_snapshot_of_other_voters_says_what_they_replaced() -> None:
+    history = story()
+    carried = carried_of(history)
+    (first,) = history.rows("voter_sets")
+    fourth = {**first["voters"][0], "voter_id": 4, "directory_id": "directory-of-4"}
+    later = {
+        **first,
+        "from_offset": 39,
+        "from_epoch": 1,
+        "source": "snapshot",
+        "voters": [*first["voters"][1:], fourth],
+    }
+    joined = history_of(carried, with_rows(new_rows(history, history, 50), "voter_sets", [later]))
+    known, new = joined.rows("voter_sets")
+    assert (known["ended_by"], new["ended_by"]) == ("superseded", "in_effect")
+    assert [voter["voter_id"] for voter in new["added"]] == [4]
+    assert [voter["voter_id"] for voter in new["removed"]] == [first["voters"][0]["voter_id"]]
+    written = new_survey_rows(carried, joined)["voter_sets"]
+    assert [(row["from_offset"], row["ended_by"]) for row in written] == [
+        (first["from_offset"], "superseded"),
+        (39, "in_effect"),
+    ]
+
+
+def test_an_epoch_that_proves_to_have_records_replaces_the_one_without() -> None:
+    history = story()
+    (first,) = history.rows("leader_epochs")
+    without = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "voters", "granting_voters"))
+    second = {**first, **without, "epoch": 2, "leader_id": 2, "ended_by": "burnt", "timestamp_ms": None}
+    carried = carried_of(with_rows(history, "leader_epochs", [first, second]))
+    # No quorum-state file of these disks is of epoch 2 any more.
+    unnamed = with_rows(new_rows(history, history, 50), "leader_epochs", [first, {**second, "leader_id": None}])
+    joined = history_of(carried, unnamed)
+    assert [row["leader_id"] for row in joined.rows("leader_epochs") if row["epoch"] == 2] == [2]
+    assert new_survey_rows(carried, joined)["leader_epochs"] == []
+    begun = {**first, "epoch": 2, "from_offset": 40, "leader_id": 2}
+    joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", [first, begun]))
+    written = new_survey_rows(carried, joined)["leader_epochs"]
+    assert [(row["epoch"], row["from_offset"], row["ended_by"]) for row in written] == [
+        (2, 40, first["ended_by"]),
+        (2, None, "withdrawn"),
+    ]

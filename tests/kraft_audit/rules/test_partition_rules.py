@@ -203,6 +203,15 @@ def test_kp016_excuses_the_sole_member_without_leader(build: HistoryBuilder) -> 
     assert build.raised("KP016") == []
 
 
+def test_kp016_knows_operations_where_the_last_captures_have_no_canonical_log(build: HistoryBuilder) -> None:
+    """The shutdown and the ISR without the broker are one batch, which the logs of the first captures hold."""
+    build.three_nodes().brokers(11, 12, 13).partition("t-0", 10)
+    build.broker(11, at=22, in_controlled_shutdown=True).partition("t-0", 24, isr=[12, 13], leader=12)
+    assert build.raised("KP016") == []
+    build.watermark(60, None, end=-1, when=9_000, capture_number=1, canonical_end_offset=None, canonical_epoch=None)
+    assert build.raised("KP016") == []
+
+
 def test_kp016_sees_controlled_shutdown_that_moves_nothing(build: HistoryBuilder) -> None:
     build.three_nodes().brokers(11, 12, 13).partition("t-0", 10).broker(11, at=12, in_controlled_shutdown=True)
     (finding,) = build.raised("KP016")
