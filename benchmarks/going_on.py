@@ -103,7 +103,7 @@ class Disks:
         self.log_bytes = 0
 
     def grow(self, pairs: int, replicas: int | None = None, shift_from: int | None = None) -> None:
-        """With `shift_from` the records from there on have offsets one higher: a record was put before them."""
+        """With `shift_from` a transaction begins there: what follows has offsets one higher, without a snapshot."""
         made = self.folder / "made"
         fleet = simulate_fleet(
             made, clusters=1, partitions=self.partitions, changes=128 * pairs, voters=self.voters, replicas=replicas,
@@ -111,11 +111,17 @@ class Disks:
         )  # fmt: skip
         self.log_bytes = fleet.log_bytes
         self.hour += 1
-        for file in sorted(path for path in (made / "cluster-0").rglob("*") if path.is_file()):
+        files = sorted(path for path in (made / "cluster-0").rglob("*") if path.is_file())
+        (log, *_) = (path for path in files if path.suffix == ".log")
+        begin_offset = last_batch(log.read_bytes()[:shift_from]).last_offset + 1
+        for file in files:
             target = self.root / file.relative_to(made / "cluster-0")
             content = file.read_bytes()
             if shift_from is not None and file.suffix == ".log":
                 content = with_begin(content, shift_from)
+            is_snapshot = file.suffix == ".checkpoint" and file.stem != "bootstrap"
+            if is_snapshot and int(file.name.split("-")[0]) > begin_offset:
+                continue
             self._write(target, content)
         shutil.rmtree(made)
 
@@ -215,7 +221,7 @@ def hour_figures(folder: Path, mib: int, partitions: int, voters: int) -> list[F
     full = hours.pass_hour()
     alone.grow(pairs + more, replicas=1)
     figures.append(shown("1 % new, one voter of three captured", hours.pass_hour(), full, 0.06))
-    open_ = Disks(folder / "open", voters, partitions, max(1, 2 * pairs), pause_ms)
+    open_ = Disks(folder / "open", voters, partitions, max(1, pairs // 5), pause_ms)
     open_.grow(pairs)
     (log, *_) = sorted(open_.root.rglob("*.log"))
     begin = log.stat().st_size

@@ -27,7 +27,16 @@ from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import CarriedRows, as_carried, as_until, carry, ends_at, rules_key, until
+from kraft_audit.rules.carried_rows import (
+    CarriedRows,
+    as_carried,
+    as_until,
+    begins_below,
+    carry,
+    ends_at,
+    rules_key,
+    until,
+)
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
@@ -133,8 +142,13 @@ def _gone_on(
             collector.take_rows(CAPTURES.name, _captured_again(at_rest, carried))
         yield from _silver(plan, reading, tables, continuation, base, collector, lists_all=carried is None)
         if collector is not None and carried is not None:
-            carried = _with_single_batches(carried, plan, settings) if is_below_runs else carried
-            history = history_of(carried, collector.history())
+            new = collector.history()
+            if is_below_runs:
+                carried = _with_single_batches(carried, plan, settings)
+            elif carried.merged_to > base.settled_offset and begins_below(new, carried.merged_to):
+                # A transaction has ended, so that its records count by batches.
+                carried = _with_single_batches(carried, plan, settings, base.settled_offset)
+            history = history_of(carried, new)
             yield from _survey_rows(history, carried, plan, tables)
             yield from _judged_rows(history, plan, judgments, continuation)
 
@@ -145,13 +159,15 @@ def _has_below(batches: pa.RecordBatch, offset: int) -> bool:
     return bool(pc.any(is_below).as_py())
 
 
-def _with_single_batches(carried: CarriedRows, plan: ClusterPlan, settings: ReadingSettings) -> CarriedRows:
+def _with_single_batches(
+    carried: CarriedRows, plan: ClusterPlan, settings: ReadingSettings, from_offset: int = 0
+) -> CarriedRows:
     """Carried rows to compare with batches before their end. Raises NotResumableError without a lake that has them."""
     if not carried.merged_to:
         return carried
     if settings.known is None:
         raise NotResumableError("single batches of earlier plans are not known")
-    return carried.with_single_batches(settings.known.batches(plan.key, 0, carried.merged_to))
+    return carried.with_single_batches(settings.known.batches(plan.key, from_offset, carried.merged_to), from_offset)
 
 
 _OF_READING: Final = (
@@ -360,10 +376,10 @@ def _judged_rows(
     base = continuation.next_state.settled
     settled = base.settled_offset
     if ends_at(history, settled):
-        carried = carry(as_until(history, settled, base.fed_to), open_findings, settled)
+        carried = carry(as_until(history, settled, base.fed_to), open_findings, settled, base.fed_to)
     else:
         before = until(history, settled, base.fed_to)
-        carried = carry(before, registry.check(before), settled)
+        carried = carry(before, registry.check(before), settled, base.fed_to)
     continuation.next_state = replace(continuation.next_state, rules=carried.to_bytes())
 
 

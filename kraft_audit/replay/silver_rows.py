@@ -90,6 +90,8 @@ def _replayed(
     begun = start.beginning
     is_behind_gap = base is not None and base.fed_to < start.log_start
     if base is not None:
+        if resume.limit is None and base.fed_to == 0 and start.snapshot is not None:
+            raise NotResumableError("nothing was replayed")  # the snapshot alone is, each time
         _require_on_log(base, log, resume)
         if resume.limit is not None and not is_behind_gap:
             begun = base.beginning

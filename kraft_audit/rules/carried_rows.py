@@ -48,12 +48,13 @@ from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.columns.subjects import topic_of
 from kraft_audit.rules.merged_batches import merged_batches, merged_to, split
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RuleSettings, Scope, Status, TableRows
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
-from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
+from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER, TOPIC_CHANGES
 
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
 """The tables where a subject's newest row says what holds."""
@@ -70,7 +71,7 @@ STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 
 READS_EVIDENCE: Final = frozenset({"KP007"})
 """Rules whose `carries` reads the evidence of open findings."""
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 
@@ -116,10 +117,10 @@ class CarriedRows:
         """Up to which offset batches may stand in runs; 0 where none does."""
         return merged_to(self.tables["batches"]) if "batches" in self.tables else 0
 
-    def with_single_batches(self, known: pa.Table) -> CarriedRows:
-        """The same with `known`, the batches below `merged_to` that a lake has, in the places of runs."""
+    def with_single_batches(self, known: pa.Table, from_offset: int = 0) -> CarriedRows:
+        """The same with `known`, the batches in [from_offset, merged_to) that a lake has, in the places of runs."""
         batches = normal_rows("batches", self.tables["batches"])
-        return replace(self, tables={**self.tables, "batches": split(batches, known)})
+        return replace(self, tables={**self.tables, "batches": split(batches, known, from_offset)})
 
     def to_bytes(self) -> bytes:
         """Kept parts: `facts` and each table. Equal rows give equal bytes."""
@@ -225,6 +226,12 @@ def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None
     )
 
 
+def begins_below(history: ClusterHistory, offset: int) -> bool:
+    """Whether something changed before an offset."""
+    tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
+    return history.parts is not None or any(pc.min(rows).as_py() < offset for rows in tables if len(rows))
+
+
 def ends_at(history: ClusterHistory, to_offset: int) -> bool:
     """Whether a history has nothing from an offset on, so that `until` says the same of it at the same time."""
     tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
@@ -249,10 +256,13 @@ def _time_at_end(history: ClusterHistory, to_offset: int) -> int | None:
     return history.known("newest append", lambda: newest_append_ms(history.rows("captures")))
 
 
-def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) -> CarriedRows:
+def carry(
+    history: ClusterHistory, findings: Iterable[Finding], to_offset: int, waiting_to: int | None = None
+) -> CarriedRows:
     """What the rules need of a history that was judged up to an offset, the end of a whole operation.
 
-    `findings` are all of that judgement, with the settings of the next one.
+    `findings` are all of that judgement, with the settings of the next one. Up to `waiting_to` records wait for the end
+    of their transaction.
     """
     open_findings = [as_carried(each) for each in findings if each.status is not Status.CLEAR and not each.is_over]
     begins: dict[str, list[int]] = defaultdict(list)
@@ -260,6 +270,7 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
         if (begin := begin_of(each)) is not None:
             begins[each.finding_id].append(begin)
     wanted: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    wanted[TOPIC_CHANGES.name].append(_of_topics(history, open_findings))
     partitions = list[pa.Table]()
     for part in history.with_all_partitions():
         of_part: list[npt.NDArray[np.int64]] = []
@@ -273,7 +284,8 @@ def carry(history: ClusterHistory, findings: Iterable[Finding], to_offset: int) 
     of_whole = (*WHOLE, *FROM_THE_SURVEY)
     tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
     tables |= {
-        name: normal_rows(name, table) for name, table in _of_captures(history, open_findings, wanted, to_offset)
+        name: normal_rows(name, table)
+        for name, table in _of_captures(history, open_findings, wanted, (to_offset, waiting_to))
     }
     if DECODE_ERRORS.name in tables:
         tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
@@ -295,7 +307,7 @@ def _of_captures(
     history: ClusterHistory,
     open_findings: Sequence[Finding],
     wanted: Mapping[str, Sequence[Rows]],
-    to_offset: int,
+    waiting: tuple[int, int | None],
 ) -> Iterator[tuple[str, pa.Table]]:
     """The tables of what disks held, without what no rule asks for any more."""
     watermarks, captures = history.chunked_table("watermarks"), history.chunked_table("captures")
@@ -311,7 +323,7 @@ def _of_captures(
         rows, proofs = captures.to_pylist(), watermarks.to_pylist()
         offsets = offsets_of_interest(history, open_findings, rows, proofs)
         single = np.concatenate([np.zeros(0, np.int64), *wanted.get("batches", ())])
-        yield "batches", merged_batches(history, rows, offsets, single, to_offset)
+        yield "batches", merged_batches(history, rows, offsets, single, *waiting)
 
 
 _DAMAGE: Final = ("node_id", "directory_id", "root", "path", "file_name", "position", "reason", "detail")
@@ -342,6 +354,13 @@ def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterat
     for rule_id, rule in rules().items():
         if rule.carries is not None and all(history.has(name) for name in rule.needs):
             yield from rule.carries(history, by_rule[rule_id])
+
+
+def _of_topics(history: ClusterHistory, open_findings: Sequence[Finding]) -> Rows:
+    """The rows of topics that findings are about, also of deleted ones: a finding is known by its topic's id."""
+    topics = history.chunked_table(TOPIC_CHANGES.name)["topic"]
+    names = {topic_of(each.subject)[0] for each in open_findings if each.scope is Scope.PARTITION}
+    return np.flatnonzero(pc.is_in(topics, pa.array(sorted(names), pa.string())).to_numpy())
 
 
 def _keys(history: ClusterHistory, name: str) -> Rows:

@@ -7,7 +7,7 @@ survey says of epochs and voter sets is added to, as Kafka deletes the records t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -114,7 +114,6 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if runs:
             rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
-            rows = _in_sequence(rows, carried.tables[name].to_pylist()) if name == VOTER_SETS.name else rows
         else:
             # Without a canonical log a survey says nothing of what is on it.
             known = {tuple(row[column] for column in key) for row in rows}
@@ -130,19 +129,26 @@ def new_survey_rows(carried: CarriedRows, history: ClusterHistory) -> dict[str, 
     """
     added = {}
     for name, key in FROM_THE_SURVEY.items():
-        known, rows = (_by_key(table, key) for table in (carried.tables[name], history.table(name)))
+        before, now = _lake_rows(carried.tables[name]), _lake_rows(history.table(name))
+        if name == VOTER_SETS.name:
+            before, now = _in_sequence(before), _in_sequence(now, before)
+        known, rows = _by_key(before, key), _by_key(now, key)
         changed = [row for each, group in rows.items() if known.get(each) != group for row in group]
         gone = [row for each, group in known.items() if each not in rows for row in group]
         added[name] = changed + [{**row, "ended_by": WITHDRAWN} for row in gone]
     return added
 
 
-def _by_key(table: pa.Table, key: Sequence[str]) -> dict[tuple[Any, ...], list[TableRow]]:
-    """The rows of a lake by their keys, without the plan. First voter sets of other quorums are in no lake."""
+def _lake_rows(table: pa.Table) -> list[TableRow]:
+    """Rows without the plan. First voter sets of other quorums are in no lake."""
+    rows = table.drop_columns("plan").to_pylist()
+    return [row for row in rows if row["canonical"] or row["from_offset"] != BOOTSTRAP_OFFSET]
+
+
+def _by_key(rows: Iterable[TableRow], key: Sequence[str]) -> dict[tuple[Any, ...], list[TableRow]]:
     groups: dict[tuple[Any, ...], list[TableRow]] = defaultdict(list)
-    for row in table.drop_columns("plan").to_pylist():
-        if row["canonical"] or row["from_offset"] != BOOTSTRAP_OFFSET:
-            groups[tuple(row[column] for column in key)].append(row)
+    for row in rows:
+        groups[tuple(row[column] for column in key)].append(row)
     return groups
 
 
@@ -173,8 +179,11 @@ def _on_log(
     return rows
 
 
-def _in_sequence(rows: Sequence[TableRow], known: Sequence[TableRow]) -> list[TableRow]:
-    """Voter sets, each canonical one with what it replaced: a survey that begins with a snapshot does not know that."""
+def _in_sequence(rows: Sequence[TableRow], known: Sequence[TableRow] = ()) -> list[TableRow]:
+    """Voter sets, each canonical one with what it replaced: a survey that begins with a snapshot does not know that.
+
+    A snapshot of the same voters is no new set; one that holds the last record of a known set says less than that.
+    """
     from_log = {_moment(row): row for row in known if row["canonical"] and row["source"] != SNAPSHOT}
     sets: list[TableRow] = []
     for row in sorted((row for row in rows if row["canonical"]), key=_moment):

@@ -37,25 +37,31 @@ _MASK: Final = np.uint64((1 << 62) - 1)
 
 
 def merged_batches(
-    history: ClusterHistory, captures: Sequence[TableRow], offsets: Collection[int], wanted: Rows, to_offset: int
+    history: ClusterHistory,
+    captures: Sequence[TableRow],
+    offsets: Collection[int],
+    wanted: Rows,
+    to_offset: int,
+    waiting_to: int | None = None,
 ) -> pa.Table:
     """The table `batches` with runs.
 
     `captures` are those that are carried, `offsets` those whose batches stay single, `wanted` rows that stay. What
-    comes after the newest snapshot, after what is committed, or at the end of the log stays as well.
+    comes after the newest snapshot, after what is committed, or at the end of the log stays as well, but for records
+    in [to_offset, waiting_to), which wait for the end of their transaction.
     """
     table = history.chunked_table("batches")
     log, batches = canonical_log(history), log_batches(history)
-    until = _merged_to(history, log, to_offset)
-    if until < 2:
+    mergeable = _mergeable(history, log, to_offset, waiting_to)
+    if mergeable.sum() < 2:
         return table
-    place, is_single = _places(log, batches, history, until)
-    is_single |= _holds_any(log, offsets, until)
+    place, is_single = _places(log, batches, history, mergeable)
+    is_single |= _holds_any(log, {*offsets, to_offset})
     stays = np.isin(batches.row, wanted)
     is_single[place[stays & (place >= 0)]] = True
     moments, is_unknown = _moments(batches, captures)
     is_single[place[is_unknown & (place >= 0)]] = True
-    is_joined = _is_joined(log, batches, place, moments, is_single, until)
+    is_joined = _is_joined(log, batches, place, moments, is_single)
     run = np.cumsum(np.append(True, ~is_joined))
     counts = np.bincount(run)
     in_run = (place >= 0) & (counts[run[np.maximum(place, 0)]] > 1)
@@ -70,9 +76,9 @@ def merged_to(table: pa.Table) -> int:
     return int(pc.max(runs["last_offset"]).as_py()) + 1 if runs.num_rows else 0
 
 
-def split(table: pa.Table, known: pa.Table) -> pa.Table:
-    """Carried batches with single ones, which a lake knows, in the places of runs."""
-    is_run = pc.equal(table["position"], RUN).to_numpy()
+def split(table: pa.Table, known: pa.Table, from_offset: int = 0) -> pa.Table:
+    """Carried batches with single ones, which a lake knows, in the places of runs that begin at an offset or after."""
+    is_run = (table["position"].to_numpy() == RUN) & (table["base_offset"].to_numpy() >= from_offset)
     spans: dict[object, list[tuple[int, int]]] = {}
     for row in table.filter(pa.array(is_run)).to_pylist():
         spans.setdefault(identity_of(row), []).append((row["base_offset"], row["last_offset"]))
@@ -86,24 +92,33 @@ def split(table: pa.Table, known: pa.Table) -> pa.Table:
     return pa.concat_tables([singles.cast(table.schema), table.filter(pa.array(~is_run))])
 
 
-def _merged_to(history: ClusterHistory, log: CanonicalBatches, to_offset: int) -> int:
-    """How many batches of the log may be in runs."""
-    watermark = newest_watermark(history)
-    snapshots = [row["snapshot_end_offset"] for row in newest_captures(history) if row["snapshot_end_offset"]]
-    if watermark is None or not snapshots or not len(log.base_offset):
-        return 0
-    end = min(to_offset, watermark["low"], max(snapshots))
-    return int(min(np.searchsorted(log.last_offset, end - 1), max(len(log.base_offset) - IDLE_BATCHES - 1, 0)))
+def _mergeable(history: ClusterHistory, log: CanonicalBatches, to_offset: int, waiting_to: int | None) -> Mask:
+    """Which batches of the log may be in runs.
+
+    Of records that wait no rule asks, and no snapshot ends among them. Disks that are among them go on there.
+    """
+    mask = np.zeros(len(log.base_offset), bool)
+    watermark, captures = newest_watermark(history), newest_captures(history)
+    if watermark is None:
+        return mask
+    snapshots = [row["snapshot_end_offset"] for row in captures if row["snapshot_end_offset"]]
+    end = min(to_offset, watermark["low"], max(snapshots, default=0))
+    mask[: np.searchsorted(log.last_offset, end - 1)] = True
+    ends = [row["log_end_offset"] for row in captures if (row["log_end_offset"] or 0) > to_offset]
+    end = min([waiting_to or 0, watermark["low"], *ends])
+    mask[np.searchsorted(log.base_offset, to_offset) : np.searchsorted(log.last_offset, end - 1)] = True
+    mask[max(len(mask) - IDLE_BATCHES - 1, 0) :] = False
+    return mask
 
 
-def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory, until: int) -> tuple[Rows, Mask]:
+def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory, mergeable: Mask) -> tuple[Rows, Mask]:
     """Of each row the number of its batch in the log, -1 for others; and which batches are no part of a run."""
     place = np.searchsorted(log.base_offset, batches.base_offset)
     place = np.minimum(place, len(log.base_offset) - 1)
-    is_same = batches.is_canonical & (log.base_offset[place] == batches.base_offset) & (place < until)
+    is_same = batches.is_canonical & (log.base_offset[place] == batches.base_offset) & mergeable[place]
     is_single = log.is_control | (log.record_count >= MAX_RECORDS_PER_BATCH)
     is_single[1:] |= log.record_count[:-1] >= MAX_RECORDS_PER_BATCH
-    is_single[until:] = True
+    is_single |= ~mergeable
     is_single[place[is_same & (batches.until != FOR_EVER)]] = True
     of_disk = batches.replica * len(log.base_offset) + place
     _, first, count = np.unique(of_disk[is_same], return_index=True, return_counts=True)
@@ -113,10 +128,10 @@ def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory,
     return np.where(is_same, place, -1), is_single
 
 
-def _holds_any(log: CanonicalBatches, offsets: Collection[int], until: int) -> Mask:
+def _holds_any(log: CanonicalBatches, offsets: Collection[int]) -> Mask:
     """The batches that hold one of the offsets, or the one before it."""
     mask = np.zeros(len(log.base_offset), bool)
-    if until and offsets:
+    if offsets:
         wanted = np.array(sorted(offsets), np.int64)
         places = np.searchsorted(log.base_offset, np.concatenate([wanted, wanted - 1]), side="right") - 1
         mask[places[places >= 0]] = True
@@ -136,23 +151,19 @@ def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, M
     return moments, is_unknown
 
 
-def _is_joined(
-    log: CanonicalBatches, batches: LogBatches, place: Rows, moments: Rows, is_single: Mask, until: int
-) -> Mask:
+def _is_joined(log: CanonicalBatches, batches: LogBatches, place: Rows, moments: Rows, is_single: Mask) -> Mask:
     """Which batches of the log are in one run with the next one: the same disks hold both, from the same capture on."""
     holders = np.zeros(len(log.base_offset), np.uint64)
     rows = np.flatnonzero(place >= 0)
     held = (moments[rows].astype(np.uint64) * _FOLD) ^ (batches.replica[rows].astype(np.uint64) + np.uint64(1))
     np.add.at(holders, place[rows], _mixed(held))
-    is_joined: Mask = (
+    return np.asarray(
         ~is_single[:-1]
         & ~is_single[1:]
         & (holders[:-1] == holders[1:])
         & (log.leader_epoch[:-1] == log.leader_epoch[1:])
         & (log.last_offset[:-1] + 1 == log.base_offset[1:])
     )
-    is_joined[until - 1 :] = False
-    return is_joined
 
 
 def _mixed(values: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]:

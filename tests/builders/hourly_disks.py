@@ -73,19 +73,15 @@ class HourlyDisks:
             self._copy(source, self.root / name, own, deletes=deletes)
 
     def _copy(self, source: Path, target: Path, share: float, *, deletes: bool) -> None:
-        wanted: dict[Path, bytes] = {}
-        for file in sorted(path for path in source.rglob("*") if path.is_file()):
-            place = target / file.relative_to(source)
-            if file.suffix not in (".log", ".index", ".timeindex"):
-                wanted[place] = file.read_bytes()
-        batches = log_batches(source / LOG_DIR)
+        wanted = {target / place.relative_to(source): content for place, content in self.small_files(source)}
+        batches = self.batches(source)
         held = self.counts.get(target.name, 0)
         batches = self._with_cleaned(target.name, batches)
         count = self.counts[target.name] = max(held, int(len(batches) * share))
         end = batches[count][0] if count < len(batches) else None
         batches = batches[:count]
         if end is not None and not self.keeps_later_snapshots:
-            wanted = {place: content for place, content in wanted.items() if (_snapshot_end(place) or 0) <= end}
+            wanted = {place: content for place, content in wanted.items() if (snapshot_end(place) or 0) <= end}
         groups = [list(group) for _, group in itertools.groupby(batches, key=lambda batch: batch[0] // SEGMENT_OFFSETS)]
         ends = [int(path.name.split("-")[0]) for path in wanted if path.suffix == ".checkpoint" and "-" in path.name]
         if deletes and ends:
@@ -97,6 +93,16 @@ class HourlyDisks:
                 wanted[target / LOG_DIR / segment_name(group[0][0])] = b"".join(content for _, content in group)
         _write(target, wanted, self.hour)
 
+    def small_files(self, source: Path) -> Iterator[tuple[Path, bytes]]:
+        """The files of a node dir, but for its log."""
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            if file.suffix not in (".log", ".index", ".timeindex"):
+                yield file, file.read_bytes()
+
+    def batches(self, source: Path) -> list[tuple[int, bytes]]:
+        """(base offset, bytes) of the batches of its log."""
+        return log_batches(source / LOG_DIR)
+
     def _with_cleaned(self, name: str, batches: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """The log with what its cluster has deleted since: which segments are deleted is decided here."""
         known = self.logs.get(name, [])
@@ -107,7 +113,7 @@ class HourlyDisks:
         return batches
 
 
-def _snapshot_end(path: Path) -> int | None:
+def snapshot_end(path: Path) -> int | None:
     """The end offset in the name of a snapshot; None for other files."""
     is_snapshot = path.suffix == ".checkpoint" and "-" in path.name and path.name[0].isdigit()
     return int(path.name.split("-")[0]) if is_snapshot else None

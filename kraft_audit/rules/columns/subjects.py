@@ -17,13 +17,18 @@ TopicIds = tuple[list[int], list[str]]
 
 def partition_key(history: ClusterHistory, subject: str, offset: int | None) -> str:
     """`topic-3` or `topic NAME` by the id that the topic had at an offset."""
-    topic, dash, number = (subject[6:], "", "") if subject.startswith("topic ") else subject.rpartition("-")
+    topic, dash, number = topic_of(subject)
     ids = _ids_of(history, topic)
     if ids is None:
         return subject
     offsets, topic_ids = ids
     place = 0 if offset is None else max(bisect_right(offsets, offset) - 1, 0)
     return f"{topic_ids[place]}{dash}{number}"
+
+
+def topic_of(subject: str) -> tuple[str, str, str]:
+    """The topic of `topic-3` or `topic NAME`, then "-" and the partition where it is one."""
+    return (subject[6:], "", "") if subject.startswith("topic ") else subject.rpartition("-")
 
 
 def _ids_of(history: ClusterHistory, topic: str) -> TopicIds | None:

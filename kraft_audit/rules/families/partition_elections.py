@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
+from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of
 from kraft_audit.rules.columns.nodes import broker_states, status_text
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, TableRows, Thresholds, undecided
 
 
-@rule("KP003", control="durability", needs=("partition_changes",))
+def _since_led(history: ClusterHistory, open_findings: Iterable[Finding]) -> Iterator[TableRows]:
+    """From the last state with a leader to the election, and what holds now: of deleted topics, too."""
+    states = partition_states(history)
+    rows: set[int] = set()
+    for row in begins_of(history, open_findings):
+        rows |= {*range(_last_led(states, row), row + 1), states.newest_row(row)}
+    yield as_table_rows(states, np.array(sorted(rows), np.int64))
+
+
+@rule("KP003", control="durability", needs=("partition_changes",), carries=_since_led)
 def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     changes = states.changes
@@ -28,12 +40,9 @@ def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 def _stake(states: PartitionStates, row: int) -> tuple[Evidence, ...]:
     """From when on records may be missing: since the partition last had a leader that was in sync."""
-    before = states.previous(row)
-    if before is None:
+    led = _last_led(states, row)
+    if led == row:
         return ()
-    led = before
-    while not states.is_first[led] and states.leader[led] == -1:
-        led -= 1
     seconds = (int(states.timestamp_ms[row]) - int(states.timestamp_ms[led])) / 1000
     return (
         Evidence(
@@ -44,6 +53,16 @@ def _stake(states: PartitionStates, row: int) -> tuple[Evidence, ...]:
             timestamp_ms=int(states.timestamp_ms[led]),
         ),
     )
+
+
+def _last_led(states: PartitionStates, row: int) -> int:
+    """The last row before one that has a leader, or the first one; the row itself where it is the first."""
+    before = states.previous(row)
+    if before is None:
+        return row
+    while not states.is_first[before] and states.leader[before] == -1:
+        before -= 1
+    return before
 
 
 def _unclean_text(states: PartitionStates, row: int) -> str:
@@ -67,7 +86,7 @@ def _after_unclean_election(history: ClusterHistory, states: PartitionStates, ro
     return f"{text} Unclean election is off for topic {topic} now: find who asked for it (kafka-leader-election.sh)."
 
 
-@rule("KP004", control="durability", needs=("partition_changes",))
+@rule("KP004", control="durability", needs=("partition_changes",), carries=_since_led)
 def kp004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     for row in states.rows_of(states.changes.exists & states.changes.is_election("last_known")).tolist():

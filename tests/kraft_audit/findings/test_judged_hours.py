@@ -16,8 +16,11 @@ import pytest
 
 from kraft_audit.findings import analysis
 from kraft_audit.rules import merged_batches
+from kraft_audit.rules.carried_rows import CarriedRows
+from kraft_audit.tables.kept_parts import unpack as parts_of
 from tests.builders.hourly_disks import HourlyDisks
 from tests.builders.judged_hours import JudgedHours
+from tests.builders.open_transactions import DisksInATransaction
 
 KINDS: Final = ("random", "random-wide", "random-kip856", "random-storm", "random-kip642")
 LONG_RUNS: Final = (("random", 0), ("random-wide", 3), ("random-wide", 5), ("random-kip856", 1), ("random-kip642", 5))
@@ -94,6 +97,39 @@ def test_many_chains_say_what_all_captures_say(reading: Any, part: int, tmp_path
         went_on += found.whys.count(None)
     assert compared * 2 >= SEEDS // 8
     assert went_on * 2 >= SEEDS // 8
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("end_record", ["EndTransactionRecord", "AbortTransactionRecord"])
+@pytest.mark.parametrize(("kind", "seed"), [("random", 28), ("random-kip856", 24), ("random-kip642", 22)])
+def test_a_transaction_that_lasts_for_hours(
+    reading: Any, kind: str, seed: int, end_record: str, tmp_path: Path
+) -> None:
+    """Batches that wait are carried as runs, and count one by one once the transaction has ended."""
+    disks = DisksInATransaction(kind, seed, tmp_path / "disks", keeps_later_snapshots=False, end_record=end_record)
+    found, is_waiting = JudgedHours(reading, disks), False
+    for share in (0.25, 0.4, 0.5, 0.6, 0.7, 0.9, 1.0):
+        disks.pass_hour(len(disks.captures) - 1, share=share, stands_still=0.0)
+        found.pass_hour()
+        assert found.differences() == [], (share, found.whys)
+        assert found.state is not None
+        carried = CarriedRows.from_bytes(parts_of(found.state)["rules"])
+        is_waiting |= carried.merged_to > carried.episodes.to_offset
+    assert is_waiting
+    assert found.whys.count(None) >= 5
+    assert found.compared >= 5
+
+
+@pytest.mark.ci
+def test_a_snapshot_beyond_all_logs_is_what_each_hour_replays(reading: Any, tmp_path: Path) -> None:
+    disks = DisksInATransaction("random-kip856", 40, tmp_path / "disks", keeps_later_snapshots=False)
+    found = JudgedHours(reading, disks)
+    for share in (0.25, 0.4):
+        disks.pass_hour(len(disks.captures) - 1, share=share, stands_still=0.0)
+        found.pass_hour()
+        assert found.differences() == [], share
+    assert found.whys == ["nothing was kept", "nothing was replayed"]
+    assert found.compared == 2
 
 
 def test_the_same_hour_keeps_the_same_bytes(reading: Any, tmp_path: Path) -> None:

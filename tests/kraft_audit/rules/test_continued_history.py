@@ -117,7 +117,6 @@ def test_a_snapshot_of_the_same_voters_is_no_new_set() -> None:
     (first,) = history.rows("voter_sets")
     again = {**first, "from_offset": 39, "from_epoch": 1, "source": "snapshot"}
     joined = history_of(carried, with_rows(new_rows(history, history, 50), "voter_sets", [again]))
-    assert [row["from_offset"] for row in joined.rows("voter_sets")] == [first["from_offset"]]
     assert new_survey_rows(carried, joined)["voter_sets"] == []
 
 
@@ -134,15 +133,13 @@ def test_a_snapshot_of_other_voters_says_what_they_replaced() -> None:
         "voters": [*first["voters"][1:], fourth],
     }
     joined = history_of(carried, with_rows(new_rows(history, history, 50), "voter_sets", [later]))
-    known, new = joined.rows("voter_sets")
-    assert (known["ended_by"], new["ended_by"]) == ("superseded", "in_effect")
-    assert [voter["voter_id"] for voter in new["added"]] == [4]
-    assert [voter["voter_id"] for voter in new["removed"]] == [first["voters"][0]["voter_id"]]
-    written = new_survey_rows(carried, joined)["voter_sets"]
-    assert [(row["from_offset"], row["ended_by"]) for row in written] == [
+    known, new = new_survey_rows(carried, joined)["voter_sets"]
+    assert [(row["from_offset"], row["ended_by"]) for row in (known, new)] == [
         (first["from_offset"], "superseded"),
         (39, "in_effect"),
     ]
+    assert [voter["voter_id"] for voter in new["added"]] == [4]
+    assert [voter["voter_id"] for voter in new["removed"]] == [first["voters"][0]["voter_id"]]
 
 
 def test_an_epoch_that_proves_to_have_records_replaces_the_one_without() -> None:

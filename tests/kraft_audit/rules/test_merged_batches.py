@@ -93,6 +93,24 @@ def test_a_lake_gives_the_batches_of_runs_back() -> None:
     assert history.table("batches").num_rows < known.num_rows
 
 
+def test_batches_that_wait_are_in_runs_and_single_again_once_their_transaction_ends() -> None:
+    begin, history = 2 * AN_HOUR + 10, chained(4)[1]
+    before = until(history, begin, 4 * AN_HOUR)
+    state = carry(before, judged(before), begin, 4 * AN_HOUR)
+    runs = state.tables["batches"].filter(pc.equal(state.tables["batches"]["position"], merged_batches.RUN))
+    starts, ends = (set(runs[name].to_pylist()) for name in ("base_offset", "last_offset"))
+    assert max(ends) > begin + AN_HOUR
+    assert state.merged_to == max(ends) + 1
+    # No run holds both what is settled and what waits.
+    assert not any(start < begin <= end for start, end in zip(*(sorted(each) for each in (starts, ends)), strict=True))
+    known = pa.concat_tables([hour(number).table("batches") for number in range(4)])
+    waiting = known.filter(pc.greater_equal(known["base_offset"], begin))
+    single = state.with_single_batches(waiting, begin)
+    assert 0 < single.merged_to <= begin
+    rows = single.tables["batches"]
+    assert rows.filter(pc.greater_equal(rows["base_offset"], begin)).num_rows == waiting.num_rows
+
+
 def test_a_state_that_is_judged_again_stays_as_it_is() -> None:
     """A step without anything new leaves the same bytes."""
     state, history = chained(4)
