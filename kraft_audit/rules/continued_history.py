@@ -170,13 +170,19 @@ def _on_log(
             row = {**row, "to_offset": same["to_offset"], "ended_by": same["ended_by"]}
             replaced.add((same["from_offset"], row["epoch"]))
         rows.append(row)
-    # A quorum-state file names the leader of its own epoch, until it is written for the next one.
-    named = {row["epoch"]: row for row in known if row["from_offset"] is None and row["leader_id"] is not None}
+    before = {tuple(row[column] for column in (*key, "canonical")): row for row in known}
     for row in later:
         if (row["from_offset"], row.get("epoch")) not in replaced:
-            is_without = row["from_offset"] is None and row["leader_id"] is None
-            rows.append(named.get(row["epoch"], row) if is_without else row)
+            rows.append(_filled(row, before.get(tuple(row[column] for column in (*key, "canonical")))))
     return rows
+
+
+def _filled(row: TableRow, before: TableRow | None) -> TableRow:
+    """A row with what only an earlier survey knew: a file names the leader of an epoch, or the time of a set, until it
+    is deleted or written for the next one."""
+    if before is None or row.get("voters") != before["voters"]:
+        return row
+    return {name: before[name] if value is None else value for name, value in row.items()}
 
 
 def _in_sequence(rows: Sequence[TableRow], known: Sequence[TableRow] = ()) -> list[TableRow]:

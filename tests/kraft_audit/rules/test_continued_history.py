@@ -120,6 +120,14 @@ def test_a_snapshot_of_the_same_voters_is_no_new_set() -> None:
     assert new_survey_rows(carried, joined)["voter_sets"] == []
 
 
+def test_when_a_set_was_made_stays_known_without_its_checkpoint() -> None:
+    history = story()
+    (first,) = history.rows("voter_sets")
+    carried = carried_of(with_rows(history, "voter_sets", [{**first, "timestamp_ms": 7}]))
+    later = with_rows(new_rows(history, history, 50), "voter_sets", [{**first, "timestamp_ms": None}])
+    assert [row["timestamp_ms"] for row in history_of(carried, later).rows("voter_sets")] == [7]
+
+
 def test_a_snapshot_of_other_voters_says_what_they_replaced() -> None:
     history = story()
     carried = carried_of(history)
