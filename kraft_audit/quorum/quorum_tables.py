@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from kraft_audit.capture.branches import LogEnd
@@ -23,6 +24,8 @@ from kraft_audit.quorum.voter_history import Voter, VoterSet, added, removed
 
 MAX_EPOCHS_WITHOUT_RECORDS: Final = 10_000
 """A damaged epoch number must not become two billion rows."""
+SNAPSHOT: Final = "snapshot"
+"""The source of a voter set whose own record was not read."""
 
 
 def quorum_rows(
@@ -44,7 +47,9 @@ def quorum_rows(
         for row in voter_set_rows(branch_voters(survey, plan, controls, runs, static), canonical_to=canonical_to):
             if is_piece and row["canonical"]:
                 row["ended_by"] = "superseded"
-            voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
+            known = voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
+            if known["source"] == SNAPSHOT != row["source"] and known["voters"] == row["voters"]:
+                known |= {**row, "ended_by": known["ended_by"]}
         for row in leader_epoch_rows(runs, controls, canonical_to=canonical_to, persisted_leaders=persisted):
             if canonical_to is not None and row["canonical"]:
                 if not is_piece:
@@ -53,7 +58,7 @@ def quorum_rows(
             epochs.setdefault((row["epoch"], row["from_offset"], row["leader_id"]), row)
     return {
         "watermarks": [_watermark_row(captured) for captured in rounds],
-        "voter_sets": list(voter_sets.values()),
+        "voter_sets": in_sequence(list(voter_sets.values())),
         "leader_epochs": list(epochs.values()),
     }
 
@@ -132,6 +137,40 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
             }
         )
     return rows
+
+
+def in_sequence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `voter_sets`, each canonical one with what it replaced: a log that begins with a snapshot does not say.
+
+    A snapshot of the same voters is no new set.
+    """
+    sets: list[dict[str, Any]] = []
+    for row in sorted((row for row in rows if row["canonical"]), key=itemgetter("from_offset", "from_epoch")):
+        if row["source"] == SNAPSHOT and sets:
+            if all(row[name] == sets[-1][name] for name in ("kraft_version", "voters", "target_voters")):
+                continue
+            row = {**row, **_replaced(sets[-1], row)}
+        if sets:
+            sets[-1] = {**sets[-1], "ended_by": "superseded"}
+        sets.append({**row, "ended_by": "in_effect"})
+    return sets + [row for row in rows if not row["canonical"]]
+
+
+def _replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What a voter set changed; voters are compared by id alone where either set has no directory ids."""
+    names = ["voter_id", "directory_id"]
+    if any(voter["directory_id"] is None for row in (before, after) for voter in row["voters"]):
+        names.pop()
+    old, new = ({tuple(voter[name] for name in names): voter for voter in row["voters"]} for row in (before, after))
+    return {
+        "added": [_key_of(voter) for key, voter in new.items() if key not in old],
+        "removed": [_key_of(voter) for key, voter in old.items() if key not in new],
+        "endpoints_changed": [voter["voter_id"] for key, voter in new.items() if old.get(key, voter) != voter],
+    }
+
+
+def _key_of(voter: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: voter[name] for name in ("voter_id", "directory_id")}
 
 
 def _voter_row(voter: Voter) -> dict[str, Any]:

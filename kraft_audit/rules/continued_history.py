@@ -7,7 +7,7 @@ survey says of epochs and voter sets is added to, as Kafka deletes the records t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -15,16 +15,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.quorum.quorum_tables import SNAPSHOT, in_sequence
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
-from kraft_audit.rules.columns.voter_sets import comparable, keys_of
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS, WITHDRAWN
 
 TRUNCATED: Final = "truncated"
-SNAPSHOT: Final = "snapshot"
 _NUMBER: Final = "capture_number"
 
 
@@ -114,6 +113,7 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if runs:
             rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
+            rows = in_sequence(rows) if name == VOTER_SETS.name else rows
         else:
             # Without a canonical log a survey says nothing of what is on it.
             known = {tuple(row[column] for column in key) for row in rows}
@@ -129,26 +129,19 @@ def new_survey_rows(carried: CarriedRows, history: ClusterHistory) -> dict[str, 
     """
     added = {}
     for name, key in FROM_THE_SURVEY.items():
-        before, now = _lake_rows(carried.tables[name]), _lake_rows(history.table(name))
-        if name == VOTER_SETS.name:
-            before, now = _in_sequence(before), _in_sequence(now, before)
-        known, rows = _by_key(before, key), _by_key(now, key)
+        known, rows = (_by_key(table, key) for table in (carried.tables[name], history.table(name)))
         changed = [row for each, group in rows.items() if known.get(each) != group for row in group]
         gone = [row for each, group in known.items() if each not in rows for row in group]
         added[name] = changed + [{**row, "ended_by": WITHDRAWN} for row in gone]
     return added
 
 
-def _lake_rows(table: pa.Table) -> list[TableRow]:
-    """Rows without the plan. First voter sets of other quorums are in no lake."""
-    rows = table.drop_columns("plan").to_pylist()
-    return [row for row in rows if row["canonical"] or row["from_offset"] != BOOTSTRAP_OFFSET]
-
-
-def _by_key(rows: Iterable[TableRow], key: Sequence[str]) -> dict[tuple[Any, ...], list[TableRow]]:
+def _by_key(table: pa.Table, key: Sequence[str]) -> dict[tuple[Any, ...], list[TableRow]]:
+    """The rows of a lake by their keys, without the plan. First voter sets of other quorums are in no lake."""
     groups: dict[tuple[Any, ...], list[TableRow]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[column] for column in key)].append(row)
+    for row in table.drop_columns("plan").to_pylist():
+        if row["canonical"] or row["from_offset"] != BOOTSTRAP_OFFSET:
+            groups[tuple(row[column] for column in key)].append(row)
     return groups
 
 
@@ -178,55 +171,16 @@ def _on_log(
 
 
 def _filled(row: TableRow, before: TableRow | None) -> TableRow:
-    """A row with what only an earlier survey knew: a file names the leader of an epoch, or the time of a set, until it
-    is deleted or written for the next one."""
+    """A row with what only an earlier survey knew.
+
+    A file names the leader of an epoch, or the time of a set, until it is deleted or written for the next one; a
+    snapshot that ends with the record of a set says less than the record.
+    """
     if before is None or row.get("voters") != before["voters"]:
         return row
+    if row.get("source") == SNAPSHOT:
+        return {**before, "ended_by": row["ended_by"]}
     return {name: before[name] if value is None else value for name, value in row.items()}
-
-
-def _in_sequence(rows: Sequence[TableRow], known: Sequence[TableRow] = ()) -> list[TableRow]:
-    """Voter sets, each canonical one with what it replaced: a survey that begins with a snapshot does not know that.
-
-    A snapshot of the same voters is no new set; one that holds the last record of a known set says less than that.
-    """
-    from_log = {_moment(row): row for row in known if row["canonical"] and row["source"] != SNAPSHOT}
-    sets: list[TableRow] = []
-    for row in sorted((row for row in rows if row["canonical"]), key=_moment):
-        if row["source"] == SNAPSHOT and sets:
-            if _is_same_set(row, sets[-1]):
-                continue
-            recorded = from_log.get(_moment(row))
-            is_known = recorded is not None and _is_same_set(row, recorded)
-            row = recorded if recorded is not None and is_known else {**row, **_replaced(sets[-1], row)}
-        if sets:
-            sets[-1] = {**sets[-1], "ended_by": "superseded"}
-        sets.append({**row, "ended_by": "in_effect"})
-    return sets + [row for row in rows if not row["canonical"]]
-
-
-_moment = itemgetter("from_offset", "from_epoch")
-
-
-def _is_same_set(first: TableRow, second: TableRow) -> bool:
-    return all(first[name] == second[name] for name in ("kraft_version", "voters", "target_voters"))
-
-
-def _replaced(before: TableRow, after: TableRow) -> TableRow:
-    """What a voter set changed, in columns of `voter_sets`."""
-    old, new = comparable(keys_of(before["voters"]), keys_of(after["voters"]))
-    ids = {name: {id_ for id_, _ in keys} for name, keys in (("added", new - old), ("removed", old - new))}
-    known = {voter["voter_id"]: voter for voter in before["voters"]}
-    stayed = [voter for voter in after["voters"] if voter["voter_id"] in known.keys() - ids["added"]]
-    return {
-        "added": [_key(voter) for voter in after["voters"] if voter["voter_id"] in ids["added"]],
-        "removed": [_key(voter) for voter in before["voters"] if voter["voter_id"] in ids["removed"]],
-        "endpoints_changed": [voter["voter_id"] for voter in stayed if voter != known[voter["voter_id"]]],
-    }
-
-
-def _key(voter: TableRow) -> TableRow:
-    return {name: voter[name] for name in ("voter_id", "directory_id")}
 
 
 def _is_contradicted(offset: int, epoch: int, runs: Sequence[TableRow]) -> bool:

@@ -122,7 +122,7 @@ def _phantoms(voter_set: TableRow, captures: list[TableRow]) -> dict[Key, Case]:
             f"voter {voter_id}",
             f"voter {voter_id} is {directory_id}, but node {voter_id}'s disk is {its_directory}",
             evidence=(set_evidence(voter_set), capture_evidence(mine[0], text, **change)),
-        )
+        )._replace(key=f"voter {voter_id} {directory_id}")  # not the directory that a later set has
     return cases
 
 

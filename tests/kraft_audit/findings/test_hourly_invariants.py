@@ -119,6 +119,15 @@ def test_neither_deleted_segments_nor_the_order_of_disks_change_a_finding(
     assert compared
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", [200_627, 200_688])
+def test_a_phantom_voter_is_known_by_its_own_directory_since_its_set_was_made(
+    reading: Any, seed: int, tmp_path: Path
+) -> None:
+    """Not by that of a later set of the same voter, nor since the snapshot that is left of the log."""
+    assert paired(reading, tmp_path, KINDS[seed % len(KINDS)], seed, deletes=True)[1]
+
+
 @pytest.mark.slow
 def test_one_cluster_with_deleted_segments(reading: Any, tmp_path: Path) -> None:
     hours, findings = paired(reading, tmp_path, "random", 0, deletes=True)
