@@ -92,6 +92,7 @@ def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapp
     found = _numbered_after(carried, {**of_round, **new})
     tables = {**whole.tables, **{name: _joined(name, carried.tables[name], rows) for name, rows in found.items()}}
     tables |= _surveyed(carried, whole.tables)
+    tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     compared = {(each.end_offset, each.epoch) for each in whole.snapshot_checks or ()}
     earlier = [each for each in carried.snapshot_checks if (each.end_offset, each.epoch) not in compared]
     checks = None if whole.snapshot_checks is None else (*earlier, *whole.snapshot_checks)

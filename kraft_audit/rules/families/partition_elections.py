@@ -97,12 +97,14 @@ def kp004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def _lossy_election(states: PartitionStates, row: int, summary: str) -> Case:
     """From the election to the record that says RECOVERED, which the leader of a sole replica never writes.
 
-    It writes it when the ISR grows (Partition.prepareIsrExpand, Kafka 4.3.0).
+    It writes it when the ISR grows (Partition.prepareIsrExpand, Kafka 4.3.0). What is over stays over when replicas are
+    added.
     """
-    later = range(row + 1, states.newest_row(row) + 1)
-    recovered = next((end for end in later if not states.recovering[end]), None)
+    newest = states.newest_row(row)
+    recovered = next((end for end in range(row + 1, newest + 1) if not states.recovering[end]), None)
     case = partition_case(states, Episode(row, recovered), summary, *_stake(states, row))
-    return case._replace(is_over=states.size_of("replicas", states.newest_row(row)) == 1)
+    last = newest if recovered is None else recovered
+    return case._replace(is_over=any(states.size_of("replicas", each) == 1 for each in range(row, last + 1)))
 
 
 @rule("KP017", control="durability", needs=("partition_changes", "broker_changes"))

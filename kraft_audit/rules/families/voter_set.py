@@ -33,6 +33,7 @@ from kraft_audit.rules.columns.voter_sets import (
     set_at,
     set_evidence,
 )
+from kraft_audit.rules.merged_batches import RUN
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import is_local
@@ -206,7 +207,8 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     """How many records below `low` a replica lacks, and how many seconds of the log they span.
 
     One that ends where the captured log begins, or before, lacks all of it. Each leader writes the time of its own
-    clock, which may be set while it leads.
+    clock, which may be set while it leads. Of a run only the last time is known, so that each of its records may have
+    taken a step.
     """
     log, end = canonical_log(history), replica_end(row)
     if end >= low or not len(log.base_offset):
@@ -214,8 +216,11 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     last, first = log.row_of(low - 1), 0 if end <= log.base_offset[0] else log.row_of(end - 1)
     if last is None or first is None:
         return low - end, 0.0
+    lacked = slice(first + 1, last + 1)
+    is_run = history.chunked_table("batches")["position"].to_numpy()[log.row[lacked]] == RUN
+    steps = np.where(is_run, log.record_count[lacked], 1)
     passed_ms = np.diff(log.timestamp_ms[first : last + 1])
-    return low - end, float(np.clip(passed_ms, 0, GAP_MS).sum()) / 1000
+    return low - end, float(np.clip(passed_ms, 0, GAP_MS * steps).sum()) / 1000
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:

@@ -267,6 +267,15 @@ def test_kp004_of_a_sole_replica_is_over_though_it_stays_recovering(build: Histo
     assert [finding.is_over for finding in build.raised("KP004")] == [True]
 
 
+def test_kp004_of_a_sole_replica_stays_over_when_another_is_added(build: HistoryBuilder) -> None:
+    """Or an hour would open again what the hour before had ended."""
+    build.brokers(11, 12).partition("t-0", 10, replicas=[11], isr=[11]).partition("t-0", 20, isr=[], leader=-1)
+    build.partition("t-0", 25, isr=[11], leader=11, election="last_known", leader_recovery_state="RECOVERING")
+    assert [finding.is_over for finding in build.raised("KP004")] == [True]
+    build.partition("t-0", 30, replicas=[11, 12], adding_replicas=[12])
+    assert [finding.is_over for finding in build.raised("KP004")] == [True]
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_kp003_names_the_setting_only_where_it_is_on(build: HistoryBuilder, enabled: bool) -> None:
     state(isr=[12], leader=12, election="unclean", leader_recovery_state="RECOVERING")(build)
