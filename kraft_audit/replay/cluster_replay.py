@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_audit.capture.decoded_records import RecordColumns, batches_of, between, end_of
+from kraft_audit.capture.decoded_records import RecordColumns, between, end_of
 from kraft_audit.capture.plan import default_min_isr
 from kraft_audit.replay.kernels.layout import FULL_BATCH_RECORDS
-from kraft_audit.replay.partitions.partition_events import CHANGE_RECORD, PARTITION_RECORD
+from kraft_audit.replay.partitions.partition_events import CHANGE_RECORD
 from kraft_audit.replay.partitions.partition_replay import PartitionReplay, ReplayProblem
 from kraft_audit.replay.state_machines import (
     BrokerStateMachine,
@@ -34,6 +34,7 @@ from kraft_audit.replay.state_machines import (
     StateMachine,
     TopicStateMachine,
 )
+from kraft_audit.replay.waiting_records import WaitingRecords
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
@@ -49,7 +50,6 @@ _OF_PARTITIONS: Final = frozenset({PARTITION_CHANGES.name, EXPOSURE_CHANGES.name
 REPLAY_TABLES: Final = frozenset({*_OF_PARTITIONS, *(state_machine.table.name for state_machine in STATE_MACHINES)})
 """The tables that `ClusterReplay` fills."""
 
-PARTITION_RECORDS: Final = frozenset({PARTITION_RECORD, CHANGE_RECORD})
 MAX_WAITING_CHANGES: Final = 100_000
 """How many changes wait for the rest of their operation at most.
 
@@ -236,7 +236,7 @@ class Settler:
     """Takes the windows of a log in order and returns their records once they are settled."""
 
     def __init__(self) -> None:
-        self._waiting: list[RecordColumns] = []
+        self.waiting = WaitingRecords()
         self._begin_offset: int | None = None
         self._aborted: list[tuple[int, int]] = []
         self._run: _OperationRun | None = None
@@ -250,31 +250,30 @@ class Settler:
         """All records below have been fed: the next window begins here."""
         return self._fed_to
 
-    def saved(self) -> tuple[dict[str, int | None], RecordColumns]:
-        """Progress by name, and the records that wait: what `restored` needs.
+    def progress(self) -> dict[str, int | None]:
+        """Progress by name: with the waiting records what `restored` needs.
 
         Aborted transactions are none of it: an Abort moves what is settled, and its records are dropped at once.
         """
         run = self._run
         numbers = (None, None, None) if run is None else (run.from_offset, run.count, run.base_offset)
-        progress: dict[str, int | None] = {
+        return {
             "fed_to": self._fed_to,
             "settled_offset": self.settled_offset,
             "begin_offset": self._begin_offset,
             **dict(zip(("run_from_offset", "run_count", "run_base_offset"), numbers, strict=True)),
         }
-        return progress, _joined_windows(self._waiting) if self._waiting else {}
 
     @classmethod
-    def restored(cls, progress: Mapping[str, int | None], waiting: RecordColumns) -> Settler:
-        """Goes on from what `saved` gave."""
+    def restored(cls, progress: Mapping[str, int | None], waiting: WaitingRecords) -> Settler:
+        """Goes on from what `progress` gave, and the records that waited then."""
         settler = cls()
         settler._fed_to, settler.settled_offset = progress["fed_to"] or 0, progress["settled_offset"] or 0
         settler._begin_offset = progress["begin_offset"]
         run = [progress[name] for name in ("run_from_offset", "run_count", "run_base_offset")]
         if None not in run:
             settler._run = _OperationRun(*(value for value in run if value is not None))
-        settler._waiting = [waiting]
+        settler.waiting = waiting
         return settler
 
     def feed(self, records: RecordColumns, to_offset: int) -> RecordColumns:
@@ -289,9 +288,7 @@ class Settler:
         settled = self._fed_to if self._run is None else self._run.from_offset
         if self._begin_offset is not None:
             settled = self._begin_offset
-        self._waiting.append(records)
-        if settled == self.settled_offset:
-            return {}
+        self.waiting.append(records)
         return self._release(settled)
 
     def rest(self) -> RecordColumns:
@@ -299,12 +296,15 @@ class Settler:
         return self._release(self._fed_to if self._begin_offset is None else self._begin_offset)
 
     def _release(self, settled: int) -> RecordColumns:
-        joined = _joined_windows(self._waiting)
+        if settled == self.settled_offset:
+            return {}  # what waits is not read for it
+        joined = self.waiting.records()
         for begin, end in self._aborted:
             joined = _without(joined, begin, end)
         self._aborted = []
         self.settled_offset = settled
-        self._waiting = [between(joined, settled, None)]
+        self.waiting = WaitingRecords()
+        self.waiting.append(between(joined, settled, None))
         return between(joined, None, settled)
 
     def _follow_transactions(self, records: RecordColumns) -> None:
@@ -357,20 +357,6 @@ def _may_go_on(batch_records: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Whether an operation may go on: in its own batch (0 records before the next), or after one that is full."""
     goes_on: npt.NDArray[np.bool_] = (batch_records == 0) | (batch_records >= FULL_BATCH_RECORDS)
     return goes_on
-
-
-def _joined_windows(parts: list[RecordColumns]) -> RecordColumns:
-    if len(parts) == 1:
-        return parts[0]
-    joined: dict[str, pa.RecordBatch | pa.Table] = {}
-    for name in dict.fromkeys(name for part in parts for name in part):
-        batches = [batch for part in parts for batch in batches_of(part, name)]
-        if len(batches) == 1:
-            joined[name] = batches[0]
-        elif batches:
-            join = pa.Table.from_batches if name in PARTITION_RECORDS else pa.concat_batches
-            joined[name] = join(batches)
-    return joined
 
 
 def _without(records: RecordColumns, begin: int, end: int) -> RecordColumns:

@@ -7,15 +7,15 @@ be taken after any window. Records come in with their secrets redacted, so it ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.replay.cluster_replay import PARTITION_RECORDS, STATE_MACHINES, ClusterReplay, Settler
+from kraft_audit.replay.cluster_replay import STATE_MACHINES, ClusterReplay, Settler
 from kraft_audit.replay.partitions.kept_partitions import PARTITION_PARTS
 from kraft_audit.replay.partitions.partition_replay import ReplayProblem
 from kraft_audit.replay.state_machines import CONFIG_TOPICS, ConfigStateMachine
+from kraft_audit.replay.waiting_records import WaitingRecords
 from kraft_audit.tables.kept_parts import (
     KeptPartsError,
     columns_from_bytes,
@@ -24,8 +24,6 @@ from kraft_audit.tables.kept_parts import (
     rows_batch,
     unpack,
 )
-from kraft_codec.columns import typed_schema
-from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS
 
 _NUMBER: Final = pa.int64()
 PROGRESS: Final = pa.schema(
@@ -53,16 +51,14 @@ STATE_PARTS: Final[Mapping[str, pa.Schema]] = {
     **{machine.table.name: machine.kept_schema() for machine in STATE_MACHINES},
     **PARTITION_PARTS,
 }
-"""Every field of the state, by part. Beside them a part `waiting.<message>` for each type of record that waits."""
+"""Every field of the state, by part. Beside them parts `waiting.<block>.<message>` of the records that wait."""
 _WAITING: Final = "waiting."
-_CONTROL_MESSAGES: Final = [control.message for types in CONTROL_TYPES.values() for control in types.values()]
 
 
 def save_replay(replay: ClusterReplay) -> bytes:
     """The state of a replay of all tables, whose rows have been taken."""
-    progress, waiting = replay.settler.saved()
     parts = {
-        "progress": rows_batch(PROGRESS, [progress]),
+        "progress": rows_batch(PROGRESS, [replay.settler.progress()]),
         "problems": rows_batch(PROBLEMS, _problem_rows(replay)),
     }
     for name, machine in replay.state_machines.items():
@@ -74,7 +70,7 @@ def save_replay(replay: ClusterReplay) -> bytes:
     if parts.keys() != STATE_PARTS.keys():
         raise ValueError(f"a replay without {', '.join(sorted(STATE_PARTS.keys() - parts.keys()))} is not kept")
     packed = {name: columns_to_bytes(batch) for name, batch in parts.items()}
-    return pack(packed | {_WAITING + name: columns_to_bytes(batch) for name, batch in waiting.items()})
+    return pack(packed | {_WAITING + name: content for name, content in replay.settler.waiting.parts().items()})
 
 
 def load_replay(
@@ -88,11 +84,9 @@ def load_replay(
     if not STATE_PARTS.keys() <= packed.keys():
         raise KeptPartsError(f"parts {sorted(STATE_PARTS.keys() - packed.keys())} are missing")
     parts = {name: columns_from_bytes(packed[name], schema) for name, schema in STATE_PARTS.items()}
-    waiting = {
-        name.removeprefix(_WAITING): _waiting_records(name.removeprefix(_WAITING), part)
-        for name, part in packed.items()
-        if name.startswith(_WAITING)
-    }
+    waiting = WaitingRecords(
+        {name.removeprefix(_WAITING): part for name, part in packed.items() if name.startswith(_WAITING)}
+    )
     replay = ClusterReplay(cluster_id=cluster_id, plan=plan, defaults=defaults)
     try:
         _restore(replay, parts, waiting)
@@ -101,21 +95,9 @@ def load_replay(
     return replay
 
 
-def _waiting_records(name: str, content: bytes) -> pa.RecordBatch:
-    """The records of a type; a control record's columns depend on the dialect."""
-    for message in (*METADATA_RECORDS, *_CONTROL_MESSAGES):
-        if message.name == name:
-            with suppress(KeptPartsError):
-                return columns_from_bytes(content, typed_schema(message))
-    raise KeptPartsError(f"its records of type {name!r} cannot be read")
-
-
-def _restore(replay: ClusterReplay, parts: Mapping[str, pa.RecordBatch], waiting: Mapping[str, pa.RecordBatch]) -> None:
+def _restore(replay: ClusterReplay, parts: Mapping[str, pa.RecordBatch], waiting: WaitingRecords) -> None:
     (progress,) = parts["progress"].to_pylist()
-    joined: dict[str, Any] = {
-        name: pa.Table.from_batches([batch]) if name in PARTITION_RECORDS else batch for name, batch in waiting.items()
-    }
-    replay.resume(Settler.restored(progress, joined))
+    replay.resume(Settler.restored(progress, waiting))
     for name, machine in replay.state_machines.items():
         machine.restore(parts[name])
         if isinstance(machine, ConfigStateMachine):
