@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.decoded_records import RecordColumns, batches_of, between
@@ -20,6 +21,7 @@ from kraft_codec.columns import typed_schema
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS
 
 BLOCK_OFFSETS: Final = 1 << 13
+_NO_OFFSET: Final = 1 << 63
 PARTITION_RECORDS: Final = frozenset({PARTITION_RECORD, CHANGE_RECORD})
 """Of these there may be too many to copy them."""
 _CONTROL_MESSAGES: Final = [control.message for types in CONTROL_TYPES.values() for control in types.values()]
@@ -50,18 +52,15 @@ class WaitingRecords:
 
     def parts(self) -> dict[str, bytes]:
         """What is kept: `<block>.<message>` for each type of record in a block."""
-        new = joined_windows(self._windows)
-        offsets = [batch.column("offset") for batch in new.values() if batch.num_rows]
-        blocks = dict(self._blocks)
-        if offsets:
-            first = min(column[0].as_py() for column in offsets) // BLOCK_OFFSETS
-            last = max(column[-1].as_py() for column in offsets) // BLOCK_OFFSETS
-            for block in range(first, last + 1):
-                own = between(new, block * BLOCK_OFFSETS, (block + 1) * BLOCK_OFFSETS)
-                if own:
-                    earlier = [self._decoded(block)] if block in self._blocks else []
-                    whole = joined_windows([*earlier, own])
-                    blocks[block] = {name: columns_to_bytes(_in_one_piece(rows)) for name, rows in whole.items()}
+        new, blocks = joined_windows(self._windows), dict(self._blocks)
+        # A damaged offset may lie anywhere: not every number between two blocks has records.
+        numbers = [np.unique(batch.column("offset").to_numpy() // BLOCK_OFFSETS) for batch in new.values()]
+        for block in sorted({number for each in numbers for number in each.tolist()}):
+            end = (block + 1) * BLOCK_OFFSETS
+            own = between(new, block * BLOCK_OFFSETS, end if end < _NO_OFFSET else None)
+            earlier = [self._decoded(block)] if block in self._blocks else []
+            whole = joined_windows([*earlier, own])
+            blocks[block] = {name: columns_to_bytes(_in_one_piece(rows)) for name, rows in whole.items()}
         return {f"{block}.{name}": content for block, types in blocks.items() for name, content in types.items()}
 
     def _decoded(self, block: int) -> RecordColumns:

@@ -79,6 +79,14 @@ def test_a_whole_block_is_not_read_to_keep_it(monkeypatch: pytest.MonkeyPatch) -
     assert read == [parts["2.NoOpRecord"]]
 
 
+@pytest.mark.parametrize("offset", [1 << 62, (1 << 63) - 1])
+def test_a_damaged_offset_is_as_far_away_as_any(offset: int) -> None:
+    near, far = (window(["NoOpRecord"], each)["NoOpRecord"] for each in (0, offset))
+    waiting = WaitingRecords()
+    waiting.append({"NoOpRecord": pa.concat_batches([near, far])})
+    assert [row["offset"] for row in rows_of(WaitingRecords(waiting.parts()))["NoOpRecord"]] == [0, offset]
+
+
 @pytest.mark.parametrize("part", ["NoOpRecord", "x.NoOpRecord"])
 def test_what_is_no_block_is_refused(part: str) -> None:
     with pytest.raises(KeptPartsError, match="no block"):
