@@ -112,16 +112,15 @@ class Disks:
         self.log_bytes = fleet.log_bytes
         self.hour += 1
         files = sorted(path for path in (made / "cluster-0").rglob("*") if path.is_file())
-        (log, *_) = (path for path in files if path.suffix == ".log")
-        begin_offset = last_batch(log.read_bytes()[:shift_from]).last_offset + 1
+        if shift_from is not None:
+            (log, *_) = (path for path in files if path.suffix == ".log")
+            begin_offset = last_batch(log.read_bytes()[:shift_from]).last_offset + 1
+            files = [path for path in files if _snapshot_end(path) <= begin_offset]
         for file in files:
             target = self.root / file.relative_to(made / "cluster-0")
             content = file.read_bytes()
             if shift_from is not None and file.suffix == ".log":
                 content = with_begin(content, shift_from)
-            is_snapshot = file.suffix == ".checkpoint" and file.stem != "bootstrap"
-            if is_snapshot and int(file.name.split("-")[0]) > begin_offset:
-                continue
             self._write(target, content)
         shutil.rmtree(made)
 
@@ -138,6 +137,12 @@ class Disks:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         os.utime(target, (CAPTURED_AT + 3_600 * self.hour,) * 2)
+
+
+def _snapshot_end(path: Path) -> int:
+    """The end offset of a snapshot; 0 for any other file."""
+    is_snapshot = path.suffix == ".checkpoint" and path.stem != "bootstrap"
+    return int(path.name.split("-")[0]) if is_snapshot else 0
 
 
 def last_batch(content: bytes) -> BatchHeader:

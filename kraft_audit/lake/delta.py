@@ -258,13 +258,7 @@ class DeltaLake:
         builder = QueryBuilder()
         for name, table in opened.items():
             with self.reading(name):
-                written = {field.name for field in table.schema().fields}
-                known = LAKE_TABLES[name].column_names if name in LAKE_TABLES else ()
-                missing = [column for column in known if column not in written]
-                builder.register(f"{name}_written" if missing else name, table)
-                if missing:
-                    columns = ", ".join(["*", *(f"NULL AS {column}" for column in missing)])
-                    builder.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {name}_written")  # noqa: S608
+                _register(builder, name, table)
         only = next(iter(opened)) if len(opened) == 1 else ""
 
         def query(sql: str) -> pa.Table:
@@ -388,6 +382,17 @@ def error_line(problem: Exception) -> str:
 
 
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.large_string(): pa.string()}
+
+
+def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
+    """Names a table for queries; where it lacks columns of its contract, a view that has them."""
+    written = {field.name for field in table.schema().fields}
+    contract = LAKE_TABLES[name].column_names if name in LAKE_TABLES else ()
+    missing = [f"NULL AS {column}" for column in contract if column not in written]
+    builder.register(f"{name}_written" if missing else name, table)
+    if missing:
+        columns = ", ".join(["*", *missing])
+        builder.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {name}_written")  # noqa: S608  # names of our own
 
 
 def plain_table(table: pa.Table) -> pa.Table:

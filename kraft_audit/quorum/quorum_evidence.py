@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
@@ -219,22 +219,23 @@ class QuorumEvidence:
         conflicting_epochs: frozenset[int] = frozenset(),
         earlier_low: tuple[int, int] | None = None,
         first_disks: Mapping[int, str] | None = None,
+        known_low: tuple[int, int] | None = None,
     ) -> QuorumEvidence:
         """The evidence of these disks together; their order does not matter."""
         ordered = sorted(replicas, key=lambda r: (r.node_id, r.directory_id or "", r.end, r.snapshots))
         chains = merged_chains([replica.chain for replica in ordered if replica.chain is not None])
         disks = _first_disks(chains) if first_disks is None else first_disks
-        return cls(chains, tuple(ordered), conflicting_epochs, earlier_low, disks)
+        return cls(chains, tuple(ordered), conflicting_epochs, earlier_low, disks, known_low=known_low)
 
     def of_these(self, replicas: Iterable[CapturedReplica]) -> QuorumEvidence:
         """The evidence of a part of the replicas; of the other replicas only `first_disks` and conflicts remain."""
-        part = QuorumEvidence.of(
+        return QuorumEvidence.of(
             replicas,
             conflicting_epochs=self.conflicting_epochs,
             earlier_low=self.earlier_low,
             first_disks=self.first_disks,
+            known_low=self.known_low,
         )
-        return part if self.known_low is None else replace(part, known_low=self.known_low)
 
     @cached_property
     def leaders(self) -> dict[int, LeaderStart]:

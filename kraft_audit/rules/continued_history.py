@@ -126,7 +126,8 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
 def new_survey_rows(carried: CarriedRows, history: ClusterHistory) -> dict[str, list[TableRow]]:
     """Of each table of FROM_THE_SURVEY what a plan adds to a lake that holds the carried rows.
 
-    These are the rows of keys of which something else is known now, and where nothing is, the carried ones, withdrawn.
+    For a key whose rows have changed, these are the rows as they are now; for a key without rows now, the carried rows,
+    withdrawn.
     """
     added = {}
     for name, key in FROM_THE_SURVEY.items():

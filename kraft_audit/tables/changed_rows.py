@@ -49,7 +49,7 @@ def changes_of(base: bytes, now: bytes) -> bytes | None:
 
 
 def with_changes(base: bytes, changes: bytes) -> bytes:
-    """The packed parts of which `changes` were made: columns with changed rows are joined when they are read.
+    """The packed parts that `changes_of` compared with `base`; columns with changed rows are joined when they are read.
 
     Raises KeptPartsError.
     """

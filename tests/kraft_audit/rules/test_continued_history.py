@@ -10,6 +10,7 @@ import pyarrow as pa
 from kraft_audit.rules.carried_rows import CarriedRows, carry, until
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
 from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
+from kraft_audit.tables.silver import WITHOUT_LEADER
 from tests.builders.carried_judgements import judged, new_rows
 from tests.builders.histories import HistoryBuilder
 
@@ -154,7 +155,7 @@ def test_an_epoch_that_proves_to_have_records_replaces_the_one_without() -> None
     history = story()
     (first,) = history.rows("leader_epochs")
     without = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "voters", "granting_voters"))
-    second = {**first, **without, "epoch": 2, "leader_id": 2, "ended_by": "burnt", "timestamp_ms": None}
+    second = {**first, **without, "epoch": 2, "leader_id": 2, "ended_by": WITHOUT_LEADER, "timestamp_ms": None}
     carried = carried_of(with_rows(history, "leader_epochs", [first, second]))
     # No quorum-state file of these disks is of epoch 2 any more.
     unnamed = with_rows(new_rows(history, history, 50), "leader_epochs", [first, {**second, "leader_id": None}])
