@@ -254,6 +254,8 @@ class ClusterPlan:
     nothing), and keeps a state for the next one; with `reads_all` everything is read all the same, to find what was
     altered in place.
     `is_running` and `gone` are what its operator says: that its nodes run, and which of them are lost with their disks.
+    A large cluster is read by `shares` tasks, each for a share of the rows, and a last one joins what they found:
+    `share` is the number of this one, `shares` itself for the last, None where one task reads everything.
     """
 
     number: int
@@ -281,6 +283,8 @@ class ClusterPlan:
     kept_state: str = ""
     keeps_state: bool = False
     reads_all: bool = False
+    shares: int = 1
+    share: int | None = None
 
     @property
     def key(self) -> str:

@@ -6,7 +6,7 @@ the replay, so the two meet here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -29,10 +29,10 @@ from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
 from kraft_audit.rules.carried_rows import (
     CarriedRows,
+    Carrying,
     as_carried,
     as_until,
     begins_below,
-    carry,
     ends_at,
     rules_key,
     until,
@@ -73,19 +73,28 @@ class Continuation:
     why_whole: str | None = None
 
 
+Judge = Callable[[ClusterHistory, ClusterPlan, frozenset[str], Continuation | None], Iterator[TableRows]]
+"""The rows of JUDGMENTS of a history, and what the continuation keeps for the next plan."""
+
+
 def analyze(
     plan: ClusterPlan,
     settings: ReadingSettings,
     tables: frozenset[str] = TABLES,
     continuation: Continuation | None = None,
+    judge: Judge | None = None,
 ) -> Iterator[TableRows]:
     """The rows of `tables`, in batches of at most 65,000 rows.
 
     Bronze and silver rows are those that `plan` adds to earlier plans; findings are judged over everything that the
     captures hold, all of them, clear ones included. Bronze comes first: short secrets are numbered as they are met.
     Captures are numbered in the order that they prove. With a continuation bronze and silver rows come from new bytes
-    and lag alone, where that can be. Raises InputError where a storage cannot be opened.
+    and lag alone, where that can be. Whoever reads everything may judge it by a `judge` of his own. Raises InputError
+    where a storage cannot be opened.
     """
+    if judge is not None:
+        yield from _analyze(plan, settings, tables, continuation, judge=judge)
+        return
     if continuation is None or not tables & SILVER_TABLES:
         yield from _analyze(plan, settings, tables)
         return
@@ -231,6 +240,7 @@ def _analyze(
     tables: frozenset[str],
     continuation: Continuation | None = None,
     added: Sequence[TableRows] = (),
+    judge: Judge | None = None,
 ) -> Iterator[TableRows]:
     """The rows from all records; `added` are bronze rows of this plan that are given already."""
     own = list(added)
@@ -273,7 +283,8 @@ def _analyze(
                     return
                 except NotResumableError:
                     pass
-            yield from _replayed(ordered.plan, ordered.reading, replayed | judgments, collector, continuation, known)
+            own_tables = replayed | judgments
+            yield from _replayed(ordered.plan, ordered.reading, own_tables, collector, continuation, known, judge)
 
 
 def _on_all_records(
@@ -320,7 +331,7 @@ def _collector(reading: ClusterReading, going_on: GoingOn | None = None) -> Hist
     return HistoryCollector(
         reading,
         history_bytes_max=HISTORY_BYTES_MAX,
-        partition_bytes_max=PARTITION_BYTES_MAX,
+        partition_bytes_max=PARTITION_BYTES_MAX if reading.plan.share is None else 0,
         going_on=going_on,
     )
 
@@ -332,6 +343,7 @@ def _replayed(
     collector: HistoryCollector | None,
     continuation: Continuation | None = None,
     known: KnownCaptures | None = None,
+    judge: Judge | None = None,
 ) -> Iterator[TableRows]:
     yield from _silver(plan, reading, tables, continuation, collector=collector, lists_all=known is None)
     if collector is not None:
@@ -339,7 +351,7 @@ def _replayed(
         if known is not None:
             history = with_earlier_captures(known[0], history, known[1])
             yield from _survey_rows(history, known[0], plan, tables)
-        yield from _judged_rows(history, plan, tables, continuation)
+        yield from (judge or _judged_rows)(history, plan, tables, continuation)
 
 
 KnownCaptures = tuple[CarriedRows, dict[str, pa.Table]]
@@ -365,38 +377,48 @@ def _judged_rows(
     history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
 ) -> Iterator[TableRows]:
     """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
-    is_kept = continuation is not None and continuation.next_state is not None
-    open_findings: list[Finding] | None = [] if is_kept else None
-    yield from ((name, part) for name, part in _judged(history, plan.number, open_findings) if name in tables)
-    if continuation is None or continuation.next_state is None or open_findings is None:
+    state = None if continuation is None else continuation.next_state
+    if state is not None and not all(history.has(name) for name in INPUTS):
+        state = None  # what the temporary folder could not hold is not known to the next plan either
+    is_end = state is not None and ends_at(history, state.settled.settled_offset)
+    carrying, open_findings = Carrying(), list[Finding]()
+    seen = (carrying, open_findings) if is_end else None
+    yield from ((name, part) for name, part in _judged(history, plan.number, seen) if name in tables)
+    if continuation is None or state is None:
+        if continuation is not None:
+            continuation.next_state = None
         return
-    if not all(history.has(name) for name in INPUTS):
-        continuation.next_state = None  # what the temporary folder could not hold is not known to the next plan either
-        return
-    base = continuation.next_state.settled
-    settled = base.settled_offset
-    if ends_at(history, settled):
-        carried = carry(as_until(history, settled, base.fed_to), open_findings, settled, base.fed_to)
+    base = state.settled
+    if is_end:
+        before: ClusterHistory = as_until(history, base.settled_offset, base.fed_to)
+        findings: Iterable[Finding] = open_findings
     else:
-        before = until(history, settled, base.fed_to)
-        carried = carry(before, registry.check(before), settled, base.fed_to)
-    continuation.next_state = replace(continuation.next_state, rules=carried.to_bytes())
+        before = until(history, base.settled_offset, base.fed_to)
+        findings = registry.check(before, seen=carrying)
+    carried = carrying.rows(before, findings, base.settled_offset, base.fed_to)
+    continuation.next_state = replace(state, rules=carried.to_bytes())
 
 
-def _judged(history: ClusterHistory, plan: int, open_findings: list[Finding] | None) -> Iterator[TableRows]:
+def _judged(
+    history: ClusterHistory, plan: int, seen: tuple[Carrying, list[Finding]] | None = None
+) -> Iterator[TableRows]:
     """The findings, and the incidents that they are folded into.
 
-    A log of many partitions may have millions, so none is held but those that `carry` asks for: `open_findings` gets
-    them where it is given.
+    A log of many partitions may have millions, so none is held but those that are carried: what is `seen` gets them.
     """
-    findings = registry.check(history)
+    findings = registry.check(history, seen=None if seen is None else seen[0])
     folding = Folding(known_incidents(history), keeps_ids=True)
     while part := list(islice(findings, FINDINGS_AT_ONCE)):
         yield JUDGED_FINDINGS.name, findings_batch(part, seen_ms=history.seen_ms, plan=plan)
         for finding in part:
             if finding.status is Status.RAISED:
                 folding.add(finding)
-            if open_findings is not None and finding.status is not Status.CLEAR and not finding.is_over:
-                open_findings.append(as_carried(finding))
+            if seen is not None and finding.is_open:
+                seen[1].append(as_carried(finding))
+    yield from incident_rows(folding, history, plan)
+
+
+def incident_rows(folding: Folding, history: ClusterHistory, plan: int) -> Iterator[TableRows]:
+    """The incidents into which all findings were folded."""
     rows = [{**row, "plan": plan} for row in folding.rows(history.cluster_id)]
     yield from ((JUDGED_INCIDENTS.name, batch) for batch in slices(build_rows(JUDGED_INCIDENTS, rows)))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.rules.registry import by_severity
-from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
+from kraft_audit.rules.rule_model import Evidence, Finding, Scope, Severity, Status
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import EVIDENCE, JUDGED_FINDINGS
 from kraft_audit.text.readable import timestamp_us
@@ -41,18 +41,33 @@ def findings_batch(findings: Sequence[Finding], *, seen_ms: int | None = None, p
     return build_rows(JUDGED_FINDINGS, finding_rows(findings, seen_ms=seen_ms, plan=plan))
 
 
+_SAME: Final = (
+    *("finding_id", "cluster_id", "rule", "name", "subject", "summary", "reason", "from_offset", "to_offset"),
+    *("from_ms", "to_ms", "epoch", "is_over", "why", "what_to_do"),
+)
+"""The columns that are fields of a finding as they are."""
+
+
+def findings_in(batch: pa.RecordBatch) -> Iterator[Finding]:
+    """The findings of a batch of the table, without waivers."""
+    for row in batch.to_pylist():
+        yield Finding(
+            **{name: row[name] for name in _SAME},
+            severity=Severity(row["severity"]),
+            scope=Scope(row["scope"]),
+            status=Status(row["status"]),
+            evidence=tuple(Evidence(**fact) for fact in row["evidence"]),
+        )
+
+
 def evidence_row(evidence: Evidence) -> dict[str, Any]:
     return {name: getattr(evidence, name) for name in _FACT}
 
 
 def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
-    same = (
-        *("finding_id", "cluster_id", "rule", "name", "subject", "summary", "reason", "from_offset", "to_offset"),
-        *("from_ms", "to_ms", "epoch", "is_over", "why", "what_to_do"),
-    )
     waiver = finding.waiver
     return {
-        **{name: getattr(finding, name) for name in same},
+        **{name: getattr(finding, name) for name in _SAME},
         "severity": finding.severity.value,
         "scope": finding.scope.value,
         "status": finding.status.value,

@@ -18,7 +18,8 @@ from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_
 from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.lake.archive_reading import ArchiveReading, history_rows, is_archived, of_history
-from kraft_audit.lake.redaction_key import KEY_BYTES, load_key
+from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
+from kraft_audit.lake.share_reading import JoinReading, ShareReading
 from kraft_audit.lake.stage import ReadCluster, Reading, ReadingEnd
 from kraft_audit.lake.state_store import StoredState, get_state
 from kraft_audit.lake.views import newest_batches
@@ -27,7 +28,6 @@ from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.gold import HISTORIES
 from kraft_audit.tables.kept_parts import KeptPartsError
-from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import StoragePool
 
@@ -38,11 +38,6 @@ def redaction_key(file: str | None) -> str:
     """The key as hexadecimal text; without a file one of this query's own, so that nothing is readable all the same."""
     key = secrets.token_bytes(KEY_BYTES) if file is None else load_key(Path(file), may_create=False)
     return key.hex()
-
-
-def redactor_of(plan: ClusterPlan, key: str) -> Redactor:
-    state = json.loads(plan.redaction_state) if plan.redaction_state else {}
-    return Redactor(bytes.fromhex(key), state)
 
 
 def plan_of_path(path: str, dialect: Dialect, capture: str | None) -> list[ClusterPlan]:
@@ -117,7 +112,11 @@ def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: fro
     def read(plan: ClusterPlan) -> Reading:
         if is_archived(plan):
             return ArchiveReading(plan, lake_uri)
+        if plan.share == plan.shares:
+            return JoinReading(plan, lake_uri)
         known: KnownBatches = LakeBatches(lake_uri, plan) if known_uri is None else ExportedBatches(known_uri, plan)
+        if plan.share is not None:
+            return ShareReading(plan, plan.share, key, known, lake_uri)
         return PipelineReading(plan, key, known, tables, lake_uri)
 
     return read

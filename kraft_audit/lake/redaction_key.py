@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import secrets
 import stat
 from pathlib import Path
 from typing import Final
 
+from kraft_audit.capture.plan import ClusterPlan
 from kraft_codec.errors import InputError
+from kraft_codec.records.redaction import Redactor
 
 KEY_BYTES: Final = 32
 KEY_VARIABLE: Final = "KRAFT_AUDIT_REDACTION_KEY_FILE"
@@ -85,3 +88,10 @@ def _create(file: Path) -> None:
         raise InputError(str(file), f"no redaction key can be made here: {problem.strerror}") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def redactor_of(plan: ClusterPlan, key: str) -> Redactor:
+    """What redacts the secrets of a plan's cluster by a key in hexadecimal, and goes on from where the plan before
+    stopped."""
+    state = json.loads(plan.redaction_state) if plan.redaction_state else {}
+    return Redactor(bytes.fromhex(key), state)

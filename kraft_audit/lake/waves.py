@@ -6,11 +6,16 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kraft_audit.lake.archive_reading import is_archived
 from kraft_audit.lake.ledger_state import PlannedCluster
 from kraft_audit.lake.staging_tasks import planned_bytes
 
 LARGE_BYTES: Final = 1 << 30
 """Reading so much takes minutes. An hour's changes are far below it: that is one wave, and one commit a table."""
+SHARE_BYTES_MIN: Final = 512 << 20
+"""Reading less than that takes less than the tasks that a share more needs."""
+SHARES_MAX: Final = 8
+"""Reading is a tenth of the work on a log: eight tasks that each read all of it take half of the time of four."""
 
 Wave = tuple[PlannedCluster, ...]
 
@@ -29,6 +34,22 @@ def waves_of(planned: Sequence[PlannedCluster], failed: Container[str]) -> list[
         wave = (2, name) if name in failed else (int(sizes[name] >= LARGE_BYTES), "")
         waves.setdefault(wave, []).append(cluster)
     return [tuple(waves[wave]) for wave in sorted(waves)]
+
+
+def with_shares(wave: Wave, processors: int) -> Wave:
+    """The wave, with clusters that would keep one processor busy while the others have no more to do split among them.
+
+    Each task reads the whole log, so a cluster is split no further than that. What goes on from a state is not: it has
+    little to read.
+    """
+    costs = [planned_bytes(cluster.plan) for cluster in wave]
+    even = max(SHARE_BYTES_MIN, sum(costs) // processors, 1)
+    return tuple(
+        replace(cluster, plan=replace(cluster.plan, shares=max(1, min(-(-cost // even), processors, SHARES_MAX))))
+        if cluster.plan.is_whole and not cluster.plan.kept_state and not is_archived(cluster.plan)
+        else cluster
+        for cluster, cost in zip(wave, costs, strict=True)
+    )
 
 
 def numbered(wave: Wave, number: int) -> Wave:

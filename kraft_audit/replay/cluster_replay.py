@@ -36,6 +36,7 @@ from kraft_audit.replay.state_machines import (
 )
 from kraft_audit.replay.waiting_records import WaitingRecords
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
+from kraft_audit.tables.topic_shares import TopicShare
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
 STATE_MACHINES: Final[tuple[type[StateMachine], ...]] = (
@@ -100,7 +101,8 @@ class ClusterReplay:
     """All state machines of a cluster's metadata.
 
     `tables`: which of `REPLAY_TABLES` to fill, None for all. `defaults`: static configs that the log does not hold
-    (min.insync.replicas). Records below `emit_from_offset` change the state and give no rows.
+    (min.insync.replicas). Records below `emit_from_offset` change the state and give no rows. With a `share` only the
+    partitions of its topics give rows; all change the state.
     """
 
     def __init__(
@@ -111,11 +113,13 @@ class ClusterReplay:
         tables: frozenset[str] | None = None,
         defaults: Mapping[str, str] | None = None,
         emit_from_offset: int = 0,
+        share: TopicShare | None = None,
     ) -> None:
         wanted = REPLAY_TABLES if tables is None else tables
         self._settler = Settler()
         self._removed: list[TableBatch] = []
         self._emit_from_offset = emit_from_offset
+        self._share = share
         self.state_machines: dict[str, StateMachine] = {
             state_machine.table.name: state_machine(cluster_id=cluster_id, plan=plan, emit_from_offset=emit_from_offset)
             for state_machine in STATE_MACHINES
@@ -225,11 +229,14 @@ class ClusterReplay:
     ) -> Iterator[TableBatch]:
         """The rows of the wanted partition tables, from the batch that `partitions` yielded last."""
         if PARTITION_CHANGES.name in self._of_partitions:
-            yield PARTITION_CHANGES.name, changes
+            yield PARTITION_CHANGES.name, self._shared(changes)
         if EXPOSURE_CHANGES.name in self._of_partitions:
-            exposures = partitions.exposures(changes, is_every=is_every_exposure)
+            exposures = self._shared(partitions.exposures(changes, is_every=is_every_exposure))
             if exposures.num_rows:
                 yield EXPOSURE_CHANGES.name, exposures
+
+    def _shared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows if self._share is None else self._share.rows(rows)
 
 
 class Settler:

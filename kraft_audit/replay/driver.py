@@ -25,6 +25,7 @@ from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, ClusterReplay, TableBatch, drain
 from kraft_audit.replay.replay_base import ReplayBase, ReplayBeginning
 from kraft_audit.replay.replay_state import load_replay, save_replay
+from kraft_audit.tables.topic_shares import TopicShare
 
 END: Final = sys.maxsize
 """An offset after every log's end."""
@@ -128,12 +129,15 @@ class BranchLog:
 
     def new_replay(self, *, emit_from_offset: int = 0) -> ClusterReplay:
         """A replay that has seen nothing yet."""
+        plan = self.plan
+        share = None if plan.share is None else TopicShare(plan.share, plan.shares)
         return ClusterReplay(
-            cluster_id=self.plan.cluster_id,
-            plan=self.plan.number,
+            cluster_id=plan.cluster_id,
+            plan=plan.number,
             tables=self.tables,
-            defaults=dict(self.plan.defaults),
+            defaults=dict(plan.defaults),
             emit_from_offset=emit_from_offset,
+            share=share,
         )
 
 

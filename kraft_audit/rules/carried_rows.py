@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -51,7 +50,7 @@ from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.subjects import topic_of
 from kraft_audit.rules.merged_batches import merged_batches, merged_to, split
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import Finding, RuleSettings, Scope, Status, TableRows
+from kraft_audit.rules.rule_model import Finding, Rule, RuleSettings, Scope, TableRows
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER, TOPIC_CHANGES
@@ -133,7 +132,7 @@ class CarriedRows:
             "states_from": self.states_from,
             "undecoded_from": self.undecoded_from,
             "gaps": self.gaps,
-            "snapshot_checks": [_check_fields(each) for each in self.snapshot_checks],
+            "snapshot_checks": [check_fields(each) for each in self.snapshot_checks],
             "is_read": self.is_read,
             "is_replayed": self.is_replayed,
             "columns": {name: _columns_of(table) for name, table in sorted(self.tables.items())},
@@ -156,7 +155,7 @@ class CarriedRows:
                 facts["states_from"],
                 facts["undecoded_from"],
                 tuple((start, end) for start, end in facts["gaps"]),
-                tuple(_check_of(each) for each in facts["snapshot_checks"]),
+                tuple(check_of(each) for each in facts["snapshot_checks"]),
                 facts["is_read"],
                 facts["is_replayed"],
             )
@@ -173,14 +172,26 @@ _OF_HOLDER: Final = tuple(
 )
 
 
-def _check_fields(check: SnapshotCheck) -> dict[str, Any]:
+def holder_fields(holder: ReplicaPlan) -> dict[str, Any]:
+    """A replica as JSON has it: which one it is."""
+    return {name: getattr(holder, name) for name in _OF_HOLDER}
+
+
+def holder_of(fields_: Mapping[str, Any]) -> ReplicaPlan:
+    """The replica that `holder_fields` was given, without its files."""
+    newest = fields_["newest_snapshot"]
+    return ReplicaPlan(**{**fields_, "newest_snapshot": newest and tuple(newest)}, files=())
+
+
+def check_fields(check: SnapshotCheck) -> dict[str, Any]:
     """A check as JSON has it: of the replicas that hold the snapshot, which they are."""
-    holders = [{name: getattr(holder, name) for name in _OF_HOLDER} for holder in check.holders]
+    holders = [holder_fields(holder) for holder in check.holders]
     return {**{each.name: getattr(check, each.name) for each in fields(SnapshotCheck)}, "holders": holders}
 
 
-def _check_of(fields_: Mapping[str, Any]) -> SnapshotCheck:
-    holders = tuple(ReplicaPlan(**holder, files=()) for holder in fields_["holders"])
+def check_of(fields_: Mapping[str, Any]) -> SnapshotCheck:
+    """The check that `check_fields` was given."""
+    holders = tuple(map(holder_of, fields_["holders"]))
     return SnapshotCheck(**{**fields_, "differences": tuple(fields_["differences"]), "holders": holders})
 
 
@@ -256,51 +267,106 @@ def _time_at_end(history: ClusterHistory, to_offset: int) -> int | None:
     return history.known("newest append", lambda: newest_append_ms(history.rows("captures")))
 
 
+class Carrying:
+    """Gathers the rows that the rules need of a history, where that is read back by parts while it is judged.
+
+    It is the `seen` of that judgement (`registry.check`).
+    """
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, list[Rows]] = defaultdict(list)
+        """Rows of tables, by number, that parts need."""
+        self.partitions: list[pa.Table] = []
+        """Their rows of `partition_changes`; and those of what rules across topics looked at, which may be the same."""
+        self._across: list[pa.Table] = []
+
+    def take_part(self, part: ClusterHistory, open_findings: Sequence[Finding]) -> None:
+        """A part that was judged, and what is open of it."""
+        self.partitions.append(self._gathered(part, _needed_of_partitions(part, open_findings)))
+
+    def take_across(self, each: Rule, across: ClusterHistory, open_findings: Sequence[Finding]) -> None:
+        """The rows that a rule across topics looked at, and what is open of it."""
+        if each.carries is not None:
+            self._across.append(self._gathered(across, each.carries(across, open_findings)))
+
+    def take(self, other: Carrying) -> None:
+        """What was gathered of parts that were judged elsewhere."""
+        self.partitions += other.partitions
+        for table, rows in other.wanted.items():
+            self.wanted[table] += rows
+
+    def rows(
+        self, history: ClusterHistory, findings: Iterable[Finding], to_offset: int, waiting_to: int | None = None
+    ) -> CarriedRows:
+        """What the rules need of a history that was judged up to an offset, the end of a whole operation.
+
+        `findings` are all of that judgement, with the settings of the next one: the parts, if there are any, are taken
+        with the last of them. Up to `waiting_to` records wait for the end of their transaction.
+        """
+        open_findings = [as_carried(each) for each in findings if each.is_open]
+        begins: dict[str, list[int]] = defaultdict(list)
+        for each in open_findings:
+            if (begin := begin_of(each)) is not None:
+                begins[each.finding_id].append(begin)
+        wanted = self.wanted
+        wanted[TOPIC_CHANGES.name].append(_of_topics(history, open_findings))
+        for table, rows in _needed(history, open_findings):
+            wanted[table].append(rows)
+        if history.parts is None:
+            of_partitions = _needed_of_partitions(history, open_findings, is_whole=True)
+            self.partitions.append(self._gathered(history, of_partitions))
+        tables = {name: _rows_of(history, name, wanted[name]) for name in SMALL_CHANGES if name not in WHOLE}
+        tables[PARTITION_CHANGES.name] = _joined_once(self.partitions, self._across)
+        of_whole = (*WHOLE, *FROM_THE_SURVEY)
+        tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
+        tables |= {
+            name: normal_rows(name, table)
+            for name, table in _of_captures(history, open_findings, wanted, (to_offset, waiting_to))
+        }
+        if DECODE_ERRORS.name in tables:
+            tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
+        return CarriedRows(
+            OpenEpisodes(to_offset, history.end_ms, {id_: tuple(sorted(each)) for id_, each in begins.items()}),
+            tables,
+            history.contradictions or (),
+            history.is_complete,
+            history.states_from,
+            history.undecoded_from,
+            history.gaps,
+            history.snapshot_checks or (),
+            history.is_read,
+            history.is_replayed,
+        )
+
+    def _gathered(self, history: ClusterHistory, needed: Iterable[TableRows]) -> pa.Table:
+        """The rows of `partition_changes` among those that are needed; the others are noted."""
+        of_partitions: list[Rows] = []
+        for table, rows in needed:
+            (of_partitions if table == PARTITION_CHANGES.name else self.wanted[table]).append(rows)
+        return _rows_of(history, PARTITION_CHANGES.name, of_partitions)
+
+
 def carry(
     history: ClusterHistory, findings: Iterable[Finding], to_offset: int, waiting_to: int | None = None
 ) -> CarriedRows:
-    """What the rules need of a history that was judged up to an offset, the end of a whole operation.
+    """What the rules need of a history that is in memory, as `Carrying.rows` says."""
+    return Carrying().rows(history, findings, to_offset, waiting_to)
 
-    `findings` are all of that judgement, with the settings of the next one. Up to `waiting_to` records wait for the end
-    of their transaction.
-    """
-    open_findings = [as_carried(each) for each in findings if each.status is not Status.CLEAR and not each.is_over]
-    begins: dict[str, list[int]] = defaultdict(list)
-    for each in open_findings:
-        if (begin := begin_of(each)) is not None:
-            begins[each.finding_id].append(begin)
-    wanted: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
-    wanted[TOPIC_CHANGES.name].append(_of_topics(history, open_findings))
-    partitions = list[pa.Table]()
-    for part in history.with_all_partitions():
-        of_part: list[npt.NDArray[np.int64]] = []
-        for table, rows in _needed(part, open_findings):
-            (of_part if table == PARTITION_CHANGES.name else wanted[table]).append(rows)
-        partitions.append(_rows_of(part, PARTITION_CHANGES.name, of_part))
-    tables = {name: _rows_of(history, name, wanted[name]) for name in SMALL_CHANGES if name not in WHOLE}
+
+_OF_A_CHANGE: Final = ("topic_id", "partition", "from_offset")
+
+
+def _joined_once(parts: Sequence[pa.Table], across: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all parts, and after them those of `across` that are not there yet."""
     none = normal_rows(PARTITION_CHANGES.name, PARTS_SCHEMA.empty_table())
-    parts = [none, *(part.cast(none.schema) for part in partitions)]
-    tables[PARTITION_CHANGES.name] = pa.concat_tables(parts).combine_chunks()
-    of_whole = (*WHOLE, *FROM_THE_SURVEY)
-    tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
-    tables |= {
-        name: normal_rows(name, table)
-        for name, table in _of_captures(history, open_findings, wanted, (to_offset, waiting_to))
-    }
-    if DECODE_ERRORS.name in tables:
-        tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
-    return CarriedRows(
-        OpenEpisodes(to_offset, history.end_ms, {id_: tuple(sorted(each)) for id_, each in begins.items()}),
-        tables,
-        history.contradictions or (),
-        history.is_complete,
-        history.states_from,
-        history.undecoded_from,
-        history.gaps,
-        history.snapshot_checks or (),
-        history.is_read,
-        history.is_replayed,
-    )
+    found = pa.concat_tables([none, *(part.cast(none.schema) for part in parts)]).combine_chunks()
+    for more in across:
+        near = found.filter(pc.is_in(found["from_offset"], more["from_offset"].combine_chunks()))
+        known = {tuple(row.values()) for row in near.select(_OF_A_CHANGE).to_pylist()}
+        is_new = [tuple(row.values()) not in known for row in more.select(_OF_A_CHANGE).to_pylist()]
+        added = more.filter(pa.array(is_new, pa.bool_())).cast(none.schema)
+        found = pa.concat_tables([found, added]).combine_chunks()
+    return found
 
 
 def _of_captures(
@@ -338,22 +404,39 @@ def once_each(damage: pa.Table) -> pa.Table:
 
 
 def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
-    """The rows that every rule gets, and those that rules ask for."""
+    """The rows that every rule gets, and those that rules ask for which look at no partition."""
     for name in SMALL_CHANGES:
         yield name, _newest(history, name)
         yield name, _where_findings_began(history, name, open_findings)
-    states = partition_states(history)
+    yield from carried_registrations(history)
+    yield from _asked_for((rule for rule in rules().values() if not rule.is_by_part), history, open_findings)
+
+
+def _needed_of_partitions(
+    part: ClusterHistory, open_findings: Sequence[Finding], *, is_whole: bool = False
+) -> Iterator[TableRows]:
+    """The rows that every rule gets of a part's partitions, and those that rules about partitions ask for.
+
+    Rules across topics ask for theirs elsewhere, unless the part is the whole.
+    """
+    states = partition_states(part)
     yield as_table_rows(states, states.last_rows[states.exists[states.last_rows]])
     of_partitions = (each for each in open_findings if each.scope is Scope.PARTITION)
-    begins = np.array(sorted(set(begins_of(history, of_partitions))), np.int64)
+    begins = np.array(sorted(set(begins_of(part, of_partitions))), np.int64)
     yield as_table_rows(states, with_previous(states, begins))
-    yield from carried_registrations(history)
+    asking = (rule for rule in rules().values() if rule.is_by_part and (is_whole or rule.across is None))
+    yield from _asked_for(asking, part, open_findings)
+
+
+def _asked_for(
+    asking: Iterable[Rule], history: ClusterHistory, open_findings: Sequence[Finding]
+) -> Iterator[TableRows]:
     by_rule: dict[str, list[Finding]] = defaultdict(list)
     for each in open_findings:
         by_rule[each.rule].append(each)
-    for rule_id, rule in rules().items():
+    for rule in asking:
         if rule.carries is not None and all(history.has(name) for name in rule.needs):
-            yield from rule.carries(history, by_rule[rule_id])
+            yield from rule.carries(history, by_rule[rule.id])
 
 
 def _of_topics(history: ClusterHistory, open_findings: Sequence[Finding]) -> Rows:

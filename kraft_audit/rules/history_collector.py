@@ -92,7 +92,8 @@ class HistoryCollector:
         self._partition_bytes = 0
         self._parts: PartitionParts | None = None
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
-        self._comparison: StateComparison | None = StateComparison(reading.plan)
+        # Of a cluster that several tasks read, the first one compares states.
+        self._comparison = None if reading.plan.share else StateComparison(reading.plan)
         self._later: list[SurveyedSnapshot] = []
         self._several: list[SurveyedSnapshot] = []
         self._held_bytes = 0

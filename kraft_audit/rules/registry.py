@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from pkgutil import iter_modules
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -142,30 +142,62 @@ def control_of(rule_id: str) -> ControlName | None:
     return None if rule_of_id is None else rule_of_id.control
 
 
+class PartsSeen(Protocol):
+    """Sees what is judged of a history that is read back by parts, and what is open of it."""
+
+    def take_part(self, part: ClusterHistory, open_findings: Sequence[Finding]) -> None:
+        """A part, judged by all rules but those that look across topics."""
+
+    def take_across(self, each: Rule, across: ClusterHistory, open_findings: Sequence[Finding]) -> None:
+        """What a rule that looks across topics was given of all parts."""
+
+
 def check(
-    history: ClusterHistory, settings: Mapping[str, RuleSettings] | None = None, *, only: Iterable[str] | None = None
+    history: ClusterHistory,
+    settings: Mapping[str, RuleSettings] | None = None,
+    *,
+    only: Iterable[str] | None = None,
+    seen: PartsSeen | None = None,
 ) -> Iterator[Finding]:
     """The findings of one cluster, rule by rule: raised, undecided and clear; waived what a declared rescue explains.
 
-    `settings`: thresholds by rule id (`load_rule_settings`), defaults where absent. `only`: ids to run.
+    `settings`: thresholds by rule id (`load_rule_settings`), defaults where absent. `only`: ids to run. `seen` gets
+    what is judged by parts.
     """
     wanted = None if only is None else set(only)
     chosen = [each for each in rules().values() if wanted is None or each.id in wanted]
-    found = _check(chosen, history, settings or {})
+    yield from with_declared(history, _check(chosen, history, settings or {}, seen))
+
+
+def with_declared(history: ClusterHistory, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Findings, waived where a declared rescue explains them."""
     if not fitting_recoveries(history):
-        yield from found
+        yield from findings
         return
-    for finding in found:
+    for finding in findings:
         waiver = declared_waiver(history, finding)
         yield finding if waiver is None else finding._replace(waiver=waiver)
 
 
-def _check(chosen: Sequence[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings]) -> Iterator[Finding]:
-    by_part = [] if history.parts is None else [each for each in chosen if PARTITION_CHANGES.name in each.needs]
+def _check(
+    chosen: Sequence[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings], seen: PartsSeen | None
+) -> Iterator[Finding]:
+    by_part = [] if history.parts is None else [each for each in chosen if each.is_by_part]
+    yield from check_others(chosen, by_part, history, settings)
+    judge = PartsJudge(by_part, history, settings)
+    yield from judge.not_applicable
+    for part in history.histories_by_part() if by_part else ():
+        yield from judge.findings(part, seen)
+    yield from judge.end(history, seen)
+
+
+def check_others(
+    chosen: Iterable[Rule], by_part: Sequence[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings]
+) -> Iterator[Finding]:
+    """The findings of the rules that are not judged by parts."""
     for each in chosen:
         if each not in by_part:
             yield from check_rule(each, history, settings.get(each.id, {}))
-    yield from _check_by_part(by_part, history, settings)
 
 
 def check_rule(each: Rule, history: ClusterHistory, settings: RuleSettings) -> Iterator[Finding]:
@@ -261,31 +293,77 @@ class _RuleRun:
             yield clear_finding(self.rule, history.cluster_id, reason, history.history_id)
 
 
-def _check_by_part(
-    partition_rules: Iterable[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings]
-) -> Iterator[Finding]:
-    """The findings of rules about partitions, of a history that is read back by parts, each part once."""
-    runs = []
-    for each in partition_rules:
-        if (finding := _not_applicable(each, history)) is not None:
-            yield finding
-        else:
-            runs.append(_RuleRun(each, settings.get(each.id, {}), is_by_part=True))
-    rows_across: dict[str, list[pa.Table]] = {run.rule.id: [] for run in runs}
-    for number, part in enumerate(history.histories_by_part()):
-        for run in runs:
+class PartsJudge:
+    """Rules about partitions, over a history that is read back by parts.
+
+    Parts may be judged elsewhere, each with all partitions of its topics: `take` gets what was found there.
+    """
+
+    def __init__(
+        self, partition_rules: Iterable[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings]
+    ) -> None:
+        self.not_applicable: list[Finding] = []
+        self._runs: list[_RuleRun] = []
+        for each in partition_rules:
+            if (finding := _not_applicable(each, history)) is not None:
+                self.not_applicable.append(finding)
+            else:
+                self._runs.append(_RuleRun(each, settings.get(each.id, {}), is_by_part=True))
+        self._rows_across: dict[str, list[pa.Table]] = {run.rule.id: [] for run in self._runs if run.rule.across}
+        self._found: set[str] = set()
+        self._is_later_part = False
+
+    def findings(self, part: ClusterHistory, seen: PartsSeen | None = None) -> Iterator[Finding]:
+        """The findings of a part."""
+        open_findings: list[Finding] = []
+        for run in self._runs:
             if run.rule.across is None:
-                for finding in run.findings(part, is_later_part=number > 0):
+                for finding in run.findings(part, is_later_part=self._is_later_part):
+                    self._found.add(run.rule.id)
+                    if seen is not None and finding.is_open:
+                        open_findings.append(finding)
                     # Deferred evidence would hold the part in memory until it is read.
                     yield finding._replace(evidence=tuple(finding.evidence))
             else:
                 states, mask = partition_states(part), run.rule.across(part)
-                rows_across[run.rule.id].append(states.changes.table.take(pa.array(states.order[mask])))
-    for run in runs:
-        if run.rule.across is not None:
-            rows = pa.concat_tables([PARTS_SCHEMA.empty_table(), *rows_across[run.rule.id]])
-            yield from run.findings(history.with_partitions(rows))
-        yield from run.end(history)
+                self._rows_across[run.rule.id].append(states.changes.table.take(pa.array(states.order[mask])))
+        self._is_later_part = True
+        if seen is not None:
+            seen.take_part(part, open_findings)
+
+    def rows_across(self) -> dict[str, pa.Table]:
+        """By rule, the rows of the parts so far that rules across topics need."""
+        return {rule_id: _across(tables) for rule_id, tables in self._rows_across.items()}
+
+    @property
+    def found(self) -> set[str]:
+        """The rules that found a case in the parts so far."""
+        return self._found
+
+    def take(self, found: Iterable[str], rows_across: Mapping[str, pa.Table]) -> None:
+        """Takes what was found in parts that were judged elsewhere."""
+        self._found.update(found)
+        for rule_id, rows in rows_across.items():
+            self._rows_across[rule_id].append(rows)
+
+    def end(self, history: ClusterHistory, seen: PartsSeen | None = None) -> Iterator[Finding]:
+        """When all parts were judged: the findings across topics, and of rules without a case what that means."""
+        for run in self._runs:
+            if run.rule.across is not None:
+                across = history.with_partitions(_across(self._rows_across[run.rule.id]))
+                open_findings: list[Finding] = []
+                for finding in run.findings(across):
+                    self._found.add(run.rule.id)
+                    open_findings += [finding] if finding.is_open else []
+                    yield finding
+                if seen is not None:
+                    seen.take_across(run.rule, across, open_findings)
+            if run.rule.id not in self._found:
+                yield from run.end(history)
+
+
+def _across(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables([PARTS_SCHEMA.empty_table(), *tables])
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:

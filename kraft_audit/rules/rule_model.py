@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints, overload
 
+from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -277,6 +278,11 @@ class Rule:
         )
 
     @property
+    def is_by_part(self) -> bool:
+        """Whether it looks at partitions: those of a large history by shares of the topics."""
+        return PARTITION_CHANGES.name in self.needs
+
+    @property
     def defaults(self) -> dict[str, float]:
         return {each.name: each.default for each in self.thresholds}
 
@@ -328,6 +334,11 @@ class Finding(NamedTuple):
     what_to_do: str
     waiver: Waiver | None = None
     expired_waiver: Waiver | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was raised, or could not be decided, and lasts."""
+        return self.status is not Status.CLEAR and not self.is_over
 
     @property
     def is_declared(self) -> bool:

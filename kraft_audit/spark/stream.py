@@ -155,7 +155,8 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def prove(plan: Any) -> Proven | None:
     """What a cluster's captures prove committed, on the branch with the highest low; None if they prove nothing."""
     from kraft_audit.capture.plan import plan_to_json
-    from kraft_audit.lake.cluster_reading import redaction_key, redactor_of
+    from kraft_audit.lake.cluster_reading import redaction_key
+    from kraft_audit.lake.redaction_key import redactor_of
     from kraft_audit.quorum.rounds import committed_intervals
     from kraft_audit.reading import ReadingSettings, read_survey
     from kraft_codec.storage.opener import StoragePool

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.tables.silver import PARTITION_CHANGES
+from kraft_audit.tables.topic_shares import PART_COUNT, topic_numbers
 
-PART_COUNT: Final = 64
-"""With 2 GiB of log a part is 90 MB. More parts would be mostly Arrow's framing, and every rule looks at each one."""
 SHARE_BYTES_MAX: Final = 8 << 20
 """A larger part is judged a share of its topics at a time: while rules run, its rows take ten times the memory."""
 PENDING_BYTES_MAX: Final = 8 << 20
@@ -88,7 +85,7 @@ class PartitionParts:
             return
         table = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self._pending_bytes = [], 0
-        part = _number_of(table.column("topic_id").combine_chunks()) % PART_COUNT
+        part = topic_numbers(table.column("topic_id").combine_chunks()) % PART_COUNT
         table = table.take(pa.array(np.argsort(part, kind="stable"))).combine_chunks()
         ends = np.cumsum(np.bincount(part, minlength=PART_COUNT))
         start = 0
@@ -108,14 +105,6 @@ def _shares(table: pa.Table) -> Iterator[pa.Table]:
         yield table
         return
     # Topics of one part agree in the remainder: what is left of their number differs.
-    share = _number_of(table.column("topic_id").combine_chunks()) // PART_COUNT % count
+    share = topic_numbers(table.column("topic_id").combine_chunks()) // PART_COUNT % count
     for number in np.unique(share).tolist():
         yield table.take(pa.array(np.flatnonzero(share == number)))
-
-
-def _number_of(topic_ids: pa.StringArray) -> npt.NDArray[np.int64]:
-    """A number for each row, the same for all rows of a topic."""
-    distinct = topic_ids.dictionary_encode()
-    numbers = np.array([zlib.crc32(text.encode()) for text in distinct.dictionary.to_pylist()], np.int64)
-    numbers_of_rows: npt.NDArray[np.int64] = numbers[distinct.indices.to_numpy(zero_copy_only=False)]
-    return numbers_of_rows

@@ -1,0 +1,242 @@
+"""One large cluster, judged by several tasks: each for the partitions of a share of the topics, and a last one joins.
+
+Each task reads and replays the whole log, which is the smaller part of the work, and makes a share of the rows: bronze
+tables are dealt out, partitions go by topics, the first task makes what is left. Rules about partitions judge a share's
+own topics; all other rules, incidents and the state for the next plan follow once, from what the first task's history
+says and what all tasks found. The rows are those that one task would make: no rule knows of shares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kraft_audit.capture.bronze_rows import TableRows
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.findings.analysis import FINDINGS_AT_ONCE, JUDGMENTS, TABLES, Continuation, analyze, incident_rows
+from kraft_audit.findings.finding_formats import findings_batch, findings_in
+from kraft_audit.findings.kept_state import KeptState
+from kraft_audit.incidents.folding import Folding, known_incidents
+from kraft_audit.reading import ReadingSettings
+from kraft_audit.rules import registry
+from kraft_audit.rules.carried_rows import Carrying, as_carried, as_until, ends_at, normal_rows, until
+from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
+from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA, PartitionParts
+from kraft_audit.rules.rule_model import Finding, Rule, Scope, Status
+from kraft_audit.tables.bronze import RECORDS
+from kraft_audit.tables.gold import JUDGED_FINDINGS
+from kraft_audit.tables.kept_parts import (
+    KeptPartsError,
+    columns_from_bytes,
+    columns_to_bytes,
+    pack,
+    unpack,
+)
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES
+
+FIRST: Final = 0
+_OF_PARTITIONS: Final = frozenset({PARTITION_CHANGES.name, EXPOSURE_CHANGES.name})
+_ROW_NUMBERS: Final = pa.schema([pa.field("row", pa.int64())])
+_CARRIED: Final = normal_rows(PARTITION_CHANGES.name, PARTS_SCHEMA.empty_table()).schema
+
+
+def tables_of_share(share: int, shares: int) -> frozenset[str]:
+    """The tables whose rows a task makes: `records` are as much work as all others of bronze."""
+    if share == FIRST:
+        return TABLES - ({RECORDS.name} if shares > 1 else frozenset())
+    own = _OF_PARTITIONS | JUDGMENTS
+    return own | {RECORDS.name} if share == shares - 1 else own
+
+
+@dataclass(slots=True)
+class PartsFound:
+    """What the rules about partitions found in some parts.
+
+    `members` are the findings that were raised or are open, without their texts; `of_cluster` are those about the whole
+    cluster, which come again with every part. `carrying` has the rows that the next judgement needs of these parts.
+    """
+
+    rules: set[str] = field(default_factory=set)
+    rows_across: dict[str, pa.Table] = field(default_factory=dict)
+    members: list[pa.RecordBatch] = field(default_factory=list)
+    of_cluster: list[Finding] = field(default_factory=list)
+    carrying: Carrying = field(default_factory=Carrying)
+
+    def judge(self, history: ClusterHistory, plan: int) -> Iterator[TableRows]:
+        """Judges the parts of a history; their findings, as rows."""
+        judge = registry.PartsJudge(_rules_by_part(), history, {})
+        for part in history.histories_by_part():
+            findings = judge.findings(part, self.carrying)
+            while some := list(islice(findings, FINDINGS_AT_ONCE)):
+                own = [finding for finding in some if finding.subject != Scope.CLUSTER]
+                self.of_cluster += [finding for finding in some if finding.subject == Scope.CLUSTER]
+                yield JUDGED_FINDINGS.name, findings_batch(own, seen_ms=history.seen_ms, plan=plan)
+                bare = [
+                    as_carried(each)._replace(evidence=())
+                    for each in own
+                    if each.status is Status.RAISED or each.is_open
+                ]
+                self.members.append(findings_batch(bare))
+        self.rules, self.rows_across = judge.found, judge.rows_across()
+
+    def to_bytes(self) -> bytes:
+        facts = {
+            "rules": sorted(self.rules),
+            "across": sorted(self.rows_across),
+            "wanted": sorted(self.carrying.wanted),
+        }
+        members = pa.Table.from_batches(self.members, JUDGED_FINDINGS.schema)
+        parts = {
+            "facts": json.dumps(facts).encode(),
+            "members": columns_to_bytes(members),
+            "of_cluster": columns_to_bytes(findings_batch(self.of_cluster)),
+            "carried": columns_to_bytes(pa.concat_tables([_CARRIED.empty_table(), *self._carried()])),
+        }
+        parts |= {f"across.{rule}": columns_to_bytes(rows) for rule, rows in self.rows_across.items()}
+        for table, rows in self.carrying.wanted.items():
+            numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *rows]))
+            parts[f"wanted.{table}"] = columns_to_bytes(pa.record_batch([pa.array(numbers)], schema=_ROW_NUMBERS))
+        return pack(parts)
+
+    def _carried(self) -> Iterator[pa.Table]:
+        return (rows.cast(_CARRIED) for rows in self.carrying.partitions)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> PartsFound:
+        """Raises KeptPartsError where the bytes are not what `to_bytes` gave."""
+        parts = unpack(content)
+        try:
+            facts = json.loads(parts["facts"])
+            found = cls(set(facts["rules"]))
+            for rule in facts["across"]:
+                found.rows_across[rule] = pa.Table.from_batches(
+                    [columns_from_bytes(parts[f"across.{rule}"], PARTS_SCHEMA)]
+                )
+            found.members = [columns_from_bytes(parts["members"], JUDGED_FINDINGS.schema)]
+            found.of_cluster = list(findings_in(columns_from_bytes(parts["of_cluster"], JUDGED_FINDINGS.schema)))
+            found.carrying.partitions = [pa.Table.from_batches([columns_from_bytes(parts["carried"], _CARRIED)])]
+            for table in facts["wanted"]:
+                rows = columns_from_bytes(parts[f"wanted.{table}"], _ROW_NUMBERS)
+                found.carrying.wanted[table] = [rows.column("row").to_numpy()]
+        except (ValueError, LookupError) as error:
+            raise KeptPartsError(f"what a share found cannot be read: {error}") from None
+        return found
+
+
+@dataclass(slots=True)
+class ShareFound:
+    """What one task leaves for the last: what it found at the log's end, and as of what is settled where that differs.
+
+    The first task also leaves the history, and the state without what rules need.
+    """
+
+    at_end: PartsFound = field(default_factory=PartsFound)
+    settled: PartsFound | None = None
+    history: ClusterHistory | None = None
+    state: KeptState | None = None
+
+    def analyze(self, plan: ClusterPlan, settings: ReadingSettings) -> Iterator[TableRows]:
+        """The rows of one share of a plan. Raises OSError where the temporary folder cannot hold its partitions."""
+        if plan.share is None:
+            raise ValueError("the plan is not of one share")
+        continuation = Continuation() if plan.keeps_state else None
+        yield from analyze(plan, settings, tables_of_share(plan.share, plan.shares), continuation, self._judged)
+        if plan.share == FIRST and continuation is not None:
+            self.state = continuation.next_state
+
+    def _judged(
+        self, history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
+    ) -> Iterator[TableRows]:
+        history = _by_parts(history)
+        self.history = history if plan.share == FIRST else None
+        yield from self.at_end.judge(history, plan.number)
+        state = None if continuation is None else continuation.next_state
+        if state is not None and not ends_at(history, state.settled.settled_offset):
+            self.settled = PartsFound()
+            before = until(history, state.settled.settled_offset, state.settled.fed_to)
+            for _ in self.settled.judge(before, plan.number):
+                pass
+
+
+def joined(
+    plan: ClusterPlan,
+    history: ClusterHistory,
+    state: KeptState | None,
+    found: Sequence[ShareFound],
+    continuation: Continuation,
+) -> Iterator[TableRows]:
+    """The rows that are left when all shares were judged; `history` and `state` are the first one's.
+
+    The continuation gets the whole state.
+    """
+    if not all(history.has(name) for name in INPUTS):
+        state = None
+    is_end = state is not None and ends_at(history, state.settled.settled_offset)
+    carrying = Carrying()
+    at_end = [each.at_end for each in found]
+    findings, open_findings = _findings(history, at_end, carrying if is_end else None), list[Finding]()
+    folding = Folding(known_incidents(history), keeps_ids=True)
+    while some := list(islice(findings, FINDINGS_AT_ONCE)):
+        own = [finding for finding, is_given in some if not is_given]
+        yield JUDGED_FINDINGS.name, findings_batch(own, seen_ms=history.seen_ms, plan=plan.number)
+        for finding, _ in some:
+            if finding.status is Status.RAISED:
+                folding.add(finding)
+            if is_end and finding.is_open:
+                open_findings.append(as_carried(finding))
+    yield from incident_rows(folding, history, plan.number)
+    continuation.next_state = None
+    if state is None:
+        return
+    base = state.settled
+    if is_end:
+        before = as_until(history, base.settled_offset, base.fed_to)
+    else:
+        before = until(history, base.settled_offset, base.fed_to)
+        settled = [each.at_end if each.settled is None else each.settled for each in found]
+        open_findings = [each for each, _ in _findings(before, settled, carrying) if each.is_open]
+    carried = carrying.rows(before, open_findings, base.settled_offset, base.fed_to)
+    continuation.next_state = replace(state, rules=carried.to_bytes())
+
+
+def _findings(
+    history: ClusterHistory, found: Sequence[PartsFound], carrying: Carrying | None
+) -> Iterator[tuple[Finding, bool]]:
+    """All findings of a cluster, those of shares without their texts, and whether a share gave its row."""
+    every, by_part = registry.rules().values(), _rules_by_part()
+    judge = registry.PartsJudge(by_part, history, {})
+    whole = chain(registry.check_others(every, by_part, history, {}), judge.not_applicable)
+    yield from ((finding, False) for finding in registry.with_declared(history, whole))
+    of_cluster: dict[tuple[str, str, int | None], Finding] = {}
+    for each in found:
+        yield from ((finding, True) for batch in each.members for finding in findings_in(batch))
+        for finding in each.of_cluster:
+            of_cluster.setdefault((finding.rule, finding.finding_id, finding.from_offset), finding)
+        judge.take(each.rules, each.rows_across)
+        if carrying is not None:
+            carrying.take(each.carrying)
+    yield from ((finding, False) for finding in of_cluster.values())
+    yield from ((finding, False) for finding in registry.with_declared(history, judge.end(history, carrying)))
+
+
+def _rules_by_part() -> list[Rule]:
+    return [each for each in registry.rules().values() if each.is_by_part]
+
+
+def _by_parts(history: ClusterHistory) -> ClusterHistory:
+    """A history whose partitions are in parts. Raises OSError where nothing could hold them."""
+    if history.parts is not None:
+        return history
+    if not history.has(PARTITION_CHANGES.name):
+        raise OSError("the temporary folder cannot hold the partitions")
+    parts = PartitionParts()
+    for batch in history.chunked_table(PARTITION_CHANGES.name).to_batches():
+        parts.add(batch)
+    tables = {name: table for name, table in history.tables.items() if name != PARTITION_CHANGES.name}
+    return replace(history, tables=tables, parts=parts)
