@@ -58,32 +58,34 @@ def tables_of_share(share: int, shares: int) -> frozenset[str]:
 class PartsFound:
     """What the rules about partitions found in some parts.
 
-    `members` are the findings that were raised or are open, without their texts; `of_cluster` are those about the whole
-    cluster, which come again with every part. `carrying` has the rows that the next judgement needs of these parts.
+    `open_findings` have no texts; `of_cluster` are findings about the whole cluster, which come again with every part.
+    `folded` is what incidents explain of all others. `carrying` has the rows that the next judgement needs of these
+    parts.
     """
 
     rules: set[str] = field(default_factory=set)
     rows_across: dict[str, pa.Table] = field(default_factory=dict)
-    members: list[pa.RecordBatch] = field(default_factory=list)
+    open_findings: list[pa.RecordBatch] = field(default_factory=list)
     of_cluster: list[Finding] = field(default_factory=list)
+    folded: bytes = b""
     carrying: Carrying = field(default_factory=Carrying)
 
     def judge(self, history: ClusterHistory, plan: int) -> Iterator[TableRows]:
         """Judges the parts of a history; their findings, as rows."""
         judge = registry.PartsJudge(_rules_by_part(), history, {})
+        folding = Folding(known_incidents(history), keeps_ids=True)
         for part in history.histories_by_part():
             findings = judge.findings(part, self.carrying)
             while some := list(islice(findings, FINDINGS_AT_ONCE)):
                 own = [finding for finding in some if finding.subject != Scope.CLUSTER]
                 self.of_cluster += [finding for finding in some if finding.subject == Scope.CLUSTER]
                 yield JUDGED_FINDINGS.name, findings_batch(own, seen_ms=history.seen_ms, plan=plan)
-                bare = [
-                    as_carried(each)._replace(evidence=())
-                    for each in own
-                    if each.status is Status.RAISED or each.is_open
-                ]
-                self.members.append(findings_batch(bare))
-        self.rules, self.rows_across = judge.found, judge.rows_across()
+                for finding in own:
+                    if finding.status is Status.RAISED:
+                        folding.add(finding)
+                bare = [as_carried(finding)._replace(evidence=()) for finding in own if finding.is_open]
+                self.open_findings.append(findings_batch(bare))
+        self.rules, self.rows_across, self.folded = judge.found, judge.rows_across(), folding.to_bytes()
 
     def to_bytes(self) -> bytes:
         facts = {
@@ -91,10 +93,11 @@ class PartsFound:
             "across": sorted(self.rows_across),
             "wanted": sorted(self.carrying.wanted),
         }
-        members = pa.Table.from_batches(self.members, JUDGED_FINDINGS.schema)
+        open_findings = pa.Table.from_batches(self.open_findings, JUDGED_FINDINGS.schema)
         parts = {
             "facts": json.dumps(facts).encode(),
-            "members": columns_to_bytes(members),
+            "open_findings": columns_to_bytes(open_findings),
+            "folded": self.folded,
             "of_cluster": columns_to_bytes(findings_batch(self.of_cluster)),
             "carried": columns_to_bytes(pa.concat_tables([_CARRIED.empty_table(), *self._carried()])),
         }
@@ -118,7 +121,8 @@ class PartsFound:
                 found.rows_across[rule] = pa.Table.from_batches(
                     [columns_from_bytes(parts[f"across.{rule}"], PARTS_SCHEMA)]
                 )
-            found.members = [columns_from_bytes(parts["members"], JUDGED_FINDINGS.schema)]
+            found.open_findings = [columns_from_bytes(parts["open_findings"], JUDGED_FINDINGS.schema)]
+            found.folded = parts["folded"]
             found.of_cluster = list(findings_in(columns_from_bytes(parts["of_cluster"], JUDGED_FINDINGS.schema)))
             found.carrying.partitions = [pa.Table.from_batches([columns_from_bytes(parts["carried"], _CARRIED)])]
             for table in facts["wanted"]:
@@ -178,51 +182,52 @@ def joined(
     if not all(history.has(name) for name in INPUTS):
         state = None
     is_end = state is not None and ends_at(history, state.settled.settled_offset)
-    carrying = Carrying()
+    carrying, open_findings = Carrying(), list[Finding]()
     at_end = [each.at_end for each in found]
-    findings, open_findings = _findings(history, at_end, carrying if is_end else None), list[Finding]()
     folding = Folding(known_incidents(history), keeps_ids=True)
+    for each in at_end:
+        folding.take(each.folded)
+    findings = _findings_left(history, at_end, carrying if is_end else None)
     while some := list(islice(findings, FINDINGS_AT_ONCE)):
-        own = [finding for finding, is_given in some if not is_given]
-        yield JUDGED_FINDINGS.name, findings_batch(own, seen_ms=history.seen_ms, plan=plan.number)
-        for finding, _ in some:
+        yield JUDGED_FINDINGS.name, findings_batch(some, seen_ms=history.seen_ms, plan=plan.number)
+        for finding in some:
             if finding.status is Status.RAISED:
                 folding.add(finding)
-            if is_end and finding.is_open:
-                open_findings.append(as_carried(finding))
+        open_findings += [finding for finding in some if finding.is_open]
     yield from incident_rows(folding, history, plan.number)
     continuation.next_state = None
     if state is None:
         return
-    base = state.settled
+    base, of_shares = state.settled, at_end
     if is_end:
         before = as_until(history, base.settled_offset, base.fed_to)
     else:
         before = until(history, base.settled_offset, base.fed_to)
-        settled = [each.at_end if each.settled is None else each.settled for each in found]
-        open_findings = [each for each, _ in _findings(before, settled, carrying) if each.is_open]
-    carried = carrying.rows(before, open_findings, base.settled_offset, base.fed_to)
+        of_shares = [each.at_end if each.settled is None else each.settled for each in found]
+        open_findings = [finding for finding in _findings_left(before, of_shares, carrying) if finding.is_open]
+    given = (finding for each in of_shares for batch in each.open_findings for finding in findings_in(batch))
+    carried = carrying.rows(before, chain(open_findings, given), base.settled_offset, base.fed_to)
     continuation.next_state = replace(state, rules=carried.to_bytes())
 
 
-def _findings(
+def _findings_left(
     history: ClusterHistory, found: Sequence[PartsFound], carrying: Carrying | None
-) -> Iterator[tuple[Finding, bool]]:
-    """All findings of a cluster, those of shares without their texts, and whether a share gave its row."""
-    every, by_part = registry.rules().values(), _rules_by_part()
+) -> Iterator[Finding]:
+    """The findings of a cluster that no share gave: of other rules, about the whole cluster, across topics."""
+    by_part = _rules_by_part()
     judge = registry.PartsJudge(by_part, history, {})
-    whole = chain(registry.check_others(every, by_part, history, {}), judge.not_applicable)
-    yield from ((finding, False) for finding in registry.with_declared(history, whole))
+    yield from registry.with_declared(
+        history, chain(registry.check_others(registry.rules().values(), by_part, history, {}), judge.not_applicable)
+    )
     of_cluster: dict[tuple[str, str, int | None], Finding] = {}
     for each in found:
-        yield from ((finding, True) for batch in each.members for finding in findings_in(batch))
         for finding in each.of_cluster:
             of_cluster.setdefault((finding.rule, finding.finding_id, finding.from_offset), finding)
         judge.take(each.rules, each.rows_across)
         if carrying is not None:
             carrying.take(each.carrying)
-    yield from ((finding, False) for finding in of_cluster.values())
-    yield from ((finding, False) for finding in registry.with_declared(history, judge.end(history, carrying)))
+    yield from of_cluster.values()
+    yield from registry.with_declared(history, judge.end(history, carrying))
 
 
 def _rules_by_part() -> list[Rule]:

@@ -24,6 +24,7 @@ from kraft_audit.rules.columns.declared_recovery import (
 from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status
+from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.text.readable import duration, listed, nouns, when
 
 QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
@@ -70,6 +71,17 @@ class Folding:
         if number is not None:
             self._members[number].add(finding)
         return number
+
+    def to_bytes(self) -> bytes:
+        """What was folded, for another folding into the same incidents to `take`."""
+        return pack({str(number): each.to_bytes() for number, each in enumerate(self._members) if each})
+
+    def take(self, content: bytes) -> None:
+        """Adds what `to_bytes` gave. Raises KeptPartsError."""
+        for number, members in unpack(content).items():
+            if not number.isdigit() or int(number) >= len(self._members):
+                raise KeptPartsError(f"there is no incident {number}")
+            self._members[int(number)].take(members)
 
     def incident(self, number: int, findings: Sequence[Finding] = ()) -> Incident:
         return self._members[number].incident(findings)

@@ -6,6 +6,7 @@ Of a finding 16 bytes stay, and as many of a partition for each effect on it.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentFindings
 from kraft_audit.rules.rule_model import Finding, Severity
+from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.text.readable import duration, plural
 
 EFFECTS: Final = (
@@ -48,6 +50,10 @@ class _Subjects:
     def count(self) -> int:
         return len(_distinct(self.digests))
 
+    def take(self, first: str, digests: bytes) -> None:
+        self.first = self.first or first
+        self.digests += digests
+
 
 class IncidentMembers:
     """The findings that an incident explains, as far as it counts them; with `keeps_ids` which they are, too."""
@@ -77,6 +83,36 @@ class IncidentMembers:
                 self._longest_ms[rule] = max(lasted_ms, self._longest_ms.get(rule, lasted_ms))
         if rule in _BEGUN_RULES and finding.from_ms is not None and finding.from_ms in self._times:
             self._begun[finding.from_ms, rule].add(finding.subject)
+
+    def to_bytes(self) -> bytes:
+        """What was gathered, for members of the same incident elsewhere to `take`."""
+        facts = {
+            "rules": sorted(self._rules),
+            "severities": sorted(self._severities),
+            "longest_ms": self._longest_ms,
+            "affected": {rule: each.first for rule, each in self._affected.items()},
+            "begun": [[time_ms, rule, each.first] for (time_ms, rule), each in self._begun.items()],
+        }
+        parts = {"facts": json.dumps(facts).encode(), "ids": bytes(self._ids)}
+        parts |= {f"affected.{rule}": bytes(each.digests) for rule, each in self._affected.items()}
+        return pack(parts | {f"begun.{ms}.{rule}": bytes(each.digests) for (ms, rule), each in self._begun.items()})
+
+    def take(self, content: bytes) -> None:
+        """Adds what `to_bytes` gave. Raises KeptPartsError."""
+        parts = unpack(content)
+        try:
+            facts = json.loads(parts["facts"])
+            self._ids += parts["ids"]
+            self._rules.update(facts["rules"])
+            self._severities.update(map(Severity, facts["severities"]))
+            for rule, lasted_ms in facts["longest_ms"].items():
+                self._longest_ms[rule] = max(lasted_ms, self._longest_ms.get(rule, lasted_ms))
+            for rule, first in facts["affected"].items():
+                self._affected[rule].take(first, parts[f"affected.{rule}"])
+            for time_ms, rule, first in facts["begun"]:
+                self._begun[time_ms, rule].take(first, parts[f"begun.{time_ms}.{rule}"])
+        except (ValueError, TypeError, LookupError) as error:
+            raise KeptPartsError(f"the members of an incident cannot be read: {error}") from None
 
     def __bool__(self) -> bool:
         return bool(self._rules)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.stage import StageError
 from kraft_audit.lake.stage_parts import ManifestRow, Part, named_parts
 from kraft_audit.lake.staging import PlanStaging
+from kraft_audit.lake.staging_tasks import processors
 from kraft_codec.errors import InputError
 
 
@@ -24,7 +24,7 @@ class LocalStager:
 
     def __init__(self, fleet: FleetSettings, processes: int | None = None) -> None:
         self._fleet = fleet
-        self.processes = processes or os.cpu_count() or 1
+        self.processes = processes or processors()
 
     def __call__(self, number: int) -> Manifest:
         fleet = self._fleet

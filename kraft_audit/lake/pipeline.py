@@ -12,7 +12,6 @@ there is no plan, and Spark is not started.
 from __future__ import annotations
 
 import enum
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
 from kraft_audit.lake.stage import StageError
 from kraft_audit.lake.stage_parts import forget_manifests
+from kraft_audit.lake.staging_tasks import processors
 from kraft_audit.lake.waves import numbered, waves_of, with_shares
 from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError
@@ -223,7 +223,7 @@ class Run:
         for wave in waves_of(planned.clusters, self._failed_before) or [()]:
             more = () if opened else inspected
             if not self._failed_before.intersection(cluster.plan.name for cluster in wave):
-                wave = with_shares(wave, self.fleet.processors or os.cpu_count() or 1)
+                wave = with_shares(wave, self.fleet.processors or processors())
             # Where another run opens a plan in between, the next one plans what is left.
             if not self.ledger.open_plan(numbered(wave, number + len(opened)), self.key_id, more, number + len(opened)):
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,12 @@ TASKS_A_CORE: Final = 3
 
 Task = tuple[tuple[int, str], ...]
 """(number, plan as JSON) of each of its clusters."""
+
+
+def processors() -> int:
+    """How many processors this process may use, at most."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def planned_bytes(plan: ClusterPlan) -> int:

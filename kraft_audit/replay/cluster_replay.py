@@ -119,7 +119,6 @@ class ClusterReplay:
         self._settler = Settler()
         self._removed: list[TableBatch] = []
         self._emit_from_offset = emit_from_offset
-        self._share = share
         self.state_machines: dict[str, StateMachine] = {
             state_machine.table.name: state_machine(cluster_id=cluster_id, plan=plan, emit_from_offset=emit_from_offset)
             for state_machine in STATE_MACHINES
@@ -133,6 +132,7 @@ class ClusterReplay:
                 plan=plan,
                 default_min_isr=default_min_isr(defaults or {}),
                 emit_from_offset=emit_from_offset,
+                share=share,
             )
 
     @property
@@ -229,14 +229,11 @@ class ClusterReplay:
     ) -> Iterator[TableBatch]:
         """The rows of the wanted partition tables, from the batch that `partitions` yielded last."""
         if PARTITION_CHANGES.name in self._of_partitions:
-            yield PARTITION_CHANGES.name, self._shared(changes)
+            yield PARTITION_CHANGES.name, changes
         if EXPOSURE_CHANGES.name in self._of_partitions:
-            exposures = self._shared(partitions.exposures(changes, is_every=is_every_exposure))
+            exposures = partitions.exposures(changes, is_every=is_every_exposure)
             if exposures.num_rows:
                 yield EXPOSURE_CHANGES.name, exposures
-
-    def _shared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows if self._share is None else self._share.rows(rows)
 
 
 class Settler:

@@ -22,7 +22,6 @@ tables and returns the manifest of the files that it wrote.
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kraft_audit.lake.settings import SettingsError
-from kraft_audit.lake.staging_tasks import planned_bytes, shares, staging_tasks
+from kraft_audit.lake.staging_tasks import planned_bytes, processors, shares, staging_tasks
 from kraft_audit.tables import READABLE_TABLES
 from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
@@ -235,7 +234,7 @@ class StagingReader(DataSourceReader):
 
 
 def task_limit(options: dict[str, str]) -> int:
-    return int(options.get("tasks", 2 * (os.cpu_count() or 1)))
+    return int(options.get("tasks", 2 * processors()))
 
 
 def tasks(clusters: list[tuple[int, str, int]], limit: int, key: str) -> Iterator[ClusterTask]:

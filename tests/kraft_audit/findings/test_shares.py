@@ -133,7 +133,8 @@ def test_the_rows_are_those_of_one_task(seed: int, tmp_path: Path) -> None:
         assert reading.survey.snapshots
     rows = assert_equal_shares(plan, (2, 5))
     assert rows["findings"]
-    assert kind == "random-storm" or rows["partition_changes"]
+    is_without = kind == "random-storm" or any("contradict each other" in row for row in rows["replays"])
+    assert is_without or rows["partition_changes"]
 
 
 @pytest.mark.slow
