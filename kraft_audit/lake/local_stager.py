@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
 
 from kraft_audit.lake.cluster_reading import redaction_key
 from kraft_audit.lake.delta import DeltaLake
@@ -31,30 +33,47 @@ class LocalStager:
         ledger = Ledger(DeltaLake(fleet.lake))
         environment = ReadingEnv(fleet.lake, redaction_key(fleet.redaction_key_file), None, fleet.deadline_minutes)
 
-        def job(names: Sequence[str]) -> list[ManifestRow]:
-            parts = named_parts(ledger.planned(number), names)
-            try:
-                return self._rows(number, parts, environment)
-            except (InputError, OSError) as problem:
-                raise StageError(number, str(problem)) from problem
+        with _Children(self.processes) as children:
 
-        return PlanStaging(ledger, fleet.lake, number, fleet.deadline_minutes, job).manifest()
+            def job(names: Sequence[str]) -> list[ManifestRow]:
+                parts = named_parts(ledger.planned(number), names)
+                try:
+                    return children.rows(number, parts, environment)
+                except (InputError, OSError) as problem:
+                    raise StageError(number, str(problem)) from problem
 
-    def _rows(self, number: int, parts: list[Part], environment: ReadingEnv) -> list[ManifestRow]:
+            return PlanStaging(ledger, fleet.lake, number, fleet.deadline_minutes, job).manifest()
+
+
+class _Children:
+    """Threads with a process each, which reads one part after the other: started when it is needed, and kept.
+
+    The process ends with the thread that started it, so that the threads stay, too.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._own = threading.local()
+        self._children: list[StageChild] = []
+        self._pool = ThreadPoolExecutor(count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+        for child in self._children:
+            child.close()
+
+    def rows(self, number: int, parts: list[Part], environment: ReadingEnv) -> list[ManifestRow]:
         """The rows of all parts. The costliest begin: none of them is waited for alone at the end."""
         parts = sorted(parts, key=lambda part: (-part.cost_bytes, part.name))
-        own = threading.local()
-        children: list[StageChild] = []
 
         def read(part: Part) -> list[ManifestRow]:
-            if not hasattr(own, "child"):
-                own.child = StageChild()
-                children.append(own.child)
-            return finished_part(number, part.name, part.clusters, environment, own.child)
+            if not hasattr(self._own, "child"):
+                self._own.child = StageChild()
+                self._children.append(self._own.child)
+            return finished_part(number, part.name, part.clusters, environment, self._own.child)
 
-        try:
-            with ThreadPoolExecutor(min(self.processes, len(parts))) as pool:
-                return [row for rows in pool.map(read, parts) for row in rows]
-        finally:
-            for child in children:
-                child.close()
+        return [row for rows in self._pool.map(read, parts) for row in rows]
