@@ -76,9 +76,9 @@ class PartsFound:
         folding = Folding(known_incidents(history), keeps_ids=True)
         for part in history.histories_by_part():
             findings = judge.findings(part, self.carrying)
-            while some := list(islice(findings, FINDINGS_AT_ONCE)):
-                own = [finding for finding in some if finding.subject != Scope.CLUSTER]
-                self.of_cluster += [finding for finding in some if finding.subject == Scope.CLUSTER]
+            while batch := list(islice(findings, FINDINGS_AT_ONCE)):
+                own = [finding for finding in batch if finding.subject != Scope.CLUSTER]
+                self.of_cluster += [finding for finding in batch if finding.subject == Scope.CLUSTER]
                 yield JUDGED_FINDINGS.name, findings_batch(own, seen_ms=history.seen_ms, plan=plan)
                 for finding in own:
                     if finding.status is Status.RAISED:
@@ -188,12 +188,12 @@ def joined(
     for each in at_end:
         folding.take(each.folded)
     findings = _findings_left(history, at_end, carrying if is_end else None)
-    while some := list(islice(findings, FINDINGS_AT_ONCE)):
-        yield JUDGED_FINDINGS.name, findings_batch(some, seen_ms=history.seen_ms, plan=plan.number)
-        for finding in some:
+    while batch := list(islice(findings, FINDINGS_AT_ONCE)):
+        yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan.number)
+        for finding in batch:
             if finding.status is Status.RAISED:
                 folding.add(finding)
-        open_findings += [finding for finding in some if finding.is_open]
+        open_findings += [finding for finding in batch if finding.is_open]
     yield from incident_rows(folding, history, plan.number)
     continuation.next_state = None
     if state is None:

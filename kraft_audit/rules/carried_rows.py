@@ -289,10 +289,10 @@ class Carrying:
         if each.carries is not None:
             self._across.append(self._gathered(across, each.carries(across, open_findings)))
 
-    def take(self, other: Carrying) -> None:
+    def take(self, found: Carrying) -> None:
         """What was gathered of parts that were judged elsewhere."""
-        self.partitions += other.partitions
-        for table, rows in other.wanted.items():
+        self.partitions += found.partitions
+        for table, rows in found.wanted.items():
             self.wanted[table] += rows
 
     def rows(

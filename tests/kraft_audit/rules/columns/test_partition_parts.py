@@ -14,6 +14,7 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.replica import replica_columns
 from kraft_audit.capture.scanner import DamageRow
 from kraft_audit.reading import ClusterReading, ReadingSettings
+from kraft_audit.rules.carried_rows import Carrying, carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.columns.partition_parts import PartitionParts
@@ -226,3 +227,24 @@ def test_damage_that_was_let_go_is_undecided(small_corpus: Path, monkeypatch: py
     collector.surveyed(reading.survey, {"voter_sets": []})
     (found,) = check(collector.history(), only=["KQ018"])
     assert (found.status, found.reason) == (Status.UNDECIDED, "not captured: decode_errors")
+
+
+@pytest.mark.parametrize("brokers_return", [False, True])
+def test_parts_leave_the_rows_that_the_whole_leaves(build: HistoryBuilder, *, brokers_return: bool) -> None:
+    """Also of a broker that fell out of partitions of several topics: its case began with the first of them."""
+    large(build)
+    for number in range(20):
+        falls = {"isr": [11, 12], "cause_broker_id": 13, "topic_id": f"id-{number}"}
+        build.partition(f"t{number}-0", 210 + number, "unclean_shutdown", **falls)
+    build.broker(13, at=230)
+    if brokers_return:
+        build.partition("t3-0", 240, isr=[11, 12, 13], topic_id="id-3")
+    history = in_order(build.history())
+    whole = carry(history, list(check(history)), 250)
+    assert any(finding.rule == "KP008" for finding in check(history))
+    parted, carrying = by_parts(history, 7), Carrying()
+    carried = carrying.rows(parted, check(parted, seen=carrying), 250)
+    assert carried.episodes == whole.episodes
+    for name, table in whole.tables.items():
+        rows = Counter(map(repr, carried.tables[name].select(table.column_names).to_pylist()))
+        assert rows == Counter(map(repr, table.to_pylist())), name
