@@ -4,7 +4,7 @@ python -m benchmarks.one_cluster                  1 GB of log on five voters' di
 python -m benchmarks.one_cluster --gib 10         the size that the goal names: half an hour, 25 GB of disk
 python -m benchmarks.one_cluster --spark          by tasks of Spark in place of processes of this machine
 
-Both are the whole run, as it is typed, over the same log: a snapshot of the partitions, and changes of all of them.
+Both are the whole run, as it is typed, over the same log: changes of all partitions, and a few snapshots.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from benchmarks.fleet import VOTERS, Measured, fleet_file, make_fleet, measure, 
 PARTITIONS = 20_000
 BYTES_A_CHANGE = 48
 """Of one disk's log, about."""
+CHANGES_A_PAIR = 128
+SNAPSHOTS = 4
+"""As many as disks hold of a log that Kafka has not deleted yet."""
 
 
 def run_by(file: Path, processors: int, *, by_spark: bool) -> Measured:
@@ -38,7 +41,8 @@ def run_by(file: Path, processors: int, *, by_spark: bool) -> Measured:
 def figures(folder: Path, gib: float, *, by_spark: bool) -> list[Figure | Skipped]:
     """The ratio of the goal: the time of one processor, of twice the time of two."""
     changes = round(gib * 2**30 / VOTERS / BYTES_A_CHANGE)
-    log_bytes = make_fleet(folder / "logs", 1, PARTITIONS, changes, snapshot_pairs=100_000_000)
+    pairs = max(1, changes // CHANGES_A_PAIR // SNAPSHOTS)
+    log_bytes = make_fleet(folder / "logs", 1, PARTITIONS, changes, snapshot_pairs=pairs)
     file = fleet_file(folder, "one", folder / "logs", 1)
     alone, both = (run_by(file, processors, by_spark=by_spark) for processors in (1, 2))
     rows = "all tables, committed and merged"

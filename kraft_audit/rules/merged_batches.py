@@ -67,7 +67,7 @@ def merged_batches(
     in_run = (place >= 0) & (counts[run[np.maximum(place, 0)]] > 1)
     if not in_run.any():
         return table
-    return _with_runs(table, log, batches, np.flatnonzero(in_run), (place, run, moments))
+    return _with_runs(table, batches, in_run, (place, run, moments))
 
 
 def merged_to(table: pa.Table) -> int:
@@ -120,9 +120,9 @@ def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory,
     is_single[1:] |= log.record_count[:-1] >= MAX_RECORDS_PER_BATCH
     is_single |= ~mergeable
     is_single[place[is_same & (batches.until != FOR_EVER)]] = True
-    of_disk = batches.replica * len(log.base_offset) + place
-    _, first, count = np.unique(of_disk[is_same], return_index=True, return_counts=True)
-    is_single[place[is_same][first[count > 1]]] = True
+    for replica in range(len(batches.identities)):
+        count = np.bincount(place[is_same & (batches.replica == replica)], minlength=len(is_single))
+        is_single |= count > 1
     for altered in history.altered or ():
         is_single |= (log.base_offset < altered.to_offset) & (log.last_offset >= altered.from_offset)
     return np.where(is_same, place, -1), is_single
@@ -154,9 +154,10 @@ def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, M
 def _is_joined(log: CanonicalBatches, batches: LogBatches, place: Rows, moments: Rows, is_single: Mask) -> Mask:
     """Which batches of the log are in one run with the next one: the same disks hold both, from the same capture on."""
     holders = np.zeros(len(log.base_offset), np.uint64)
-    rows = np.flatnonzero(place >= 0)
-    held = (moments[rows].astype(np.uint64) * _FOLD) ^ (batches.replica[rows].astype(np.uint64) + np.uint64(1))
-    np.add.at(holders, place[rows], _mixed(held))
+    for replica in range(len(batches.identities)):
+        rows = np.flatnonzero((place >= 0) & (batches.replica == replica))
+        held = (moments[rows].astype(np.uint64) * _FOLD) ^ np.uint64(replica + 1)
+        np.add.at(holders, place[rows], _mixed(held))
     return np.asarray(
         ~is_single[:-1]
         & ~is_single[1:]
@@ -173,20 +174,41 @@ def _mixed(values: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]
     return values ^ (values >> np.uint64(31))
 
 
-def _with_runs(
-    table: pa.Table, log: CanonicalBatches, batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows]
-) -> pa.Table:
+def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[Rows, Rows, Rows]) -> pa.Table:
     """The table with one row for the rows of each run of each disk, which stands where its first batch stood."""
+    stays = np.ones(table.num_rows, bool)
+    found: list[dict[str, Rows]] = []
+    for replica in range(len(batches.identities)):
+        # One disk after the other: what is computed of a batch takes more memory than its row.
+        rows = np.flatnonzero(in_run & (batches.replica == replica))
+        if len(rows):
+            stays[batches.row[rows]] = False
+            found.append(_runs_of_disk(table, batches, rows, where))
+    columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+    first = columns.pop("row")
+    stays[first] = True
+    place = (np.cumsum(stays) - 1)[first]
+    table = table.filter(pa.array(stays))
+    for name, values in columns.items():
+        column = table[name].to_numpy().copy()
+        column[place] = values
+        number = table.column_names.index(name)
+        table = table.set_column(number, table.schema.field(name), pa.array(column, table.schema.field(name).type))
+    return table
+
+
+def _runs_of_disk(table: pa.Table, batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows]) -> dict[str, Rows]:
+    """The columns of the runs of one disk in which its `rows` are; `row` is the row in the table of the first one."""
     place, run, moments = where
-    order = rows[np.lexsort((place[rows], run[place[rows]], batches.replica[rows]))]
-    key = batches.replica[order] * (len(run) + 2) + run[place[order]]
-    first = np.flatnonzero(np.append(True, np.diff(key) != 0))
+    order = rows[np.argsort(place[rows], kind="stable")]
+    first = np.flatnonzero(np.append(True, np.diff(run[place[order]]) != 0))
     end = np.append(first[1:], len(order)) - 1
     own = batches.row[order]
     is_run = table["position"].to_numpy()[own] == RUN
     crc = batches.crc[order].astype(np.uint64)
     single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[order].astype(np.uint64) * _FOLD)) & _MASK
-    columns = {
+    return {
+        "row": own[first],
         "last_offset": batches.last_offset[order][end],
         # A sum, so that runs of runs say what one run says.
         "crc": np.add.reduceat(np.where(is_run, crc, single), first) & _MASK,
@@ -199,12 +221,3 @@ def _with_runs(
         "captured_at_ms": moments[order][first] >> 20,
         "capture_number": moments[order][first] & ((1 << 20) - 1),
     }
-    gone = np.zeros(table.num_rows, bool)
-    gone[own] = True
-    gone[own[first]] = False
-    for name, values in columns.items():
-        column = table[name].to_numpy().copy()
-        column[own[first]] = values
-        number = table.column_names.index(name)
-        table = table.set_column(number, table.schema.field(name), pa.array(column, table.schema.field(name).type))
-    return table.filter(pa.array(~gone))
