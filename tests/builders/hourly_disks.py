@@ -55,11 +55,15 @@ class HourlyDisks:
     events: int | None = None
     """How much happens in the run; None: as much as always."""
 
+    run: Path | None = None
+    """Where the run is, or is to be played: several clusters can share it."""
+
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311  # not a secret
-        self.run = self.root.parent / "run"
-        simulate(self.kind, self.seed, self.run, Options(events=self.events))
-        self.captures = sorted(path for path in self.run.iterdir() if path.is_dir())
+        run = self.run or self.root.parent / "run"
+        if not run.exists():
+            simulate(self.kind, self.seed, run, Options(events=self.events))
+        self.captures = sorted(path for path in run.iterdir() if path.is_dir())
         self.nodes = sorted({node.name for capture in self.captures for node in capture.iterdir()})
 
     def pass_hour(self, capture: int, *, share: float = 1.0, deletes: bool = False, stands_still: float = 0.2) -> None:

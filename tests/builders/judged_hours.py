@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,11 +15,11 @@ from kraft_audit.capture.plan import ClusterPlan, SilverPosition
 from kraft_audit.findings.analysis import TABLES, Continuation, analyze
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.reading import ClusterReading, ReadingSettings
-from kraft_audit.rules.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.history_collector import read_history
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.tables.kept_parts import unpack
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, continued, dialect_of, position_of
@@ -126,8 +127,12 @@ def began_later(earlier: KeptState | None, later: KeptState | None) -> bool:
     """Whether a judgement began after the records that an earlier one began with."""
     if earlier is None or later is None:
         return False
-    starts = [CarriedRows.from_bytes(state.rules).states_from for state in (earlier, later)]
-    return starts[0] < starts[1]
+    return states_from(earlier.rules) < states_from(later.rules)
+
+
+def states_from(rules: bytes) -> int:
+    """Where the judgement began that some `CarriedRows` are of, without their tables."""
+    return int(json.loads(unpack(rules)["facts"])["states_from"])
 
 
 def all_captures(rounds: Sequence[ClusterPlan]) -> ClusterHistory:
