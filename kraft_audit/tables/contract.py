@@ -6,7 +6,7 @@ A batch matches in order, types and nullability: Spark refuses one that differs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -36,10 +36,13 @@ class Table:
     comment: str
     columns: tuple[Column, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema, comments left out: they are no part of what Spark compares."""
-        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+    schema: pa.Schema = field(init=False, repr=False, compare=False)
+    """The Arrow schema, comments left out: they are no part of what Spark compares."""
+
+    def __post_init__(self) -> None:
+        # Small batches ask for it as often as for their columns.
+        schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+        object.__setattr__(self, "schema", schema)
 
     @property
     def column_names(self) -> tuple[str, ...]:
