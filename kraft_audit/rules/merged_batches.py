@@ -30,8 +30,13 @@ from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 
-RUN: Final = -1
-"""The position of a run: it is in no one place."""
+GAP_MS: Final = 2_000
+"""What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
+(metadata.max.idle.interval.ms, KRaftConfigs, Kafka 4.3.0), and voters wait this long for a leader before another
+election (quorum.fetch.timeout.ms, QuorumConfig): where more passed, a clock was set, or nothing was written that a
+voter could lack."""
+OFF_AFTER_MS: Final = 300_000
+"""Nodes that wrote nothing for so long were off: idle leaders write a NoOp twice a second (KIP-835)."""
 _FOLD: Final = np.uint64(0x9E3779B97F4A7C15)
 _MASK: Final = np.uint64((1 << 62) - 1)
 
@@ -70,17 +75,32 @@ def merged_batches(
     return _with_runs(table, batches, in_run, (place, run, moments))
 
 
+def is_run(table: pa.Table) -> Mask:
+    """Which rows are runs: these are in no one place, and a negative position says what time passed (`passed_ms`)."""
+    mask: Mask = table["position"].to_numpy() < 0
+    return mask
+
+
+def passed_ms(table: pa.Table, log: CanonicalBatches) -> Rows:
+    """For each batch of the log the milliseconds since the one before it, at most GAP_MS; for a run those of all of
+    its batches."""
+    positions = table["position"].to_numpy()[log.row]
+    steps = np.clip(np.diff(log.timestamp_ms, prepend=log.timestamp_ms[:1]), 0, GAP_MS)
+    passed: Rows = np.where(positions < 0, -1 - positions, steps)
+    return passed
+
+
 def merged_to(table: pa.Table) -> int:
     """The end of the runs among carried batches; 0 without any."""
-    runs = table.filter(pc.equal(table["position"], RUN))
+    runs = table.filter(pa.array(is_run(table)))
     return int(pc.max(runs["last_offset"]).as_py()) + 1 if runs.num_rows else 0
 
 
 def split(table: pa.Table, known: pa.Table, from_offset: int = 0) -> pa.Table:
     """Carried batches with single ones, which a lake knows, in the places of runs that begin at an offset or after."""
-    is_run = (table["position"].to_numpy() == RUN) & (table["base_offset"].to_numpy() >= from_offset)
+    is_split = is_run(table) & (table["base_offset"].to_numpy() >= from_offset)
     spans: dict[object, list[tuple[int, int]]] = {}
-    for row in table.filter(pa.array(is_run)).to_pylist():
+    for row in table.filter(pa.array(is_split)).to_pylist():
         spans.setdefault(identity_of(row), []).append((row["base_offset"], row["last_offset"]))
     of_runs = []
     names = ("node_id", "directory_id", "root", "path", "base_offset", "source", "status", "valid")
@@ -89,13 +109,14 @@ def split(table: pa.Table, known: pa.Table, from_offset: int = 0) -> pa.Table:
         if is_present and any(first <= row["base_offset"] <= last for first, last in spans.get(identity_of(row), ())):
             of_runs.append(number)
     singles = known.take(pa.array(of_runs, pa.int64())).select(table.column_names)
-    return pa.concat_tables([singles.cast(table.schema), table.filter(pa.array(~is_run))])
+    return pa.concat_tables([singles.cast(table.schema), table.filter(pa.array(~is_split))])
 
 
 def _mergeable(history: ClusterHistory, log: CanonicalBatches, to_offset: int, waiting_to: int | None) -> Mask:
     """Which batches of the log may be in runs.
 
-    Of records that wait no rule asks, and no snapshot ends among them. Disks that are among them go on there.
+    Of records that wait rules only ask when nodes were off, and no snapshot ends among them. Disks that are among them
+    go on there.
     """
     mask = np.zeros(len(log.base_offset), bool)
     watermark, captures = newest_watermark(history), newest_captures(history)
@@ -106,9 +127,16 @@ def _mergeable(history: ClusterHistory, log: CanonicalBatches, to_offset: int, w
     mask[: np.searchsorted(log.last_offset, end - 1)] = True
     ends = [row["log_end_offset"] for row in captures if (row["log_end_offset"] or 0) > to_offset]
     end = min([waiting_to or 0, watermark["low"], *ends])
-    mask[np.searchsorted(log.base_offset, to_offset) : np.searchsorted(log.last_offset, end - 1)] = True
+    waiting = slice(np.searchsorted(log.base_offset, to_offset), np.searchsorted(log.last_offset, end - 1))
+    mask[waiting] = ~_is_after_stop(history, log)[waiting]
     mask[max(len(mask) - IDLE_BATCHES - 1, 0) :] = False
     return mask
+
+
+def _is_after_stop(history: ClusterHistory, log: CanonicalBatches) -> Mask:
+    """Which batches are the first ones after all nodes were off."""
+    off = np.diff(log.timestamp_ms, prepend=log.timestamp_ms[:1]) > OFF_AFTER_MS
+    return np.asarray(off & ~is_run(history.chunked_table("batches"))[log.row])
 
 
 def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory, mergeable: Mask) -> tuple[Rows, Mask]:
@@ -164,6 +192,7 @@ def _is_joined(log: CanonicalBatches, batches: LogBatches, place: Rows, moments:
         & (holders[:-1] == holders[1:])
         & (log.leader_epoch[:-1] == log.leader_epoch[1:])
         & (log.last_offset[:-1] + 1 == log.base_offset[1:])
+        & (log.timestamp_ms[:-1] <= log.timestamp_ms[1:])  # so that the last time of a run is its latest
     )
 
 
@@ -204,20 +233,19 @@ def _runs_of_disk(table: pa.Table, batches: LogBatches, rows: Rows, where: tuple
     first = np.flatnonzero(np.append(True, np.diff(run[place[order]]) != 0))
     end = np.append(first[1:], len(order)) - 1
     own = batches.row[order]
-    is_run = table["position"].to_numpy()[own] == RUN
     crc = batches.crc[order].astype(np.uint64)
     single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[order].astype(np.uint64) * _FOLD)) & _MASK
     return {
         "row": own[first],
         "last_offset": batches.last_offset[order][end],
         # A sum, so that runs of runs say what one run says.
-        "crc": np.add.reduceat(np.where(is_run, crc, single), first) & _MASK,
+        "crc": np.add.reduceat(np.where(is_run(table)[own], crc, single), first) & _MASK,
         "max_timestamp_ms": np.maximum.reduceat(batches.timestamp_ms[order], first),
         "record_count": np.minimum(
             np.add.reduceat(table["record_count"].to_numpy()[own], first), MAX_RECORDS_PER_BATCH - 1
         ),
         "size_bytes": np.add.reduceat(table["size_bytes"].to_numpy()[own], first),
-        "position": np.full(len(first), RUN),
+        "position": -1 - np.add.reduceat(passed_ms(table, log)[place[order]], first),
         "captured_at_ms": moments[order][first] >> 20,
         "capture_number": moments[order][first] & ((1 << 20) - 1),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -21,13 +20,11 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
 from kraft_audit.rules.columns.frame import Rows
 from kraft_audit.rules.columns.nodes import registered_nodes
+from kraft_audit.rules.merged_batches import OFF_AFTER_MS, is_run
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, threshold, undecided
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.schemas.releases import FIRST_LEVEL_WITH_TIMED_SNAPSHOTS
-
-OFF_AFTER_MS: Final = 300_000
-"""Nodes that wrote nothing for so long were off: idle leaders write a NoOp twice a second (KIP-835)."""
 
 
 @rule("KQ012", control="log_integrity", needs=("captures", "watermarks"))
@@ -98,7 +95,8 @@ def _running_since(history: ClusterHistory, log: CanonicalBatches, since: Rows) 
     if not len(since):
         return None
     times_ms = log.timestamp_ms[since]
-    stops = np.flatnonzero(np.diff(times_ms) > OFF_AFTER_MS)
+    is_one_batch = ~is_run(history.chunked_table("batches"))[log.row[since]]  # no batch within a run comes after a stop
+    stops = np.flatnonzero((np.diff(times_ms) > OFF_AFTER_MS) & is_one_batch[1:])
     began_ms = int(times_ms[stops[-1] + 1] if len(stops) else times_ms[0])
     starts = (
         row["timestamp_ms"]

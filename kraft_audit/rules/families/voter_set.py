@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-import numpy as np
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
@@ -33,7 +30,7 @@ from kraft_audit.rules.columns.voter_sets import (
     set_at,
     set_evidence,
 )
-from kraft_audit.rules.merged_batches import RUN
+from kraft_audit.rules.merged_batches import passed_ms
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import is_local
@@ -162,13 +159,6 @@ def kv011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield Case("voters", summary, voter_set["from_offset"], evidence=(fact,), what_to_do=advice)
 
 
-GAP_MS: Final = 2_000
-"""What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
-(metadata.max.idle.interval.ms, KRaftConfigs, Kafka 4.3.0), and voters wait this long for a leader before another
-election (quorum.fetch.timeout.ms, QuorumConfig): where more passed, a clock was set, or nothing was written that a
-voter could lack."""
-
-
 @dataclass(frozen=True, slots=True)
 class VoterLagLimits(Thresholds):
     max_lag_records: int = threshold(1_000, "how far a voter's log may end behind what is committed")
@@ -206,9 +196,7 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
 def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     """How many records below `low` a replica lacks, and how many seconds of the log they span.
 
-    One that ends where the captured log begins, or before, lacks all of it. Each leader writes the time of its own
-    clock, which may be set while it leads. Of a run only the last time is known, so that each of its records may have
-    taken a step.
+    One that ends where the captured log begins, or before, lacks all of it.
     """
     log, end = canonical_log(history), replica_end(row)
     if end >= low or not len(log.base_offset):
@@ -216,11 +204,8 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     last, first = log.row_of(low - 1), 0 if end <= log.base_offset[0] else log.row_of(end - 1)
     if last is None or first is None:
         return low - end, 0.0
-    lacked = slice(first + 1, last + 1)
-    is_run = history.chunked_table("batches")["position"].to_numpy()[log.row[lacked]] == RUN
-    steps = np.where(is_run, log.record_count[lacked], 1)
-    passed_ms = np.diff(log.timestamp_ms[first : last + 1])
-    return low - end, float(np.clip(passed_ms, 0, GAP_MS * steps).sum()) / 1000
+    passed = passed_ms(history.chunked_table("batches"), log)
+    return low - end, float(passed[first + 1 : last + 1].sum()) / 1000
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,18 +16,28 @@ from kraft_audit.rules.carried_rows import CarriedRows, begins_below, carry, siz
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import canonical_log, log_batches, newest_captures
 from kraft_audit.rules.continued_history import history_of
+from kraft_audit.rules.registry import check
+from kraft_audit.rules.rule_model import Status
 from tests.builders.carried_judgements import judged
 from tests.builders.histories import T0, HistoryBuilder
+from tests.builders.log_stories import running
 
 HOUR_MS = 3_600_000
 AN_HOUR = 120
 """Batches of one record each that every disk gets in an hour."""
 
 
-def hour(number: int, nodes: tuple[int, ...] = (1, 2, 3), lag: int = 0) -> ClusterHistory:
+def a_second_each(offset: int) -> int:
+    return 1000 * offset
+
+
+def hour(
+    number: int, nodes: tuple[int, ...] = (1, 2, 3), lag: int = 0, time_of: Callable[[int], int] = a_second_each
+) -> ClusterHistory:
     """What the plan of an hour adds: batches, captures, the committed interval; a snapshot was made at its beginning.
 
-    The last of `nodes` lacks the last `lag` batches, which the hour after shows.
+    The last of `nodes` lacks the last `lag` batches, which the hour after shows. `time_of`: when which batch was
+    written.
     """
     first, end = number * AN_HOUR, (number + 1) * AN_HOUR
     builder = HistoryBuilder().voters(1, 2, 3).leader_epoch(1, 1, 0)
@@ -34,7 +45,7 @@ def hour(number: int, nodes: tuple[int, ...] = (1, 2, 3), lag: int = 0) -> Clust
     for node in nodes:
         behind = lag if node == nodes[-1] else 0
         for offset in range(max(first - behind, 0), end - behind):
-            builder.batch(node, offset, offset, captured_at_ms=T0 + when)
+            builder.batch(node, offset, offset, captured_at_ms=T0 + when, max_timestamp_ms=T0 + time_of(offset))
         of_snapshot = {"snapshot_end_offset": first, "snapshot_epoch": 1} if first else {}
         builder.capture(node, end - behind, when=when, **of_snapshot)
     builder.watermark(end, end, end=end, when=when)
@@ -84,11 +95,34 @@ def said(history: ClusterHistory) -> list[tuple[str, str]]:
     return [(each.rule, each.summary) for each in judged(history)]
 
 
-def test_how_far_a_voter_is_behind_is_the_same_over_runs() -> None:
-    """It stopped hours ago: what it lacks is in runs, one time each."""
+def stopped_for_an_hour(offset: int) -> int:
+    """From one batch on all comes an hour later."""
+    return 1000 * offset + HOUR_MS * (offset >= AN_HOUR + 50)
+
+
+def set_back(offset: int) -> int:
+    """A clock that ran half a minute ahead of what is true for a minute."""
+    return 1000 * offset + 30_000 * (AN_HOUR + 20 <= offset < AN_HOUR + 50)
+
+
+def two_a_second(offset: int) -> int:
+    return 500 * offset
+
+
+@pytest.mark.parametrize(
+    ("time_of", "seconds"),
+    [
+        (a_second_each, 4.0 * AN_HOUR),
+        (two_a_second, 2.0 * AN_HOUR),
+        (stopped_for_an_hour, 4.0 * AN_HOUR + 1),
+        (set_back, 4.0 * AN_HOUR),
+    ],
+)
+def test_how_far_a_voter_is_behind_is_the_same_over_runs(time_of: Callable[[int], int], seconds: float) -> None:
+    """It stopped hours ago, and what it lacks is in runs: each batch adds at most 2 s, and no step back takes any."""
     first, state = hour(0), None
     for number in range(5):
-        new = hour(number, nodes=(1, 2, 3) if number == 0 else (1, 2))
+        new = hour(number, nodes=(1, 2, 3) if number == 0 else (1, 2), time_of=time_of)
         history = new if state is None else history_of(state, new)
         to_offset = (number + 1) * AN_HOUR
         before = until(history, to_offset)
@@ -98,14 +132,13 @@ def test_how_far_a_voter_is_behind_is_the_same_over_runs() -> None:
     again = replace(history, tables={**history.tables, **state.tables}, _shared={})
     (behind,) = (each.summary for each in judged(again, ["KV013"]))
     assert (
-        behind
-        == f"ends at {AN_HOUR}, {4 * AN_HOUR} records and {4.0 * AN_HOUR} s behind what is committed ({5 * AN_HOUR})"
+        behind == f"ends at {AN_HOUR}, {4 * AN_HOUR} records and {seconds} s behind what is committed ({5 * AN_HOUR})"
     )
 
 
 def test_a_lake_gives_the_batches_of_runs_back() -> None:
     state, history = chained(4)
-    runs = pc.sum(pc.equal(state.tables["batches"]["position"], merged_batches.RUN)).as_py()
+    runs = merged_batches.is_run(state.tables["batches"]).sum()
     assert runs
     assert state.merged_to
     whole = [hour(number).table("batches") for number in range(4)]
@@ -120,7 +153,7 @@ def test_batches_that_wait_are_in_runs_and_single_again_once_their_transaction_e
     begin, history = 2 * AN_HOUR + 10, chained(4)[1]
     before = until(history, begin, 4 * AN_HOUR)
     state = carry(before, judged(before), begin, 4 * AN_HOUR)
-    runs = state.tables["batches"].filter(pc.equal(state.tables["batches"]["position"], merged_batches.RUN))
+    runs = state.tables["batches"].filter(pa.array(merged_batches.is_run(state.tables["batches"])))
     starts, ends = (set(runs[name].to_pylist()) for name in ("base_offset", "last_offset"))
     assert max(ends) > begin + AN_HOUR
     assert state.merged_to == max(ends) + 1
@@ -140,6 +173,21 @@ def test_batches_that_wait_are_in_runs_and_single_again_once_their_transaction_e
     assert begins_below(new, state.merged_to)
     assert [each.from_offset for each in judged(history_of(single, new), ["KP016"])] == [at]
     assert judged(history_of(state, new), ["KP016"]) == [], "a run does not say where operations end"
+
+
+@pytest.mark.parametrize(("off_after", "hours"), [(None, 30), (20 * 60, 10)])
+def test_how_long_no_snapshot_was_made_is_the_same_over_batches_that_wait(off_after: int | None, hours: int) -> None:
+    """A transaction that stays open keeps the controllers from making one. Nodes that were off made none, either."""
+    builder = HistoryBuilder()
+    running(30 * 60, off_after=off_after or 0)(builder)
+    history, begin = builder.history(), 10
+    state = carry(until(history, begin, 30 * 60), [], begin, 30 * 60)
+    assert state.merged_to > 28 * 60
+    again = replace(history, tables={**history.tables, "batches": state.tables["batches"]}, _shared={})
+    settings = {"KQ019": {"max_age_hours": 5}}
+    for each in (history, again):
+        (finding,) = (found for found in check(each, settings, only=["KQ019"]) if found.status is not Status.CLEAR)
+        assert finding.summary.startswith(f"there is no snapshot: {hours} h of running time")
 
 
 def test_a_state_that_is_judged_again_stays_as_it_is() -> None:
