@@ -39,9 +39,19 @@ class CaptureRound(NamedTuple):
 
 
 def captures_in_order(history: ClusterHistory) -> list[TableRow]:
-    """The captures of this cluster, oldest first; refused ones (of another cluster) left out."""
+    """The captures of this cluster, oldest first; refused ones (of another cluster) left out.
+
+    Those of one round are in the order of a plan's replicas (`ReplicaPlan.sort_key`), also where some of them have
+    nothing new.
+    """
     rows = [row for row in history.rows("captures") if row["accepted"]]
-    return sorted(rows, key=capture_time)
+    return sorted(rows, key=lambda row: (capture_time(row), *_place(row)))
+
+
+def _place(row: TableRow) -> tuple[int, str, str, str]:
+    node = -1 if row["node_id"] is None else row["node_id"]
+    directory = "" if node < 0 else row["directory_id"] or ""
+    return node, directory, row["root"], row["path"]
 
 
 def capture_time(row: TableRow) -> tuple[int, int, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraft_audit.rules.columns.captures import captures_in_order, newest_captures
 from kraft_audit.rules.rule_model import Finding, Status
 from tests.builders.histories import HistoryBuilder
 
@@ -65,3 +66,13 @@ def test_an_epoch_that_is_lower_in_one_of_two_copies(build: HistoryBuilder, seco
     build.voters(1).leader_epoch(1, 1, 0).log(1, to=40).watermark(40, 40, end=40, ids=(1,)).capture(1, 40, epoch=3)
     build.capture(1, second_end, epoch=2, last_epoch=1, path="b/node-1", **SECOND)
     assert finding(build, "KQ014", 1).status is status
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2)])
+def test_captures_of_one_round_come_in_one_order(order: tuple[int, ...]) -> None:
+    """An hourly plan has replicas with changes first; evidence lists disks in the order of a whole plan."""
+    builder = HistoryBuilder()
+    for node_id in order:
+        builder.capture(node_id, 10)
+    assert [row["node_id"] for row in captures_in_order(builder.history())] == [1, 2, 3]
+    assert [row["node_id"] for row in newest_captures(builder.history())] == [1, 2, 3]
