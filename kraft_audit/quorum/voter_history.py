@@ -113,9 +113,7 @@ def voter_history(
     history: list[VoterSet] = []
     if current is None and static_voters:
         voters = tuple(Voter(voter_id) for voter_id in sorted(static_voters))
-        # The drafts begin with a configured set too, but in them it can change.
-        version = 0 if dialect is Dialect.KIP853 else 1
-        current = VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", version, voters)
+        current = VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", _first_version(dialect), voters)
     if current is not None:
         history.append(current)
     relevant = (record for record in records if record.name in _APPLY[dialect])
@@ -235,7 +233,8 @@ def _after(before: VoterSet | None, batch: Iterable[ControlRecord], dialect: Dia
     for record in batch:
         apply = _APPLY[dialect].get(record.name)
         if apply is not None:
-            state = current or VoterSet(record.offset, record.leader_epoch, record.timestamp_ms, "log", 0, ())
+            version = _first_version(dialect)
+            state = current or VoterSet(record.offset, record.leader_epoch, record.timestamp_ms, "log", version, ())
             current = replace(
                 apply(state, record.fields),
                 from_offset=record.offset,
@@ -244,6 +243,11 @@ def _after(before: VoterSet | None, batch: Iterable[ControlRecord], dialect: Dia
                 source="log",
             )
     return current
+
+
+def _first_version(dialect: Dialect) -> int:
+    """The kraft.version before any record sets it. In the drafts no record does, and every set can change."""
+    return 0 if dialect is Dialect.KIP853 else 1
 
 
 def _apply_kraft_version(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:

@@ -192,6 +192,19 @@ def change(name: str, offset: int, voter_id: int, directory: int, time: int) -> 
     return ControlRecord(offset, 1, time, name, {"voter_id": voter_id, "voter_uuid": DIRECTORIES[directory]})
 
 
+@pytest.mark.parametrize("dialect", [Dialect.KIP856, Dialect.KIP642])
+def test_a_set_of_a_draft_that_begins_with_a_snapshot_is_as_dynamic_as_its_record(dialect: Dialect) -> None:
+    """Otherwise the same voters would be another set once Kafka has deleted the record."""
+    record = ControlRecord(2, 1, 1, "ADD_VOTER", {"voter_id": 1, "voter_uuid": DIRECTORIES[0]})
+    if dialect is Dialect.KIP642:
+        fields = {"current_voters": [{"voter_id": 1}], "target_voters": None}
+        record = replace(record, name="VOTER_ASSIGNMENT", fields=fields)
+    logged = voter_history([record], dialect=dialect, static_voters=[1])[-1]
+    recorded = checkpoint_voters([record], 40, 3, dialect=dialect)
+    assert recorded is not None
+    assert (recorded.kraft_version, recorded.voters) == (logged.kraft_version, logged.voters)
+
+
 def test_kip856_replaces_a_disk_by_add_then_remove() -> None:
     """KIP-856, Reconfiguration: (3, UUID3') joins beside (3, UUID3), then the failed one leaves."""
     bootstrap = [change("ADD_VOTER", 1 + n, 1 + n, n, 50) for n in range(3)]
