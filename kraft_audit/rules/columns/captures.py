@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -262,7 +262,7 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     until = _until(replica, columns, moment, len(rows))
     replica = replica[: len(rows)]
     present = {name: columns[name][: len(rows)] for name in KEY}
-    return LogBatches(
+    batches = LogBatches(
         row=rows,
         **present,
         timestamp_ms=_int_column(table, "max_timestamp_ms", rows),
@@ -273,6 +273,7 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
         until=_of_one_value(until),
         is_canonical=_is_canonical(history, replica, identities, present, until),
     )
+    return replace(batches, until=_until_log_began_after(history, batches))
 
 
 def _of_one_value(values: Rows) -> Rows:
@@ -330,6 +331,25 @@ def _until(replica: Rows, columns: Mapping[str, Rows], moment: Rows, count: int)
         earlier = [place for place in present_of.get(int(number[row]), ()) if moment[place] < moment[row]]
         for place in earlier:
             until[place] = min(int(until[place]), int(moment[row]))
+    return until
+
+
+def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Rows:
+    """`until`, with when batches that are not on the canonical log had gone from a log that began after them.
+
+    Kafka deletes what a snapshot of committed records covers, and a log that goes on from there has no other records
+    below it: they were cut off before.
+    """
+    rows = np.flatnonzero(~batches.is_canonical & (batches.until == FOR_EVER))
+    if not len(rows) or not batches.is_canonical.any():
+        return batches.until
+    until = batches.until.copy()
+    for capture in reversed(captures_in_order(history)):
+        identity, moment = identity_of(capture), moment_number(capture)
+        if identity in batches.identities:
+            is_after = batches.last_offset[rows] < (capture["log_start_offset"] or 0)
+            is_after &= (batches.replica[rows] == batches.identities.index(identity)) & (batches.since[rows] < moment)
+            until[rows[is_after]] = moment
     return until
 
 

@@ -31,6 +31,19 @@ def test_kq001_is_over_once_the_node_no_longer_holds_it(build: HistoryBuilder) -
     assert [finding.is_over for finding in build.raised("KQ001")] == [True]
 
 
+@pytest.mark.parametrize(("start", "is_over"), [(20, False), (39, False), (40, True)])
+def test_kq001_is_over_once_the_log_of_the_node_begins_after_it(
+    build: HistoryBuilder, start: int, is_over: bool
+) -> None:
+    """What a snapshot of committed records covers is deleted: no batch says that the node had cut its own off."""
+    divergent(build)
+    build.batch(2, 40, 49, 2).batch(3, 40, 49, 2).batch(1, 40, 49, 2, captured_at_ms=T0 + 60_000)
+    build.capture(2, 50, epoch=2, when=60_000).capture(3, 50, epoch=2, when=60_000)
+    build.capture(1, 50, epoch=2, when=60_000, log_start_offset=start)
+    build.watermark(50, 50, end=50, epoch=2, when=60_000)
+    assert [finding.is_over for finding in build.raised("KQ001")] == [is_over]
+
+
 @pytest.mark.parametrize("doubt", ["KQ003", "KQ014"])
 def test_kq001_is_critical_where_an_election_cannot_be_trusted(build: HistoryBuilder, doubt: str) -> None:
     """A later leader's election rules out that a suffix was committed, unless a voter forgot what it held or voted."""
