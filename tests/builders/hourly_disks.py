@@ -84,8 +84,12 @@ class HourlyDisks:
         count = self.counts[target.name] = max(held, int(len(batches) * share))
         end = batches[count][0] if count < len(batches) else None
         batches = batches[:count]
+        is_other = _is_other_disk(wanted)
+        if is_other:
+            self.starts.pop(target.name, None)
         if end is not None and not self.keeps_later_snapshots:
             wanted = {place: content for place, content in wanted.items() if (snapshot_end(place) or 0) <= end}
+            wanted |= {} if is_other else _newest_snapshot(target, wanted)
         groups = [list(group) for _, group in itertools.groupby(batches, key=lambda batch: batch[0] // SEGMENT_OFFSETS)]
         ends = [int(path.name.split("-")[0]) for path in wanted if path.suffix == ".checkpoint" and "-" in path.name]
         if deletes and ends:
@@ -140,13 +144,25 @@ def _write(target: Path, wanted: dict[Path, bytes], hour: int) -> None:
     for path in sorted(target.rglob("*")) if target.is_dir() else ():
         if path.is_file() and path not in wanted:
             path.unlink()
-    # Where meta.properties differs the disk is another one: all of its files are new.
-    is_new = any(path.name == "meta.properties" and _differs(path, content) for path, content in wanted.items())
+    is_new = _is_other_disk(wanted)
     for path, content in wanted.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_new or _differs(path, content):
             path.write_bytes(content)
             os.utime(path, ns=(hour * HOUR_NS, hour * HOUR_NS))
+
+
+def _is_other_disk(wanted: dict[Path, bytes]) -> bool:
+    """Whether meta.properties differs: then all files of the disk are new."""
+    return any(path.name == "meta.properties" and _differs(path, content) for path, content in wanted.items())
+
+
+def _newest_snapshot(disk: Path, wanted: dict[Path, bytes]) -> dict[Path, bytes]:
+    """The newest snapshot on a disk, unless it gets a newer one: Kafka deletes none before."""
+    held = {snapshot_end(path) or 0: path for path in disk.rglob("*.checkpoint")}
+    newest = max(held, default=0)
+    is_replaced = newest <= max((snapshot_end(path) or 0 for path in wanted), default=0)
+    return {} if is_replaced else {held[newest]: held[newest].read_bytes()}
 
 
 def _differs(path: Path, content: bytes) -> bool:
