@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import LogBatches, captures_in_order, log_batches
+from kraft_audit.rules.columns.captures import (
+    LogBatches,
+    captures_in_order,
+    identity_of,
+    log_batches,
+    moment_number,
+    newest_captures,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +37,10 @@ def epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
 
 
 def torn_reason(history: ClusterHistory) -> str | None:
-    """Why nothing is concluded from the only logs there are; None where a log agrees with its file, or has none."""
-    differing = {(found.row["root"], found.row["path"]) for found in epoch_mismatches(history)}
-    read = {(row["root"], row["path"]) for row in history.rows("captures") if row["log_end_offset"] and row["accepted"]}
-    if not differing or read - differing:
+    """Why nothing is concluded from the newest logs; None where one of them agrees with its file, or has none."""
+    differing = {(identity_of(found.row), moment_number(found.row)) for found in epoch_mismatches(history)}
+    read = {(identity_of(row), moment_number(row)) for row in newest_captures(history) if row["log_end_offset"]}
+    if not read or read - differing:
         return None
     return "log and leader-epoch-checkpoint differ, so the copy may be torn: copy it again"
 

@@ -426,3 +426,18 @@ def test_kq020_sees_other_batches_below_a_later_snapshot(build: HistoryBuilder) 
     build.capture(1, 80, when=60_000, epoch=2, snapshot_end_offset=60)
     (finding,) = build.raised("KQ020")
     assert (finding.subject, finding.from_offset) == ("node 1", 20)
+
+
+@pytest.mark.parametrize("is_torn_later", [True, False])
+def test_kq002_is_undecided_while_the_newest_logs_differ_from_their_checkpoints(
+    build: HistoryBuilder, is_torn_later: bool
+) -> None:
+    """An hour copies each disk to where the hour before had it: what is copied now decides."""
+    torn, sound = [{"epoch": 1, "start_offset": 0}, {"epoch": 2, "start_offset": 5}], [{"epoch": 1, "start_offset": 0}]
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, 2, 3, to=40)
+    for when, entries in ((0, sound if is_torn_later else torn), (60_000, torn if is_torn_later else sound)):
+        for node_id in (1, 2, 3):
+            build.capture(node_id, 40, when=when, leader_epoch_checkpoint=entries)
+        build.watermark(40, 40, end=40, when=when)
+    (finding,) = build.findings("KQ002")
+    assert finding.status is (Status.UNDECIDED if is_torn_later else Status.CLEAR)
