@@ -112,11 +112,13 @@ class HourlyDisks:
         return log_batches(source / LOG_DIR)
 
     def _with_cleaned(self, name: str, batches: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """The log with what its cluster has deleted since: which segments are deleted is decided here."""
+        """The log with what its cluster has deleted since: which segments are deleted is decided here.
+
+        A log that began again at a snapshot has nothing of what it held before.
+        """
         known = self.logs.get(name, [])
-        starts = [base_offset for base_offset, _ in known]
-        if batches and batches[0][0] in starts:
-            batches = known[: starts.index(batches[0][0])] + batches
+        if batches and batches[0] in known:
+            batches = known[: known.index(batches[0])] + batches
         self.logs[name] = batches
         return batches
 
