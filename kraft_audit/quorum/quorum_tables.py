@@ -59,7 +59,7 @@ def quorum_rows(
     return {
         "watermarks": [_watermark_row(captured) for captured in rounds],
         "voter_sets": in_sequence(list(voter_sets.values())),
-        "leader_epochs": list(epochs.values()),
+        "leader_epochs": epochs_in_order(list(epochs.values())),
     }
 
 
@@ -153,7 +153,16 @@ def in_sequence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if sets:
             sets[-1] = {**sets[-1], "ended_by": "superseded"}
         sets.append({**row, "ended_by": "in_effect"})
-    return sets + [row for row in rows if not row["canonical"]]
+    others = (row for row in rows if not row["canonical"])
+    return sets + sorted(others, key=itemgetter("from_offset", "from_epoch"))
+
+
+def epochs_in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `leader_epochs`, the canonical ones first, each ascending: of several that fit, rules name the first."""
+    return sorted(
+        rows,
+        key=lambda row: (not row["canonical"], row["epoch"], -1 if row["from_offset"] is None else row["from_offset"]),
+    )
 
 
 def _replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.quorum.quorum_tables import SNAPSHOT, in_sequence
+from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_sequence
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
-from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS, WITHDRAWN
+from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN
 
 TRUNCATED: Final = "truncated"
 _NUMBER: Final = "capture_number"
@@ -114,11 +114,14 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if runs:
             rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
-            rows = in_sequence(rows) if name == VOTER_SETS.name else rows
         else:
             # Without a canonical log a survey says nothing of what is on it.
             known = {tuple(row[column] for column in key) for row in rows}
             rows += [row for row in later if tuple(row[column] for column in key) not in known]
+        if name == LEADER_EPOCHS.name:
+            rows = epochs_in_order(rows)
+        elif runs:
+            rows = in_sequence(rows)
         joined[name] = _joined(name, pa.Table.from_pylist(rows, carried.tables[name].schema), None)
     return joined
 

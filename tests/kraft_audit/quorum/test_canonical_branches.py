@@ -119,9 +119,9 @@ def test_of_pieces_that_parted_one_came_before_the_canonical_log(tmp_path: Path)
     plan, found = surveyed(tmp_path)
     rows = quorum_rows(found, plan)["leader_epochs"]
     assert [(row["epoch"], row["from_offset"], row["to_offset"], row["canonical"]) for row in rows] == [
-        (3, 9, 11, True),
         (1, 0, 4, True),
         (2, 4, 6, True),
+        (3, 9, 11, True),
     ]
     (divergence,) = divergences(found, plan)
     assert [(branch.epoch, branch.is_canonical) for branch in divergence.branches] == [(1, False), (2, True)]

@@ -84,6 +84,8 @@ def test_epochs_before_the_log_that_is_left_stay() -> None:
     found = {row["epoch"]: row for row in history_of(carried, new).rows("leader_epochs")}
     assert (found[2]["canonical"], found[2]["ended_by"]) == (False, "truncated")
     assert found[1]["canonical"]
+    # In the order that a survey of all disks has: of several epochs a rule names the first.
+    assert list(found) == [1, 4, 2]
 
 
 def test_without_a_canonical_log_what_was_known_stays() -> None:
