@@ -119,7 +119,7 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
             known = {tuple(row[column] for column in key) for row in rows}
             rows += [row for row in later if tuple(row[column] for column in key) not in known]
         if name == LEADER_EPOCHS.name:
-            rows = epochs_in_order(rows)
+            rows = _in_one_piece(epochs_in_order(rows), carried.tables[name].to_pylist())
         elif runs:
             rows = in_sequence(rows)
         joined[name] = _joined(name, pa.Table.from_pylist(rows, carried.tables[name].schema), None)
@@ -173,6 +173,29 @@ def _on_log(
         if (row["from_offset"], row.get("epoch")) not in replaced:
             rows.append(_filled(row, before.get(tuple(row[column] for column in (*key, "canonical")))))
     return rows
+
+
+def _in_one_piece(rows: Sequence[TableRow], known: Sequence[TableRow]) -> list[TableRow]:
+    """Rows in order, each epoch once where its log was whole: disks that stopped may begin it, and others end it."""
+    whole = {row["epoch"]: row for row in known if row["canonical"] and row["from_offset"] is not None}
+    joined: list[TableRow] = []
+    for row in rows:
+        before = joined[-1] if joined else None
+        earlier = whole.get(row["epoch"])
+        is_piece = before is not None and before["epoch"] == row["epoch"] and before["canonical"] and row["canonical"]
+        if before is not None and is_piece and earlier is not None and _spans_gap(earlier, before, row):
+            joined[-1] = {**before, "to_offset": row["to_offset"], "ended_by": row["ended_by"]}
+        else:
+            joined.append(row)
+    return joined
+
+
+def _spans_gap(epoch: TableRow, before: TableRow, after: TableRow) -> bool:
+    """Whether an epoch, as it was known, holds what is between two pieces of it."""
+    if None in (before["from_offset"], before["to_offset"]):
+        return False
+    end = epoch["to_offset"]
+    return bool(epoch["from_offset"] <= before["to_offset"] and (end is None or after["from_offset"] <= end))
 
 
 def _filled(row: TableRow, before: TableRow | None) -> TableRow:

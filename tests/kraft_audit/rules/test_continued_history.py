@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kraft_audit.rules.carried_rows import CarriedRows, carry, until
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
@@ -86,6 +87,19 @@ def test_epochs_before_the_log_that_is_left_stay() -> None:
     assert found[1]["canonical"]
     # In the order that a survey of all disks has: of several epochs a rule names the first.
     assert list(found) == [1, 4, 2]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_epoch_of_which_disks_hold_two_pieces_stays_one_where_all_of_it_was_known(is_known: bool) -> None:
+    """One disk stopped at 29, and of the others Kafka has deleted what was before 40."""
+    history = story()
+    whole = {**history.rows("leader_epochs")[0], "to_offset": 42 if is_known else 35}
+    begun = {**whole, "to_offset": 29, "ended_by": "next_epoch"}
+    left = {**whole, "from_offset": 40, "to_offset": 44, "leader_id": None, "leader_change_offset": None}
+    new = with_rows(new_rows(history, history, 50), "leader_epochs", [begun, left])
+    joined = history_of(carried_of(with_rows(history, "leader_epochs", [whole])), new)
+    found = [(row["from_offset"], row["to_offset"], row["leader_id"]) for row in joined.rows("leader_epochs")]
+    assert found == ([(0, 44, 1)] if is_known else [(0, 29, 1), (40, 44, None)])
 
 
 def test_without_a_canonical_log_what_was_known_stays() -> None:
