@@ -157,6 +157,8 @@ def is_hostile(name: str) -> bool:
 
 def printable(path: str) -> str:
     r"""The path on one line: hostile characters become `\n`, `\x1b`, `\u202e`, `\xff` (a byte that is not UTF-8)."""
+    if not is_hostile(path):
+        return path
     return "".join(_escaped(character) if is_hostile(character) else character for character in path)
 
 

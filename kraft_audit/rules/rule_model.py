@@ -288,6 +288,8 @@ class Rule:
 
     def limits_of(self, settings: RuleSettings) -> Thresholds:
         """The thresholds as set, defaults where not; a fraction of what is counted is cut off."""
+        if not settings:
+            return self.limits()
         kinds = get_type_hints(self.limits)
         keys = {each.name: each.metadata["key"] or each.name for each in fields(self.limits)}
         return self.limits(**{name: kinds[name](settings[key]) for name, key in keys.items() if key in settings})
