@@ -72,7 +72,7 @@ def merged_batches(
     in_run = (place >= 0) & (counts[run[np.maximum(place, 0)]] > 1)
     if not in_run.any():
         return table
-    return _with_runs(table, batches, in_run, (place, run, moments))
+    return _with_runs(table, batches, in_run, (place, run, moments, passed_ms(table, log)))
 
 
 def is_run(table: pa.Table) -> Mask:
@@ -203,7 +203,7 @@ def _mixed(values: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]
     return values ^ (values >> np.uint64(31))
 
 
-def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[Rows, Rows, Rows]) -> pa.Table:
+def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[Rows, Rows, Rows, Rows]) -> pa.Table:
     """The table with one row for the rows of each run of each disk, which stands where its first batch stood."""
     stays = np.ones(table.num_rows, bool)
     found: list[dict[str, Rows]] = []
@@ -226,9 +226,11 @@ def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[
     return table
 
 
-def _runs_of_disk(table: pa.Table, batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows]) -> dict[str, Rows]:
+def _runs_of_disk(
+    table: pa.Table, batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows, Rows]
+) -> dict[str, Rows]:
     """The columns of the runs of one disk in which its `rows` are; `row` is the row in the table of the first one."""
-    place, run, moments = where
+    place, run, moments, passed = where
     order = rows[np.argsort(place[rows], kind="stable")]
     first = np.flatnonzero(np.append(True, np.diff(run[place[order]]) != 0))
     end = np.append(first[1:], len(order)) - 1
@@ -245,7 +247,7 @@ def _runs_of_disk(table: pa.Table, batches: LogBatches, rows: Rows, where: tuple
             np.add.reduceat(table["record_count"].to_numpy()[own], first), MAX_RECORDS_PER_BATCH - 1
         ),
         "size_bytes": np.add.reduceat(table["size_bytes"].to_numpy()[own], first),
-        "position": -1 - np.add.reduceat(passed_ms(table, log)[place[order]], first),
+        "position": -1 - np.add.reduceat(passed[place[order]], first),
         "captured_at_ms": moments[order][first] >> 20,
         "capture_number": moments[order][first] & ((1 << 20) - 1),
     }
