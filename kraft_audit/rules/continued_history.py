@@ -176,26 +176,35 @@ def _on_log(
 
 
 def _in_one_piece(rows: Sequence[TableRow], known: Sequence[TableRow]) -> list[TableRow]:
-    """Rows in order, each epoch once where its log was whole: disks that stopped may begin it, and others end it."""
+    """Rows in order, where the log was whole without a gap: disks that stopped may begin it, and others end it."""
     whole = {row["epoch"]: row for row in known if row["canonical"] and row["from_offset"] is not None}
     joined: list[TableRow] = []
+    last: int | None = None
     for row in rows:
-        before = joined[-1] if joined else None
-        earlier = whole.get(row["epoch"])
-        is_piece = before is not None and before["epoch"] == row["epoch"] and before["canonical"] and row["canonical"]
-        if before is not None and is_piece and earlier is not None and _spans_gap(earlier, before, row):
-            joined[-1] = {**before, "to_offset": row["to_offset"], "ended_by": row["ended_by"]}
-        else:
+        if not row["canonical"] or row["from_offset"] is None:
             joined.append(row)
+            continue
+        if last is not None:
+            before = joined[last]
+            known_to = _known_to(before, whole.get(before["epoch"]), row["from_offset"])
+            if before["epoch"] == row["epoch"] and known_to == row["from_offset"]:
+                joined[last] = {**before, "to_offset": row["to_offset"], "ended_by": row["ended_by"]}
+                continue
+            joined[last] = {**before, "to_offset": known_to}
+        last = len(joined)
+        joined.append(row)
     return joined
 
 
-def _spans_gap(epoch: TableRow, before: TableRow, after: TableRow) -> bool:
-    """Whether an epoch, as it was known, holds what is between two pieces of it."""
-    if None in (before["from_offset"], before["to_offset"]):
-        return False
-    end = epoch["to_offset"]
-    return bool(epoch["from_offset"] <= before["to_offset"] and (end is None or after["from_offset"] <= end))
+def _known_to(piece: TableRow, epoch: TableRow | None, next_offset: int) -> int | None:
+    """Up to where an epoch is known that a later survey has a piece of: where another piece begins, or before it."""
+    end: int | None = piece["to_offset"]
+    if epoch is None or end is None or epoch["from_offset"] > end:
+        return end
+    if end >= next_offset:
+        return next_offset
+    known: int = next_offset if epoch["to_offset"] is None else min(epoch["to_offset"], next_offset)
+    return max(known, end)
 
 
 def _filled(row: TableRow, before: TableRow | None) -> TableRow:

@@ -99,7 +99,21 @@ def test_an_epoch_of_which_disks_hold_two_pieces_stays_one_where_all_of_it_was_k
     new = with_rows(new_rows(history, history, 50), "leader_epochs", [begun, left])
     joined = history_of(carried_of(with_rows(history, "leader_epochs", [whole])), new)
     found = [(row["from_offset"], row["to_offset"], row["leader_id"]) for row in joined.rows("leader_epochs")]
-    assert found == ([(0, 44, 1)] if is_known else [(0, 29, 1), (40, 44, None)])
+    assert found == ([(0, 44, 1)] if is_known else [(0, 35, 1), (40, 44, None)])
+
+
+def test_the_end_of_an_epoch_that_no_disk_holds_any_more_stays() -> None:
+    """A disk stopped at 13 within epoch 1, which ended at 23, and the others begin within epoch 6."""
+    history = story()
+    first = {**history.rows("leader_epochs")[0], "to_offset": 23, "ended_by": "next_epoch"}
+    none = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id", "voters"))
+    without = {**first, **none, "epoch": 2, "ended_by": WITHOUT_LEADER}
+    sixth = {**first, "epoch": 6, "from_offset": 23, "to_offset": 52, "ended_by": "open"}
+    left = {**sixth, "from_offset": 40, "to_offset": 90, "leader_id": None, "leader_change_offset": None}
+    new = with_rows(new_rows(history, history, 50), "leader_epochs", [{**first, "to_offset": 13}, without, left])
+    joined = history_of(carried_of(with_rows(history, "leader_epochs", [first, without, sixth])), new)
+    found = [(row["epoch"], row["from_offset"], row["to_offset"]) for row in joined.rows("leader_epochs")]
+    assert found == [(1, 0, 23), (2, None, None), (6, 23, 90)]
 
 
 def test_without_a_canonical_log_what_was_known_stays() -> None:
