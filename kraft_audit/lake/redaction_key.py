@@ -9,11 +9,13 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kraft_audit.capture.plan import ClusterPlan
 from kraft_codec.errors import InputError
-from kraft_codec.records.redaction import Redactor
+
+if TYPE_CHECKING:
+    from kraft_audit.capture.plan import ClusterPlan
+    from kraft_codec.records.redaction import Redactor
 
 KEY_BYTES: Final = 32
 KEY_VARIABLE: Final = "KRAFT_AUDIT_REDACTION_KEY_FILE"
@@ -93,5 +95,7 @@ def _create(file: Path) -> None:
 def redactor_of(plan: ClusterPlan, key: str) -> Redactor:
     """What redacts the secrets of a plan's cluster by a key in hexadecimal, and goes on from where the plan before
     stopped."""
+    from kraft_codec.records.redaction import Redactor  # the command's help needs the names above alone
+
     state = json.loads(plan.redaction_state) if plan.redaction_state else {}
     return Redactor(bytes.fromhex(key), state)

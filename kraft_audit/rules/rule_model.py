@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints, overload
 
-from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
@@ -280,7 +279,7 @@ class Rule:
     @property
     def is_by_part(self) -> bool:
         """Whether it looks at partitions: those of a large history by shares of the topics."""
-        return PARTITION_CHANGES.name in self.needs
+        return "partition_changes" in self.needs
 
     @property
     def defaults(self) -> dict[str, float]:
