@@ -58,7 +58,7 @@ from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.replay.moments import BranchName, branch_names, moment_of
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
 from kraft_audit.rules.history_collector import read_history
 from kraft_audit.rules.rule_model import Finding, RuleSettings

@@ -26,7 +26,8 @@ import numpy.typing as npt
 from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log, newest_watermark, replica_name
+from kraft_audit.rules.columns.captures import newest_watermark, replica_name
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.text.readable import nouns
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import FileKind, printable

@@ -28,7 +28,7 @@ import numpy as np
 
 from kraft_audit.findings.admin_changes import AdminChange
 from kraft_audit.findings.authorizer_log import AllowedRequest
-from kraft_audit.rules.columns.captures import BatchColumns
+from kraft_audit.rules.columns.log_batches import BatchColumns
 from kraft_audit.text.readable import any_of
 
 CLUSTER: Final = "Cluster"

@@ -30,7 +30,7 @@ from kraft_audit.findings.finding_formats import check_document
 from kraft_audit.findings.signed_statement import signed_statement
 from kraft_audit.reading import ClusterReading
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import log_batches
+from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.text.text_files import whole_file
 from kraft_codec.errors import CodecError, InputError, Reason

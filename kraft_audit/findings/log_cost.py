@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import CanonicalBatches, canonical_log
+from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
 from kraft_audit.text.readable import HOUR_MS, is_time, moment_of
 
 NONE: Final = "none"

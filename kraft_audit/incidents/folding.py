@@ -13,7 +13,6 @@ from typing import Any, Final
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id, incident_row
 from kraft_audit.incidents.members import IncidentMembers
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log
 from kraft_audit.rules.columns.declared_recovery import (
     declared_recoveries,
     fitting_recoveries,
@@ -21,6 +20,7 @@ from kraft_audit.rules.columns.declared_recovery import (
     rescue_name,
     rescue_past,
 )
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status

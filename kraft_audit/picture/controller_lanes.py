@@ -8,13 +8,8 @@ from itertools import pairwise
 
 from kraft_audit.picture.happened import Band, BandKind, Lane, Mark, MarkKind, merged
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import (
-    canonical_log,
-    log_batches,
-    newest_captures,
-    newest_watermark,
-    replica_end,
-)
+from kraft_audit.rules.columns.captures import newest_captures, newest_watermark, replica_end
+from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.voter_sets import canonical_sets
 from kraft_audit.text.readable import is_time, offset_span, plural

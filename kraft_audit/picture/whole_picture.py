@@ -14,7 +14,8 @@ from kraft_audit.picture.broker_lanes import broker_lanes
 from kraft_audit.picture.controller_lanes import controller_lanes
 from kraft_audit.picture.happened import Bracket, Lane, LogEnd, Picture, Series, SeriesKind, step_series
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import canonical_log, newest_watermark
+from kraft_audit.rules.columns.captures import newest_watermark
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
 from kraft_audit.text.readable import duration, is_time
 

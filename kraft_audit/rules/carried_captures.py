@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import capture_time, identity_of, log_batches, newest_captures, replica_end
+from kraft_audit.rules.columns.captures import capture_time, identity_of, newest_captures, replica_end
+from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.voter_sets import changes
 from kraft_audit.rules.families.lost_logs import counted_watermark
 from kraft_audit.rules.rule_model import Finding, Scope

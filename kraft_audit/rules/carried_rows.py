@@ -40,9 +40,9 @@ from kraft_audit.rules.cluster_history import (
     SnapshotCheck,
     newest_append_ms,
 )
-from kraft_audit.rules.columns.captures import CANONICAL_LOG, LOG_BATCHES, canonical_log
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Mask, Rows, coded, distinct, numbered
+from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, canonical_log
 from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA

@@ -15,18 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import (
-    FOR_EVER,
-    CanonicalBatches,
-    LogBatches,
-    canonical_log,
-    identity_of,
-    log_batches,
-    moment_number,
-    newest_captures,
-    newest_watermark,
-)
+from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.log_batches import FOR_EVER, CanonicalBatches, LogBatches, canonical_log, log_batches
 from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 

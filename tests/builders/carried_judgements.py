@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows, carry, until
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.continued_history import history_of
 from kraft_audit.rules.registry import check

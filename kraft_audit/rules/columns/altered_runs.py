@@ -12,7 +12,7 @@ from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ReplicaPlan
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import log_batches
+from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.voter_sets import keys_of, set_at
 from kraft_audit.text.readable import listed
 from kraft_codec.file_names import printable

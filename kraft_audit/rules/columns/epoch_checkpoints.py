@@ -7,14 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import (
-    LogBatches,
-    captures_in_order,
-    identity_of,
-    log_batches,
-    moment_number,
-    newest_captures,
-)
+from kraft_audit.rules.columns.captures import captures_in_order, identity_of, moment_number, newest_captures
+from kraft_audit.rules.columns.log_batches import LogBatches, log_batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,14 @@ from typing import Final
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import (
-    canonical_log,
     capture_evidence,
     identity_of,
-    log_batches,
     newest_captures,
     newest_watermark,
     replica_end,
     replica_name,
 )
+from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.voter_sets import canonical_changes, current_set, keys_of, set_at
 from kraft_audit.rules.rule_model import Evidence
 from kraft_audit.text.readable import listed, when

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import replayed_log
 from kraft_audit.rules.columns.frame import Rows, distinct
+from kraft_audit.rules.columns.log_batches import replayed_log
 from kraft_audit.rules.rule_model import TableRows
 
 MAX_RECORDS_PER_BATCH: Final = 10_000

@@ -18,15 +18,9 @@ import numpy as np
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
-from kraft_audit.rules.columns.captures import (
-    canonical_log,
-    log_batches,
-    newest_round,
-    newest_watermark,
-    replica_end,
-    watermarks_in_order,
-)
+from kraft_audit.rules.columns.captures import newest_round, newest_watermark, replica_end, watermarks_in_order
 from kraft_audit.rules.columns.declared_recovery import waiting_recovery
+from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
 from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
 from kraft_audit.rules.columns.voter_sets import current_set

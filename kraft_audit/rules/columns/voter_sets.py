@@ -10,13 +10,8 @@ from typing import TypeVar
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import (
-    canonical_log,
-    captures_in_order,
-    newest_watermark,
-    replica_end,
-    watermarks_in_order,
-)
+from kraft_audit.rules.columns.captures import captures_in_order, newest_watermark, replica_end, watermarks_in_order
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.rule_model import Evidence, evidence_at
 
 Key = tuple[int, str | None]

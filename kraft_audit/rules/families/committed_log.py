@@ -8,12 +8,9 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.altered_runs import open_version
 from kraft_audit.rules.columns.captures import (
-    CanonicalBatches,
-    canonical_log,
     capture_evidence,
     captures_in_order,
     held_low,
-    log_batches,
     newest_captures,
     newest_watermark,
     replica_end,
@@ -22,6 +19,7 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
+from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log, log_batches
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
 from kraft_audit.rules.columns.voter_sets import Key, canonical_sets, keys_of, set_at
 from kraft_audit.rules.registry import rule

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import LogBatches, canonical_log, identity_of, log_batches, moment_number
+from kraft_audit.rules.columns.captures import identity_of, moment_number
 from kraft_audit.rules.columns.declared_recovery import FENCE_KEY, fitting_recoveries
 from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
 from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.log_batches import LogBatches, canonical_log, log_batches
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import HOUR_MS, nouns

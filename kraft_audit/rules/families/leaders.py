@@ -11,7 +11,6 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     audit_command,
-    canonical_log,
     capture_evidence,
     capture_time,
     captures_in_order,
@@ -19,6 +18,7 @@ from kraft_audit.rules.columns.captures import (
     replica_end,
     replica_name,
 )
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.lost_records import undecided_majority
 from kraft_audit.rules.columns.quorum_standing import QUORUM_TABLES, QuorumStanding, Standing, quorum_standing
 from kraft_audit.rules.columns.voter_sets import ids_of, keys_of, set_at

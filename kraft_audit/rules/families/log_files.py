@@ -19,7 +19,6 @@ from kraft_audit.rules.columns.altered_runs import (
 )
 from kraft_audit.rules.columns.captures import (
     audit_command,
-    canonical_log,
     capture_evidence,
     captures_in_order,
     is_log_unread,
@@ -27,6 +26,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
 )
 from kraft_audit.rules.columns.epoch_checkpoints import epoch_mismatches
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.voter_sets import set_at
 from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds

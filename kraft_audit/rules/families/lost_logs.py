@@ -14,13 +14,13 @@ from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
     is_log_unread,
-    log_batches,
     newest_captures,
     replica_end,
     replica_name,
     rounds_in_order,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters, start_is_safe
 from kraft_audit.rules.columns.replacing_voters import what_to_do
 from kraft_audit.rules.columns.voter_sets import current_set

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
 from kraft_audit.rules.columns.altered_runs import named_replicas
-from kraft_audit.rules.columns.captures import canonical_log, capture_evidence, captures_in_order
+from kraft_audit.rules.columns.captures import capture_evidence, captures_in_order
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.families.log_files import SNAPSHOT_DAMAGE, damage_case, is_snapshot_file
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, undecided

@@ -9,8 +9,6 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import (
-    CanonicalBatches,
-    canonical_log,
     capture_evidence,
     captures_in_order,
     newest_captures,
@@ -19,6 +17,7 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
 from kraft_audit.rules.columns.frame import Rows
+from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
 from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.merged_batches import OFF_AFTER_MS, is_run
 from kraft_audit.rules.registry import rule

@@ -9,17 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import (
+from kraft_audit.rules.columns.captures import identity_of, newest_captures
+from kraft_audit.rules.columns.frame import distinct
+from kraft_audit.rules.columns.log_batches import (
     FOR_EVER,
     BatchColumns,
     CanonicalBatches,
     LogBatches,
     canonical_log,
-    identity_of,
     log_batches,
-    newest_captures,
 )
-from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.families.committed_log import kq002
 from kraft_audit.rules.families.leaders import kq003, kq014
 from kraft_audit.rules.families.log_files import kq022

@@ -12,16 +12,15 @@ from itertools import pairwise
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import (
-    canonical_log,
     capture_evidence,
     captures_in_order,
-    log_batches,
     newest_captures,
     newest_watermark,
     replica_end,
     replica_name,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.voter_sets import (
     Change,
     Key,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
-    canonical_log,
     capture_evidence,
     is_log_unread,
     newest_captures,
@@ -18,6 +17,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     rounds_in_order,
 )
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
 from kraft_audit.rules.columns.server_addresses import broker_server

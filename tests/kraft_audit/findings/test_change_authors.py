@@ -20,7 +20,7 @@ from kraft_audit.findings.change_authors import (
     authors_of,
     other_zone_minutes,
 )
-from kraft_audit.rules.columns.captures import BatchColumns
+from kraft_audit.rules.columns.log_batches import BatchColumns
 from tests.builders.admin_calls import USERS, mark_of
 from tests.builders.recorded_changes import AUTHORIZER_LOG, LOG_DIR, made_by
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.rules.columns.captures import canonical_log
+from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.rule_model import Severity, Status
 from tests.builders.facts import facts
 from tests.builders.histories import T0, HistoryBuilder, directory

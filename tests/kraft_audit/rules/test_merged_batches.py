@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kraft_audit.rules import merged_batches
 from kraft_audit.rules.carried_rows import CarriedRows, begins_below, carry, sizes, until
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import canonical_log, log_batches, newest_captures
+from kraft_audit.rules.columns.captures import newest_captures
+from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.continued_history import history_of
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Status

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.rules.columns.captures import KEY, _batch_numbers
+from kraft_audit.rules.columns.log_batches import KEY, _batch_numbers
 
 BATCH = st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(0, 1))
 """How many records, and what else makes a batch another one: epoch and CRC."""
