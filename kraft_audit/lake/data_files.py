@@ -6,6 +6,7 @@ A file that no transaction names is invisible to every reader.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import uuid
@@ -69,6 +70,21 @@ def write_octets(folder: pafs.FileSystem, name: str, octets: bytes) -> None:
     """Write a whole file. Through a buffer: unbuffered, Arrow gives deltalake's stores a type that they refuse."""
     with folder.open_output_stream(name, buffer_size=1 << 16) as sink:
         sink.write(octets)
+
+
+@contextlib.contextmanager
+def named_when_whole(lake_uri: str, folder: pafs.FileSystem, name: str) -> Iterator[str]:
+    """The name to write a file of a lake under. A store has a file whole or not at all; on a disk it gets its own name
+    when the bytes are there."""
+    written = name if is_uri(lake_uri) else f"{name}.{uuid.uuid4().hex}"
+    yield written
+    if written != name:
+        folder.move(written, name)
+
+
+def name_of_history(history: str) -> str:
+    """What stands for a history in paths: its id comes from files that were read, so it is no part of one."""
+    return hashlib.blake2b(history.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 class TableWriter:

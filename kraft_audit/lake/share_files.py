@@ -5,11 +5,8 @@ Columns are Parquet: what is read back is checked. The folder is forgotten once 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -20,8 +17,7 @@ from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.analysis import versions_of
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.findings.shares import FIRST, PartsFound, ShareFound
-from kraft_audit.lake.data_files import write_octets
-from kraft_audit.lake.lake_paths import is_uri
+from kraft_audit.lake.data_files import name_of_history, named_when_whole, write_octets
 from kraft_audit.lake.stage_parts import staging_folder
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.table_on_disk import TableOnDisk
@@ -38,10 +34,9 @@ class ShareFiles:
 
     def __init__(self, data_uri: str, plan: ClusterPlan) -> None:
         self._plan = plan
-        self._is_store = is_uri(data_uri)
+        self._data_uri = data_uri
         self._folder = staging_folder(data_uri, plan.number)
-        # The history's id comes from files that were read, so it is no part of a name.
-        self._name = hashlib.blake2b(plan.key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        self._name = name_of_history(plan.key)
 
     def write(self, share: int, found: ShareFound) -> None:
         """Leaves what a task found. Raises OSError."""
@@ -106,11 +101,5 @@ class ShareFiles:
             raise KeptPartsError(f"what a share found cannot be read: {error}") from None
         return content
 
-    @contextmanager
-    def _named(self, name: str) -> Iterator[str]:
-        """A name to write a file under, which it loses to its own when it is whole; a store has it whole or not."""
-        own = f"{self._name}.{name}"
-        written = own if self._is_store else f".{own}.{uuid.uuid4().hex}"
-        yield written
-        if written != own:
-            self._folder.move(written, own)
+    def _named(self, name: str) -> AbstractContextManager[str]:
+        return named_when_whole(self._data_uri, self._folder, f"{self._name}.{name}")

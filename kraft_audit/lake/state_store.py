@@ -7,9 +7,7 @@ only unused space. Whoever cannot read one reads everything.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from kraft_audit.findings.kept_state import NAME_BYTES, state_name
-from kraft_audit.lake.data_files import table_folder, write_octets
+from kraft_audit.lake.data_files import name_of_history, named_when_whole, table_folder, write_octets
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.tables.changed_rows import changes_of, with_changes
 from kraft_audit.tables.kept_parts import KeptPartsError
@@ -56,11 +54,8 @@ def _put(lake_uri: str, history: str, name: str, content: bytes) -> str:
     folder = _folder(lake_uri, history)
     if folder.get_file_info(name).type == pafs.FileType.File:
         return name
-    # A store has a file whole or not at all; on a disk the name is given when the bytes are there.
-    written = name if is_uri(lake_uri) else f"{name}.{uuid.uuid4().hex}"
-    write_octets(folder, written, content)
-    if written != name:
-        folder.move(written, name)
+    with named_when_whole(lake_uri, folder, name) as written:
+        write_octets(folder, written, content)
     return name
 
 
@@ -100,7 +95,5 @@ def delete_states(lake_uri: str, history: str, except_names: frozenset[str], *, 
 
 
 def _folder(lake_uri: str, history: str) -> pafs.FileSystem:
-    """A history's folder. Its id comes from files that were read, so it is no part of a path."""
-    hashed = hashlib.blake2b(history.encode("utf-8", "surrogateescape"), digest_size=NAME_BYTES).hexdigest()
     lake = lake_uri if is_uri(lake_uri) else str(Path(lake_uri))
-    return table_folder(lake, f"{FOLDER}/{hashed}")
+    return table_folder(lake, f"{FOLDER}/{name_of_history(history)}")
