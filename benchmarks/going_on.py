@@ -30,7 +30,7 @@ from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_engine.runs.fleet_logs import simulate_fleet
-from tests.builders.hourly_disks import CountedBytes, PlannedLake
+from tests.builders.hourly_disks import CountedBytes, PlannedLake, snapshot_end
 from tests.builders.judged_hours import position_of
 from tests.builders.logs import Reading
 from tests.builders.memory_lake import KEY
@@ -115,7 +115,7 @@ class Disks:
         if shift_from is not None:
             (log, *_) = (path for path in files if path.suffix == ".log")
             begin_offset = last_batch(log.read_bytes()[:shift_from]).last_offset + 1
-            files = [path for path in files if _snapshot_end(path) <= begin_offset]
+            files = [path for path in files if (snapshot_end(path) or 0) <= begin_offset]
         for file in files:
             target = self.root / file.relative_to(made / "cluster-0")
             content = file.read_bytes()
@@ -137,12 +137,6 @@ class Disks:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         os.utime(target, (CAPTURED_AT + 3_600 * self.hour,) * 2)
-
-
-def _snapshot_end(path: Path) -> int:
-    """The end offset of a snapshot; 0 for any other file."""
-    is_snapshot = path.suffix == ".checkpoint" and path.stem != "bootstrap"
-    return int(path.name.split("-")[0]) if is_snapshot else 0
 
 
 def last_batch(content: bytes) -> BatchHeader:

@@ -377,45 +377,65 @@ def _judged_rows(
     history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
 ) -> Iterator[TableRows]:
     """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
-    state = None if continuation is None else continuation.next_state
-    if state is not None and not all(history.has(name) for name in INPUTS):
-        state = None  # what the temporary folder could not hold is not known to the next plan either
-    is_end = state is not None and ends_at(history, state.settled.settled_offset)
+    state = None if continuation is None else keepable(history, continuation.next_state)
     carrying, open_findings = Carrying(), list[Finding]()
-    seen = (carrying, open_findings) if is_end else None
+    seen = None if state is None or not is_settled(history, state) else (carrying, open_findings)
     yield from ((name, part) for name, part in _judged(history, plan.number, seen) if name in tables)
-    if continuation is None or state is None:
-        if continuation is not None:
-            continuation.next_state = None
-        return
+    if continuation is not None and state is not None:
+        state = with_rules(state, history, carrying, open_findings, lambda h: registry.check(h, seen=carrying))
+    if continuation is not None:
+        continuation.next_state = state
+
+
+def keepable(history: ClusterHistory, state: KeptState | None) -> KeptState | None:
+    """A state, unless the temporary folder could not hold what was judged: the next plan does not know that either."""
+    return state if all(history.has(name) for name in INPUTS) else None
+
+
+def is_settled(history: ClusterHistory, state: KeptState) -> bool:
+    """Whether all that a history has is settled, so that judging it once says what to keep."""
+    return ends_at(history, state.settled.settled_offset)
+
+
+def with_rules(
+    state: KeptState,
+    history: ClusterHistory,
+    carrying: Carrying,
+    open_findings: Iterable[Finding],
+    judge_again: Callable[[ClusterHistory], Iterable[Finding]],
+) -> KeptState:
+    """A state with the rows that the next judgement needs: of the open findings, where all of the history is settled,
+    else of what is found once more in what is."""
     base = state.settled
-    if is_end:
-        before: ClusterHistory = as_until(history, base.settled_offset, base.fed_to)
-        findings: Iterable[Finding] = open_findings
+    if is_settled(history, state):
+        before, findings = as_until(history, base.settled_offset, base.fed_to), open_findings
     else:
         before = until(history, base.settled_offset, base.fed_to)
-        findings = registry.check(before, seen=carrying)
-    carried = carrying.rows(before, findings, base.settled_offset, base.fed_to)
-    continuation.next_state = replace(state, rules=carried.to_bytes())
+        findings = judge_again(before)
+    return replace(state, rules=carrying.rows(before, findings, base.settled_offset, base.fed_to).to_bytes())
 
 
 def _judged(
     history: ClusterHistory, plan: int, seen: tuple[Carrying, list[Finding]] | None = None
 ) -> Iterator[TableRows]:
-    """The findings, and the incidents that they are folded into.
-
-    A log of many partitions may have millions, so none is held but those that are carried: what is `seen` gets them.
-    """
+    """The findings, and the incidents that they are folded into; what is `seen` gets those that are carried."""
     findings = registry.check(history, seen=None if seen is None else seen[0])
     folding = Folding(known_incidents(history), keeps_ids=True)
-    while part := list(islice(findings, FINDINGS_AT_ONCE)):
-        yield JUDGED_FINDINGS.name, findings_batch(part, seen_ms=history.seen_ms, plan=plan)
-        for finding in part:
+    for batch in folded(findings, folding):
+        yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)
+        if seen is not None:
+            seen[1].extend(as_carried(finding) for finding in batch if finding.is_open)
+    yield from incident_rows(folding, history, plan)
+
+
+def folded(findings: Iterator[Finding], folding: Folding) -> Iterator[list[Finding]]:
+    """Findings in lists, raised ones folded into incidents. A log of many partitions may have millions: one list is
+    held at a time."""
+    while batch := list(islice(findings, FINDINGS_AT_ONCE)):
+        for finding in batch:
             if finding.status is Status.RAISED:
                 folding.add(finding)
-            if seen is not None and finding.is_open:
-                seen[1].append(as_carried(finding))
-    yield from incident_rows(folding, history, plan)
+        yield batch
 
 
 def incident_rows(folding: Folding, history: ClusterHistory, plan: int) -> Iterator[TableRows]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -19,16 +19,26 @@ import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import TableRows
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.findings.analysis import FINDINGS_AT_ONCE, JUDGMENTS, TABLES, Continuation, analyze, incident_rows
+from kraft_audit.findings.analysis import (
+    JUDGMENTS,
+    TABLES,
+    Continuation,
+    analyze,
+    folded,
+    incident_rows,
+    is_settled,
+    keepable,
+    with_rules,
+)
 from kraft_audit.findings.finding_formats import findings_batch, findings_in
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.incidents.folding import Folding, known_incidents
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import Carrying, as_carried, as_until, ends_at, normal_rows, until
-from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
+from kraft_audit.rules.carried_rows import Carrying, as_carried, normal_rows, until
+from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA, PartitionParts
-from kraft_audit.rules.rule_model import Finding, Rule, Scope, Status
+from kraft_audit.rules.rule_model import Finding, Rule, Scope
 from kraft_audit.tables.bronze import RECORDS
 from kraft_audit.tables.gold import JUDGED_FINDINGS
 from kraft_audit.tables.kept_parts import (
@@ -75,17 +85,19 @@ class PartsFound:
         judge = registry.PartsJudge(_rules_by_part(), history, {})
         folding = Folding(known_incidents(history), keeps_ids=True)
         for part in history.histories_by_part():
-            findings = judge.findings(part, self.carrying)
-            while batch := list(islice(findings, FINDINGS_AT_ONCE)):
-                own = [finding for finding in batch if finding.subject != Scope.CLUSTER]
-                self.of_cluster += [finding for finding in batch if finding.subject == Scope.CLUSTER]
-                yield JUDGED_FINDINGS.name, findings_batch(own, seen_ms=history.seen_ms, plan=plan)
-                for finding in own:
-                    if finding.status is Status.RAISED:
-                        folding.add(finding)
-                bare = [as_carried(finding)._replace(evidence=()) for finding in own if finding.is_open]
+            for batch in folded(self._of_partitions(judge.findings(part, self.carrying)), folding):
+                yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)
+                bare = [as_carried(finding)._replace(evidence=()) for finding in batch if finding.is_open]
                 self.open_findings.append(findings_batch(bare))
         self.rules, self.rows_across, self.folded = judge.found, judge.rows_across(), folding.to_bytes()
+
+    def _of_partitions(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """Findings without those about the whole cluster, which are noted."""
+        for finding in findings:
+            if finding.subject == Scope.CLUSTER:
+                self.of_cluster.append(finding)
+            else:
+                yield finding
 
     def to_bytes(self) -> bytes:
         facts = {
@@ -161,7 +173,7 @@ class ShareFound:
         self.history = history if plan.share == FIRST else None
         yield from self.at_end.judge(history, plan.number)
         state = None if continuation is None else continuation.next_state
-        if state is not None and not ends_at(history, state.settled.settled_offset):
+        if state is not None and not is_settled(history, state):
             self.settled = PartsFound()
             before = until(history, state.settled.settled_offset, state.settled.fed_to)
             for _ in self.settled.judge(before, plan.number):
@@ -179,35 +191,29 @@ def joined(
 
     The continuation gets the whole state.
     """
-    if not all(history.has(name) for name in INPUTS):
-        state = None
-    is_end = state is not None and ends_at(history, state.settled.settled_offset)
+    state = keepable(history, state)
+    is_end = state is not None and is_settled(history, state)
     carrying, open_findings = Carrying(), list[Finding]()
     at_end = [each.at_end for each in found]
     folding = Folding(known_incidents(history), keeps_ids=True)
     for each in at_end:
         folding.take(each.folded)
-    findings = _findings_left(history, at_end, carrying if is_end else None)
-    while batch := list(islice(findings, FINDINGS_AT_ONCE)):
+    for batch in folded(_findings_left(history, at_end, carrying if is_end else None), folding):
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan.number)
-        for finding in batch:
-            if finding.status is Status.RAISED:
-                folding.add(finding)
         open_findings += [finding for finding in batch if finding.is_open]
     yield from incident_rows(folding, history, plan.number)
-    continuation.next_state = None
-    if state is None:
-        return
-    base, of_shares = state.settled, at_end
-    if is_end:
-        before = as_until(history, base.settled_offset, base.fed_to)
-    else:
-        before = until(history, base.settled_offset, base.fed_to)
-        of_shares = [each.at_end if each.settled is None else each.settled for each in found]
-        open_findings = [finding for finding in _findings_left(before, of_shares, carrying) if finding.is_open]
-    given = (finding for each in of_shares for batch in each.open_findings for finding in findings_in(batch))
-    carried = carrying.rows(before, chain(open_findings, given), base.settled_offset, base.fed_to)
-    continuation.next_state = replace(state, rules=carried.to_bytes())
+    settled = [each.at_end if each.settled is None else each.settled for each in found]
+
+    def judge_again(before: ClusterHistory) -> Iterator[Finding]:
+        return chain(_findings_left(before, settled, carrying), _open_in(settled))
+
+    if state is not None:
+        state = with_rules(state, history, carrying, chain(open_findings, _open_in(at_end)), judge_again)
+    continuation.next_state = state
+
+
+def _open_in(found: Sequence[PartsFound]) -> Iterator[Finding]:
+    return (finding for each in found for batch in each.open_findings for finding in findings_in(batch))
 
 
 def _findings_left(

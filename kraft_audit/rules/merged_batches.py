@@ -7,7 +7,7 @@ disk shows batches below the end of the runs later, or lacks some, the lake give
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -197,13 +197,14 @@ def _mixed(values: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]
 def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[Rows, Rows, Rows, Rows]) -> pa.Table:
     """The table with one row for the rows of each run of each disk, which stands where its first batch stood."""
     stays = np.ones(table.num_rows, bool)
+    known = {name: table[name].to_numpy() for name in ("position", "record_count", "size_bytes")}
     found: list[dict[str, Rows]] = []
     for replica in range(len(batches.identities)):
         # One disk after the other: what is computed of a batch takes more memory than its row.
         rows = np.flatnonzero(in_run & (batches.replica == replica))
         if len(rows):
             stays[batches.row[rows]] = False
-            found.append(_runs_of_disk(table, batches, rows, where))
+            found.append(_runs_of_disk(known, batches, rows, where))
     columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
     first = columns.pop("row")
     stays[first] = True
@@ -218,9 +219,12 @@ def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[
 
 
 def _runs_of_disk(
-    table: pa.Table, batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows, Rows]
+    known: Mapping[str, Rows], batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows, Rows]
 ) -> dict[str, Rows]:
-    """The columns of the runs of one disk in which its `rows` are; `row` is the row in the table of the first one."""
+    """The columns of the runs of one disk in which its `rows` are; `row` is the row in the table of the first one.
+
+    `known` are columns of the table.
+    """
     place, run, moments, passed = where
     order = rows[np.argsort(place[rows], kind="stable")]
     first = np.flatnonzero(np.append(True, np.diff(run[place[order]]) != 0))
@@ -232,12 +236,10 @@ def _runs_of_disk(
         "row": own[first],
         "last_offset": batches.last_offset[order][end],
         # A sum, so that runs of runs say what one run says.
-        "crc": np.add.reduceat(np.where(is_run(table)[own], crc, single), first) & _MASK,
+        "crc": np.add.reduceat(np.where(known["position"][own] < 0, crc, single), first) & _MASK,
         "max_timestamp_ms": np.maximum.reduceat(batches.timestamp_ms[order], first),
-        "record_count": np.minimum(
-            np.add.reduceat(table["record_count"].to_numpy()[own], first), MAX_RECORDS_PER_BATCH - 1
-        ),
-        "size_bytes": np.add.reduceat(table["size_bytes"].to_numpy()[own], first),
+        "record_count": np.minimum(np.add.reduceat(known["record_count"][own], first), MAX_RECORDS_PER_BATCH - 1),
+        "size_bytes": np.add.reduceat(known["size_bytes"][own], first),
         "position": -1 - np.add.reduceat(passed[place[order]], first),
         "captured_at_ms": moments[order][first] >> 20,
         "capture_number": moments[order][first] & ((1 << 20) - 1),

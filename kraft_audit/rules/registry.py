@@ -310,7 +310,8 @@ class PartsJudge:
             else:
                 self._runs.append(_RuleRun(each, settings.get(each.id, {}), is_by_part=True))
         self._rows_across: dict[str, list[pa.Table]] = {run.rule.id: [] for run in self._runs if run.rule.across}
-        self._found: set[str] = set()
+        self.found: set[str] = set()
+        """The rules that found a case in the parts so far."""
         self._is_later_part = False
 
     def findings(self, part: ClusterHistory, seen: PartsSeen | None = None) -> Iterator[Finding]:
@@ -319,7 +320,7 @@ class PartsJudge:
         for run in self._runs:
             if run.rule.across is None:
                 for finding in run.findings(part, is_later_part=self._is_later_part):
-                    self._found.add(run.rule.id)
+                    self.found.add(run.rule.id)
                     if seen is not None and finding.is_open:
                         open_findings.append(finding)
                     # Deferred evidence would hold the part in memory until it is read.
@@ -335,14 +336,9 @@ class PartsJudge:
         """By rule, the rows of the parts so far that rules across topics need."""
         return {rule_id: _across(tables) for rule_id, tables in self._rows_across.items()}
 
-    @property
-    def found(self) -> set[str]:
-        """The rules that found a case in the parts so far."""
-        return self._found
-
     def take(self, found: Iterable[str], rows_across: Mapping[str, pa.Table]) -> None:
         """Takes what was found in parts that were judged elsewhere."""
-        self._found.update(found)
+        self.found.update(found)
         for rule_id, rows in rows_across.items():
             self._rows_across[rule_id].append(rows)
 
@@ -353,12 +349,12 @@ class PartsJudge:
                 across = history.with_partitions(_across(self._rows_across[run.rule.id]))
                 open_findings: list[Finding] = []
                 for finding in run.findings(across):
-                    self._found.add(run.rule.id)
+                    self.found.add(run.rule.id)
                     open_findings += [finding] if finding.is_open else []
                     yield finding
                 if seen is not None:
                     seen.take_across(run.rule, across, open_findings)
-            if run.rule.id not in self._found:
+            if run.rule.id not in self.found:
                 yield from run.end(history)
 
 

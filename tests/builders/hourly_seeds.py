@@ -79,7 +79,7 @@ def play(seed: int, folder: Path) -> SeedResult:
 
 
 def chain(folder: Path, seed: int) -> tuple[int, int]:
-    """A chain of three hours, of which the last is compared: how many went on from a state, how many were compared."""
+    """A chain of three hours; the last one is compared. How many went on from a state, and how many were compared."""
     share = (0.3, 0.5, 0.7, 0.9)[seed // 8 % 4]
     hours = ((1, share, False), (1 + seed % 2, 1.0, False), (3, 1.0, True))
     judged = judge_chain(folder, kind_of(seed), seed, hours, events=SMALL)

@@ -31,7 +31,7 @@ FACT = ("offset", "epoch", "timestamp_ms", "node_id", "text")
 
 
 READ = frozenset({"batches", "decode_errors", "files", "replays", "watermarks", "findings"})
-"""The tables of which something is asked here; what is in the others is compared in `test_continuation.py`."""
+"""The tables that are read here; `test_continuation.py` compares all others."""
 PROVEN = ("low", "high", "canonical_epoch", "canonical_end_offset")
 KNOWN_LOW = "an earlier capture proved"
 """A lake asks for this proof only where the captures of the hour prove less."""
