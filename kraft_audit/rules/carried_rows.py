@@ -70,7 +70,7 @@ STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 
 READS_EVIDENCE: Final = frozenset({"KP007"})
 """Rules whose `carries` reads the evidence of open findings."""
-FORMAT: Final = 7
+FORMAT: Final = 8
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 

@@ -396,6 +396,8 @@ def key_of(rule_id: str, scope: Scope, history: ClusterHistory, case: Case) -> s
 
 def _directory(history: ClusterHistory, case: Case, kind: str, node_id: int) -> str:
     """The directory id of the disk that a case is about, else of the voter, else of the node's newest capture."""
+    if kind == "node" and case.directory_id is not None:
+        return case.directory_id
     directories = history.known("directories", lambda: _directories(history))
     path = case.evidence[0].path if kind == "node" and len(case.evidence) else None
     return (

@@ -154,8 +154,10 @@ class Case(NamedTuple):
     """What a rule function yields: one subject, one episode [from, to); to is None while it lasts.
 
     A case with `undecided` set is no finding: it says what could not be judged and why. `severity`, `why` and
-    `what_to_do` are set where those of the rule do not fit, `key` where the subject is not what identifies it. A tuple,
-    as Python makes these five times as fast as frozen dataclasses, and there may be fifty thousand; so is Finding.
+    `what_to_do` are set where those of the rule do not fit, `key` where the subject is not what identifies it.
+    `directory_id` is that of the node's disk that it is about (empty: the disk has none), as the node may have got
+    another one since; None: the node's disk of now. A tuple, as Python makes these five times as fast as frozen
+    dataclasses, and there may be fifty thousand; so is Finding.
     """
 
     subject: str
@@ -172,6 +174,7 @@ class Case(NamedTuple):
     is_over: bool = False
     why: str | None = None
     key: str | None = None
+    directory_id: str | None = None
 
 
 def undecided(subject: str, reason: str, **where: int | None) -> Case:

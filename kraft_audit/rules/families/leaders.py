@@ -114,13 +114,14 @@ def kq014(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             _count_vote(votes[(*replica, row["leader_epoch"])], vote, _state_evidence(row, f"voted for {vote[0]}"))
     yield from _granted_twice(history)
     yield from _forgotten(history)
-    for (node_id, _directory, epoch), known in sorted(votes.items(), key=str):
+    for (node_id, directory_id, epoch), known in sorted(votes.items(), key=str):
         if len(known) > 1:
             names = sorted({candidate for candidate, _ in known})
             first_ms = min(fact.timestamp_ms for fact in known.values() if fact.timestamp_ms is not None)
             evidence = tuple(known.values())
             summary = f"voted in epoch {epoch} for {names}"
-            yield Case(f"node {node_id}", summary, from_ms=first_ms, epoch=epoch, evidence=evidence)
+            where = {"from_ms": first_ms, "epoch": epoch, "directory_id": directory_id or ""}
+            yield Case(f"node {node_id}", summary, evidence=evidence, **where)
 
 
 def _epoch_went_back(history: ClusterHistory, before: TableRow, row: TableRow) -> Case:
@@ -134,6 +135,7 @@ def _epoch_went_back(history: ClusterHistory, before: TableRow, row: TableRow) -
         from_ms=before["read_to_ms"],
         epoch=later,
         evidence=(_state_evidence(before, f"epoch {earlier}"), _state_evidence(row, f"epoch {later}")),
+        directory_id=row["directory_id"] or "",
     )
 
 
@@ -192,6 +194,7 @@ def _forgotten(history: ClusterHistory) -> Iterator[Case]:
                 _state_evidence(row, "no leader and no vote"),
                 capture_evidence(row, f"its log ends at {replica_end(row)}"),
             ),
+            directory_id=row["directory_id"] or "",
         )
 
 

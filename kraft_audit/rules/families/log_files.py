@@ -84,6 +84,7 @@ def damage_case(row: TableRow, summary: str, *, alike: Sequence[TableRow] = (), 
     facts = tuple(map(damage_evidence, (row, *alike)))
     name = f"node {row['node_id']}" if row["node_id"] is not None else row["path"] or row["root"]
     place = f"{name} {row['file_name'] or ''}".strip()
+    more["directory_id"] = row["directory_id"] or ""
     return Case(f"{place} at byte {row['position']}", summary, from_offset=row["base_offset"], evidence=facts, **more)
 
 

@@ -42,7 +42,8 @@ def kq012(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         if later is not None:
             summary = f"its snapshot ends at {end}, and later still nothing above {later['high']} was committed"
             fact = capture_evidence(row, f"snapshot {end}-{epoch}", offset=end)
-            yield Case(name, summary, end, epoch=epoch, evidence=(fact, *map(Evidence, later["high_evidence"])))
+            facts = (fact, *map(Evidence, later["high_evidence"]))
+            yield Case(name, summary, end, epoch=epoch, evidence=facts, directory_id=row["directory_id"] or "")
         elif any(bound["capture_number"] == number for bound in bounds):
             reason = "its snapshot ends above what the others hold; they may have been copied before it was committed"
             yield undecided(name, reason, from_offset=end)

@@ -117,6 +117,7 @@ def _suffix_case(history: ClusterHistory, batches: LogBatches, log: CanonicalBat
         epoch=epoch,
         evidence=(fact, *_places(history, batches, rows)),
         is_over=is_over,
+        directory_id=None if node_id is None else where,
         **({} if doubt is None or is_over else {**words_for("KQ001", "in_doubt"), "why": doubt}),
     )
 

@@ -11,7 +11,7 @@ import kraft_audit
 from kraft_audit.rules import registry
 from kraft_audit.rules.rule_model import Finding, Status
 from tests.builders.captured_histories import shared_ids
-from tests.builders.histories import HistoryBuilder
+from tests.builders.histories import HistoryBuilder, directory
 from tests.builders.log_stories import LOG_STORIES
 from tests.builders.partition_stories import PARTITION_STORIES, then
 from tests.builders.voter_stories import VOTER_STORIES
@@ -51,6 +51,17 @@ def test_no_two_findings_of_a_story_share_an_id(rule_id: str, keys: list[tuple[s
         story(builder)
         assert not shared_ids(registry.check(builder.history(), only=[rule_id]))
     assert not [key for key in keys if " #" in key[1]]
+
+
+@pytest.mark.parametrize("rule_id", ["KQ001", "KQ004", "KQ008", "KQ012", "KQ014"])
+def test_what_a_disk_showed_stays_the_same_finding_once_another_one_is_in_its_place(rule_id: str) -> None:
+    """It would vanish from what an hour goes on with, and count as new where everything is read again."""
+    builder = HistoryBuilder()
+    STORIES[rule_id][0](builder)
+    before = {each.finding_id for each in builder.raised(rule_id)}
+    for node_id in (1, 2, 3):
+        builder.capture(node_id, 0, when=3_600_000, directory_id=directory(node_id, 1), capture_number=9)
+    assert {each.finding_id for each in builder.raised(rule_id)} == before
 
 
 def test_episodes_of_a_partition_are_one_finding(build: HistoryBuilder) -> None:
