@@ -59,8 +59,8 @@ class ClusterReading:
 
     With `keeps_records` the records of every branch and snapshot can be asked for afterwards, as often as wanted.
     With the `earlier` survey only what is new since then is read, and the lag of the logs with changes; the log is read
-    at least from the offset of `records_from` on, which stands after a record of the epoch there. Raises InputError
-    where a storage cannot be opened.
+    at least from the offset of `records_from` on, which stands after a record of the epoch there. Without it all is
+    read, and a `known` survey says who led what is deleted by now. Raises InputError where a storage cannot be opened.
     """
 
     def __init__(
@@ -71,9 +71,11 @@ class ClusterReading:
         keeps_records: bool = True,
         earlier: KeptSurvey | None = None,
         records_from: tuple[int, int] | None = None,
+        known: KeptSurvey | None = None,
     ) -> None:
         self.plan = plan
         self._earlier = earlier
+        self._known = known
         self._records_from = records_from
         self.settings = settings
         self.dialect = Dialect(plan.dialect)
@@ -247,6 +249,7 @@ class ClusterReading:
             keeps_records=self._keeps_records,
             earlier=self._earlier,
             records_from=self._records_from,
+            known=self._known,
         )
         return self._pass
 

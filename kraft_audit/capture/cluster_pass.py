@@ -37,6 +37,7 @@ class ClusterPass:
 
     `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages. The survey
     goes on from the `earlier` one, `records_from` as in `resume_survey`; raises NotResumableError where it cannot.
+    `known` is a survey that it does not go on from.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ClusterPass:
         keeps_records: bool,
         earlier: KeptSurvey | None = None,
         records_from: tuple[int, int] | None = None,
+        known: KeptSurvey | None = None,
     ) -> None:
         dialect = Dialect(plan.dialect)
         self.plan = plan
@@ -77,9 +79,9 @@ class ClusterPass:
         self._survey = None
         if is_all_decoded and (plan.is_whole or earlier is not None):
             self._survey = SurveyBuilder(self._replicas, dialect)
-        self._memory = SurveyMemory(earlier, records_from)
-        known = () if earlier is None else earlier.snapshots
-        self._known_sources = {copy.place: snapshot.source for snapshot in known for copy in snapshot.copies}
+        self._memory = SurveyMemory(earlier, records_from, known)
+        snapshots = () if earlier is None else earlier.snapshots
+        self._known_sources = {copy.place: snapshot.source for snapshot in snapshots for copy in snapshot.copies}
         if earlier is not None and self._survey is not None:
             self._memory.resume(self._survey, self._replicas)
 
@@ -116,6 +118,7 @@ class ClusterPass:
             yield FILES.name, files_batch(selected)
         if self._survey is not None:
             self._survey.finish()
+            self._memory.finish(self._survey.survey)
         self.is_done = True
 
     def _logs_and_snapshots(self) -> Iterator[TableRows]:

@@ -15,7 +15,8 @@ from kraft_audit.capture.branches import Branch
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.kept_log import KeptLog, LogMark
 from kraft_audit.capture.plan import BatchKey
-from kraft_audit.capture.survey import BranchEpoch
+from kraft_audit.capture.snapshots import BOOTSTRAP
+from kraft_audit.capture.survey import BranchEpoch, EarlierLog, SurveyedSnapshot
 from kraft_audit.tables.kept_parts import KeptPartsError
 
 _BYTES: Final = "base64"
@@ -45,6 +46,12 @@ class KeptSnapshot:
     controls: tuple[ControlRecord, ...]
     copies: tuple[KeptCopy, ...]
 
+    @property
+    def surveyed(self) -> SurveyedSnapshot:
+        """The snapshot as a survey has it, without its holders."""
+        end_offset, epoch = ("0", "0") if self.source.startswith(BOOTSTRAP) else self.source.split("-")[:2]
+        return SurveyedSnapshot(self.source, int(end_offset), int(epoch), (), self.controls)
+
 
 @dataclass(frozen=True, slots=True)
 class KeptSurvey:
@@ -58,6 +65,7 @@ class KeptSurvey:
     unsound_offsets: tuple[int, ...] = ()
     rejoins: tuple[Rejoin, ...] = ()
     is_overflowing: bool = False
+    earlier_logs: tuple[EarlierLog, ...] = ()
 
     def path(self, branch: int | None) -> list[int]:
         """The branches from the first one to `branch`, each the parent of the next."""
@@ -78,6 +86,7 @@ class KeptSurvey:
             "unsound_offsets": self.unsound_offsets,
             "rejoins": [[rejoin.followed, sorted(rejoin.replicas_of.items())] for rejoin in self.rejoins],
             "is_overflowing": self.is_overflowing,
+            "earlier_logs": [asdict(log) for log in self.earlier_logs],
         }
         text = json.dumps(fields, separators=(",", ":"), default=_as_object).encode()
         return len(text).to_bytes(_LENGTH_BYTES, "big") + bytes(pa.compress(text, codec="zstd", asbytes=True))
@@ -98,6 +107,7 @@ class KeptSurvey:
                 unsound_offsets=tuple(fields["unsound_offsets"]),
                 rejoins=tuple(_rejoin(followed, holders) for followed, holders in fields["rejoins"]),
                 is_overflowing=fields["is_overflowing"],
+                earlier_logs=tuple(map(_earlier_log, fields["earlier_logs"])),
             )
         except (ValueError, TypeError, LookupError, OverflowError, MemoryError, pa.ArrowException, OSError) as error:
             raise KeptPartsError(f"its survey cannot be read: {type(error).__name__}") from None
@@ -134,6 +144,20 @@ def _snapshot(fields: Mapping[str, Any]) -> KeptSnapshot:
     controls = tuple(ControlRecord(**each) for each in fields["controls"])
     copies = tuple(KeptCopy(**each) for each in fields["copies"])
     return KeptSnapshot(fields["source"], controls, copies)
+
+
+def _earlier_log(fields: Mapping[str, Any]) -> EarlierLog:
+    return EarlierLog(
+        fields["branch"],
+        tuple(BranchEpoch(**each) for each in fields["epochs"]),
+        tuple(ControlRecord(**each) for each in fields["controls"]),
+        tuple(_surveyed_snapshot(each) for each in fields["snapshots"]),
+    )
+
+
+def _surveyed_snapshot(fields: Mapping[str, Any]) -> SurveyedSnapshot:
+    controls = tuple(ControlRecord(**each) for each in fields["controls"])
+    return SurveyedSnapshot(fields["source"], fields["end_offset"], fields["epoch"], (), controls)
 
 
 def _rejoin(followed: int, holders: Sequence[tuple[int, Sequence[int]]]) -> Rejoin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,7 +26,8 @@ LEADER_CHANGE: Final = "LEADER_CHANGE"
 class BranchEpoch:
     """One leader epoch on one branch: half-open offsets, max timestamp and end of its first batch.
 
-    `data_from` is where the first metadata batch of the epoch after that one begins, None where there is none.
+    `data_from` is where its first metadata batch begins, None where there is none: after the first batch, where that is
+    the LeaderChange's.
     """
 
     branch: int
@@ -38,8 +39,8 @@ class BranchEpoch:
     data_from: int | None = None
 
     @property
-    def has_data_after(self) -> bool:
-        """Whether a metadata batch of the epoch follows its first batch."""
+    def has_data(self) -> bool:
+        """Whether a metadata batch of the epoch was read."""
         return self.data_from is not None
 
 
@@ -64,6 +65,19 @@ class SurveyedSnapshot:
         return next((int(fields["last_contained_log_timestamp"]) for fields in headers), None)
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierLog:
+    """What earlier readings knew of a log before the offset where its first `branch` begins now.
+
+    `snapshots` say which voter set it began with.
+    """
+
+    branch: int
+    epochs: tuple[BranchEpoch, ...] = ()
+    controls: tuple[ControlRecord, ...] = ()
+    snapshots: tuple[SurveyedSnapshot, ...] = ()
+
+
 @dataclass(slots=True)
 class Survey:
     """What the headers of all replicas of a plan say.
@@ -71,6 +85,7 @@ class Survey:
     `replicas` have been read to their ends; `ends` are in their order. `epochs` and `controls` are in the order of
     offsets, each with its branch. `unsound_offsets` are base offsets of control batches that could not be decoded.
     `is_overflowing` is set where the logs part more often than is followed: the last branch then stands for several.
+    `earlier_logs` are known where what an earlier reading kept is at hand.
     """
 
     replicas: list[Replica]
@@ -82,6 +97,7 @@ class Survey:
     unsound_offsets: list[int] = field(default_factory=list)
     is_overflowing: bool = False
     altered: list[AlteredRun] = field(default_factory=list)
+    earlier_logs: list[EarlierLog] = field(default_factory=list)
 
     @property
     def holds_anything(self) -> bool:
@@ -114,18 +130,12 @@ class Survey:
 
     def epochs_to(self, branch: int | None, end_offset: int | None = None) -> list[BranchEpoch]:
         """The epochs on the way to a branch's end, or to `end_offset` on it; an epoch across branches is one entry."""
-        joined: list[BranchEpoch] = []
-        for number in self.path(branch):
-            for run in (run for run in self.epochs if run.branch == number):
-                if end_offset is not None and run.from_offset >= end_offset:
-                    continue
-                to_offset = run.to_offset if end_offset is None else min(run.to_offset, end_offset)
-                if joined and joined[-1].epoch == run.epoch:
-                    data_from = run.data_from if joined[-1].data_from is None else joined[-1].data_from
-                    joined[-1] = replace(joined[-1], to_offset=to_offset, data_from=data_from)
-                else:
-                    joined.append(replace(run, to_offset=to_offset))
-        return joined
+        runs = [run for number in self.path(branch) for run in self.epochs if run.branch == number]
+        if end_offset is not None:
+            runs = [
+                replace(run, to_offset=min(run.to_offset, end_offset)) for run in runs if run.from_offset < end_offset
+            ]
+        return joined_epochs(runs)
 
     def gaps_to(self, branch: int | None, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
         """The offsets in [from_offset, to_offset) that no batch on the way to a branch's end holds, as [from, to).
@@ -142,6 +152,23 @@ class Survey:
         """The control records on the way to a branch's end, in log order."""
         on_path = set(self.path(branch))
         return [record for number, record in self.controls if number in on_path]
+
+    def earlier_log(self, branch: int | None) -> EarlierLog:
+        """What is known of the log on the way to a branch before its first offset."""
+        first = self.path(branch)[:1]
+        return next((log for log in self.earlier_logs if [log.branch] == first), EarlierLog(-1))
+
+
+def joined_epochs(runs: Iterable[BranchEpoch]) -> list[BranchEpoch]:
+    """The runs of a log in its order, an epoch across several of them as one."""
+    joined: list[BranchEpoch] = []
+    for run in runs:
+        if joined and joined[-1].epoch == run.epoch:
+            data_from = run.data_from if joined[-1].data_from is None else joined[-1].data_from
+            joined[-1] = replace(joined[-1], to_offset=run.to_offset, data_from=data_from)
+        else:
+            joined.append(replace(run))
+    return joined
 
 
 class SurveyBuilder:
@@ -267,7 +294,7 @@ def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None
                     end,
                     int(timestamp_ms[first]),
                     int(batches.last_offset[first]) + 1,
-                    _first_data(batches, is_data, group[1:]),
+                    _first_data(batches, is_data, group),
                 )
             )
 

@@ -5,28 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kraft_audit.capture.decoded_records import ControlRecord
+from kraft_audit.capture.earlier_log import earlier_logs
 from kraft_audit.capture.kept_survey import KeptCopy, KeptSnapshot, KeptSurvey
 from kraft_audit.capture.log_marks import LogMarks
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import Snapshot
-from kraft_audit.capture.survey import SurveyBuilder
+from kraft_audit.capture.survey import Survey, SurveyBuilder
 from kraft_audit.capture.survey_resume import resume_survey
 
 
 class SurveyMemory:
     """Follows one reading, from the `earlier` survey (None: there is none) to what is kept after it.
 
-    `records_from` is as in `resume_survey`.
+    `records_from` is as in `resume_survey`. A reading from the first byte may know a survey, too: `known`.
     """
 
-    def __init__(self, earlier: KeptSurvey | None, records_from: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        earlier: KeptSurvey | None,
+        records_from: tuple[int, int] | None = None,
+        known: KeptSurvey | None = None,
+    ) -> None:
         self.marks = LogMarks()
         self._known_to: list[int] = []
         self._earlier = earlier
         self._records_from = records_from
-        known = () if earlier is None else earlier.snapshots
-        self._known = {snapshot.source: snapshot for snapshot in known}
-        self._digests = {copy.place: bytes.fromhex(copy.digest) for each in known for copy in each.copies}
+        self._survey_before = known if earlier is None else earlier
+        known_snapshots = () if earlier is None else earlier.snapshots
+        self._known = {snapshot.source: snapshot for snapshot in known_snapshots}
+        self._digests = {copy.place: bytes.fromhex(copy.digest) for each in known_snapshots for copy in each.copies}
         self._snapshots: list[KeptSnapshot] = []
 
     def resume(self, builder: SurveyBuilder, replicas: Sequence[Replica]) -> None:
@@ -80,6 +87,11 @@ class SurveyMemory:
         ]
         self._snapshots.append(KeptSnapshot(snapshot.source, tuple(controls), tuple(places)))
 
+    def finish(self, survey: Survey) -> None:
+        """Notes in a survey that is complete what only an earlier one knows."""
+        if self._survey_before is not None:
+            survey.earlier_logs += earlier_logs(self._survey_before, survey)
+
     def kept_survey(self, builder: SurveyBuilder, replicas: Sequence[Replica]) -> KeptSurvey:
         """What the next plan needs, once everything was read."""
         survey, tree = builder.survey, builder.tree
@@ -92,4 +104,5 @@ class SurveyMemory:
             unsound_offsets=tuple(survey.unsound_offsets),
             rejoins=tuple(tree.rejoins),
             is_overflowing=tree.is_overflowing,
+            earlier_logs=tuple(survey.earlier_logs),
         )

@@ -259,7 +259,8 @@ def _analyze(
     whole = settings if leaving else replace(settings, known=None, selection=Selection())
     if not plan.is_whole:
         whole = replace(whole, stop_on_change=False)
-    with OrderedReading(plan, whole, keeps_records=bool(replayed or is_judged)) as ordered:
+    known_survey = None if continuation is None or continuation.earlier is None else continuation.earlier.survey
+    with OrderedReading(plan, whole, keeps_records=bool(replayed or is_judged), known=known_survey) as ordered:
         collector, taken = None, list[pa.RecordBatch]()
         for reading in ordered:
             collector, taken = _collector(reading) if is_judged else None, []

@@ -17,7 +17,7 @@ from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the bytes below: another release's may mean something else."""
 _VERSIONS, _SURVEY, _SETTLED, _RULES = "versions", "survey", "settled", "rules"
 NAME_BYTES: Final = 16

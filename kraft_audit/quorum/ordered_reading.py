@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.record_store import Spool, SpoolPlace
 from kraft_audit.capture.replica import OpenStorage
@@ -35,11 +36,20 @@ class OrderedReading:
 
     The loop runs once, and once more where the captures prove another order than the plan has: then the bytes come from
     what was kept of the first reading, and what was made of that does not count. Afterwards `plan` is numbered in time
-    as far as the captures prove it, and `reading` stays open. Raises InputError where a storage cannot be opened.
+    as far as the captures prove it, and `reading` stays open. `known` is as in `ClusterReading`. Raises InputError
+    where a storage cannot be opened.
     """
 
-    def __init__(self, plan: ClusterPlan, settings: ReadingSettings, *, keeps_records: bool = True) -> None:
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        settings: ReadingSettings,
+        *,
+        keeps_records: bool = True,
+        known: KeptSurvey | None = None,
+    ) -> None:
         self.plan = plan
+        self._known = known
         self._settings = settings
         self._keeps_records = keeps_records
         self._storages: NotedStorages | None = None
@@ -88,7 +98,7 @@ class OrderedReading:
             self._storages.close()
 
     def _new_reading(self) -> ClusterReading:
-        return ClusterReading(self.plan.whole(), self._settings, keeps_records=self._keeps_records)
+        return ClusterReading(self.plan.whole(), self._settings, keeps_records=self._keeps_records, known=self._known)
 
 
 def has_several_captures(plan: ClusterPlan) -> bool:

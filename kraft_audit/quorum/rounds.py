@@ -15,7 +15,7 @@ from kraft_audit.capture.branches import LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import Replica
-from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
+from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot, joined_epochs
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
 from kraft_audit.quorum.quorum_evidence import (
     CapturedReplica,
@@ -218,9 +218,10 @@ def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:
         for replica in survey.replicas
         if replica.is_accepted and (state := replica.quorum_state) is not None and state.current_voters
     )
+    records = [record for log in survey.earlier_logs for record in log.controls]
     by_log = (
         tuple(sorted(voter["voter_id"] for voter in record.fields["voters"]))
-        for _, record in survey.controls
+        for record in (*records, *(record for _, record in survey.controls))
         if record.name == "LEADER_CHANGE"
     )
     candidates = (by_state, by_log) if Dialect(plan.dialect) is Dialect.KIP853 else (by_log, by_state)
@@ -231,8 +232,10 @@ def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, 
     """The history that ends where a replica's log ends; None for an empty log."""
     if end.branch is None:
         return None
-    epochs = survey.epochs_to(end.branch, end.end_offset)
-    controls = [record for record in survey.controls_to(end.branch) if record.offset < end.end_offset]
+    earlier = survey.earlier_log(end.branch)
+    epochs = joined_epochs([*earlier.epochs, *survey.epochs_to(end.branch, end.end_offset)])
+    own = (record for record in survey.controls_to(end.branch) if record.offset < end.end_offset)
+    controls = [*earlier.controls, *own]
     runs = epoch_runs(epochs)
     leaders = {
         record.leader_epoch: leader_start(record) for record in reversed(controls) if record.name == "LEADER_CHANGE"
@@ -240,7 +243,7 @@ def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, 
     return LogChain(
         runs=runs,
         leaders=leaders,
-        voter_sets=tuple(branch_voters(survey, plan, controls, runs, static)),
+        voter_sets=tuple(branch_voters(survey, plan, controls, runs, static, earlier.snapshots)),
         first_batch_ends={run.epoch: run.first_batch_end for run in epochs if _proves_first(run, leaders, controls)},
         number=end.branch,
     )
@@ -278,24 +281,25 @@ def branch_voters(
     controls: Sequence[ControlRecord],
     epochs: Sequence[EpochRun],
     static: tuple[int, ...],
+    earlier_snapshots: Sequence[SurveyedSnapshot] = (),
 ) -> list[VoterSet]:
     """The voter sets along a branch: from where its first epoch begins, then from its records. Without a log they are
     those of the newest snapshot that names voters.
     """
-    dialect = Dialect(plan.dialect)
+    dialect, snapshots = Dialect(plan.dialect), [*earlier_snapshots, *survey.snapshots]
     start = epochs[0].from_offset if epochs else 0
     before = None
-    for snapshot in sorted(survey.snapshots, key=lambda own: (own.end_offset, own.epoch)):
+    for snapshot in sorted(snapshots, key=lambda own: (own.end_offset, own.epoch)):
         if not epochs or snapshot.end_offset <= start:
             found = _snapshot_voters(snapshot, dialect)
             before = found or before
     if start > 0 and (before is None or before.from_offset < start - 1):
-        before = _set_after_gap(survey, controls, epochs, dialect) or before
+        before = _set_after_gap(snapshots, controls, epochs, dialect) or before
     elif before is None and dialect is Dialect.KIP853:
         before = bootstrapped(controls)
     later = [record for record in controls if before is None or record.offset > before.from_offset]
     history = voter_history(later, dialect=dialect, static_voters=static, before=before)
-    recorded = (_snapshot_voters(snapshot, dialect) for snapshot in survey.snapshots)
+    recorded = (_snapshot_voters(snapshot, dialect) for snapshot in snapshots)
     if before is None and start > 0 and history and history[0].is_static and any(recorded):
         # Not configured: what stood in the part of the log that is gone. Another set may have stood there too.
         history[0] = replace(history[0], kraft_version=1)
@@ -303,11 +307,14 @@ def branch_voters(
 
 
 def _set_after_gap(
-    survey: Survey, controls: Sequence[ControlRecord], epochs: Sequence[EpochRun], dialect: Dialect
+    snapshots: Sequence[SurveyedSnapshot],
+    controls: Sequence[ControlRecord],
+    epochs: Sequence[EpochRun],
+    dialect: Dialect,
 ) -> VoterSet | None:
     """The set in effect where a log begins after a gap, from the first snapshot of what follows."""
     start = epochs[0].from_offset
-    for snapshot in sorted(survey.snapshots, key=lambda own: own.end_offset):
+    for snapshot in sorted(snapshots, key=lambda own: own.end_offset):
         last = snapshot.end_offset - 1
         if last < start or not any(r.epoch == snapshot.epoch and r.from_offset <= last < r.to_offset for r in epochs):
             continue
@@ -326,7 +333,7 @@ def _snapshot_voters(snapshot: SurveyedSnapshot, dialect: Dialect) -> VoterSet |
 def _proves_first(run: BranchEpoch, leaders: dict[int, LeaderStart], controls: Sequence[ControlRecord]) -> bool:
     """Whether metadata after an epoch's first batch, the LeaderChange's, lies within what this replica holds."""
     start = leaders.get(run.epoch)
-    if start is None or start.offset != run.from_offset or not run.has_data_after:
+    if start is None or start.offset != run.from_offset or not run.has_data:
         return False
     control_count = sum(run.first_batch_end <= record.offset < run.to_offset for record in controls)
     return run.to_offset - run.first_batch_end > control_count

@@ -19,7 +19,7 @@ from typing import Any, Final
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.rules import merged_batches
 from tests.builders.hourly_disks import HourlyDisks
-from tests.builders.judged_hours import JudgedHours, Shown, intervals, key, said
+from tests.builders.judged_hours import JudgedHours, Shown, key, said
 
 KINDS: Final = ("random", "random-wide", "random-kip856", "random-storm", "random-kip642")
 SMALL: Final = 2_500
@@ -153,7 +153,7 @@ def judge_pair(
             still_over = {each: what for each, what in known.items() if what[0] and each not in said_now}
             known.clear()
             known.update(said_now | still_over)
-        if any(hours.is_cut_off for hours in both) or _proves_less(*both):
+        if any(hours.is_cut_off for hours in both):
             break  # only the archive of a lake could say the same from here on
         if any(both[1].whys[1:]):
             # Read again, evidence names what disks hold by now: of a voter set the snapshot, where its record is gone.
@@ -161,12 +161,6 @@ def judge_pair(
         assert shown[1] == shown[0], (kind, seed, capture, share, both[1].whys, _differing(*shown))
         compared += len(shown[0])
     return min(hours.whys.count(None) for hours in both), compared
-
-
-def _proves_less(first: HoursOfPair, second: HoursOfPair) -> bool:
-    """Whether the second cluster was read again without the LeaderChange that proves what was committed."""
-    proven = [intervals(hours.watermarks) for hours in (first, second)]
-    return any(second.whys[1:]) and any(each not in proven[1] for each in proven[0])
 
 
 def _differing(first: dict[Shown, Shown], second: dict[Shown, Shown]) -> list[str]:

@@ -21,7 +21,7 @@ WHAT_ONCE_DIFFERED: Final = {
     400_021: "how far a voter lags was another time over runs of batches",
     400_053: "a suffix stayed open that was cut off before its segment was deleted",
     400_179: "evidence listed disks with changes first",
-    400_307: "less is proven committed without the LeaderChange that Kafka deleted",
+    400_307: "less was proven committed without the LeaderChange that Kafka deleted",
     400_647: "copies that may have been torn once made all later ones count as torn",
     400_664: "a disk that began again at a snapshot kept what it held below, which no disk does",
     400_673: "of several votes the one named was that of the first epoch that was read",

@@ -1,0 +1,116 @@
+"""What a kept survey knew of logs whose beginning Kafka has deleted since: who led, and which voter sets there were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kraft_audit.capture.branches import Branch, LogEnd
+from kraft_audit.capture.decoded_records import ControlRecord
+from kraft_audit.capture.earlier_log import earlier_logs
+from kraft_audit.capture.kept_survey import KeptSnapshot, KeptSurvey
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.survey import BranchEpoch, Survey
+from kraft_audit.quorum.rounds import chain_to, static_voters
+from kraft_audit.reading import ClusterReading, ReadingSettings
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage.opener import open_storage
+from tests.builders.hourly_disks import LOG_DIR, HourlyDisks, dialect_of
+from tests.builders.hourly_seeds import SMALL
+from tests.builders.memory_lake import KEY
+
+RUNS: Final = (("random", 2), ("random-kip856", 1), ("random-storm", 3), ("random-storm", 137), ("random-kip642", 2))
+"""Kind of run and seed. In the fourth one a log begins after the LeaderChange of an epoch with one other batch."""
+
+
+def surveyed(disks: HourlyDisks, known: KeptSurvey | None = None) -> tuple[ClusterPlan, Survey, KeptSurvey]:
+    """A reading of all disks from the first byte, and what is kept of it."""
+    plans = plan_path(str(disks.root), open_storage=open_storage, captured_at_ms=1, dialect=dialect_of(disks.kind))
+    plan = max(plans, key=lambda each: len(each.replicas))
+    with ClusterReading(plan, ReadingSettings(open_storage, Redactor(KEY)), known=known) as reading:
+        earlier = KeptSurvey.from_bytes(reading.kept_survey().to_bytes())
+        assert earlier == reading.kept_survey()
+        return plan, reading.survey, earlier
+
+
+def chains(plan: ClusterPlan, survey: Survey) -> dict[str, Any]:
+    """What each disk shows of its log, without the number that its branch happens to have."""
+    static = static_voters(survey, plan)
+    ends = {survey.replicas[end.replica].plan.path: chain_to(survey, plan, end, static) for end in survey.ends}
+    return {path: chain and replace(chain, number=None) for path, chain in ends.items()}
+
+
+def clean(disks: HourlyDisks) -> None:
+    """Deletes all segments of each disk but its last one."""
+    for log_dir in disks.root.glob(f"*/{LOG_DIR}"):
+        for segment in sorted(log_dir.glob("*.log"))[:-1]:
+            segment.unlink()
+
+
+@pytest.mark.parametrize(("kind", "seed"), RUNS)
+def test_logs_are_known_as_they_were_before_segments_were_deleted(kind: str, seed: int, tmp_path: Path) -> None:
+    disks = HourlyDisks(kind, seed, tmp_path / "disks", events=SMALL)
+    disks.pass_hour(len(disks.captures) - 1)
+    plan, whole, earlier = surveyed(disks)
+    clean(disks)
+    later, survey, later_survey = surveyed(disks, earlier)
+    assert any(branch.from_offset > 0 for branch in survey.branches if branch.parent is None)
+    assert chains(later, survey) == chains(plan, whole)
+    # Nothing is left of it but what the survey of the hour before knew.
+    assert chains(later, surveyed(disks, later_survey)[1]) == chains(plan, whole)
+    assert chains(later, surveyed(disks)[1]) != chains(plan, whole)
+
+
+@pytest.mark.parametrize("erased", [{"branch": 99}, {"epochs": ()}, {"controls": ()}], ids=str)
+def test_all_that_is_kept_of_it_is_needed(erased: dict[str, Any], tmp_path: Path) -> None:
+    disks = HourlyDisks("random-kip856", 1, tmp_path / "disks")
+    disks.pass_hour(len(disks.captures) - 1)
+    plan, whole, earlier = surveyed(disks)
+    clean(disks)
+    later_survey = surveyed(disks, earlier)[2]
+    logs = tuple(replace(log, **erased) for log in later_survey.earlier_logs)
+    assert chains(plan, surveyed(disks, replace(later_survey, earlier_logs=logs))[1]) != chains(plan, whole)
+
+
+def test_a_log_of_another_leader_is_not_taken_for_it(tmp_path: Path) -> None:
+    """Neither one that has another epoch where the disks begin, nor one of two that claim the same epoch there."""
+    disks = HourlyDisks("random-kip856", 1, tmp_path / "disks")
+    disks.pass_hour(len(disks.captures) - 1)
+    earlier = surveyed(disks)[2]
+    clean(disks)
+    assert surveyed(disks, earlier)[1].earlier_logs
+    other_epochs = tuple(replace(run, epoch=run.epoch + 100) for run in earlier.epochs)
+    assert not surveyed(disks, replace(earlier, epochs=other_epochs))[1].earlier_logs
+    two = tuple(replace(run, branch=run.branch + number) for run in earlier.epochs for number in (0, 1))
+    branches = (*earlier.branches, *(replace(each, number=each.number + 1) for each in earlier.branches[-1:]))
+    assert not surveyed(disks, replace(earlier, epochs=two, branches=branches))[1].earlier_logs
+
+
+def test_the_first_voter_set_comes_from_the_snapshot_that_the_log_began_with() -> None:
+    """Disks and their snapshots begin at 100 by now; what was kept began at 40, with a snapshot of two voters."""
+    plan = ClusterPlan(0, "", "c", Dialect.KIP856, ())
+    voters = [ControlRecord(n, 1, n, "ADD_VOTER", {"voter_id": n, "voter_uuid": bytes([n] * 16)}) for n in (1, 2, 3)]
+    snapshots = tuple(
+        KeptSnapshot(f"{end:020d}-{1:010d}", tuple(voters[:count]), ()) for end, count in ((40, 2), (80, 3), (90, 3))
+    )
+    own = Branch(0, None, 40, 7, 120, 1, [(1, 40)])
+    earlier = KeptSurvey(
+        (), (own,), (BranchEpoch(0, 1, 40, 120, 1, 41),), ((0, replace(voters[2], offset=70)),), snapshots
+    )
+    found = Survey([], [replace(own, from_offset=100)], [LogEnd(0, 0, 130, 1)], [BranchEpoch(0, 1, 100, 130, 1, 101)])
+    for _ in range(2):
+        found.earlier_logs = list(earlier_logs(earlier, found))
+        chain = chain_to(found, plan, found.ends[0], ())
+        assert chain is not None
+        sets = [(each.from_offset, sorted(each.ids)) for each in chain.voter_sets]
+        assert sets == [(39, [1, 2]), (70, [1, 2, 3])]
+        assert [each.end_offset for each in found.earlier_logs[0].snapshots] == [40, 80]
+        # The next survey has neither of them.
+        earlier = KeptSurvey(
+            (), tuple(found.branches), tuple(found.epochs), (), (), earlier_logs=tuple(found.earlier_logs)
+        )
