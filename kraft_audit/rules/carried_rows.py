@@ -40,6 +40,7 @@ from kraft_audit.rules.cluster_history import (
     SnapshotCheck,
     newest_append_ms,
 )
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Mask, Rows, coded, distinct, numbered
 from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, canonical_log
@@ -58,7 +59,7 @@ from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER, TOPIC_CHANGES
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
 """The tables where a subject's newest row says what holds."""
 SMALL_CHANGES: Final = tuple(name for name in CHANGES if name != PARTITION_CHANGES.name)
-OF_CAPTURES: Final = ("captures", "batches", "decode_errors", "watermarks", "records")
+OF_CAPTURES: Final = ("captures", "batches", BATCH_COPIES.name, "decode_errors", "watermarks", "records")
 """Tables of what disks held."""
 WHOLE: Final = ("decode_errors", "feature_changes")
 """Features are few, and which level was in effect at an offset is asked of old ones, too. Each damage is open."""
@@ -118,8 +119,10 @@ class CarriedRows:
 
     def with_single_batches(self, known: pa.Table, from_offset: int = 0) -> CarriedRows:
         """The same with `known`, the batches in [from_offset, merged_to) that a lake has, in the places of runs."""
-        batches = normal_rows("batches", self.tables["batches"])
-        return replace(self, tables={**self.tables, "batches": split(batches, known, from_offset)})
+        batches = normal_rows("batches", every_row(self.tables["batches"], self.tables[BATCH_COPIES.name]))
+        copies = BATCH_COPIES.schema.empty_table()
+        single = {"batches": split(batches, known, from_offset), BATCH_COPIES.name: copies}
+        return replace(self, tables={**self.tables, **single})
 
     def to_bytes(self) -> bytes:
         """Kept parts: `facts` and each table. Equal rows give equal bytes."""
@@ -389,7 +392,9 @@ def _of_captures(
         rows, proofs = captures.to_pylist(), watermarks.to_pylist()
         offsets = offsets_of_interest(history, open_findings, rows, proofs)
         single = np.concatenate([np.zeros(0, np.int64), *wanted.get("batches", ())])
-        yield "batches", merged_batches(history, rows, offsets, single, *waiting)
+        batches, copies = merged_batches(history, rows, offsets, single, *waiting)
+        yield "batches", batches
+        yield BATCH_COPIES.name, copies
 
 
 _DAMAGE: Final = ("node_id", "directory_id", "root", "path", "file_name", "position", "reason", "detail")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
 from kraft_audit.replay.cluster_state import missing_records
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.contract import Table
@@ -24,16 +25,17 @@ from kraft_audit.text.readable import LAST_TIME_MS
 from kraft_codec.schemas import Dialect
 from kraft_codec.schemas.releases import ELR_FEATURE
 
-CONTRACTS: Final[Mapping[str, Table]] = {**BRONZE, **SILVER}
+CONTRACTS: Final[Mapping[str, Table]] = {**BRONZE, BATCH_COPIES.name: BATCH_COPIES, **SILVER}
 INPUTS: Final = (
     "captures",
     "batches",
+    BATCH_COPIES.name,
     "decode_errors",
     "records",
     *(name for name in SILVER if name != EXPOSURE_CHANGES.name),
 )
 """The tables that rules read; of `records` only the rows of RECORD_TYPES are needed. Exposures they find in
-`partition_changes`, among whatever else happened."""
+`partition_changes`, among whatever else happened. What several disks hold alike stands once in `batches`."""
 RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 

@@ -19,6 +19,7 @@ from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_seque
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row, with_rows_before
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN
@@ -34,6 +35,8 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
     of FROM_THE_SURVEY; what is no table is as of now.
     """
     tables = _numbered_after(carried, new.tables)
+    if BATCH_COPIES.name in tables:
+        tables[BATCH_COPIES.name] = with_rows_before(tables[BATCH_COPIES.name], carried.tables["batches"].num_rows)
     for name, rows in carried.tables.items():
         if name not in FROM_THE_SURVEY:
             known = _without_read_tails(rows, new.tables) if name == DECODE_ERRORS.name else rows
@@ -86,6 +89,8 @@ def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapp
 
     `new` are the rows of `batches` and `decode_errors` that earlier captures did not have.
     """
+    # Of the new rows each names its disk.
+    new = {**new, BATCH_COPIES.name: BATCH_COPIES.schema.empty_table()}
     if carried.is_replayed and _has_records(carried) and not whole.is_replayed:
         return history_of(carried, replace(whole, tables={**whole.tables, **new}))
     of_round = {name: whole.tables[name] for name in ("captures", "watermarks") if name in whole.tables}
@@ -253,8 +258,9 @@ def _without_read_tails(carried: pa.Table, tables: Mapping[str, pa.Table]) -> pa
     place = ("root", "path", "file_name")
     is_tail = pc.is_in(carried["reason"], pa.array([str(reason) for reason in TAILS])).to_numpy()
     read_to: dict[tuple[Any, ...], int] = {}
-    for name in ("batches", DECODE_ERRORS.name) if is_tail.any() else ():
-        for row in tables[name].select([*place, "position"]).to_pylist():
+    batches = every_row(tables["batches"], tables[BATCH_COPIES.name])
+    for table in (batches, tables[DECODE_ERRORS.name]) if is_tail.any() else ():
+        for row in table.select([*place, "position"]).to_pylist():
             key = row["root"], row["path"], row["file_name"]
             read_to[key] = max(read_to.get(key, -1), row["position"])
     numbers = [

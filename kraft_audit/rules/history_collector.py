@@ -32,6 +32,7 @@ from kraft_audit.rules.cluster_history import (
     Contradiction,
     OperatorWord,
 )
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder
 from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.rules.columns.table_on_disk import TableOnDisk
 from kraft_audit.rules.columns.voter_sets import keys_of
@@ -92,6 +93,7 @@ class HistoryCollector:
         self._partition_bytes = 0
         self._parts: PartitionParts | None = None
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._copies, self._batch_count = CopyFinder(), 0
         # Of a cluster that several tasks read, the first one compares states.
         self._comparison = None if reading.plan.share else StateComparison(reading.plan)
         self._later: list[SurveyedSnapshot] = []
@@ -121,8 +123,14 @@ class HistoryCollector:
             return
         if table == PARTITION_CHANGES.name and self._is_on_disk(batch):
             return
-        if table == BATCHES.name and self._history_bytes_max is not None:
-            batch = _as_judged(batch)
+        if table == BATCHES.name:
+            for rows in self._copies.new_rows(batch, self._batch_count):
+                self._batch_count += rows.num_rows
+                self._hold(table, rows if self._history_bytes_max is None else _as_judged(rows))
+        else:
+            self._hold(table, batch)
+
+    def _hold(self, table: str, batch: pa.RecordBatch) -> None:
         if table in self._on_disk:
             self._put_to_disk(table, [batch])
             return
@@ -235,6 +243,8 @@ class HistoryCollector:
     def history(self) -> ClusterHistory:
         """The cluster's history, when everything has been taken."""
         by_part = set() if self._parts is None else {PARTITION_CHANGES.name}
+        if BATCHES.name not in self._dropped:
+            self._tables[BATCH_COPIES.name] = self._copies.table().to_batches()
         return ClusterHistory(
             self._plan.cluster_id,
             {name: self._table(name) for name in INPUTS if name not in self._dropped | by_part},

@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held, with_rows, within
+from kraft_audit.rules.columns.batch_holders import FOR_EVER, HeldRows
 from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows
-from kraft_audit.rules.columns.log_batches import FOR_EVER, CanonicalBatches, LogBatches, canonical_log, log_batches
+from kraft_audit.rules.columns.log_batches import CanonicalBatches, LogBatches, canonical_log, log_batches
 from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 
@@ -31,6 +33,9 @@ OFF_AFTER_MS: Final = 300_000
 _FOLD: Final = np.uint64(0x9E3779B97F4A7C15)
 _MASK: Final = np.uint64((1 << 62) - 1)
 
+BatchTables = tuple[pa.Table, pa.Table]
+"""`batches`, and the `batch_copies` of them."""
+
 
 def merged_batches(
     history: ClusterHistory,
@@ -39,31 +44,32 @@ def merged_batches(
     wanted: Rows,
     to_offset: int,
     waiting_to: int | None = None,
-) -> pa.Table:
-    """The table `batches` with runs.
+) -> BatchTables:
+    """`batches` and `batch_copies` with runs.
 
     `captures` are those that are carried, `offsets` those whose batches stay single, `wanted` rows that stay. What
     comes after the newest snapshot, after what is committed, or at the end of the log stays as well, but for records
     in [to_offset, waiting_to), which wait for the end of their transaction.
     """
-    table = history.chunked_table("batches")
+    table, copies = history.chunked_table("batches"), history.chunked_table(BATCH_COPIES.name)
     log, batches = canonical_log(history), log_batches(history)
     mergeable = _mergeable(history, log, to_offset, waiting_to)
     if mergeable.sum() < 2:
-        return table
+        return table, copies
     place, is_single = _places(log, batches, history, mergeable)
     is_single |= _holds_any(log, {*offsets, to_offset})
     stays = np.isin(batches.row, wanted)
     is_single[place[stays & (place >= 0)]] = True
     moments, is_unknown = _moments(batches, captures)
-    is_single[place[is_unknown & (place >= 0)]] = True
+    of_unknown = place[batches.holders.mask(is_unknown, len(place))]
+    is_single[of_unknown[of_unknown >= 0]] = True
     is_joined = _is_joined(log, batches, place, moments, is_single)
     run = np.cumsum(np.append(True, ~is_joined))
     counts = np.bincount(run)
     in_run = (place >= 0) & (counts[run[np.maximum(place, 0)]] > 1)
     if not in_run.any():
-        return table
-    return _with_runs(table, batches, in_run, (place, run, moments, passed_ms(table, log)))
+        return table, copies
+    return _with_runs((table, copies), batches, moments, in_run, (place, run, passed_ms(table, log)))
 
 
 def is_run(table: pa.Table) -> Mask:
@@ -138,10 +144,11 @@ def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory,
     is_single = log.is_control | (log.record_count >= MAX_RECORDS_PER_BATCH)
     is_single[1:] |= log.record_count[:-1] >= MAX_RECORDS_PER_BATCH
     is_single |= ~mergeable
-    is_single[place[is_same & (batches.until != FOR_EVER)]] = True
+    holders, count = batches.holders, len(batches.row)
+    is_single[place[is_same & holders.mask(holders.until != FOR_EVER, count)]] = True
     for replica in range(len(batches.identities)):
-        count = np.bincount(place[is_same & (batches.replica == replica)], minlength=len(is_single))
-        is_single |= count > 1
+        held = holders.of(replica).row
+        is_single |= np.bincount(place[held[is_same[held]]], minlength=len(is_single)) > 1
     for altered in history.altered or ():
         is_single |= (log.base_offset < altered.to_offset) & (log.last_offset >= altered.from_offset)
     return np.where(is_same, place, -1), is_single
@@ -158,12 +165,14 @@ def _holds_any(log: CanonicalBatches, offsets: Collection[int]) -> Mask:
 
 
 def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, Mask]:
-    """For each row the first carried capture of its disk that holds it, as a moment, and where there is none."""
-    moments, is_unknown = batches.since.copy(), np.zeros(len(batches.row), bool)
+    """For each run of holders the first carried capture of its disk that shows it, as a moment, and where there is
+    none."""
+    holders = batches.holders
+    moments, is_unknown = holders.since.copy(), np.zeros(len(holders.since), bool)
     for number, identity in enumerate(batches.identities):
-        mine = np.flatnonzero(batches.replica == number)
+        mine = np.flatnonzero(holders.replica == number)
         known = np.array(sorted({moment_number(row) for row in captures if identity_of(row) == identity}), np.int64)
-        place = np.searchsorted(known, batches.since[mine])
+        place = np.searchsorted(known, holders.since[mine])
         is_unknown[mine[place == len(known)]] = True
         has = place < len(known)
         moments[mine[has]] = known[place[has]]
@@ -173,10 +182,11 @@ def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, M
 def _is_joined(log: CanonicalBatches, batches: LogBatches, place: Rows, moments: Rows, is_single: Mask) -> Mask:
     """Which batches of the log are in one run with the next one: the same disks hold both, from the same capture on."""
     holders = np.zeros(len(log.base_offset), np.uint64)
+    of_run = _mixed((moments.astype(np.uint64) * _FOLD) ^ (batches.holders.replica + 1).astype(np.uint64))
     for replica in range(len(batches.identities)):
-        rows = np.flatnonzero((place >= 0) & (batches.replica == replica))
-        held = (moments[rows].astype(np.uint64) * _FOLD) ^ np.uint64(replica + 1)
-        np.add.at(holders, place[rows], _mixed(held))
+        held = batches.holders.of(replica)
+        at = place[held.row]
+        np.add.at(holders, at[at >= 0], of_run[held.run[at >= 0]])
     return np.asarray(
         ~is_single[:-1]
         & ~is_single[1:]
@@ -194,53 +204,71 @@ def _mixed(values: np.typing.NDArray[np.uint64]) -> np.typing.NDArray[np.uint64]
     return values ^ (values >> np.uint64(31))
 
 
-def _with_runs(table: pa.Table, batches: LogBatches, in_run: Mask, where: tuple[Rows, Rows, Rows, Rows]) -> pa.Table:
-    """The table with one row for the rows of each run of each disk, which stands where its first batch stood."""
-    stays = np.ones(table.num_rows, bool)
+def _with_runs(
+    tables: BatchTables,
+    batches: LogBatches,
+    moments: Rows,
+    in_run: Mask,
+    where: tuple[Rows, Rows, Rows],
+) -> BatchTables:
+    """The tables with a row for each run of each disk, where its first batch stood, and all else as it was.
+
+    Runs of disks that only copies name come last.
+    """
+    table, copies = tables
     known = {name: table[name].to_numpy() for name in ("position", "record_count", "size_bytes")}
-    found: list[dict[str, Rows]] = []
+    stays, found = np.ones(table.num_rows, bool), []
+    stays[batches.row[in_run]] = False
+    kept = within(copies, stays)
     for replica in range(len(batches.identities)):
         # One disk after the other: what is computed of a batch takes more memory than its row.
-        rows = np.flatnonzero(in_run & (batches.replica == replica))
-        if len(rows):
-            stays[batches.row[rows]] = False
-            found.append(_runs_of_disk(known, batches, rows, where))
-    columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-    first = columns.pop("row")
-    stays[first] = True
-    place = (np.cumsum(stays) - 1)[first]
-    table = table.filter(pa.array(stays))
-    for name, values in columns.items():
-        column = table[name].to_numpy().copy()
+        held = batches.holders.of(replica)
+        is_in = in_run[held.row]
+        if is_in.any():
+            chosen = HeldRows(batches.holders, held.row[is_in], held.run[is_in])
+            found.append(_runs_of_disk(known, batches, chosen, moments, where))
+    runs = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+    first, copy = runs.pop("row"), runs.pop("copy")
+    is_own = copy < 0
+    stays[first[is_own]] = True
+    place = np.empty(len(first), np.int64)
+    place[is_own] = (np.cumsum(stays) - 1)[first[is_own]]
+    place[~is_own] = stays.sum() + np.arange((~is_own).sum())
+    rows = np.concatenate([np.flatnonzero(stays), first[~is_own]])
+    merged = rows_as_held(table, copies, rows, np.concatenate([np.full(stays.sum(), -1), copy[~is_own]]))
+    for name, values in runs.items():
+        column = merged[name].to_numpy().copy()
         column[place] = values
-        number = table.column_names.index(name)
-        table = table.set_column(number, table.schema.field(name), pa.array(column, table.schema.field(name).type))
-    return table
+        number = merged.column_names.index(name)
+        merged = merged.set_column(number, merged.schema.field(name), pa.array(column, merged.schema.field(name).type))
+    return merged, with_rows(kept, np.cumsum(stays) - 1)
 
 
 def _runs_of_disk(
-    known: Mapping[str, Rows], batches: LogBatches, rows: Rows, where: tuple[Rows, Rows, Rows, Rows]
+    known: Mapping[str, Rows], batches: LogBatches, held: HeldRows, moments: Rows, where: tuple[Rows, Rows, Rows]
 ) -> dict[str, Rows]:
-    """The columns of the runs of one disk in which its `rows` are; `row` is the row in the table of the first one.
+    """The columns of the runs of one disk in which what it held is.
 
-    `known` are columns of the table.
+    `known` are columns of the table; `row` and `copy` name the first batch of a run.
     """
-    place, run, moments, passed = where
-    order = rows[np.argsort(place[rows], kind="stable")]
-    first = np.flatnonzero(np.append(True, np.diff(run[place[order]]) != 0))
-    end = np.append(first[1:], len(order)) - 1
-    own = batches.row[order]
-    crc = batches.crc[order].astype(np.uint64)
-    single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[order].astype(np.uint64) * _FOLD)) & _MASK
+    place, run, passed = where
+    order = np.argsort(place[held.row], kind="stable")
+    rows = held.row[order]
+    first = np.flatnonzero(np.append(True, np.diff(run[place[rows]]) != 0))
+    end = np.append(first[1:], len(rows)) - 1
+    own, begins = batches.row[rows], held.run[order][first]
+    crc = batches.crc[rows].astype(np.uint64)
+    single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[rows].astype(np.uint64) * _FOLD)) & _MASK
     return {
         "row": own[first],
-        "last_offset": batches.last_offset[order][end],
+        "copy": batches.holders.copy[begins],
+        "last_offset": batches.last_offset[rows][end],
         # A sum, so that runs of runs say what one run says.
         "crc": np.add.reduceat(np.where(known["position"][own] < 0, crc, single), first) & _MASK,
-        "max_timestamp_ms": np.maximum.reduceat(batches.timestamp_ms[order], first),
+        "max_timestamp_ms": np.maximum.reduceat(batches.timestamp_ms[rows], first),
         "record_count": np.minimum(np.add.reduceat(known["record_count"][own], first), MAX_RECORDS_PER_BATCH - 1),
         "size_bytes": np.add.reduceat(known["size_bytes"][own], first),
-        "position": -1 - np.add.reduceat(passed[place[order]], first),
-        "captured_at_ms": moments[order][first] >> 20,
-        "capture_number": moments[order][first] & ((1 << 20) - 1),
+        "position": -1 - np.add.reduceat(passed[place[rows]], first),
+        "captured_at_ms": moments[begins] >> 20,
+        "capture_number": moments[begins] & ((1 << 20) - 1),
     }

@@ -1,13 +1,11 @@
-"""The batches of all captured logs in columns, and the canonical log of them.
+"""The batches of all captured logs in columns, who held them, and the canonical log of them.
 
-`batches` holds every batch of every replica. The canonical log is what a replica holds that ends where the newest
-watermark says that the canonical log ends: equal keys are equal bytes, and an equal batch means an equal log before it.
+A history's `batches` has every batch, and `batch_copies` says which other replicas hold it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -17,20 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import (
-    ReplicaIdentity,
-    captures_in_order,
-    identity_of,
-    moment_number,
-    newest_watermark,
-)
-from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
+from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders, joined, runs_of_rows
+from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
+from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
+from kraft_audit.rules.columns.frame import Mask, Rows
 
-KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"
 """What is derived of `batches`, and of them with `watermarks` and `leader_epochs`, is known by."""
-FOR_EVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,27 +40,49 @@ class BatchColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LogBatches(BatchColumns):
-    """The batches of all replicas; `replica` numbers the replicas in `identities`.
+class HeldBatches(BatchColumns):
+    """Some batches, each as often as it was held; `replica` numbers who held it in `identities`.
 
     A replica held a batch from the capture `since` on until the capture `until`, as `moment_number` gives them;
-    FOR_EVER where no later capture lacks it.
+    FOR_EVER where no later capture lacks it. `copy` is the run of `batch_copies` that says so, -1 where its row does.
     """
 
     identities: tuple[ReplicaIdentity, ...]
     replica: Rows
     since: Rows
     until: Rows
+    copy: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogBatches(BatchColumns):
+    """The batches of all replicas, and who held them; a batch may have several rows."""
+
+    identities: tuple[ReplicaIdentity, ...]
+    holders: BatchHolders
     is_canonical: Mask
 
     def held_by(self, capture: Mapping[str, Any]) -> Mask:
         """The batches that a captured replica held when it was captured; what retention deleted since included."""
         identity = identity_of(capture)
         if identity not in self.identities:
-            return np.zeros(len(self.replica), bool)
-        moment = moment_number(capture)
-        mine: Mask = self.replica == self.identities.index(identity)
-        return mine & (self.since <= moment) & (moment < self.until)
+            return np.zeros(len(self.row), bool)
+        moment, runs = moment_number(capture), self.holders
+        is_held = (runs.replica == self.identities.index(identity)) & (runs.since <= moment) & (moment < runs.until)
+        return runs.mask(is_held, len(self.row))
+
+    def as_held(self, chosen: Mask) -> HeldBatches:
+        """Some batches with each replica that held them."""
+        held = self.holders.among(np.flatnonzero(chosen))
+        columns: dict[str, Any] = {each.name: getattr(self, each.name)[held.row] for each in fields(BatchColumns)}
+        return HeldBatches(
+            **columns,
+            identities=self.identities,
+            replica=held.replica,
+            since=held.since,
+            until=held.until,
+            copy=held.copy,
+        )
 
     def covering(self, first: int, last: int, epoch: int) -> Mask:
         """The batches of an epoch that hold both offsets: other branches may have other epochs there."""
@@ -128,35 +143,49 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     table = history.chunked_table("batches")
     in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"]).to_numpy()
     is_present = pc.equal(table["status"], "present").to_numpy()
-    # What one capture held and a later one lacks comes after what is present.
-    rows = np.flatnonzero(in_log & is_present)
-    everything = np.concatenate([rows, np.flatnonzero(in_log & ~is_present)])
-    columns = {name: _int_column(table, name, everything) for name in KEY}
-    replica, identities = _replica_numbers(table, everything)
-    moment = _int_column(table, "captured_at_ms", everything) << 20
-    moment += _int_column(table, "capture_number", everything)
-    until = _until(replica, columns, moment, len(rows))
-    replica = replica[: len(rows)]
-    present = {name: columns[name][: len(rows)] for name in KEY}
+    rows, gone = np.flatnonzero(in_log & is_present), np.flatnonzero(in_log & ~is_present)
+    columns = {name: _int_column(table, name, rows) for name in KEY}
+    identities, holders = _holders(history, table, rows)
+    if len(gone):
+        holders = _until_cut_off(history, table, gone, (identities, holders, columns))
     batches = LogBatches(
         row=rows,
-        **present,
+        **columns,
         timestamp_ms=_int_column(table, "max_timestamp_ms", rows),
         is_control=table["is_control"].to_numpy()[rows].astype(bool),
         identities=identities,
-        replica=replica,
-        since=_of_one_value(moment[: len(rows)]),
-        until=_of_one_value(until),
-        is_canonical=_is_canonical(history, replica, identities, present, until),
+        holders=holders,
+        is_canonical=canonical_rows(history, columns, identities, holders),
     )
-    return replace(batches, until=_until_log_began_after(history, batches))
+    return replace(batches, holders=_until_log_began_after(history, batches))
 
 
-def _of_one_value(values: Rows) -> Rows:
-    """The same values; in no memory, not to be written to, where all are one: disks of one round, nothing cut off."""
-    if len(values) and values.min() == values.max():
-        return np.broadcast_to(values[0], values.shape)
-    return values
+def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tuple[ReplicaIdentity, ...], BatchHolders]:
+    """The replicas that hold rows of `batches`, and which: as the rows name them, and as copies do."""
+    replica, known = _replica_numbers(table, rows)
+    copies = history.chunked_table(BATCH_COPIES.name)
+    of_copies = [identity_of(row) for row in copies.select(NAMED_BY).to_pylist()]
+    # In an order that does not depend on which of them a row names.
+    identities = sorted({*known, *of_copies}, key=lambda each: (-1 if each[0] is None else each[0], each[1]))
+    number_of = {identity: number for number, identity in enumerate(identities)}
+    own = runs_of_rows(replica, _moment_column(table, rows))
+    own = replace(own, replica=np.array([number_of[each] for each in known], np.int64)[own.replica])
+    first = np.searchsorted(rows, copies["first_row"].to_numpy())
+    found = BatchHolders(
+        np.array([number_of[each] for each in of_copies], np.int64),
+        first,
+        first + copies["batch_count"].to_numpy(),
+        _moment_column(copies, slice(None)),
+        np.full(len(first), FOR_EVER),
+        np.arange(len(first)),
+    )
+    return tuple(identities), joined(own, found)
+
+
+def _moment_column(table: pa.Table, rows: Rows | slice) -> Rows:
+    time_ms, number = (table[name].to_numpy()[rows].astype(np.int64) for name in ("captured_at_ms", "capture_number"))
+    moment: Rows = (time_ms << 20) + number
+    return moment
 
 
 def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
@@ -167,9 +196,8 @@ def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
 
 def _replica_numbers(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[ReplicaIdentity, ...]]:
     """Numbers the replicas of the rows in order of appearance."""
-    names = ("node_id", "directory_id", "root", "path")
-    columns = table.select(names)
-    node, directory, root, path = (_codes(columns[name])[rows] for name in names)
+    columns = table.select(NAMED_BY)
+    node, directory, root, path = (_codes(columns[name])[rows] for name in NAMED_BY)
     # A replica is known by its ids; without them, by where it was read.
     is_unknown = node < 0
     key = np.zeros(len(rows), np.int64)
@@ -194,177 +222,48 @@ def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
     return codes
 
 
-def _until(replica: Rows, columns: Mapping[str, Rows], moment: Rows, count: int) -> Rows:
-    """When each of the first `count` rows, which say present, was contradicted by a row that says truncated."""
-    until = np.full(count, FOR_EVER, np.int64)
-    if len(replica) == count:
-        return until
-    number = numbered(replica, *(columns[name] for name in KEY))
-    present_of: dict[int, list[int]] = {}
-    for row in np.flatnonzero(np.isin(number[:count], number[count:])).tolist():
-        present_of.setdefault(int(number[row]), []).append(row)
-    for row in range(count, len(replica)):
-        earlier = [place for place in present_of.get(int(number[row]), ()) if moment[place] < moment[row]]
-        for place in earlier:
-            until[place] = min(int(until[place]), int(moment[row]))
-    return until
+def _until_cut_off(
+    history: ClusterHistory,
+    table: pa.Table,
+    gone: Rows,
+    known: tuple[tuple[ReplicaIdentity, ...], BatchHolders, Mapping[str, Rows]],
+) -> BatchHolders:
+    """`holders`, with when batches were contradicted by rows that say truncated (`gone`)."""
+    identities, holders, columns = known
+    replica, names = _replica_numbers(table, gone)
+    number_of = {number: identities.index(name) for number, name in enumerate(names) if name in identities}
+    cut_off = zip(*(_int_column(table, name, gone).tolist() for name in KEY), strict=True)
+    moments: dict[tuple[int, ...], list[int]] = {}
+    for number, key, moment in zip(replica.tolist(), cut_off, _moment_column(table, gone).tolist(), strict=True):
+        if number in number_of:
+            moments.setdefault((number_of[number], *key), []).append(moment)
+    rows = np.flatnonzero(np.isin(columns["base_offset"], table["base_offset"].to_numpy()[gone]))
+    held = holders.among(rows)
+    until = held.until.copy()
+    keys = zip(held.replica.tolist(), *(columns[name][held.row].tolist() for name in KEY), strict=True)
+    for place, (key, since) in enumerate(zip(keys, held.since.tolist(), strict=True)):
+        until[place] = min((moment for moment in moments.get(key, ()) if since < moment), default=until[place])
+    return holders.ended(held, until)
 
 
-def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Rows:
-    """`until`, with when batches that are not on the canonical log had gone from a log that began after them.
+def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> BatchHolders:
+    """The holders, with when batches that are not on the canonical log had gone from a log that began after them.
 
     Kafka deletes what a snapshot of committed records covers, and a log that goes on from there has no other records
     below it: they were cut off before.
     """
-    rows = np.flatnonzero(~batches.is_canonical & (batches.until == FOR_EVER))
-    if not len(rows) or not batches.is_canonical.any():
-        return batches.until
-    until = batches.until.copy()
+    held = batches.holders.among(np.flatnonzero(~batches.is_canonical))
+    is_open = held.until == FOR_EVER
+    if not is_open.any() or not batches.is_canonical.any():
+        return batches.holders
+    until = held.until.copy()
     for capture in reversed(captures_in_order(history)):
         identity, moment = identity_of(capture), moment_number(capture)
         if identity in batches.identities:
-            is_after = batches.last_offset[rows] < (capture["log_start_offset"] or 0)
-            is_after &= (batches.replica[rows] == batches.identities.index(identity)) & (batches.since[rows] < moment)
-            until[rows[is_after]] = moment
-    return until
-
-
-def _is_altered(
-    history: ClusterHistory, replica: Rows, identities: Sequence[ReplicaIdentity], columns: Mapping[str, Rows]
-) -> Mask:
-    """Which batches are another version of what most disks hold at the same offsets: they are not the log."""
-    is_altered = np.zeros(len(replica), bool)
-    for run in history.altered or ():
-        if run.is_tied:
-            continue
-        holders = {
-            identity_of({name: getattr(plan, name) for name in ("node_id", "directory_id", "root", "path")})
-            for held in run.versions[1:]
-            for plan in held
-        }
-        numbers = [number for number, identity in enumerate(identities) if identity in holders]
-        within = (columns["base_offset"] >= run.from_offset) & (columns["last_offset"] < run.to_offset)
-        is_altered |= within & (columns["leader_epoch"] == run.epoch) & np.isin(replica, numbers)
-    return is_altered
-
-
-def _is_canonical(
-    history: ClusterHistory,
-    replica: Rows,
-    identities: Sequence[ReplicaIdentity],
-    columns: Mapping[str, Rows],
-    until: Rows,
-) -> Mask:
-    newest = newest_watermark(history)
-    if newest is None or newest["canonical_end_offset"] is None or not len(replica):
-        return np.zeros(len(replica), bool)
-    is_end = (columns["last_offset"] + 1 == newest["canonical_end_offset"]) & (
-        columns["leader_epoch"] == newest["canonical_epoch"]
-    )
-    is_true = ~_is_altered(history, replica, identities, columns)
-    is_end &= is_true
-    crcs = distinct(columns["crc"][is_end])
-    if len(crcs) != 1:
-        return np.zeros(len(replica), bool)
-    number = _batch_numbers(replica, columns)
-    lasts = (until == FOR_EVER) & (columns["last_offset"] < newest["canonical_end_offset"]) & is_true
-    from_holders = lasts & np.isin(replica, distinct(replica[is_end]))
-    is_led, is_led_otherwise = _led_as_known(history, columns["base_offset"], columns["leader_epoch"])
-    count, chosen = 0, _marked(number, from_holders)
-    while count < (size := int(chosen.sum())):
-        count = size
-        # Logs that begin with a snapshot hold no batch of those that end with the snapshot's last record.
-        ends_there = lasts & is_led & np.isin(columns["last_offset"] + 1, columns["base_offset"][from_holders])
-        is_common = from_holders | chosen[number] | ends_there
-        from_holders |= lasts & _is_below_common(replica, columns["last_offset"], is_common)
-        chosen = _marked(number, from_holders)
-    rows = np.flatnonzero(from_holders)[np.unique(number[from_holders], return_index=True)[1]]
-    rows = rows[~is_led_otherwise[rows]]
-    return _marked(number, _written_last(rows, columns))[number]
-
-
-def _marked(number: Rows, rows: Rows | Mask) -> Mask:
-    """By number, whether one of the rows has it."""
-    marked = np.zeros(len(number) + 1, bool)
-    marked[number[rows]] = True
-    return marked
-
-
-def _batch_numbers(replica: Rows, columns: Mapping[str, Rows]) -> Rows:
-    """A number for each row, below the count of rows: equal exactly where the batches are.
-
-    Mostly each log is a stretch of the longest one: then a batch's number is its place there, and nothing is sorted.
-    """
-    rows_of = [np.flatnonzero(replica == each) for each in range(int(replica.max()) + 1)]
-    longest = max(rows_of, key=len)
-    log = {name: columns[name][longest] for name in KEY}
-    starts = log["base_offset"]
-    if (starts[1:] > starts[:-1]).all():
-        number = np.empty(len(replica), np.int64)
-        for rows in rows_of:
-            place = int(np.searchsorted(starts, columns["base_offset"][rows[0]])) if len(rows) else 0
-            if not all(np.array_equal(log[name][place : place + len(rows)], columns[name][rows]) for name in KEY):
-                break
-            number[rows] = place + np.arange(len(rows))
-        else:
-            return number
-    return numbered(*(columns[name] for name in KEY))
-
-
-def _is_below_common(replica: Rows, last_offset: Rows, is_common: Mask) -> Mask:
-    """The batches of each replica up to its newest one that the canonical log holds: equal there, equal below."""
-    reach = np.full(int(replica.max()) + 1, -1, np.int64)
-    np.maximum.at(reach, replica[is_common], last_offset[is_common])
-    below: Mask = last_offset <= reach[replica]
-    return below
-
-
-def _led_as_known(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> tuple[Mask, Mask]:
-    """Whether `leader_epochs` says that this epoch wrote the canonical log there, and whether that another one did.
-
-    A disk that began again at a snapshot may have held others below it, which no row says were cut off.
-    """
-    runs = []
-    for row in history.rows("leader_epochs"):
-        end = FOR_EVER if row["to_offset"] is None else row["to_offset"]
-        if row["canonical"] and row["from_offset"] is not None and row["from_offset"] < end:
-            runs.append((row["from_offset"], end, row["epoch"]))
-    if not runs:
-        unknown = np.zeros(len(base_offset), bool)
-        return unknown, unknown
-    starts, ends, epochs = np.array(sorted(runs), np.int64).T
-    place = np.searchsorted(starts, base_offset, side="right") - 1
-    is_covered = (place >= 0) & (base_offset < ends[place])
-    is_same = leader_epoch == epochs[place]
-    return is_covered & is_same, is_covered & ~is_same
-
-
-def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
-    """Distinct batches without those that were overwritten in a later epoch, where no epoch is known."""
-    base, last = columns["base_offset"], columns["last_offset"]
-    ordered = rows[np.argsort(base[rows], kind="stable")]
-    reach = np.maximum.accumulate(last[ordered])
-    begins = np.append(True, base[ordered][1:] > reach[:-1])[: len(ordered)]
-    if begins.all():
-        return ordered
-    groups = np.split(ordered, np.flatnonzero(begins)[1:])
-    return np.concatenate([_of_latest_epochs(group, columns) if len(group) > 1 else group for group in groups])
-
-
-def _of_latest_epochs(overlapping: Rows, columns: Mapping[str, Rows]) -> Rows:
-    """Of batches that overlap, the latest epochs' and those that do not overlap with them."""
-    starts: list[int] = []
-    ends: list[int] = []
-    standing: list[int] = []
-    base, last, epoch = (columns[name][overlapping] for name in ("base_offset", "last_offset", "leader_epoch"))
-    for place in np.lexsort((base, -epoch)).tolist():
-        start, end = int(base[place]), int(last[place])
-        at = bisect_left(starts, start)
-        if (at == 0 or ends[at - 1] < start) and (at == len(starts) or end < starts[at]):
-            starts.insert(at, start)
-            ends.insert(at, end)
-            standing.append(place)
-    return overlapping[standing]
+            is_after = is_open & (batches.last_offset[held.row] < (capture["log_start_offset"] or 0))
+            is_after &= (held.replica == batches.identities.index(identity)) & (held.since < moment)
+            until[is_after] = moment
+    return batches.holders if np.array_equal(until, held.until) else batches.holders.ended(held, until)
 
 
 def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
@@ -373,13 +272,16 @@ def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
 
 def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
     batches = log_batches(history)
-    is_led, _ = _led_as_known(history, batches.base_offset, batches.leader_epoch)
-    return _distinct_batches(history, np.flatnonzero(is_led & (batches.until == FOR_EVER)))
+    is_led, _ = led_as_known(history, batches.base_offset, batches.leader_epoch)
+    is_held = batches.holders.mask(batches.holders.until == FOR_EVER, len(batches.row))
+    return _distinct_batches(history, np.flatnonzero(is_led & is_held))
 
 
 def _distinct_batches(history: ClusterHistory, chosen: Rows) -> CanonicalBatches:
     batches, table = log_batches(history), history.chunked_table("batches")
-    places = chosen[np.unique(batches.base_offset[chosen], return_index=True)[1]]
+    starts = batches.base_offset[chosen]
+    is_sorted = bool((starts[1:] > starts[:-1]).all())
+    places = chosen if is_sorted else chosen[np.unique(starts, return_index=True)[1]]
     columns: dict[str, Any] = {field.name: getattr(batches, field.name)[places] for field in fields(BatchColumns)}
     more: dict[str, Any] = {name: _int_column(table, name, columns["row"]) for name in ("size_bytes", "record_count")}
     return CanonicalBatches(**columns, **more)

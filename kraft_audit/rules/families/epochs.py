@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import identity_of, moment_number
 from kraft_audit.rules.columns.declared_recovery import FENCE_KEY, fitting_recoveries
 from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
-from kraft_audit.rules.columns.frame import Mask, Rows
-from kraft_audit.rules.columns.log_batches import LogBatches, canonical_log, log_batches
+from kraft_audit.rules.columns.frame import Mask
+from kraft_audit.rules.columns.log_batches import HeldBatches, canonical_log, log_batches
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import HOUR_MS, nouns
@@ -73,20 +71,20 @@ def _begins_what_was_read(history: ClusterHistory, first: int, epoch: int) -> bo
     cleaned = {
         (identity_of(row), moment_number(row)) for row in history.rows("captures") if row["log_start_offset"] == first
     }
-    begins = np.flatnonzero((batches.base_offset == first) & (batches.leader_epoch == epoch))
-    ends = np.flatnonzero(batches.last_offset == first - 1)
-    if (batches.leader_epoch[ends] == epoch).any():
+    begins = batches.as_held((batches.base_offset == first) & (batches.leader_epoch == epoch))
+    ends = batches.as_held(batches.last_offset == first - 1)
+    if (ends.leader_epoch == epoch).any():
         return True
     return first > 0 and not any(
-        ((batches.replica[ends] == batches.replica[row]) & _at_one_time(batches, ends, row)).any()
-        for row in begins.tolist()
-        if (batches.identities[batches.replica[row]], int(batches.since[row])) not in cleaned
+        ((ends.replica == begins.replica[row]) & _at_one_time(ends, begins, row)).any()
+        for row in range(len(begins.row))
+        if (begins.identities[begins.replica[row]], int(begins.since[row])) not in cleaned
     )
 
 
-def _at_one_time(batches: LogBatches, rows: Rows, row: int) -> Mask:
-    """Which of `rows` a replica held in the same capture as the batch `row`."""
-    together: Mask = (batches.since[rows] < batches.until[row]) & (batches.since[row] < batches.until[rows])
+def _at_one_time(batches: HeldBatches, others: HeldBatches, row: int) -> Mask:
+    """Which batches a replica held in the same capture as one of others."""
+    together: Mask = (batches.since < others.until[row]) & (others.since[row] < batches.until)
     return together
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held
+from kraft_audit.rules.columns.batch_holders import FOR_EVER
 from kraft_audit.rules.columns.captures import identity_of, newest_captures
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import (
-    FOR_EVER,
     BatchColumns,
     CanonicalBatches,
-    LogBatches,
+    HeldBatches,
     canonical_log,
     log_batches,
 )
@@ -45,12 +45,12 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for run in history.altered or ():  # another version of the log's own batches: KQ022 judges it
         is_altered = (batches.base_offset >= run.from_offset) & (batches.last_offset < run.to_offset)
         apart &= ~(is_altered & (batches.leader_epoch == run.epoch))
-    for number in distinct(batches.replica[apart]).tolist():
-        mine = np.flatnonzero(apart & (batches.replica == number))
-        for suffix in _suffixes(batches, mine):
-            rows = _unproven(history, batches, suffix)
-            if any(_is_known(log, int(batches.base_offset[row])) for row in rows):
-                yield _suffix_case(history, batches, log, rows)
+    held = batches.as_held(apart)
+    for number in distinct(held.replica).tolist():
+        for suffix in _suffixes(held, np.flatnonzero(held.replica == number)):
+            rows = _unproven(history, held, suffix)
+            if any(_is_known(log, int(held.base_offset[row])) for row in rows):
+                yield _suffix_case(history, held, log, rows)
 
 
 def _is_known(log: CanonicalBatches, offset: int) -> bool:
@@ -58,7 +58,7 @@ def _is_known(log: CanonicalBatches, offset: int) -> bool:
     return log.row_of(offset) is not None or offset >= log.end_offset
 
 
-def _unproven(history: ClusterHistory, batches: LogBatches, suffix: list[int]) -> list[int]:
+def _unproven(history: ClusterHistory, batches: HeldBatches, suffix: list[int]) -> list[int]:
     """A suffix without what captures once proved committed: losing that is no stale suffix, KQ002 judges it."""
     epochs, starts = batches.leader_epoch[suffix], batches.base_offset[suffix]
     ends = batches.last_offset[suffix] + 1
@@ -71,7 +71,7 @@ def _unproven(history: ClusterHistory, batches: LogBatches, suffix: list[int]) -
     return [row for row in suffix if batches.base_offset[row] >= end]
 
 
-def _suffixes(batches: LogBatches, rows: Any) -> list[list[int]]:
+def _suffixes(batches: HeldBatches, rows: Any) -> list[list[int]]:
     """A replica's divergent batches by suffix: a run of offsets, seen in one capture or growing through several.
 
     A batch that was cut off and came back, as from a restored disk, stands there as it was held last.
@@ -90,11 +90,11 @@ def _suffixes(batches: LogBatches, rows: Any) -> list[list[int]]:
     return suffixes
 
 
-def _is_same_batch(batches: LogBatches, row: int, again: int) -> bool:
+def _is_same_batch(batches: HeldBatches, row: int, again: int) -> bool:
     return bool(batches.base_offset[row] == batches.base_offset[again] and batches.crc[row] == batches.crc[again])
 
 
-def _suffix_case(history: ClusterHistory, batches: LogBatches, log: CanonicalBatches, rows: list[int]) -> Case:
+def _suffix_case(history: ClusterHistory, batches: HeldBatches, log: CanonicalBatches, rows: list[int]) -> Case:
     first = rows[0]
     node_id, where = batches.identities[int(batches.replica[first])]
     name = f"node {node_id}" if node_id is not None else f"replica at {where.split(chr(0))[-1]}"
@@ -122,7 +122,7 @@ def _suffix_case(history: ClusterHistory, batches: LogBatches, log: CanonicalBat
     )
 
 
-def _doubt(history: ClusterHistory, batches: LogBatches, log: CanonicalBatches, rows: list[int]) -> str | None:
+def _doubt(history: ClusterHistory, batches: HeldBatches, log: CanonicalBatches, rows: list[int]) -> str | None:
     """Why a suffix may hold committed records; None where an election by a majority rules that out.
 
     Raft's argument against it fails where a voter forgot its log or its vote, or a disk was altered.
@@ -151,8 +151,9 @@ def _batch_text(batches: BatchColumns, row: int) -> str:
     return f"batch {offsets} epoch {int(batches.leader_epoch[row])} crc {int(batches.crc[row]):08x}"
 
 
-def _places(history: ClusterHistory, batches: LogBatches, rows: list[int]) -> Iterator[Evidence]:
-    table = history.chunked_table("batches")
-    for held in table.take(pa.array(batches.row[rows[:5]])).to_pylist():
+def _places(history: ClusterHistory, batches: HeldBatches, rows: list[int]) -> Iterator[Evidence]:
+    table, copies = history.chunked_table("batches"), history.chunked_table(BATCH_COPIES.name)
+    places = rows_as_held(table, copies, batches.row[rows[:5]], batches.copy[rows[:5]])
+    for held in places.to_pylist():
         place = {name: held[name] for name in ("node_id", "file_name", "position")}
         yield Evidence("held there", path=held["path"] or held["root"], **place)

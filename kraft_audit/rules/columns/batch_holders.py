@@ -1,0 +1,114 @@
+"""Which disks held which batches of a history, from when until when: runs, as voters hold the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.rules.columns.frame import Mask, Rows
+
+FOR_EVER: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchHolders:
+    """Runs of rows [first, end): a replica held their batches from the capture `since` on until the capture `until`.
+
+    Captures are numbers as `moment_number` gives them; FOR_EVER where no later capture lacks a batch. `copy` is the run
+    of `batch_copies` that says so, -1 where the rows themselves do.
+    """
+
+    replica: Rows
+    first: Rows
+    end: Rows
+    since: Rows
+    until: Rows
+    copy: Rows
+
+    def mask(self, is_of: Mask, count: int) -> Mask:
+        """Which of `count` rows are in one of the runs `is_of`."""
+        steps = np.bincount(self.first[is_of], minlength=count + 1)
+        steps -= np.bincount(self.end[is_of], minlength=count + 1)
+        mask: Mask = np.cumsum(steps[:count]) > 0
+        return mask
+
+    def of(self, replica: int) -> HeldRows:
+        """Everything that a replica held."""
+        runs = np.flatnonzero(self.replica == replica)
+        counts = (self.end - self.first)[runs]
+        return HeldRows(self, _stretches(self.first[runs], counts), np.repeat(runs, counts))
+
+    def among(self, rows: Rows) -> HeldRows:
+        """Some rows, which ascend, with every replica that held them."""
+        begins, ends = np.searchsorted(rows, self.first), np.searchsorted(rows, self.end)
+        counts = ends - begins
+        return HeldRows(self, rows[_stretches(begins, counts)], np.repeat(np.arange(len(counts)), counts))
+
+    def ended(self, held: HeldRows, until: Rows) -> BatchHolders:
+        """The same, but these rows of their runs were held until these captures."""
+        pieces = [self._taken(np.setdiff1d(np.arange(len(self.replica)), held.run))]
+        for run in np.unique(held.run).tolist():
+            is_of_run = held.run == run
+            pieces.append(self._cut(run, held.row[is_of_run], until[is_of_run]))
+        return BatchHolders(*map(np.concatenate, zip(*pieces, strict=True)))
+
+    def _cut(self, run: int, rows: Rows, until: Rows) -> tuple[Rows, ...]:
+        """A run in pieces that were each held until one capture."""
+        first = self.first[run]
+        each = np.full(self.end[run] - first, self.until[run])
+        each[rows - first] = until
+        starts = np.flatnonzero(np.append(True, each[1:] != each[:-1]))
+        ends = np.append(starts[1:], len(each))
+        replica, _, _, since, _, copy = self._taken(np.repeat(run, len(starts)))
+        return replica, first + starts, first + ends, since, each[starts], copy
+
+    def _taken(self, runs: Rows) -> tuple[Rows, ...]:
+        return tuple(getattr(self, field.name)[runs] for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """Batches, each as often as it was held: its row, and the run of `holders` that says so."""
+
+    holders: BatchHolders
+    row: Rows
+    run: Rows
+
+    @property
+    def replica(self) -> Rows:
+        return self.holders.replica[self.run]
+
+    @property
+    def since(self) -> Rows:
+        return self.holders.since[self.run]
+
+    @property
+    def until(self) -> Rows:
+        return self.holders.until[self.run]
+
+    @property
+    def copy(self) -> Rows:
+        return self.holders.copy[self.run]
+
+
+def runs_of_rows(replica: Rows, since: Rows) -> BatchHolders:
+    """Rows that each name the replica that held them."""
+    is_start = np.append(True, (replica[1:] != replica[:-1]) | (since[1:] != since[:-1]))[: len(replica)]
+    first = np.flatnonzero(is_start)
+    end = np.append(first[1:], len(replica))[: len(first)]
+    forever, own = np.full(len(first), FOR_EVER), np.full(len(first), -1)
+    return BatchHolders(replica[first], first, end, since[first], forever, own)
+
+
+def joined(*parts: BatchHolders) -> BatchHolders:
+    """All runs of some."""
+    columns = [tuple(getattr(part, field.name) for field in fields(part)) for part in parts]
+    return BatchHolders(*map(np.concatenate, zip(*columns, strict=True)))
+
+
+def _stretches(starts: Rows, counts: Rows) -> Rows:
+    """The numbers from each start on, as many as are counted, one stretch after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)

@@ -1,0 +1,159 @@
+"""Which of the batches of all captured logs are the canonical log.
+
+It is what a replica holds that ends where the newest watermark says that the canonical log ends: equal keys are equal
+bytes, and an equal batch means an equal log before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders
+from kraft_audit.rules.columns.captures import ReplicaIdentity, identity_of, newest_watermark
+from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
+
+KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
+NAMED_BY: Final = ("node_id", "directory_id", "root", "path")
+"""What a batch, and what a replica, is known by."""
+
+
+def _altered(
+    history: ClusterHistory, identities: Sequence[ReplicaIdentity], columns: Mapping[str, Rows]
+) -> list[tuple[frozenset[int], Mask]]:
+    """Replicas, and which batches are on them another version of what most disks hold there: they are not the log."""
+    found = []
+    for run in history.altered or ():
+        if run.is_tied:
+            continue
+        holders = {
+            identity_of({name: getattr(plan, name) for name in NAMED_BY}) for held in run.versions[1:] for plan in held
+        }
+        within = (columns["base_offset"] >= run.from_offset) & (columns["last_offset"] < run.to_offset)
+        numbers = frozenset(number for number, identity in enumerate(identities) if identity in holders)
+        found.append((numbers, within & (columns["leader_epoch"] == run.epoch)))
+    return found
+
+
+def canonical_rows(
+    history: ClusterHistory,
+    columns: Mapping[str, Rows],
+    identities: Sequence[ReplicaIdentity],
+    holders: BatchHolders,
+) -> Mask:
+    """Which batches of `columns` the canonical log has; none where it is not known, or its end was not captured."""
+    newest, count = newest_watermark(history), len(columns["base_offset"])
+    nothing = np.zeros(count, bool)
+    if newest is None or newest["canonical_end_offset"] is None or not count:
+        return nothing
+    end = newest["canonical_end_offset"]
+    is_end = (columns["last_offset"] + 1 == end) & (columns["leader_epoch"] == newest["canonical_epoch"])
+    held = [holders.mask(holders.replica == replica, count) for replica in range(len(identities))]
+    lasting = [
+        holders.mask((holders.replica == replica) & (holders.until == FOR_EVER), count) & (columns["last_offset"] < end)
+        for replica in range(len(identities))
+    ]
+    ends = [mask & is_end for mask in held]
+    for numbers, is_altered in _altered(history, identities, columns):
+        for replica in numbers:
+            lasting[replica] &= ~is_altered
+            ends[replica] &= ~is_altered
+    if len(distinct(columns["crc"][_any(ends, count)])) != 1:
+        return nothing
+    number = _batch_numbers(columns)
+    is_led, is_led_otherwise = led_as_known(history, columns["base_offset"], columns["leader_epoch"])
+    taken = [mask if is_at_end.any() else nothing for mask, is_at_end in zip(lasting, ends, strict=True)]
+    known, chosen = -1, _marked(number, _any(taken, count))
+    while known < (size := int(chosen.sum())):
+        known, is_taken = size, _any(taken, count)
+        # Logs that begin with a snapshot hold no batch of those that end with the snapshot's last record.
+        ends_there = is_led & np.isin(columns["last_offset"] + 1, columns["base_offset"][is_taken])
+        is_common = chosen[number]
+        for replica, (own, mine) in enumerate(zip(held, lasting, strict=True)):
+            common = (own & is_common) | (mine & ends_there)
+            reach = columns["last_offset"][common].max(initial=-1)
+            # Equal there, equal below.
+            taken[replica] = taken[replica] | (mine & (columns["last_offset"] <= reach))
+        chosen = _marked(number, _any(taken, count))
+    rows = np.flatnonzero(_any(taken, count))
+    rows = rows[np.unique(number[rows], return_index=True)[1]]
+    rows = rows[~is_led_otherwise[rows]]
+    return _marked(number, _written_last(rows, columns))[number]
+
+
+def _any(masks: Sequence[Mask], count: int) -> Mask:
+    """What any of the masks has."""
+    found = np.zeros(count, bool)
+    for mask in masks:
+        found |= mask
+    return found
+
+
+def _marked(number: Rows, rows: Rows | Mask) -> Mask:
+    """By number, whether one of the rows has it."""
+    marked = np.zeros(len(number) + 1, bool)
+    marked[number[rows]] = True
+    return marked
+
+
+def _batch_numbers(columns: Mapping[str, Rows]) -> Rows:
+    """A number for each row, below the count of rows: equal exactly where the batches are.
+
+    Mostly each batch has one row, and nothing is sorted.
+    """
+    starts = columns["base_offset"]
+    if (starts[1:] > starts[:-1]).all():
+        return np.arange(len(starts))
+    return numbered(*(columns[name] for name in KEY))
+
+
+def led_as_known(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> tuple[Mask, Mask]:
+    """Whether `leader_epochs` says that this epoch wrote the canonical log there, and whether that another one did.
+
+    A disk that began again at a snapshot may have held others below it, which no row says were cut off.
+    """
+    runs = []
+    for row in history.rows("leader_epochs"):
+        end = FOR_EVER if row["to_offset"] is None else row["to_offset"]
+        if row["canonical"] and row["from_offset"] is not None and row["from_offset"] < end:
+            runs.append((row["from_offset"], end, row["epoch"]))
+    if not runs:
+        unknown = np.zeros(len(base_offset), bool)
+        return unknown, unknown
+    starts, ends, epochs = np.array(sorted(runs), np.int64).T
+    place = np.searchsorted(starts, base_offset, side="right") - 1
+    is_covered = (place >= 0) & (base_offset < ends[place])
+    is_same = leader_epoch == epochs[place]
+    return is_covered & is_same, is_covered & ~is_same
+
+
+def _written_last(rows: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Distinct batches without those that were overwritten in a later epoch, where no epoch is known."""
+    base, last = columns["base_offset"], columns["last_offset"]
+    ordered = rows[np.argsort(base[rows], kind="stable")]
+    reach = np.maximum.accumulate(last[ordered])
+    begins = np.append(True, base[ordered][1:] > reach[:-1])[: len(ordered)]
+    if begins.all():
+        return ordered
+    groups = np.split(ordered, np.flatnonzero(begins)[1:])
+    return np.concatenate([_of_latest_epochs(group, columns) if len(group) > 1 else group for group in groups])
+
+
+def _of_latest_epochs(overlapping: Rows, columns: Mapping[str, Rows]) -> Rows:
+    """Of batches that overlap, the latest epochs' and those that do not overlap with them."""
+    starts: list[int] = []
+    ends: list[int] = []
+    standing: list[int] = []
+    base, last, epoch = (columns[name][overlapping] for name in ("base_offset", "last_offset", "leader_epoch"))
+    for place in np.lexsort((base, -epoch)).tolist():
+        start, end = int(base[place]), int(last[place])
+        at = bisect_left(starts, start)
+        if (at == 0 or ends[at - 1] < start) and (at == len(starts) or end < starts[at]):
+            starts.insert(at, start)
+            ends.insert(at, end)
+            standing.append(place)
+    return overlapping[standing]

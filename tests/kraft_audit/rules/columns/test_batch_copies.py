@@ -1,0 +1,158 @@
+"""A history in which batches stand once says what one with a row for each batch of each disk says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.reading import ClusterReading, ReadingSettings
+from kraft_audit.replay.driver import replay_canonical
+from kraft_audit.rules.carried_rows import carry
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder, every_row
+from kraft_audit.rules.columns.batch_holders import BatchHolders, runs_of_rows
+from kraft_audit.rules.columns.canonical_rows import KEY
+from kraft_audit.rules.columns.log_batches import log_batches
+from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
+from kraft_audit.tables.bronze import BATCHES
+from kraft_codec.records.redaction import Redactor
+from kraft_codec.storage.opener import open_storage
+from tests.builders.carried_judgements import judged
+from tests.builders.histories import HistoryBuilder
+from tests.builders.hourly_disks import HourlyDisks, dialect_of
+from tests.builders.hourly_seeds import runs_in_short_logs
+
+KINDS = ("random", "random-wide", "random-storm", "random-kip856", "random-kip642")
+
+
+def histories(kind: str, seed: int, folder: Path) -> tuple[ClusterHistory, ClusterHistory]:
+    """(as it is, with a row for each batch of each disk) of disks that part, captured twice."""
+    disks = HourlyDisks(kind, seed, folder / "hours" / "0", events=3_000)
+    disks.pass_hour(len(disks.captures) - 1, share=0.7, stands_still=0.0)
+    later = HourlyDisks(kind, seed, folder / "hours" / "1", events=3_000, run=folder / "hours" / "run")
+    later.pass_hour(len(disks.captures) - 1, share=0.9, deletes=seed % 2 == 1, stands_still=0.0)
+    plans = plan_path(str(folder / "hours"), open_storage=open_storage, captured_at_ms=1, dialect=dialect_of(kind))
+    plan = max(plans, key=lambda each: len(each.replicas))
+    with ClusterReading(plan, ReadingSettings(open_storage, Redactor(b"k" * 32), clock_ms=lambda: 5)) as reading:
+        collector, batches = HistoryCollector(reading), []
+        for name, rows in reading.bronze(JUDGED_TABLES):
+            collector.take_rows(name, rows)
+            batches += [rows] if name == BATCHES.name else []
+        replay_canonical(reading, collector)
+    found = collector.history()
+    flat = {"batches": pa.Table.from_batches(batches), BATCH_COPIES.name: BATCH_COPIES.schema.empty_table()}
+    return found, replace(found, tables={**found.tables, **flat}, _shared={})
+
+
+def as_counted(table: pa.Table) -> Counter[str]:
+    return Counter(map(repr, table.to_pylist()))
+
+
+def held(history: ClusterHistory) -> Counter[tuple[Any, ...]]:
+    """Who held which batch from when until when, and whether the canonical log has it."""
+    batches = log_batches(history)
+    each = batches.as_held(np.ones(len(batches.row), bool))
+    is_canonical = dict(zip(batches.row.tolist(), batches.is_canonical.tolist(), strict=True))
+    columns = [getattr(each, name).tolist() for name in (*KEY, "timestamp_ms", "replica", "since", "until", "row")]
+    return Counter(
+        (*own, each.identities[replica], since, until, is_canonical[row])
+        for *own, replica, since, until, row in zip(*columns, strict=True)
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 15))])
+def test_runs_say_what_rows_of_each_disk_say(seed: int, tmp_path: Path) -> None:
+    history, flat = histories(KINDS[seed % len(KINDS)], seed, tmp_path)
+    table, copies = history.tables["batches"], history.tables[BATCH_COPIES.name]
+    in_log, in_flat = (np.sum(each["source"].to_numpy() == "log") for each in (table, flat.tables["batches"]))
+    assert in_log < in_flat
+    assert copies.num_rows < in_flat - in_log
+    assert as_counted(every_row(table, copies)) == as_counted(flat.tables["batches"])
+    assert held(history) == held(flat)
+    findings = [(each.rule, each.summary, each.evidence) for each in judged(history)]
+    assert findings == [(each.rule, each.summary, each.evidence) for each in judged(flat)]
+    end = max(row["log_end_offset"] or 0 for row in history.rows("captures"))
+    for to_offset in (end // 2, end):
+        with runs_in_short_logs():
+            states = [carry(each, judged(each), to_offset) for each in (history, flat)]
+        rows = [every_row(each.tables["batches"], each.tables[BATCH_COPIES.name]) for each in states]
+        assert as_counted(rows[0]) == as_counted(rows[1])
+
+
+def piece(node: int, batches: Sequence[tuple[int, int]], position: int, file: str) -> pa.RecordBatch:
+    """Rows of one disk's file: (base offset, CRC) of batches of one record each."""
+    builder = HistoryBuilder()
+    for number, (offset, crc) in enumerate(batches):
+        builder.batch(node, offset, offset, crc=crc, position=position + 100 * number, file_name=file)
+    (batch,) = builder.history().tables["batches"].to_batches()
+    return batch
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> list[pa.RecordBatch]:
+    """What disks hold, in windows that come one after the other; a disk may part, lack the middle, or have files of its
+    own."""
+    found, at = [], 0
+    for _ in range(draw(st.integers(1, 3))):
+        log = [(at + place, draw(st.integers(1, 2))) for place in range(draw(st.integers(1, 5)))]
+        at += len(log)
+        for node in range(draw(st.integers(1, 4))):
+            own = [(offset, crc + 5 * draw(st.sampled_from([0, 0, 0, 0, 1]))) for offset, crc in log]
+            cut = draw(st.integers(0, len(own)))
+            for part in (own[:cut], own[cut + draw(st.integers(0, 1)) :]):
+                if part:
+                    found.append(piece(node, part, draw(st.sampled_from([0, 700])), draw(st.sampled_from("ab"))))
+    return found
+
+
+@given(pieces())
+def test_every_row_comes_back_as_it_was(given_rows: list[pa.RecordBatch]) -> None:
+    finder, kept = CopyFinder(), list[pa.RecordBatch]()
+    for batch in given_rows:
+        kept += finder.new_rows(batch, sum(each.num_rows for each in kept))
+    table = pa.Table.from_batches(kept, BATCHES.schema)
+    assert as_counted(every_row(table, finder.table())) == as_counted(pa.Table.from_batches(given_rows, BATCHES.schema))
+
+
+@st.composite
+def holders(draw: st.DrawFn) -> BatchHolders:
+    replica = np.array(draw(st.lists(st.integers(0, 2), min_size=1, max_size=12)), np.int64)
+    return runs_of_rows(replica, np.array(draw(st.lists(st.integers(0, 1), min_size=12, max_size=12)))[: len(replica)])
+
+
+def one_by_one(runs: BatchHolders) -> Iterator[tuple[int, ...]]:
+    """(row, replica, since, until) of each."""
+    for replica, first, end, since, until in zip(
+        runs.replica, runs.first, runs.end, runs.since, runs.until, strict=True
+    ):
+        yield from ((row, int(replica), int(since), int(until)) for row in range(first, end))
+
+
+@given(holders(), st.data())
+def test_rows_that_end_earlier_cut_their_runs(runs: BatchHolders, data: st.DataObject) -> None:
+    everything = list(one_by_one(runs))
+    chosen = sorted(data.draw(st.sets(st.sampled_from([row for row, *_ in everything]))))
+    among = runs.among(np.array(chosen, np.int64))
+    assert sorted(zip(among.row.tolist(), among.replica.tolist(), strict=True)) == sorted(
+        (row, replica) for row, replica, *_ in everything if row in chosen
+    )
+    until = np.array([data.draw(st.integers(5, 6)) for _ in among.row], np.int64)
+    ends = dict(zip(among.row.tolist(), until.tolist(), strict=True))
+    ended = runs.ended(among, until)
+    assert sorted(one_by_one(ended)) == sorted(
+        (row, replica, since, ends.get(row, end)) for row, replica, since, end in everything
+    )
+    for replica in range(3):
+        mask = ended.mask(ended.replica == replica, len(everything))
+        assert np.flatnonzero(mask).tolist() == sorted(row for row, who, *_ in everything if who == replica)
+        assert sorted(ended.of(replica).row.tolist()) == np.flatnonzero(mask).tolist()
