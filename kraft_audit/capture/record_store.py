@@ -26,7 +26,7 @@ from kraft_codec.columns import BatchIndex, index_batches, redact, row_groups
 from kraft_codec.errors import Reason
 from kraft_codec.storage.random_access import Buffer, join
 
-MEMORY_BYTES_MAX: Final = 128 << 20
+MEMORY_BYTES_MAX: Final = 48 << 20
 FILE_BYTES_MAX: Final = 8 << 30
 Wanted = Callable[[Chunk], Masks]
 _INDEX_COLUMNS: Final = tuple(
