@@ -27,20 +27,13 @@ from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import (
-    CarriedRows,
-    Carrying,
-    as_carried,
-    as_until,
-    begins_below,
-    ends_at,
-    rules_key,
-    until,
-)
+from kraft_audit.rules.carried_rows import CarriedRows, rules_key
+from kraft_audit.rules.carrying import Carrying, as_carried
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.rules.settled_history import as_until, begins_below, ends_at, until
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, RECORDS
 from kraft_audit.tables.contract import build_rows, silver_batch, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS

@@ -219,7 +219,7 @@ def _with_runs(
     known = {name: table[name].to_numpy() for name in ("position", "record_count", "size_bytes")}
     stays, found = np.ones(table.num_rows, bool), []
     stays[batches.row[in_run]] = False
-    kept = within(copies, stays)
+    pieces = within(copies, stays)
     for replica in range(len(batches.identities)):
         # One disk after the other: what is computed of a batch takes more memory than its row.
         held = batches.holders.of(replica)
@@ -241,7 +241,7 @@ def _with_runs(
         column[place] = values
         number = merged.column_names.index(name)
         merged = merged.set_column(number, merged.schema.field(name), pa.array(column, merged.schema.field(name).type))
-    return merged, with_rows(kept, np.cumsum(stays) - 1)
+    return merged, with_rows(pieces, np.cumsum(stays) - 1)
 
 
 def _runs_of_disk(

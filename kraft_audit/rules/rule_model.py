@@ -250,7 +250,7 @@ class Rule:
     `partition_states` does) are enough for it, where the whole is too large to be held at once. `asked_by` is for a
     rule that runs on request only: the threshold that asks for it, by not being 0.
 
-    `carries` says which rows it needs, besides those that every rule gets (`carried_rows`), to go on where an earlier
+    `carries` says which rows it needs, besides those that every rule gets (`carrying`), to go on where an earlier
     judgement stopped; it is asked with the rule's own open findings. `begins_late`: an episode may begin before the
     record that raises it, as a storm does with its first change; other episodes begin with that record's operation.
     """

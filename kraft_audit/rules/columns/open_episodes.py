@@ -1,6 +1,6 @@
 """What was open where an earlier judgement stopped, and which rows a rule needs to go on from there.
 
-A judgement of a log up to an offset is kept as the rows that still matter (`carried_rows`). The newest row of every
+A judgement of a log up to an offset is kept as the rows that still matter (`carrying`). The newest row of every
 subject is among them always, and of each open finding the row in effect where it began with the one before it. What a
 rule needs besides it says itself, by a function beside it: its `carries`.
 """

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from kraft_audit.rules import carried_rows
-from kraft_audit.rules.carried_rows import CarriedRows, carry, rules_key, sizes, until
+from kraft_audit.rules import carrying
+from kraft_audit.rules.carried_rows import CarriedRows, rules_key, sizes
+from kraft_audit.rules.carrying import carry
 from kraft_audit.rules.cluster_history import Contradiction
 from kraft_audit.rules.registry import rules
+from kraft_audit.rules.settled_history import until
 from tests.builders.carried_judgements import Chain, Difference, judged, operation_ends_of, slowed
 from tests.builders.histories import HistoryBuilder, Story
 from tests.builders.log_stories import LOG_STORIES
@@ -205,7 +207,7 @@ def test_rows_that_a_rule_asked_for_are_missed(rule_id: str, monkeypatch: pytest
     builder = HistoryBuilder()
     LONGER[rule_id](builder)
     history = slowed(builder.history(), PACE)
-    monkeypatch.setattr(carried_rows, "rules", lambda: deaf)
+    monkeypatch.setattr(carrying, "rules", lambda: deaf)
     found = []
     for to_offset in operation_ends_of(history):
         chain = Chain(history, only=[rule_id])

@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft_audit.rules import merged_batches
-from kraft_audit.rules.carried_rows import CarriedRows, begins_below, carry, sizes, until
+from kraft_audit.rules.carried_rows import CarriedRows, sizes
+from kraft_audit.rules.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.continued_history import history_of
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Status
+from kraft_audit.rules.settled_history import begins_below, until
 from tests.builders.carried_judgements import judged
 from tests.builders.histories import T0, HistoryBuilder
 from tests.builders.log_stories import running

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import replay_canonical
-from kraft_audit.rules.carried_rows import carry
+from kraft_audit.rules.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder, every_row
 from kraft_audit.rules.columns.batch_holders import BatchHolders, runs_of_rows
@@ -117,10 +117,10 @@ def pieces(draw: st.DrawFn) -> list[pa.RecordBatch]:
 
 @given(pieces())
 def test_every_row_comes_back_as_it_was(given_rows: list[pa.RecordBatch]) -> None:
-    finder, kept = CopyFinder(), list[pa.RecordBatch]()
+    finder, stored = CopyFinder(), list[pa.RecordBatch]()
     for batch in given_rows:
-        kept += finder.new_rows(batch, sum(each.num_rows for each in kept))
-    table = pa.Table.from_batches(kept, BATCHES.schema)
+        stored += finder.new_rows(batch, sum(each.num_rows for each in stored))
+    table = pa.Table.from_batches(stored, BATCHES.schema)
     assert as_counted(every_row(table, finder.table())) == as_counted(pa.Table.from_batches(given_rows, BATCHES.schema))
 
 
