@@ -19,7 +19,7 @@ from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_seque
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row, with_rows_before
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN
@@ -36,15 +36,16 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
     """
     tables = _numbered_after(carried, new.tables)
     if BATCH_COPIES.name in tables:
-        tables[BATCH_COPIES.name] = with_rows_before(tables[BATCH_COPIES.name], carried.tables["batches"].num_rows)
+        tables[BATCH_COPIES.name] = shifted(tables[BATCH_COPIES.name], carried.tables["batches"].num_rows)
     for name, rows in carried.tables.items():
-        if name not in FROM_THE_SURVEY:
+        # A table that was let go of is not made: what is carried of it would pass for all of it.
+        if name not in FROM_THE_SURVEY and name in new.tables:
             known = _without_read_tails(rows, new.tables) if name == DECODE_ERRORS.name else rows
             tables[name] = _joined(name, known, tables.get(name))
     if new.parts is not None:
         for batch in carried.tables[PARTITION_CHANGES.name].to_batches():
             new.parts.add(batch)
-        del tables[PARTITION_CHANGES.name]
+        tables.pop(PARTITION_CHANGES.name, None)
     if DECODE_ERRORS.name in tables:
         tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     tables |= _surveyed(carried, tables)
@@ -257,12 +258,12 @@ def _without_read_tails(carried: pa.Table, tables: Mapping[str, pa.Table]) -> pa
     """Damage without torn ends of files that were read on since: a log that is written to may end within a batch."""
     place = ("root", "path", "file_name")
     is_tail = pc.is_in(carried["reason"], pa.array([str(reason) for reason in TAILS])).to_numpy()
-    read_to: dict[tuple[Any, ...], int] = {}
-    batches = every_row(tables["batches"], tables[BATCH_COPIES.name])
-    for table in (batches, tables[DECODE_ERRORS.name]) if is_tail.any() else ():
-        for row in table.select([*place, "position"]).to_pylist():
-            key = row["root"], row["path"], row["file_name"]
-            read_to[key] = max(read_to.get(key, -1), row["position"])
+    if not is_tail.any() or "batches" not in tables:
+        return carried
+    read_to = last_positions(tables["batches"], tables[BATCH_COPIES.name])
+    for row in tables[DECODE_ERRORS.name].select([*place, "position"]).to_pylist():
+        key = row["root"], row["path"], row["file_name"]
+        read_to[key] = max(read_to.get(key, -1), row["position"])
     numbers = [
         number
         for number, row in enumerate(carried.select([*place, "position"]).to_pylist())

@@ -243,11 +243,11 @@ class HistoryCollector:
     def history(self) -> ClusterHistory:
         """The cluster's history, when everything has been taken."""
         by_part = set() if self._parts is None else {PARTITION_CHANGES.name}
-        if BATCHES.name not in self._dropped:
-            self._tables[BATCH_COPIES.name] = self._copies.table().to_batches()
+        self._tables[BATCH_COPIES.name] = self._copies.table().to_batches()
+        missing = self._dropped | by_part | ({BATCH_COPIES.name} if BATCHES.name in self._dropped else set())
         return ClusterHistory(
             self._plan.cluster_id,
-            {name: self._table(name) for name in INPUTS if name not in self._dropped | by_part},
+            {name: self._table(name) for name in INPUTS if name not in missing},
             Dialect(self._plan.dialect),
             dict(self._plan.defaults),
             self._contradictions,
@@ -293,7 +293,7 @@ def read_history(readings: Iterable[ClusterReading]) -> ClusterHistory:
 def _as_judged(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of `batches` in a third of the room: the columns that rules ask for, each text once.
 
-    A quiet cluster writes two batches a second, and five voters hold each.
+    A quiet cluster writes two batches a second.
     """
     columns = [batch.column(name) for name in JUDGED_COLUMNS]
     columns = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in columns]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held, with_rows, within
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, cut_to, renumbered, rows_as_held
 from kraft_audit.rules.columns.batch_holders import FOR_EVER, HeldRows
 from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows
@@ -165,8 +165,7 @@ def _holds_any(log: CanonicalBatches, offsets: Collection[int]) -> Mask:
 
 
 def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, Mask]:
-    """For each run of holders the first carried capture of its disk that shows it, as a moment, and where there is
-    none."""
+    """For each holding the first carried capture of its disk that shows it, as a moment, and where there is none."""
     holders = batches.holders
     moments, is_unknown = holders.since.copy(), np.zeros(len(holders.since), bool)
     for number, identity in enumerate(batches.identities):
@@ -182,11 +181,11 @@ def _moments(batches: LogBatches, captures: Sequence[TableRow]) -> tuple[Rows, M
 def _is_joined(log: CanonicalBatches, batches: LogBatches, place: Rows, moments: Rows, is_single: Mask) -> Mask:
     """Which batches of the log are in one run with the next one: the same disks hold both, from the same capture on."""
     holders = np.zeros(len(log.base_offset), np.uint64)
-    of_run = _mixed((moments.astype(np.uint64) * _FOLD) ^ (batches.holders.replica + 1).astype(np.uint64))
+    of_holding = _mixed((moments.astype(np.uint64) * _FOLD) ^ (batches.holders.replica + 1).astype(np.uint64))
     for replica in range(len(batches.identities)):
         held = batches.holders.of(replica)
         at = place[held.row]
-        np.add.at(holders, at[at >= 0], of_run[held.run[at >= 0]])
+        np.add.at(holders, at[at >= 0], of_holding[held.holding[at >= 0]])
     return np.asarray(
         ~is_single[:-1]
         & ~is_single[1:]
@@ -219,13 +218,13 @@ def _with_runs(
     known = {name: table[name].to_numpy() for name in ("position", "record_count", "size_bytes")}
     stays, found = np.ones(table.num_rows, bool), []
     stays[batches.row[in_run]] = False
-    pieces = within(copies, stays)
+    pieces = cut_to(copies, stays)
     for replica in range(len(batches.identities)):
         # One disk after the other: what is computed of a batch takes more memory than its row.
         held = batches.holders.of(replica)
         is_in = in_run[held.row]
         if is_in.any():
-            chosen = HeldRows(batches.holders, held.row[is_in], held.run[is_in])
+            chosen = HeldRows(batches.holders, held.row[is_in], held.holding[is_in])
             found.append(_runs_of_disk(known, batches, chosen, moments, where))
     runs = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
     first, copy = runs.pop("row"), runs.pop("copy")
@@ -241,7 +240,7 @@ def _with_runs(
         column[place] = values
         number = merged.column_names.index(name)
         merged = merged.set_column(number, merged.schema.field(name), pa.array(column, merged.schema.field(name).type))
-    return merged, with_rows(pieces, np.cumsum(stays) - 1)
+    return merged, renumbered(pieces, np.cumsum(stays) - 1)
 
 
 def _runs_of_disk(
@@ -256,7 +255,7 @@ def _runs_of_disk(
     rows = held.row[order]
     first = np.flatnonzero(np.append(True, np.diff(run[place[rows]]) != 0))
     end = np.append(first[1:], len(rows)) - 1
-    own, begins = batches.row[rows], held.run[order][first]
+    own, begins = batches.row[rows], held.holding[order][first]
     crc = batches.crc[rows].astype(np.uint64)
     single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[rows].astype(np.uint64) * _FOLD)) & _MASK
     return {

@@ -1,7 +1,7 @@
-"""Batches that several disks hold alike stand once in a history's `batches`; runs say which other disks hold them.
+"""Batches that several disks hold alike stand once in a history's `batches`; copies say which other disks hold them.
 
-Voters hold the same log, so that a row for each batch of each disk says most of it as often as there are voters. A run
-is a stretch of rows that another disk holds too, batch by batch, in one file.
+Voters hold the same log, so that a row for each batch of each disk says most of it as often as there are voters. A copy
+is that another disk holds some rows in sequence too, batch by batch, in one file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.frame import Mask, Rows, ranges
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.contract import INT64, Table, required
 
@@ -33,25 +33,27 @@ OF_DISK: Final = (
 BATCH_COPIES: Final = Table(
     "batch_copies",
     "history",
-    "a stretch of rows of a history's batches that another disk holds, too",
+    "rows of a history's batches, in sequence, that another disk holds, too",
     ("root", "path", "capture_number", "file_name", "first_row"),
     "as long as the history",
     "Disks that hold what a disk before them holds.",
     (
         *(each for each in BATCHES.columns if each.name in OF_DISK),
-        required("first_row", INT64, "the row of batches that the stretch begins with"),
-        required("batch_count", INT64, "how many rows it has"),
+        required("first_row", INT64, "the first of the rows of batches"),
+        required("batch_count", INT64, "how many rows they are"),
         required("position_shift", INT64, "what a batch's position in the file is more than in that row"),
     ),
 )
-STRETCHES_REMEMBERED: Final = 16
-"""Disks are read in lock step, so that what is alike comes close together: a segment may end within."""
-_HOLDER: Final = ("source", "status", "valid", "root", "path", "captured_at_ms", "capture_number", "file_name")
+REMEMBERED: Final = 16
+"""How many pieces of files are compared with what comes. Disks are read in lock step, so that what is alike comes close
+together: a window has a piece of each segment in it, and one more where disks part."""
+_OF_FILE: Final = ("root", "path", "capture_number", "file_name")
+_OF_PIECE: Final = ("source", "status", "valid", "captured_at_ms", *_OF_FILE)
 _Columns = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Piece:
     """Rows of one disk's file, and the number of the first one in the history."""
 
     first_row: int
@@ -72,16 +74,32 @@ class _Stretch:
         is_alike &= shifts == shifts[0]
         return place, count if is_alike.all() else int(np.argmin(is_alike))
 
+    def has(self, columns: _Columns) -> Mask:
+        """Which rows of `columns` it has, wherever they stand."""
+        own = self.columns["base_offset"]
+        place = np.minimum(np.searchsorted(own, columns["base_offset"]), len(own) - 1)
+        mask = np.ones(len(place), bool)
+        for name in OF_BATCH:
+            mask &= self.columns[name][place] == columns[name]
+        return mask
+
 
 class CopyFinder:
     """Finds, in rows of `batches` as they come, what a disk before holds alike."""
 
     def __init__(self) -> None:
-        self._recent: deque[_Stretch] = deque(maxlen=STRETCHES_REMEMBERED)
-        self._runs: list[dict[str, Any]] = []
+        self._recent: deque[_Piece] = deque(maxlen=REMEMBERED)
+        self._files: dict[tuple[Any, ...], int] = {}
+        self._of_files: list[dict[str, Any]] = []
+        self._copies: list[list[int]] = []
+        """File, first row, count and shift of each copy, and which one was the last of a file."""
+        self._last: dict[int, int] = {}
 
     def new_rows(self, batch: pa.RecordBatch, next_row: int) -> Iterator[pa.RecordBatch]:
-        """The rows that no disk before holds. The first of them becomes the row `next_row` of the history."""
+        """The rows that no recent disk holds; the first of them becomes the row `next_row` of the history.
+
+        Rows that are not of one file in ascending order are all new.
+        """
         if not _is_of_one_file(batch):
             if batch.num_rows:
                 yield batch
@@ -89,69 +107,87 @@ class CopyFinder:
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in (*OF_BATCH, "position")}
         start = 0
         while start < batch.num_rows:
-            stretch, place, count = self._longest(columns, start)
-            if stretch is None:
-                yield batch.slice(start)
-                self._recent.append(_Stretch(next_row, {name: each[start:] for name, each in columns.items()}))
-                return
-            shift = int(columns["position"][start] - stretch.columns["position"][place])
-            self._add(batch, stretch.first_row + place, count, shift)
+            piece, place, count = self._longest(columns, start)
+            if piece is not None:
+                shift = int(columns["position"][start] - piece.columns["position"][place])
+                self._add(batch, piece.first_row + place, count, shift)
+            else:
+                count = self._count_of_new(columns, start)
+                yield batch.slice(start, count)
+                new = {name: each[start : start + count] for name, each in columns.items()}
+                self._recent.append(_Piece(next_row, new))
+                next_row += count
             start += count
 
-    def _longest(self, columns: _Columns, start: int) -> tuple[_Stretch | None, int, int]:
-        best: tuple[_Stretch | None, int, int] = (None, 0, 0)
-        for stretch in self._recent:
-            place, count = stretch.alike(columns, start)
+    def _longest(self, columns: _Columns, start: int) -> tuple[_Piece | None, int, int]:
+        best: tuple[_Piece | None, int, int] = (None, 0, 0)
+        for piece in self._recent:
+            place, count = piece.alike(columns, start)
             if count > best[2]:
-                best = (stretch, place, count)
+                best = (piece, place, count)
         return best
 
+    def _count_of_new(self, columns: _Columns, start: int) -> int:
+        """How many rows from `start` on no recent piece has."""
+        rest = {name: each[start:] for name, each in columns.items()}
+        is_known = np.zeros(len(rest["base_offset"]), bool)
+        for piece in self._recent:
+            is_known |= piece.has(rest)
+        return int(np.argmax(is_known)) if is_known.any() else len(is_known)
+
     def _add(self, batch: pa.RecordBatch, first_row: int, count: int, shift: int) -> None:
-        run = {name: batch.column(name)[0].as_py() for name in OF_DISK}
-        for last in reversed(self._runs[-STRETCHES_REMEMBERED:]):
-            goes_on = last["first_row"] + last["batch_count"] == first_row and last["position_shift"] == shift
-            if goes_on and all(last[name] == run[name] for name in OF_DISK):
-                last["batch_count"] += count
+        key = tuple(batch.column(name)[0].as_py() for name in _OF_FILE)
+        file = self._files.setdefault(key, len(self._files))
+        if file == len(self._of_files):
+            self._of_files.append({name: batch.column(name)[0].as_py() for name in OF_DISK})
+        if file in self._last:
+            last = self._copies[self._last[file]]
+            if last[1] + last[2] == first_row and last[3] == shift:
+                last[2] += count
                 return
-        self._runs.append({**run, "first_row": first_row, "batch_count": count, "position_shift": shift})
+        self._last[file] = len(self._copies)
+        self._copies.append([file, first_row, count, shift])
 
     def table(self) -> pa.Table:
-        """The runs that were found, in the columns of BATCH_COPIES."""
-        return pa.Table.from_pylist(self._runs, BATCH_COPIES.schema)
+        """The copies that were found, in the columns of BATCH_COPIES."""
+        file, first_row, count, shift = np.array(self._copies, np.int64).reshape(-1, 4).T
+        schema = pa.schema([field for field in BATCH_COPIES.schema if field.name in OF_DISK])
+        of_files = pa.Table.from_pylist(self._of_files, schema).take(pa.array(file))
+        columns = [*of_files.columns, *map(pa.array, (first_row, count, shift))]
+        return pa.Table.from_arrays(columns, schema=BATCH_COPIES.schema)
 
 
 def _is_of_one_file(batch: pa.RecordBatch) -> bool:
     """Whether all rows are valid batches of one file of a log, as one capture has it, in ascending order."""
-    if not batch.num_rows or any(len(batch.column(name).unique()) > 1 for name in _HOLDER):
+    if not batch.num_rows or any(len(batch.column(name).unique()) > 1 for name in _OF_PIECE):
         return False
     is_held = [batch.column(name)[0].as_py() for name in ("source", "status", "valid")] == ["log", "present", True]
     starts = batch.column("base_offset").to_numpy()
     return is_held and bool((starts[1:] > starts[:-1]).all())
 
 
-def with_rows_before(copies: pa.Table, count: int) -> pa.Table:
-    """Runs whose rows come after `count` others by now."""
+def shifted(copies: pa.Table, count: int) -> pa.Table:
+    """Copies of rows before which `count` others stand by now."""
     return _with_column(copies, "first_row", pc.add(copies["first_row"], count))
 
 
-def with_rows(copies: pa.Table, number_of: Rows) -> pa.Table:
-    """Runs whose rows have other numbers by now."""
+def renumbered(copies: pa.Table, number_of: Rows) -> pa.Table:
+    """Copies of rows that have other numbers by now."""
     return _with_column(copies, "first_row", pa.array(number_of[copies["first_row"].to_numpy()], pa.int64()))
 
 
-def within(copies: pa.Table, chosen: Mask) -> pa.Table:
-    """Runs, or pieces of them, of the rows that are chosen."""
-    run, first, count = [], [], []
-    for number, row in enumerate(copies.select(["first_row", "batch_count"]).to_pylist()):
-        start = row["first_row"]
-        steps = np.diff(chosen[start : start + row["batch_count"]].astype(np.int8), prepend=0, append=0)
-        begins, ends = np.flatnonzero(steps > 0), np.flatnonzero(steps < 0)
-        run += [number] * len(begins)
-        first += (start + begins).tolist()
-        count += (ends - begins).tolist()
-    pieces = copies.take(pa.array(run, pa.int64()))
-    pieces = _with_column(pieces, "first_row", pa.array(first, pa.int64()))
-    return _with_column(pieces, "batch_count", pa.array(count, pa.int64()))
+def cut_to(copies: pa.Table, chosen: Mask) -> pa.Table:
+    """What copies say of the rows that are chosen."""
+    first = copies["first_row"].to_numpy()
+    end = first + copies["batch_count"].to_numpy()
+    steps = np.diff(chosen.astype(np.int8), prepend=0, append=0)
+    begins, ends = np.flatnonzero(steps > 0), np.flatnonzero(steps < 0)
+    before = np.searchsorted(ends, first, side="right")
+    counts = np.searchsorted(begins, end) - before
+    copy, part = np.repeat(np.arange(len(first)), counts), ranges(before, counts)
+    starts = np.maximum(begins[part], first[copy])
+    pieces = _with_column(copies.take(pa.array(copy)), "first_row", pa.array(starts))
+    return _with_column(pieces, "batch_count", pa.array(np.minimum(ends[part], end[copy]) - starts))
 
 
 def _with_column(copies: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
@@ -160,9 +196,9 @@ def _with_column(copies: pa.Table, name: str, values: pa.Array | pa.ChunkedArray
 
 
 def rows_as_held(table: pa.Table, copies: pa.Table, rows: Rows, copy: Rows) -> pa.Table:
-    """Rows of `batches`, each as the run of this number has it; -1 where it is the disk that the row names.
+    """Rows of `batches`, each as the copy of this number has it; -1 where it is the disk that the row names.
 
-    Texts that stand once for many rows are texts again where a run is among them.
+    Texts that stand once for many rows are texts again where a copy is among them.
     """
     taken = table.take(pa.array(rows))
     of_copy = copy >= 0
@@ -180,15 +216,27 @@ def rows_as_held(table: pa.Table, copies: pa.Table, rows: Rows, copy: Rows) -> p
 
 
 def every_row(table: pa.Table, copies: pa.Table) -> pa.Table:
-    """`batches` with a row for each batch of each disk: its own rows first, then those of the runs."""
+    """`batches` with a row for each batch of each disk: its own rows first, then those of copies."""
     if not copies.num_rows:
         return table
-    counts = copies["batch_count"].to_numpy()
-    own = np.arange(table.num_rows)
-    rows = np.concatenate([own, *map(_stretch, copies["first_row"].to_pylist(), counts.tolist())])
+    own, counts = np.arange(table.num_rows), copies["batch_count"].to_numpy()
+    rows = np.concatenate([own, ranges(copies["first_row"].to_numpy(), counts)])
     copy = np.concatenate([np.full(len(own), -1), np.repeat(np.arange(len(counts)), counts)])
     return rows_as_held(table, copies, rows, copy)
 
 
-def _stretch(first_row: int, count: int) -> Rows:
-    return np.arange(first_row, first_row + count)
+def last_positions(table: pa.Table, copies: pa.Table) -> dict[tuple[str, str, str], int]:
+    """The position of the last batch of each file, by root, path and name."""
+    found: dict[tuple[str, str, str], int] = {}
+    names = ["root", "path", "file_name"]
+    rows = table.select([*names, "position"]).group_by(names).aggregate([("position", "max")])
+    ends = copies["first_row"].to_numpy() + copies["batch_count"].to_numpy() - 1
+    of_copies = pc.add(table["position"].take(pa.array(ends)), copies["position_shift"])
+    for each, position in (
+        (rows.select(names), rows["position_max"]),
+        (copies.select(names), of_copies),
+    ):
+        for row, last in zip(each.to_pylist(), position.to_pylist(), strict=True):
+            key = row["root"], row["path"], row["file_name"]
+            found[key] = max(found.get(key, -1), last)
+    return found

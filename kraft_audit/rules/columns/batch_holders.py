@@ -1,4 +1,4 @@
-"""Which disks held which batches of a history, from when until when: runs, as voters hold the same ones."""
+"""Which disks held which batches of a history, from when until when."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.frame import Mask, Rows, ranges
 
 FOR_EVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchHolders:
-    """Runs of rows [first, end): a replica held their batches from the capture `since` on until the capture `until`.
+    """Holdings: of rows [first, end) a replica held the batches from the capture `since` on until the capture `until`.
 
-    Captures are numbers as `moment_number` gives them; FOR_EVER where no later capture lacks a batch. `copy` is the run
+    Captures are numbers as `moment_number` gives them; FOR_EVER where no later capture lacks a batch. `copy` is the row
     of `batch_copies` that says so, -1 where the rows themselves do.
     """
 
@@ -28,7 +28,7 @@ class BatchHolders:
     copy: Rows
 
     def mask(self, is_of: Mask, count: int) -> Mask:
-        """Which of `count` rows are in one of the runs `is_of`."""
+        """Which of `count` rows are in one of the holdings `is_of`."""
         steps = np.bincount(self.first[is_of], minlength=count + 1)
         steps -= np.bincount(self.end[is_of], minlength=count + 1)
         mask: Mask = np.cumsum(steps[:count]) > 0
@@ -36,64 +36,65 @@ class BatchHolders:
 
     def of(self, replica: int) -> HeldRows:
         """Everything that a replica held."""
-        runs = np.flatnonzero(self.replica == replica)
-        counts = (self.end - self.first)[runs]
-        return HeldRows(self, _stretches(self.first[runs], counts), np.repeat(runs, counts))
+        own = np.flatnonzero(self.replica == replica)
+        counts = (self.end - self.first)[own]
+        return HeldRows(self, ranges(self.first[own], counts), np.repeat(own, counts))
 
     def among(self, rows: Rows) -> HeldRows:
         """Some rows, which ascend, with every replica that held them."""
         begins, ends = np.searchsorted(rows, self.first), np.searchsorted(rows, self.end)
         counts = ends - begins
-        return HeldRows(self, rows[_stretches(begins, counts)], np.repeat(np.arange(len(counts)), counts))
+        return HeldRows(self, rows[ranges(begins, counts)], np.repeat(np.arange(len(counts)), counts))
 
     def ended(self, held: HeldRows, until: Rows) -> BatchHolders:
-        """The same, but these rows of their runs were held until these captures."""
-        pieces = [self._taken(np.setdiff1d(np.arange(len(self.replica)), held.run))]
-        for run in np.unique(held.run).tolist():
-            is_of_run = held.run == run
-            pieces.append(self._cut(run, held.row[is_of_run], until[is_of_run]))
+        """The same, but these rows, by holdings that ascend, were held until these captures."""
+        changes = np.flatnonzero(until != held.until)
+        holding = held.holding[changes]
+        pieces = [self._taken(np.setdiff1d(np.arange(len(self.replica)), holding))]
+        for own in np.split(changes, np.flatnonzero(np.diff(holding)) + 1) if len(changes) else ():
+            pieces.append(self._cut(int(held.holding[own[0]]), held.row[own], until[own]))
         return BatchHolders(*map(np.concatenate, zip(*pieces, strict=True)))
 
-    def _cut(self, run: int, rows: Rows, until: Rows) -> tuple[Rows, ...]:
-        """A run in pieces that were each held until one capture."""
-        first = self.first[run]
-        each = np.full(self.end[run] - first, self.until[run])
+    def _cut(self, holding: int, rows: Rows, until: Rows) -> tuple[Rows, ...]:
+        """A holding in pieces that were each held until one capture."""
+        first = self.first[holding]
+        each = np.full(self.end[holding] - first, self.until[holding])
         each[rows - first] = until
         starts = np.flatnonzero(np.append(True, each[1:] != each[:-1]))
         ends = np.append(starts[1:], len(each))
-        replica, _, _, since, _, copy = self._taken(np.repeat(run, len(starts)))
+        replica, _, _, since, _, copy = self._taken(np.repeat(holding, len(starts)))
         return replica, first + starts, first + ends, since, each[starts], copy
 
-    def _taken(self, runs: Rows) -> tuple[Rows, ...]:
-        return tuple(getattr(self, field.name)[runs] for field in fields(self))
+    def _taken(self, holdings: Rows) -> tuple[Rows, ...]:
+        return tuple(getattr(self, field.name)[holdings] for field in fields(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldRows:
-    """Batches, each as often as it was held: its row, and the run of `holders` that says so."""
+    """Batches, each as often as it was held: its row, and the holding that says so."""
 
     holders: BatchHolders
     row: Rows
-    run: Rows
+    holding: Rows
 
     @property
     def replica(self) -> Rows:
-        return self.holders.replica[self.run]
+        return self.holders.replica[self.holding]
 
     @property
     def since(self) -> Rows:
-        return self.holders.since[self.run]
+        return self.holders.since[self.holding]
 
     @property
     def until(self) -> Rows:
-        return self.holders.until[self.run]
+        return self.holders.until[self.holding]
 
     @property
     def copy(self) -> Rows:
-        return self.holders.copy[self.run]
+        return self.holders.copy[self.holding]
 
 
-def runs_of_rows(replica: Rows, since: Rows) -> BatchHolders:
+def holders_of_rows(replica: Rows, since: Rows) -> BatchHolders:
     """Rows that each name the replica that held them."""
     is_start = np.append(True, (replica[1:] != replica[:-1]) | (since[1:] != since[:-1]))[: len(replica)]
     first = np.flatnonzero(is_start)
@@ -103,12 +104,6 @@ def runs_of_rows(replica: Rows, since: Rows) -> BatchHolders:
 
 
 def joined(*parts: BatchHolders) -> BatchHolders:
-    """All runs of some."""
+    """All holdings of some."""
     columns = [tuple(getattr(part, field.name) for field in fields(part)) for part in parts]
     return BatchHolders(*map(np.concatenate, zip(*columns, strict=True)))
-
-
-def _stretches(starts: Rows, counts: Rows) -> Rows:
-    """The numbers from each start on, as many as are counted, one stretch after the other."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)

@@ -7,7 +7,7 @@ bytes, and an equal batch means an equal log before it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,7 @@ NAMED_BY: Final = ("node_id", "directory_id", "root", "path")
 def _altered(
     history: ClusterHistory, identities: Sequence[ReplicaIdentity], columns: Mapping[str, Rows]
 ) -> list[tuple[frozenset[int], Mask]]:
-    """Replicas, and which batches are on them another version of what most disks hold there: they are not the log."""
+    """Of each altered run the replicas with a version that most disks do not hold, and which batches that may be."""
     found = []
     for run in history.altered or ():
         if run.is_tied:
@@ -50,39 +50,55 @@ def canonical_rows(
     nothing = np.zeros(count, bool)
     if newest is None or newest["canonical_end_offset"] is None or not count:
         return nothing
-    end = newest["canonical_end_offset"]
+    end, altered = newest["canonical_end_offset"], _altered(history, identities, columns)
+
+    def held(replica: int) -> Mask:
+        return holders.mask(holders.replica == replica, count)
+
+    def lasting(replica: int) -> Mask:
+        """What a replica holds still, of the log."""
+        mask = holders.mask((holders.replica == replica) & (holders.until == FOR_EVER), count)
+        mask &= (columns["last_offset"] < end) & ~_is_altered(altered, replica, nothing)
+        return mask
+
     is_end = (columns["last_offset"] + 1 == end) & (columns["leader_epoch"] == newest["canonical_epoch"])
-    held = [holders.mask(holders.replica == replica, count) for replica in range(len(identities))]
-    lasting = [
-        holders.mask((holders.replica == replica) & (holders.until == FOR_EVER), count) & (columns["last_offset"] < end)
-        for replica in range(len(identities))
-    ]
-    ends = [mask & is_end for mask in held]
-    for numbers, is_altered in _altered(history, identities, columns):
-        for replica in numbers:
-            lasting[replica] &= ~is_altered
-            ends[replica] &= ~is_altered
+    ends = [held(replica) & is_end & ~_is_altered(altered, replica, nothing) for replica in range(len(identities))]
     if len(distinct(columns["crc"][_any(ends, count)])) != 1:
         return nothing
     number = _batch_numbers(columns)
     is_led, is_led_otherwise = led_as_known(history, columns["base_offset"], columns["leader_epoch"])
-    taken = [mask if is_at_end.any() else nothing for mask, is_at_end in zip(lasting, ends, strict=True)]
-    known, chosen = -1, _marked(number, _any(taken, count))
-    while known < (size := int(chosen.sum())):
-        known, is_taken = size, _any(taken, count)
+    # Up to which offset each replica holds the canonical log: equal there, equal below.
+    reach = [FOR_EVER if mask.any() else -1 for mask in ends]
+    known, is_taken = -1, _taken(lasting, reach, columns, count)
+    while known < (size := int((chosen := _marked(number, is_taken)).sum())):
+        known = size
         # Logs that begin with a snapshot hold no batch of those that end with the snapshot's last record.
         ends_there = is_led & np.isin(columns["last_offset"] + 1, columns["base_offset"][is_taken])
-        is_common = chosen[number]
-        for replica, (own, mine) in enumerate(zip(held, lasting, strict=True)):
-            common = (own & is_common) | (mine & ends_there)
-            reach = columns["last_offset"][common].max(initial=-1)
-            # Equal there, equal below.
-            taken[replica] = taken[replica] | (mine & (columns["last_offset"] <= reach))
-        chosen = _marked(number, _any(taken, count))
-    rows = np.flatnonzero(_any(taken, count))
+        for replica in range(len(identities)):
+            common = (held(replica) & chosen[number]) | (lasting(replica) & ends_there)
+            reach[replica] = max(reach[replica], int(columns["last_offset"][common].max(initial=-1)))
+        is_taken = _taken(lasting, reach, columns, count)
+    rows = np.flatnonzero(is_taken)
     rows = rows[np.unique(number[rows], return_index=True)[1]]
     rows = rows[~is_led_otherwise[rows]]
     return _marked(number, _written_last(rows, columns))[number]
+
+
+def _is_altered(altered: Sequence[tuple[frozenset[int], Mask]], replica: int, nothing: Mask) -> Mask:
+    """Which batches of a replica may be another version of the log's own."""
+    for numbers, mask in altered:
+        if replica in numbers:
+            nothing = nothing | mask
+    return nothing
+
+
+def _taken(lasting: Callable[[int], Mask], reach: Sequence[int], columns: Mapping[str, Rows], count: int) -> Mask:
+    """What replicas hold of the canonical log, each up to its reach."""
+    found = np.zeros(count, bool)
+    for replica, last_offset in enumerate(reach):
+        if last_offset >= 0:
+            found |= lasting(replica) & (columns["last_offset"] <= last_offset)
+    return found
 
 
 def _any(masks: Sequence[Mask], count: int) -> Mask:

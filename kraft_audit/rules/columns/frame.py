@@ -201,3 +201,9 @@ def coded(column: pa.ChunkedArray) -> tuple[Rows, list[str]]:
     encoded = column.combine_chunks().dictionary_encode()
     codes: Rows = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, encoded.dictionary.to_pylist()
+
+
+def ranges(starts: Rows, counts: Rows) -> Rows:
+    """The numbers from each start on, as many as are counted, one range after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
-from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders, joined, runs_of_rows
+from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders, holders_of_rows, joined
 from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
-from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.frame import Mask, Rows, numbered
 
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"
@@ -44,7 +44,7 @@ class HeldBatches(BatchColumns):
     """Some batches, each as often as it was held; `replica` numbers who held it in `identities`.
 
     A replica held a batch from the capture `since` on until the capture `until`, as `moment_number` gives them;
-    FOR_EVER where no later capture lacks it. `copy` is the run of `batch_copies` that says so, -1 where its row does.
+    FOR_EVER where no later capture lacks it. `copy` is the row of `batch_copies` that says so, -1 where its row does.
     """
 
     identities: tuple[ReplicaIdentity, ...]
@@ -67,9 +67,9 @@ class LogBatches(BatchColumns):
         identity = identity_of(capture)
         if identity not in self.identities:
             return np.zeros(len(self.row), bool)
-        moment, runs = moment_number(capture), self.holders
-        is_held = (runs.replica == self.identities.index(identity)) & (runs.since <= moment) & (moment < runs.until)
-        return runs.mask(is_held, len(self.row))
+        moment, holders = moment_number(capture), self.holders
+        is_of = holders.replica == self.identities.index(identity)
+        return holders.mask(is_of & (holders.since <= moment) & (moment < holders.until), len(self.row))
 
     def as_held(self, chosen: Mask) -> HeldBatches:
         """Some batches with each replica that held them."""
@@ -168,7 +168,7 @@ def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tupl
     # In an order that does not depend on which of them a row names.
     identities = sorted({*known, *of_copies}, key=lambda each: (-1 if each[0] is None else each[0], each[1]))
     number_of = {identity: number for number, identity in enumerate(identities)}
-    own = runs_of_rows(replica, _moment_column(table, rows))
+    own = holders_of_rows(replica, _moment_column(table, rows))
     own = replace(own, replica=np.array([number_of[each] for each in known], np.int64)[own.replica])
     first = np.searchsorted(rows, copies["first_row"].to_numpy())
     found = BatchHolders(
@@ -252,10 +252,10 @@ def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Batc
     Kafka deletes what a snapshot of committed records covers, and a log that goes on from there has no other records
     below it: they were cut off before.
     """
+    if not batches.is_canonical.any():
+        return batches.holders
     held = batches.holders.among(np.flatnonzero(~batches.is_canonical))
     is_open = held.until == FOR_EVER
-    if not is_open.any() or not batches.is_canonical.any():
-        return batches.holders
     until = held.until.copy()
     for capture in reversed(captures_in_order(history)):
         identity, moment = identity_of(capture), moment_number(capture)
@@ -263,7 +263,7 @@ def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Batc
             is_after = is_open & (batches.last_offset[held.row] < (capture["log_start_offset"] or 0))
             is_after &= (held.replica == batches.identities.index(identity)) & (held.since < moment)
             until[is_after] = moment
-    return batches.holders if np.array_equal(until, held.until) else batches.holders.ended(held, until)
+    return batches.holders.ended(held, until)
 
 
 def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
@@ -274,7 +274,16 @@ def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
     batches = log_batches(history)
     is_led, _ = led_as_known(history, batches.base_offset, batches.leader_epoch)
     is_held = batches.holders.mask(batches.holders.until == FOR_EVER, len(batches.row))
-    return _distinct_batches(history, np.flatnonzero(is_led & is_held))
+    chosen = np.flatnonzero(is_led & is_held)
+    starts = batches.base_offset[chosen]
+    if (starts[1:] > starts[:-1]).all():
+        return _distinct_batches(history, chosen)
+    # Of several batches at one offset the one that most disks hold, whichever of them was read first.
+    number = numbered(*(getattr(batches, name)[chosen] for name in KEY))
+    held = batches.holders.among(chosen)
+    counts = np.bincount(number[np.searchsorted(chosen, held.row[held.until == FOR_EVER])], minlength=len(chosen))
+    order = np.lexsort((*(getattr(batches, name)[chosen] for name in KEY), -counts[number], starts))
+    return _distinct_batches(history, chosen[order])
 
 
 def _distinct_batches(history: ClusterHistory, chosen: Rows) -> CanonicalBatches:

@@ -51,6 +51,18 @@ def damaged(history: ClusterHistory, reason: str, position: int) -> ClusterHisto
     return with_rows(history, "decode_errors", [{name: row.get(name) for name in columns}])
 
 
+@pytest.mark.parametrize("name", ["batches", "partition_changes", "captures"])
+def test_of_a_table_that_nothing_could_hold_what_is_carried_does_not_pass_for_all(name: str) -> None:
+    """The temporary folder was full while the cluster was read."""
+    history = damaged(story(), "TORN_TAIL", 500)
+    carried, new = carried_of(history), new_rows(history, history, 50)
+    without = {"batches", "batch_copies"} if name == "batches" else {name}
+    left = {each: table for each, table in new.tables.items() if each not in without}
+    joined = history_of(carried, replace(new, tables=left))
+    assert not joined.has(name)
+    assert joined.has("broker_changes")
+
+
 def test_a_torn_end_is_over_once_the_file_was_read_on() -> None:
     history = damaged(story(), "TORN_TAIL", 500)
     carried, empty = carried_of(history), new_rows(history, history, 50)
@@ -58,6 +70,11 @@ def test_a_torn_end_is_over_once_the_file_was_read_on() -> None:
     (batch, *_) = history.rows("batches")
     read_on = with_rows(empty, "batches", [{**batch, "file_name": "0.log", "position": 500}])
     assert history_of(carried, read_on).table("decode_errors").num_rows == 0
+    other_disk = with_rows(empty, "batches", [{**batch, "path": "other", "file_name": "0.log", "position": 300}])
+    copy = {**batch, "file_name": "0.log", "first_row": 0, "batch_count": 1}
+    for shift, damage_count in ((199, 1), (200, 0)):
+        new = with_rows(other_disk, "batch_copies", [{**copy, "position_shift": shift}])
+        assert history_of(carried, new).table("decode_errors").num_rows == damage_count
     corrupt = damaged(story(), "BAD_CRC", 500)
     assert history_of(carried_of(corrupt), read_on).table("decode_errors").num_rows == 1
 

@@ -20,7 +20,7 @@ from kraft_audit.replay.driver import replay_canonical
 from kraft_audit.rules.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder, every_row
-from kraft_audit.rules.columns.batch_holders import BatchHolders, runs_of_rows
+from kraft_audit.rules.columns.batch_holders import BatchHolders, holders_of_rows
 from kraft_audit.rules.columns.canonical_rows import KEY
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
@@ -71,7 +71,7 @@ def held(history: ClusterHistory) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 15))])
-def test_runs_say_what_rows_of_each_disk_say(seed: int, tmp_path: Path) -> None:
+def test_copies_say_what_rows_of_each_disk_say(seed: int, tmp_path: Path) -> None:
     history, flat = histories(KINDS[seed % len(KINDS)], seed, tmp_path)
     table, copies = history.tables["batches"], history.tables[BATCH_COPIES.name]
     in_log, in_flat = (np.sum(each["source"].to_numpy() == "log") for each in (table, flat.tables["batches"]))
@@ -124,31 +124,45 @@ def test_every_row_comes_back_as_it_was(given_rows: list[pa.RecordBatch]) -> Non
     assert as_counted(every_row(table, finder.table())) == as_counted(pa.Table.from_batches(given_rows, BATCHES.schema))
 
 
+def test_copies_of_many_disks_go_on_from_window_to_window() -> None:
+    """And what one disk has otherwise is no reason to hold again what others have."""
+    finder, stored = CopyFinder(), list[pa.RecordBatch]()
+    for window in range(3):
+        for node in range(30):
+            crc = 9 if node == 7 and window == 1 else 1
+            own = [(10 * window + place, crc if place == 4 else 1) for place in range(10)]
+            stored += finder.new_rows(piece(node, own, 1000 * window, "a"), sum(each.num_rows for each in stored))
+    assert sum(each.num_rows for each in stored) == 31
+    assert finder.table().num_rows == 29 + 28 + 2
+
+
 @st.composite
 def holders(draw: st.DrawFn) -> BatchHolders:
     replica = np.array(draw(st.lists(st.integers(0, 2), min_size=1, max_size=12)), np.int64)
-    return runs_of_rows(replica, np.array(draw(st.lists(st.integers(0, 1), min_size=12, max_size=12)))[: len(replica)])
+    return holders_of_rows(
+        replica, np.array(draw(st.lists(st.integers(0, 1), min_size=12, max_size=12)))[: len(replica)]
+    )
 
 
-def one_by_one(runs: BatchHolders) -> Iterator[tuple[int, ...]]:
+def one_by_one(holders_: BatchHolders) -> Iterator[tuple[int, ...]]:
     """(row, replica, since, until) of each."""
     for replica, first, end, since, until in zip(
-        runs.replica, runs.first, runs.end, runs.since, runs.until, strict=True
+        *(getattr(holders_, name) for name in ("replica", "first", "end", "since", "until")), strict=True
     ):
         yield from ((row, int(replica), int(since), int(until)) for row in range(first, end))
 
 
 @given(holders(), st.data())
-def test_rows_that_end_earlier_cut_their_runs(runs: BatchHolders, data: st.DataObject) -> None:
-    everything = list(one_by_one(runs))
+def test_rows_that_end_earlier_cut_their_holdings(held_by: BatchHolders, data: st.DataObject) -> None:
+    everything = list(one_by_one(held_by))
     chosen = sorted(data.draw(st.sets(st.sampled_from([row for row, *_ in everything]))))
-    among = runs.among(np.array(chosen, np.int64))
+    among = held_by.among(np.array(chosen, np.int64))
     assert sorted(zip(among.row.tolist(), among.replica.tolist(), strict=True)) == sorted(
         (row, replica) for row, replica, *_ in everything if row in chosen
     )
     until = np.array([data.draw(st.integers(5, 6)) for _ in among.row], np.int64)
     ends = dict(zip(among.row.tolist(), until.tolist(), strict=True))
-    ended = runs.ended(among, until)
+    ended = held_by.ended(among, until)
     assert sorted(one_by_one(ended)) == sorted(
         (row, replica, since, ends.get(row, end)) for row, replica, since, end in everything
     )

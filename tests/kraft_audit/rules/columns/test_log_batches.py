@@ -1,0 +1,34 @@
+"""Who held which batch, and which of several at one offset counts where no canonical log is known."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from kraft_audit.rules.columns.log_batches import log_batches, replayed_log
+from tests.builders.histories import HistoryBuilder
+
+HELD = ((1, 5), (2, 5), (3, 7))
+"""Nodes, and the CRC of the batch that each holds at offset 10."""
+
+
+@pytest.mark.parametrize("order", list(permutations(HELD)))
+def test_without_a_canonical_log_the_batch_that_most_disks_hold_counts(order: tuple[tuple[int, int], ...]) -> None:
+    builder = HistoryBuilder().leader_epoch(1, 1, 0)
+    for node, crc in order:
+        builder.batch(node, 0, 9, crc=1).batch(node, 10, 19, crc=crc).batch(node, 20, 29, crc=2).capture(node, 30)
+    history = builder.history()
+    assert not log_batches(history).is_canonical.any()
+    assert replayed_log(history).crc.tolist() == [1, 5, 2]
+
+
+def test_a_batch_that_came_back_was_held_until_it_was_cut_off_and_again() -> None:
+    builder = HistoryBuilder().leader_epoch(1, 1, 0)
+    for when, status in ((0, "present"), (1, "truncated"), (2, "present")):
+        builder.batch(1, 0, 9, captured_at_ms=when, status=status)
+    batches = log_batches(builder.history())
+    held = batches.as_held(np.ones(len(batches.row), bool))
+    moments = zip((held.since >> 20).tolist(), (np.minimum(held.until, 9 << 20) >> 20).tolist(), strict=True)
+    assert sorted(moments) == [(0, 1), (2, 9)]
