@@ -22,7 +22,7 @@ from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, Snapsho
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
-from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN
+from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN, WITHOUT_LEADER
 
 TRUNCATED: Final = "truncated"
 _NUMBER: Final = "capture_number"
@@ -118,6 +118,10 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
     joined = {}
     for name, key in FROM_THE_SURVEY.items():
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
+        if name == LEADER_EPOCHS.name:
+            # Where the disk that held its LeaderChange is gone, an epoch seems to have had no leader.
+            led = {row["epoch"] for row in rows if row["from_offset"] is not None}
+            later = [row for row in later if row["ended_by"] != WITHOUT_LEADER or row["epoch"] not in led]
         if runs:
             rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
         else:

@@ -28,6 +28,7 @@ WHAT_ONCE_DIFFERED: Final = {
     400_945: "an epoch was in two pieces once no disk held its middle",
     402_512: "an epoch lost its end once no disk held it",
     600_527: "a suffix on a disk became another finding once the node had another disk",
+    710_568: "an epoch had no leader once the disk that held its LeaderChange was replaced",
 }
 
 

@@ -135,6 +135,20 @@ def test_the_end_of_an_epoch_that_no_disk_holds_any_more_stays() -> None:
     assert found == [(1, 0, 23), (2, None, None), (6, 23, 90)]
 
 
+@pytest.mark.parametrize("is_canonical", [True, False])
+def test_an_epoch_whose_record_no_disk_holds_any_more_had_a_leader(is_canonical: bool) -> None:
+    """The disk that held its LeaderChange was replaced by an empty one."""
+    history = story()
+    (first, *_) = history.rows("leader_epochs")
+    second = {**first, "epoch": 2, "from_offset": 40, "leader_change_offset": 40, "canonical": is_canonical}
+    none = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id", "timestamp_ms"))
+    new = [first, *({**first, **none, "epoch": epoch, "ended_by": WITHOUT_LEADER} for epoch in (2, 3))]
+    carried = carried_of(with_rows(history, "leader_epochs", [first, second]))
+    joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", new))
+    found = {(row["epoch"], row["from_offset"]) for row in joined.rows("leader_epochs")}
+    assert found == {(1, 0), (2, 40), (3, None)}
+
+
 def test_without_a_canonical_log_what_was_known_stays() -> None:
     history = story()
     carried = carried_of(history)
