@@ -26,8 +26,8 @@ LEADER_CHANGE: Final = "LEADER_CHANGE"
 class BranchEpoch:
     """One leader epoch on one branch: half-open offsets, max timestamp and end of its first batch.
 
-    `data_from` is where its first metadata batch begins, None where there is none: after the first batch, where that is
-    the LeaderChange's.
+    `data_from` is where its first metadata batch begins; None without one. Where the epoch begins with its
+    LeaderChange, that is after the first batch.
     """
 
     branch: int

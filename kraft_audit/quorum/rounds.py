@@ -7,6 +7,7 @@ and its newest snapshot never go back, and committed offsets never shrink: a sma
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -240,11 +241,13 @@ def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, 
     leaders = {
         record.leader_epoch: leader_start(record) for record in reversed(controls) if record.name == "LEADER_CHANGE"
     }
+    # Sorted once: a log may have thousands of epochs, each with its LeaderChange.
+    offsets = sorted(record.offset for record in controls)
     return LogChain(
         runs=runs,
         leaders=leaders,
         voter_sets=tuple(branch_voters(survey, plan, controls, runs, static, earlier.snapshots)),
-        first_batch_ends={run.epoch: run.first_batch_end for run in epochs if _proves_first(run, leaders, controls)},
+        first_batch_ends={run.epoch: run.first_batch_end for run in epochs if _proves_first(run, leaders, offsets)},
         number=end.branch,
     )
 
@@ -330,12 +333,16 @@ def _snapshot_voters(snapshot: SurveyedSnapshot, dialect: Dialect) -> VoterSet |
     return checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=dialect)
 
 
-def _proves_first(run: BranchEpoch, leaders: dict[int, LeaderStart], controls: Sequence[ControlRecord]) -> bool:
-    """Whether metadata after an epoch's first batch, the LeaderChange's, lies within what this replica holds."""
+def _proves_first(run: BranchEpoch, leaders: Mapping[int, LeaderStart], control_offsets: Sequence[int]) -> bool:
+    """Whether metadata after an epoch's first batch, the LeaderChange's, lies within what this replica holds.
+
+    `control_offsets` are the offsets of its control records, ascending.
+    """
     start = leaders.get(run.epoch)
     if start is None or start.offset != run.from_offset or not run.has_data:
         return False
-    control_count = sum(run.first_batch_end <= record.offset < run.to_offset for record in controls)
+    first = bisect_left(control_offsets, run.first_batch_end)
+    control_count = bisect_left(control_offsets, run.to_offset, lo=first) - first
     return run.to_offset - run.first_batch_end > control_count
 
 

@@ -14,7 +14,7 @@ from kraft_audit.capture.earlier_log import earlier_logs
 from kraft_audit.capture.kept_survey import KeptSnapshot, KeptSurvey
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.survey import BranchEpoch, Survey
+from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.rounds import chain_to, static_voters
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_codec.records.redaction import Redactor
@@ -89,6 +89,83 @@ def test_a_log_of_another_leader_is_not_taken_for_it(tmp_path: Path) -> None:
     two = tuple(replace(run, branch=run.branch + number) for run in earlier.epochs for number in (0, 1))
     branches = (*earlier.branches, *(replace(each, number=each.number + 1) for each in earlier.branches[-1:]))
     assert not surveyed(disks, replace(earlier, epochs=two, branches=branches))[1].earlier_logs
+
+
+PARTED: Final = KeptSurvey(
+    (),
+    (
+        Branch(0, None, 0, 7, 90, 3, [(3, 0)]),
+        Branch(1, 0, 90, 8, 120, 6, [(5, 90), (6, 110)]),
+        Branch(2, 0, 90, 9, 110, 7, [(7, 90)]),
+    ),
+    (
+        BranchEpoch(0, 3, 0, 90, 1, 1),
+        BranchEpoch(1, 5, 90, 110, 1, 91),
+        BranchEpoch(2, 7, 90, 110, 1, 91),
+        BranchEpoch(1, 6, 110, 120, 1, 111),
+    ),
+    (),
+)
+"""Logs that parted at 90: one in epoch 5, and 6 from 110 on, the other one in epoch 7."""
+
+
+def histories(
+    first_epochs: tuple[int, ...],
+    snapshots: tuple[tuple[int, tuple[int, ...]], ...],
+    *,
+    offset: int = 100,
+    earlier: KeptSurvey = PARTED,
+) -> dict[int, list[tuple[int, int, int]]]:
+    """The (epoch, from, to) that are known of logs, each of one replica, that begin at an offset in these epochs.
+
+    `snapshots` end there: (epoch, replicas).
+    """
+    numbered = list(enumerate(first_epochs))
+    survey = Survey(
+        [],
+        [Branch(number, None, offset, 20 + number, 130, epoch, [(epoch, offset)]) for number, epoch in numbered],
+        [LogEnd(number, number, 130, epoch) for number, epoch in numbered],
+        [BranchEpoch(number, epoch, offset, 130, 1, offset + 1) for number, epoch in numbered],
+        snapshots=[
+            SurveyedSnapshot(f"{offset:020d}-{epoch:010d}", offset, epoch, holders, ()) for epoch, holders in snapshots
+        ],
+    )
+    logs = earlier_logs(earlier, survey)
+    return {log.branch: [(run.epoch, run.from_offset, run.to_offset) for run in log.epochs] for log in logs}
+
+
+def test_each_of_two_logs_continues_the_one_that_its_own_snapshot_ends() -> None:
+    own = {0: [(3, 0, 90), (5, 90, 100)], 1: [(3, 0, 90), (7, 90, 100)]}
+    assert histories((6, 8), ((5, (0,)), (7, (1,)))) == own
+    assert histories((8, 8), ((5, (0,)), (7, (1,)))) == own
+    # A replica without a log may hold the snapshot as well; what only such a replica holds is of no known log.
+    assert histories((6, 8), ((5, (0, 2)), (7, (2,)))) == {0: own[0]}
+
+
+def test_epochs_of_a_log_never_go_back() -> None:
+    """Neither after a snapshot of a later epoch, nor where a kept log did."""
+    assert histories((6,), ((7, (0,)),)) == {}
+    backwards = tuple(replace(run, epoch=9) if run.epoch == 5 else run for run in PARTED.epochs)
+    assert histories((6,), (), offset=110) == {0: [(3, 0, 90), (5, 90, 110)]}
+    assert histories((6,), (), offset=110, earlier=replace(PARTED, epochs=backwards)) == {}
+
+
+@pytest.mark.parametrize(
+    ("first_epoch", "snapshot_epochs", "offset"),
+    [
+        pytest.param(8, (5, 7), 100, id="two snapshots name two logs"),
+        pytest.param(8, (4, 7), 100, id="one of two snapshots names a log"),
+        pytest.param(7, (5,), 100, id="the first record and a snapshot name two logs"),
+        pytest.param(7, (4,), 100, id="a snapshot names another record than the log of the first one has"),
+        pytest.param(7, (4,), 110, id="a snapshot names another record than the log of the same epoch has"),
+        pytest.param(7, (5,), 110, id="a snapshot and the epoch name two logs"),
+    ],
+)
+def test_nothing_is_known_where_two_logs_may_be_meant(
+    first_epoch: int, snapshot_epochs: tuple[int, ...], offset: int
+) -> None:
+    assert histories((first_epoch,), tuple((epoch, (0,)) for epoch in snapshot_epochs), offset=offset) == {}
+    assert histories((first_epoch,), ((7, (0,)),), offset=offset) == {0: [(3, 0, 90), (7, 90, offset)]}
 
 
 def test_the_first_voter_set_comes_from_the_snapshot_that_the_log_began_with() -> None:

@@ -138,6 +138,8 @@ def test_fewer_than_a_majority_bound_nothing_above(small_corpus: Path) -> None:
         (10, 20, False, (), False),
         (10, 14, True, (13,), False),  # of this replica's log only a control record lies after the first batch
         (10, 15, True, (13,), True),
+        (10, 14, True, (10, 12, 14), True),  # those of the first batch, and of the next epoch
+        (10, 12, True, (10, 12), False),
         (10, 13, True, (), False),
     ],
 )
@@ -145,9 +147,8 @@ def test_metadata_after_an_epochs_first_batch_proves_that_batch(
     leader_change: int, to_offset: int, has_data: bool, control_offsets: tuple[int, ...], proves: bool
 ) -> None:
     epoch = BranchEpoch(0, 5, 10, to_offset, 0, 13, 13 if has_data else None)
-    controls = [ControlRecord(offset, 5, 0, "KRAFT_VOTERS", {}) for offset in control_offsets]
-    assert _proves_first(epoch, {5: LeaderStart(5, leader_change, 1)}, controls) == proves
-    assert not _proves_first(epoch, {}, controls)
+    assert _proves_first(epoch, {5: LeaderStart(5, leader_change, 1)}, control_offsets) == proves
+    assert not _proves_first(epoch, {}, control_offsets)
 
 
 def test_a_replica_of_another_cluster_takes_part_in_no_round(small_corpus: Path) -> None:
