@@ -119,8 +119,7 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
     for name, key in FROM_THE_SURVEY.items():
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if name == LEADER_EPOCHS.name:
-            # Where the disk that held its LeaderChange is gone, an epoch seems to have had no leader.
-            led = {row["epoch"] for row in rows if row["from_offset"] is not None}
+            led = _led_beyond(rows, sorted(runs, key=itemgetter("from_offset")))
             later = [row for row in later if row["ended_by"] != WITHOUT_LEADER or row["epoch"] not in led]
         if runs:
             rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
@@ -228,6 +227,24 @@ def _filled(row: TableRow, before: TableRow | None) -> TableRow:
     if row.get("source") == SNAPSHOT:
         return {**before, "ended_by": row["ended_by"]}
     return {name: before[name] if value is None else value for name, value in row.items()}
+
+
+def _led_beyond(known: Sequence[TableRow], runs: Sequence[TableRow]) -> set[int]:
+    """The epochs that went on where a later log ends: the disk that held their LeaderChange is gone.
+
+    Of an epoch on a branch that parted a survey says that the log has no record of it, and so it stays.
+    """
+    unrecorded = {row["epoch"] for row in known if row["ended_by"] == WITHOUT_LEADER}
+    led = [row for row in known if row["from_offset"] is not None and row["epoch"] not in unrecorded]
+    end = runs[-1]["to_offset"] if runs else None
+    if end is None:
+        return set()
+    parted = [
+        row["from_offset"]
+        for row in led
+        if row["from_offset"] < end and _is_contradicted(row["from_offset"], row["epoch"], runs)
+    ]
+    return {row["epoch"] for row in led if end <= row["from_offset"] < min(parted, default=row["from_offset"] + 1)}
 
 
 def _is_contradicted(offset: int, epoch: int, runs: Sequence[TableRow]) -> bool:

@@ -210,37 +210,39 @@ def _with_runs(
     in_run: Mask,
     where: tuple[Rows, Rows, Rows],
 ) -> BatchTables:
-    """The tables with a row for each run of each disk, where its first batch stood, and all else as it was.
+    """The tables with a row for each run of each disk, and all else as it was.
 
-    Runs of disks that only copies name come last.
+    Runs come last, by disks and offsets: however many steps merged them, the rows are the same.
     """
     table, copies = tables
     known = {name: table[name].to_numpy() for name in ("position", "record_count", "size_bytes")}
-    stays, found = np.ones(table.num_rows, bool), []
+    was_run, stays = known["position"] < 0, known["position"] >= 0
     stays[batches.row[in_run]] = False
-    pieces = cut_to(copies, stays)
+    rows, copy, found = [np.flatnonzero(stays)], [np.full(stays.sum(), -1)], []
     for replica in range(len(batches.identities)):
         # One disk after the other: what is computed of a batch takes more memory than its row.
         held = batches.holders.of(replica)
-        is_in = in_run[held.row]
-        if is_in.any():
-            chosen = HeldRows(batches.holders, held.row[is_in], held.holding[is_in])
-            found.append(_runs_of_disk(known, batches, chosen, moments, where))
-    runs = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-    first, copy = runs.pop("row"), runs.pop("copy")
-    is_own = copy < 0
-    stays[first[is_own]] = True
-    place = np.empty(len(first), np.int64)
-    place[is_own] = (np.cumsum(stays) - 1)[first[is_own]]
-    place[~is_own] = stays.sum() + np.arange((~is_own).sum())
-    rows = np.concatenate([np.flatnonzero(stays), first[~is_own]])
-    merged = rows_as_held(table, copies, rows, np.concatenate([np.full(stays.sum(), -1), copy[~is_own]]))
-    for name, values in runs.items():
+        is_in, own = in_run[held.row], batches.row[held.row]
+        chosen = HeldRows(batches.holders, held.row[is_in], held.holding[is_in])
+        runs = _runs_of_disk(known, batches, chosen, moments, where) if is_in.any() else None
+        earlier = held.row[was_run[own] & ~is_in]
+        first = np.concatenate([batches.row[earlier], *(() if runs is None else (runs.pop("row"),))])
+        copy_of = np.concatenate([np.full(len(earlier), -1), *(() if runs is None else (runs.pop("copy"),))])
+        order = np.argsort(table["base_offset"].to_numpy()[first], kind="stable")
+        if runs is not None:
+            place = np.argsort(order)[len(earlier) :] + sum(map(len, rows))
+            found.append({"place": place, **runs})
+        rows.append(first[order])
+        copy.append(copy_of[order])
+    merged = rows_as_held(table, copies, np.concatenate(rows), np.concatenate(copy))
+    columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+    place = columns.pop("place")
+    for name, values in columns.items():
         column = merged[name].to_numpy().copy()
         column[place] = values
         number = merged.column_names.index(name)
         merged = merged.set_column(number, merged.schema.field(name), pa.array(column, merged.schema.field(name).type))
-    return merged, renumbered(pieces, np.cumsum(stays) - 1)
+    return merged, renumbered(cut_to(copies, stays), np.cumsum(stays) - 1)
 
 
 def _runs_of_disk(

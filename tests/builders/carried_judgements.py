@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows
 from kraft_audit.rules.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.continued_history import history_of
@@ -69,11 +70,17 @@ def new_rows(whole: ClusterHistory, before: ClusterHistory, to_offset: int) -> C
     for name in CHANGES:
         tables[name] = tables[name].filter(pc.greater_equal(tables[name]["from_offset"], to_offset))
     tables["records"] = tables["records"].filter(pc.greater_equal(tables["records"]["offset"], to_offset))
-    for name in OF_CAPTURES[:-1]:
+    for name in (each for each in OF_CAPTURES[:-1] if each != BATCH_COPIES.name):
         is_same = tables[name] is before.tables[name]
-        tables[name] = tables[name].slice(0, 0) if is_same else _without(tables[name], before.chunked_table(name))
+        tables[name] = tables[name].slice(0, 0) if is_same else _without(_rows(whole, name), _rows(before, name))
+    tables[BATCH_COPIES.name] = BATCH_COPIES.schema.empty_table()
     problems = whole.contradictions and tuple(each for each in whole.contradictions if each.offset >= to_offset)
     return replace(whole, tables=tables, contradictions=problems, _shared={})
+
+
+def _rows(history: ClusterHistory, name: str) -> pa.Table:
+    table = history.chunked_table(name)
+    return every_row(table, history.chunked_table(BATCH_COPIES.name)) if name == "batches" else table
 
 
 def _without(table: pa.Table, earlier: pa.Table) -> pa.Table:

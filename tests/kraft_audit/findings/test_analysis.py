@@ -131,7 +131,7 @@ def test_a_temporary_folder_that_is_full_leaves_rules_undecided(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("history_bytes", [0, 1_000, 20_000])
+@pytest.mark.parametrize("history_bytes", [0, 1_000, 10_000])
 @pytest.mark.parametrize("name", ["torn-write", "divergence", "mini-4.4.0"])
 def test_a_history_that_is_too_large_to_be_held_is_judged_from_disk(
     name: str, history_bytes: int, small_corpus: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,7 +145,7 @@ def test_a_history_that_is_too_large_to_be_held_is_judged_from_disk(
         table_on_disk.TableOnDisk, "add", lambda self, batch: (written.append(str(batch.schema)), add(self, batch))[1]
     )
     from_disk = findings(small_corpus, name)
-    assert len(set(written)) > (2 if history_bytes < 20_000 else 0), "tables went to disk"
+    assert len(set(written)) > (2 if history_bytes < 10_000 else 0), "tables went to disk"
     assert [without_times(row) for row in from_disk] == [without_times(row) for row in held]
 
 

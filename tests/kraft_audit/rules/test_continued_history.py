@@ -135,18 +135,27 @@ def test_the_end_of_an_epoch_that_no_disk_holds_any_more_stays() -> None:
     assert found == [(1, 0, 23), (2, None, None), (6, 23, 90)]
 
 
-@pytest.mark.parametrize("is_canonical", [True, False])
-def test_an_epoch_whose_record_no_disk_holds_any_more_had_a_leader(is_canonical: bool) -> None:
-    """The disk that held its LeaderChange was replaced by an empty one."""
+@pytest.mark.parametrize(
+    ("end", "other", "is_led"), [(40, None, True), (41, None, True), (60, 4, False), (41, 4, False)]
+)
+def test_an_epoch_whose_record_no_disk_holds_any_more_had_a_leader(end: int, other: int | None, is_led: bool) -> None:
+    """The disk that held its LeaderChange was replaced by an empty one; or another epoch was written in its place."""
     history = story()
     (first, *_) = history.rows("leader_epochs")
-    second = {**first, "epoch": 2, "from_offset": 40, "leader_change_offset": 40, "canonical": is_canonical}
+    first = {**first, "to_offset": 40}
+    second = {**first, "epoch": 2, "from_offset": 40, "to_offset": 41, "leader_change_offset": 40, "ended_by": "open"}
+    third = {**second, "epoch": 3, "from_offset": 41, "to_offset": 42}
     none = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id", "timestamp_ms"))
-    new = [first, *({**first, **none, "epoch": epoch, "ended_by": WITHOUT_LEADER} for epoch in (2, 3))]
-    carried = carried_of(with_rows(history, "leader_epochs", [first, second]))
-    joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", new))
-    found = {(row["epoch"], row["from_offset"]) for row in joined.rows("leader_epochs")}
-    assert found == {(1, 0), (2, 40), (3, None)}
+    left = [first] if other is None else [first, {**second, "epoch": other, "to_offset": end}]
+    left += [second] if other is None and end > 40 else []
+    held = {row["epoch"] for row in left}
+    new = left + [{**first, **none, "epoch": each, "ended_by": WITHOUT_LEADER} for each in {2, 3} - held]
+    carried = carried_of(with_rows(history, "leader_epochs", [first, second, third]))
+    for _ in range(2):
+        joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", new))
+        without = {row["epoch"] for row in joined.rows("leader_epochs") if row["from_offset"] is None}
+        assert without == (set() if is_led else {2, 3})
+        carried = carried_of(joined)
 
 
 def test_without_a_canonical_log_what_was_known_stays() -> None:
