@@ -260,7 +260,8 @@ def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Batc
     for capture in reversed(captures_in_order(history)):
         identity, moment = identity_of(capture), moment_number(capture)
         if identity in batches.identities:
-            is_after = is_open & (batches.last_offset[held.row] < (capture["log_start_offset"] or 0))
+            # A log begins with a whole batch.
+            is_after = is_open & (batches.base_offset[held.row] < (capture["log_start_offset"] or 0))
             is_after &= (held.replica == batches.identities.index(identity)) & (held.since < moment)
             until[is_after] = moment
     return batches.holders.ended(held, until)

@@ -29,6 +29,7 @@ WHAT_ONCE_DIFFERED: Final = {
     402_512: "an epoch lost its end once no disk held it",
     600_527: "a suffix on a disk became another finding once the node had another disk",
     710_568: "an epoch had no leader once the disk that held its LeaderChange was replaced",
+    720_372: "a suffix that ends after a log's new beginning was cut off when that began",
     720_373: "an epoch on a branch that was cut off is one without a record on the log",
 }
 

@@ -7,8 +7,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from kraft_audit.rules.columns.batch_holders import FOR_EVER
 from kraft_audit.rules.columns.log_batches import log_batches, replayed_log
-from tests.builders.histories import HistoryBuilder
+from tests.builders.histories import T0, HistoryBuilder
 
 HELD = ((1, 5), (2, 5), (3, 7))
 """Nodes, and the CRC of the batch that each holds at offset 10."""
@@ -32,3 +33,16 @@ def test_a_batch_that_came_back_was_held_until_it_was_cut_off_and_again() -> Non
     held = batches.as_held(np.ones(len(batches.row), bool))
     moments = zip((held.since >> 20).tolist(), (np.minimum(held.until, 9 << 20) >> 20).tolist(), strict=True)
     assert sorted(moments) == [(0, 1), (2, 9)]
+
+
+@pytest.mark.parametrize("start", [10, 11, 20, 30])
+def test_a_branch_is_not_in_a_log_that_begins_after_its_first_record(start: int) -> None:
+    """Kafka deleted what a snapshot covers, and no row says that the branch was cut off before."""
+    builder = HistoryBuilder().leader_epoch(1, 1, 0).watermark(40, 40, end=40, when=1)
+    for node in (1, 2):
+        builder.log(node, to=40, captured_at_ms=1).capture(node, 40, when=1, log_start_offset=start)
+    builder.batch(1, 10, 29, epoch=9, crc=7, captured_at_ms=0)
+    batches = log_batches(builder.history())
+    held = batches.as_held(~batches.is_canonical)
+    assert (held.base_offset.tolist(), held.replica.tolist()) == ([10], [0])
+    assert held.until.tolist() == [FOR_EVER if start == 10 else (T0 + 1) << 20]
