@@ -136,9 +136,11 @@ def test_the_end_of_an_epoch_that_no_disk_holds_any_more_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "other", "is_led"), [(40, None, True), (41, None, True), (60, 4, False), (41, 4, False)]
+    ("end", "replacing", "is_led"), [(40, None, True), (41, None, True), (60, 4, False), (41, 4, False)]
 )
-def test_an_epoch_whose_record_no_disk_holds_any_more_had_a_leader(end: int, other: int | None, is_led: bool) -> None:
+def test_an_epoch_whose_record_no_disk_holds_any_more_had_a_leader(
+    end: int, replacing: int | None, is_led: bool
+) -> None:
     """The disk that held its LeaderChange was replaced by an empty one; or another epoch was written in its place."""
     history = story()
     (first, *_) = history.rows("leader_epochs")
@@ -146,8 +148,8 @@ def test_an_epoch_whose_record_no_disk_holds_any_more_had_a_leader(end: int, oth
     second = {**first, "epoch": 2, "from_offset": 40, "to_offset": 41, "leader_change_offset": 40, "ended_by": "open"}
     third = {**second, "epoch": 3, "from_offset": 41, "to_offset": 42}
     none = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id", "timestamp_ms"))
-    left = [first] if other is None else [first, {**second, "epoch": other, "to_offset": end}]
-    left += [second] if other is None and end > 40 else []
+    left = [first] if replacing is None else [first, {**second, "epoch": replacing, "to_offset": end}]
+    left += [second] if replacing is None and end > 40 else []
     held = {row["epoch"] for row in left}
     new = left + [{**first, **none, "epoch": each, "ended_by": WITHOUT_LEADER} for each in {2, 3} - held]
     carried = carried_of(with_rows(history, "leader_epochs", [first, second, third]))
