@@ -33,7 +33,7 @@ from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
 from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import CAPTURES
-from kraft_audit.tables.contract import build_rows
+from kraft_audit.tables.contract import build_rows, with_column
 from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, segment_name
@@ -119,9 +119,8 @@ class ArchivedCluster:
     def renumbered(self, rows: pa.Table) -> pa.Table:
         """Rows of any bronze table with the capture numbers of this plan."""
         keys = zip(*(rows.column(name).to_pylist() for name in _ROUND_COLUMNS), strict=True)
-        place = rows.schema.get_field_index("capture_number")
         numbers = pa.array([self.rounds.get(key, 0) for key in keys], pa.int32())
-        return rows.set_column(place, rows.schema.field(place), numbers)
+        return with_column(rows, "capture_number", numbers)
 
     def open_storage(self, root: str) -> AbstractContextManager[Storage]:
         """The storage, whichever root it is asked for."""

@@ -37,7 +37,7 @@ from kraft_audit.lake.stage import ReadingEnd
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
-from kraft_audit.tables.contract import Table, build_rows
+from kraft_audit.tables.contract import Table, build_rows, with_column
 from kraft_audit.tables.gold import HISTORIES
 from kraft_audit.tables.silver import SILVER, WATERMARKS
 from kraft_codec.errors import ChoiceError, InputError
@@ -261,8 +261,7 @@ def of_history(batch: pa.RecordBatch, plan: ClusterPlan) -> pa.RecordBatch:
     """Rows under the id of their history, which is the cluster id for the first one."""
     if plan.key == plan.cluster_id:
         return batch
-    place = batch.schema.get_field_index("cluster_id")
-    return batch.set_column(place, batch.schema.field(place), pa.repeat(pa.scalar(plan.key), batch.num_rows))
+    return with_column(batch, "cluster_id", pa.repeat(pa.scalar(plan.key), batch.num_rows))
 
 
 def history_rows(plan: ClusterPlan) -> pa.RecordBatch:

@@ -43,7 +43,7 @@ from kraft_audit.lake.plan_events import CHECKPOINT, OPENED, STAGED, PlanEvents
 from kraft_audit.lake.views import holding, newest_rows
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
-from kraft_audit.tables.contract import Table
+from kraft_audit.tables.contract import Table, with_column
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.errors import InputError
@@ -348,9 +348,7 @@ class Ledger(PlanEvents):
         ]
         self.record(CHECKPOINT, mark, rows, self.application(f"plans/{CHECKPOINT}"), mark)
         older = self._newest_files(base, ClosedPlans(mark), f"plan < {mark}").cast(FILES.schema)
-        place = FILES.schema.get_field_index("plan")
-        as_of_now = pa.array([mark] * older.num_rows, pa.int64())
-        older = older.set_column(place, FILES.schema.field(place), as_of_now)
+        older = with_column(older, "plan", pa.array([mark] * older.num_rows, pa.int64()))
         self.lake.append_rows(FILES.name, older, self.application("files/checkpoint"), mark)
 
 

@@ -35,6 +35,7 @@ from kraft_audit.replay.state_machines import (
     TopicStateMachine,
 )
 from kraft_audit.replay.waiting_records import WaitingRecords
+from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_audit.tables.topic_shares import TopicShare
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
@@ -80,9 +81,9 @@ def _removed_rows(before: Iterable[TableBatch], after: Iterable[TableBatch]) -> 
         removed = rows.filter(is_removed)
         if removed.num_rows == 0 or name == EXPOSURE_CHANGES.name:
             continue
-        removed = _with_column(removed, "exists", pa.repeat(pa.scalar(False), removed.num_rows))
+        removed = with_column(removed, "exists", pa.repeat(pa.scalar(False), removed.num_rows))
         if name == ConfigStateMachine.table.name:
-            removed = _with_column(removed, "value", pa.nulls(removed.num_rows, pa.string()))
+            removed = with_column(removed, "value", pa.nulls(removed.num_rows, pa.string()))
         yield name, removed
 
 
@@ -90,11 +91,6 @@ def _subjects(name: str, rows: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """The subject of each row: its key without the offset."""
     columns = (rows[column].to_pylist() for column in SILVER[name].key if column != "from_offset")
     return zip(*columns, strict=True)
-
-
-def _with_column(rows: pa.RecordBatch, column: str, values: pa.Array) -> pa.RecordBatch:
-    place = rows.schema.get_field_index(column)
-    return rows.set_column(place, rows.schema.field(place), values)
 
 
 class ClusterReplay:

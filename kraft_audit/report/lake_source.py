@@ -43,6 +43,7 @@ from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.gold import (
     FINDING_EPISODES,
     FINDINGS,
@@ -405,6 +406,5 @@ def _ended(newest: pa.Table) -> pa.Table:
     }
     rows = gone.select(PARTS_SCHEMA.names)
     for name, values in changes.items():
-        place = rows.schema.get_field_index(name)
-        rows = rows.set_column(place, rows.schema.field(name), values)
+        rows = with_column(rows, name, values)
     return rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,15 @@ class Table:
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def with_column(rows: _Rows, name: str, values: pa.Array | pa.ChunkedArray) -> _Rows:
+    """The rows with other values in one of their columns, whose type and place stay."""
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), values)
 
 
 def list_of(type_: pa.DataType) -> pa.DataType:
