@@ -30,8 +30,7 @@ from kraft_audit.findings.finding_formats import check_document
 from kraft_audit.findings.signed_statement import signed_statement
 from kraft_audit.reading import ClusterReading
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held
-from kraft_audit.rules.columns.log_batches import log_batches
+from kraft_audit.rules.columns.log_batches import log_batches, rows_of_held
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.text.text_files import whole_file
 from kraft_codec.errors import CodecError, InputError, Reason
@@ -205,9 +204,7 @@ def header_rows(history: ClusterHistory, offsets: Sequence[int]) -> list[dict[st
         return []
     held = batches.as_held(inside)
     order = np.lexsort((held.copy, held.row))[:RECORDS_MAX]
-    table, copies = history.chunked_table("batches"), history.chunked_table(BATCH_COPIES.name)
-    selected: list[dict[str, Any]] = rows_as_held(table, copies, held.row[order], held.copy[order]).to_pylist()
-    return selected
+    return rows_of_held(history, held, order)
 
 
 def write_pack(

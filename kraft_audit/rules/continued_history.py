@@ -22,6 +22,7 @@ from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, Snapsho
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS
+from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN, WITHOUT_LEADER
 
 TRUNCATED: Final = "truncated"
@@ -114,15 +115,17 @@ def _joined(name: str, rows: pa.Table, later: pa.Table | None) -> pa.Table:
 
 def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """The rows of a later survey, with those that it does not reach; what it contradicts is not on the log any more."""
-    runs = [row for row in tables["leader_epochs"].to_pylist() if row["canonical"] and row["from_offset"] is not None]
+    epochs = tables["leader_epochs"].to_pylist()
+    runs = [row for row in epochs if row["canonical"] and row["from_offset"] is not None]
+    runs.sort(key=itemgetter("from_offset"))
     joined = {}
     for name, key in FROM_THE_SURVEY.items():
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if name == LEADER_EPOCHS.name:
-            led = _led_beyond(rows, sorted(runs, key=itemgetter("from_offset")))
+            led = _led_beyond(rows, runs)
             later = [row for row in later if row["ended_by"] != WITHOUT_LEADER or row["epoch"] not in led]
         if runs:
-            rows = _on_log(rows, later, key, sorted(runs, key=itemgetter("from_offset")))
+            rows = _on_log(rows, later, key, runs)
         else:
             # Without a canonical log a survey says nothing of what is on it.
             known = {tuple(row[column] for column in key) for row in rows}
@@ -269,9 +272,8 @@ def _numbered_after(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dic
     first = 0 if known is None or not known.num_rows else pc.max(known[_NUMBER]).as_py() + 1
     for name in OF_CAPTURES:
         if first and name in tables and _NUMBER in (table := tables[name]).column_names:
-            place = table.column_names.index(_NUMBER)
-            column = table.schema.field(place)
-            numbered_after[name] = table.set_column(place, column, pc.add(table[_NUMBER], first).cast(column.type))
+            numbers = pc.add(table[_NUMBER], first).cast(table.schema.field(_NUMBER).type)
+            numbered_after[name] = with_column(table, _NUMBER, numbers)
     return numbered_after
 
 

@@ -150,7 +150,7 @@ class HistoryCollector:
                 self._on_disk[table].add(batch)
         except OSError:
             self._on_disk.pop(table, None)
-            self._dropped.add(table)
+            self._dropped |= {table, BATCH_COPIES.name} if table == BATCHES.name else {table}
             self._comparison = None
 
     def _is_on_disk(self, batch: pa.RecordBatch) -> bool:
@@ -243,11 +243,9 @@ class HistoryCollector:
     def history(self) -> ClusterHistory:
         """The cluster's history, when everything has been taken."""
         by_part = set() if self._parts is None else {PARTITION_CHANGES.name}
-        self._tables[BATCH_COPIES.name] = self._copies.table().to_batches()
-        missing = self._dropped | by_part | ({BATCH_COPIES.name} if BATCHES.name in self._dropped else set())
         return ClusterHistory(
             self._plan.cluster_id,
-            {name: self._table(name) for name in INPUTS if name not in missing},
+            {name: self._table(name) for name in INPUTS if name not in self._dropped | by_part},
             Dialect(self._plan.dialect),
             dict(self._plan.defaults),
             self._contradictions,
@@ -268,6 +266,8 @@ class HistoryCollector:
         )
 
     def _table(self, name: str) -> pa.Table:
+        if name == BATCH_COPIES.name:
+            return self._copies.table()
         if name in self._on_disk:
             return self._on_disk[name].table()
         batches = self._tables[name]

@@ -22,6 +22,7 @@ from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, LogBatches, canonical_log, log_batches
 from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
+from kraft_audit.tables.contract import with_column
 
 GAP_MS: Final = 2_000
 """What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
@@ -215,7 +216,7 @@ def _with_runs(
     Runs come last, by disks and offsets: however many steps merged them, the rows are the same.
     """
     table, copies = tables
-    known = {name: table[name].to_numpy() for name in ("position", "record_count", "size_bytes")}
+    known = {name: table[name].to_numpy() for name in ("base_offset", "position", "record_count", "size_bytes")}
     was_run, stays = known["position"] < 0, known["position"] >= 0
     stays[batches.row[in_run]] = False
     rows, copy, found = [np.flatnonzero(stays)], [np.full(stays.sum(), -1)], []
@@ -224,14 +225,12 @@ def _with_runs(
         held = batches.holders.of(replica)
         is_in, own = in_run[held.row], batches.row[held.row]
         chosen = HeldRows(batches.holders, held.row[is_in], held.holding[is_in])
-        runs = _runs_of_disk(known, batches, chosen, moments, where) if is_in.any() else None
-        earlier = held.row[was_run[own] & ~is_in]
-        first = np.concatenate([batches.row[earlier], *(() if runs is None else (runs.pop("row"),))])
-        copy_of = np.concatenate([np.full(len(earlier), -1), *(() if runs is None else (runs.pop("copy"),))])
-        order = np.argsort(table["base_offset"].to_numpy()[first], kind="stable")
-        if runs is not None:
-            place = np.argsort(order)[len(earlier) :] + sum(map(len, rows))
-            found.append({"place": place, **runs})
+        runs = _runs_of_disk(known, batches, chosen, moments, where)
+        earlier = own[was_run[own] & ~is_in]
+        first = np.concatenate([earlier, runs.pop("row")])
+        copy_of = np.concatenate([np.full(len(earlier), -1), runs.pop("copy")])
+        order = np.argsort(known["base_offset"][first], kind="stable")
+        found.append({"place": np.argsort(order)[len(earlier) :] + sum(map(len, rows)), **runs})
         rows.append(first[order])
         copy.append(copy_of[order])
     merged = rows_as_held(table, copies, np.concatenate(rows), np.concatenate(copy))
@@ -240,8 +239,7 @@ def _with_runs(
     for name, values in columns.items():
         column = merged[name].to_numpy().copy()
         column[place] = values
-        number = merged.column_names.index(name)
-        merged = merged.set_column(number, merged.schema.field(name), pa.array(column, merged.schema.field(name).type))
+        merged = with_column(merged, name, pa.array(column, merged.schema.field(name).type))
     return merged, renumbered(cut_to(copies, stays), np.cumsum(stays) - 1)
 
 
@@ -255,8 +253,8 @@ def _runs_of_disk(
     place, run, passed = where
     order = np.argsort(place[held.row], kind="stable")
     rows = held.row[order]
-    first = np.flatnonzero(np.append(True, np.diff(run[place[rows]]) != 0))
-    end = np.append(first[1:], len(rows)) - 1
+    first = np.flatnonzero(np.append(True, np.diff(run[place[rows]]) != 0)[: len(rows)])
+    end = np.append(first[1:], len(rows))[: len(first)] - 1
     own, begins = batches.row[rows], held.holding[order][first]
     crc = batches.crc[rows].astype(np.uint64)
     single = _mixed((crc << np.uint64(30)) ^ (batches.base_offset[rows].astype(np.uint64) * _FOLD)) & _MASK

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.columns.frame import Mask, Rows, ranges
 from kraft_audit.tables.bronze import BATCHES
-from kraft_audit.tables.contract import INT64, Table, required
+from kraft_audit.tables.contract import INT64, Table, required, with_column
 
 OF_BATCH: Final = (
     *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),
@@ -89,11 +89,9 @@ class CopyFinder:
 
     def __init__(self) -> None:
         self._recent: deque[_Piece] = deque(maxlen=REMEMBERED)
-        self._files: dict[tuple[Any, ...], int] = {}
-        self._of_files: list[dict[str, Any]] = []
-        self._copies: list[list[int]] = []
-        """File, first row, count and shift of each copy, and which one was the last of a file."""
-        self._last: dict[int, int] = {}
+        self._copies: list[dict[str, Any]] = []
+        self._last: dict[tuple[Any, ...], dict[str, Any]] = {}
+        """The last copy of each file."""
 
     def new_rows(self, batch: pa.RecordBatch, next_row: int) -> Iterator[pa.RecordBatch]:
         """The rows that no recent disk holds; the first of them becomes the row `next_row` of the history.
@@ -137,24 +135,19 @@ class CopyFinder:
 
     def _add(self, batch: pa.RecordBatch, first_row: int, count: int, shift: int) -> None:
         key = tuple(batch.column(name)[0].as_py() for name in _OF_FILE)
-        file = self._files.setdefault(key, len(self._files))
-        if file == len(self._of_files):
-            self._of_files.append({name: batch.column(name)[0].as_py() for name in OF_DISK})
-        if file in self._last:
-            last = self._copies[self._last[file]]
-            if last[1] + last[2] == first_row and last[3] == shift:
-                last[2] += count
-                return
-        self._last[file] = len(self._copies)
-        self._copies.append([file, first_row, count, shift])
+        last = self._last.get(key)
+        goes_on = last is not None and last["first_row"] + last["batch_count"] == first_row
+        if last is not None and goes_on and last["position_shift"] == shift:
+            last["batch_count"] += count
+            return
+        of_disk = {name: batch.column(name)[0].as_py() for name in OF_DISK}
+        copy = {**of_disk, "first_row": first_row, "batch_count": count, "position_shift": shift}
+        self._last[key] = copy
+        self._copies.append(copy)
 
     def table(self) -> pa.Table:
         """The copies that were found, in the columns of BATCH_COPIES."""
-        file, first_row, count, shift = np.array(self._copies, np.int64).reshape(-1, 4).T
-        schema = pa.schema([field for field in BATCH_COPIES.schema if field.name in OF_DISK])
-        of_files = pa.Table.from_pylist(self._of_files, schema).take(pa.array(file))
-        columns = [*of_files.columns, *map(pa.array, (first_row, count, shift))]
-        return pa.Table.from_arrays(columns, schema=BATCH_COPIES.schema)
+        return pa.Table.from_pylist(self._copies, BATCH_COPIES.schema)
 
 
 def _is_of_one_file(batch: pa.RecordBatch) -> bool:
@@ -168,12 +161,12 @@ def _is_of_one_file(batch: pa.RecordBatch) -> bool:
 
 def shifted(copies: pa.Table, count: int) -> pa.Table:
     """Copies of rows before which `count` others stand by now."""
-    return _with_column(copies, "first_row", pc.add(copies["first_row"], count))
+    return with_column(copies, "first_row", pc.add(copies["first_row"], count))
 
 
 def renumbered(copies: pa.Table, number_of: Rows) -> pa.Table:
     """Copies of rows that have other numbers by now."""
-    return _with_column(copies, "first_row", pa.array(number_of[copies["first_row"].to_numpy()], pa.int64()))
+    return with_column(copies, "first_row", pa.array(number_of[copies["first_row"].to_numpy()], pa.int64()))
 
 
 def cut_to(copies: pa.Table, chosen: Mask) -> pa.Table:
@@ -186,13 +179,8 @@ def cut_to(copies: pa.Table, chosen: Mask) -> pa.Table:
     counts = np.searchsorted(begins, end) - before
     copy, part = np.repeat(np.arange(len(first)), counts), ranges(before, counts)
     starts = np.maximum(begins[part], first[copy])
-    pieces = _with_column(copies.take(pa.array(copy)), "first_row", pa.array(starts))
-    return _with_column(pieces, "batch_count", pa.array(np.minimum(ends[part], end[copy]) - starts))
-
-
-def _with_column(copies: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    place = copies.column_names.index(name)
-    return copies.set_column(place, copies.schema.field(place), values)
+    pieces = with_column(copies.take(pa.array(copy)), "first_row", pa.array(starts))
+    return with_column(pieces, "batch_count", pa.array(np.minimum(ends[part], end[copy]) - starts))
 
 
 def rows_as_held(table: pa.Table, copies: pa.Table, rows: Rows, copy: Rows) -> pa.Table:
@@ -210,9 +198,8 @@ def rows_as_held(table: pa.Table, copies: pa.Table, rows: Rows, copy: Rows) -> p
         own = taken[name].cast(field.type)
         column = pc.if_else(pa.array(of_copy), copies[name].take(number), own)
         taken = taken.set_column(place, pa.field(name, field.type, taken.schema.field(name).nullable), column)
-    place = taken.column_names.index("position")
     shifts = pc.fill_null(copies["position_shift"].take(number), 0)
-    return taken.set_column(place, taken.schema.field(place), pc.add(taken["position"], shifts))
+    return with_column(taken, "position", pc.add(taken["position"], shifts))
 
 
 def every_row(table: pa.Table, copies: pa.Table) -> pa.Table:
@@ -232,10 +219,7 @@ def last_positions(table: pa.Table, copies: pa.Table) -> dict[tuple[str, str, st
     rows = table.select([*names, "position"]).group_by(names).aggregate([("position", "max")])
     ends = copies["first_row"].to_numpy() + copies["batch_count"].to_numpy() - 1
     of_copies = pc.add(table["position"].take(pa.array(ends)), copies["position_shift"])
-    for each, position in (
-        (rows.select(names), rows["position_max"]),
-        (copies.select(names), of_copies),
-    ):
+    for each, position in ((rows.select(names), rows["position_max"]), (copies.select(names), of_copies)):
         for row, last in zip(each.to_pylist(), position.to_pylist(), strict=True):
             key = row["root"], row["path"], row["file_name"]
             found[key] = max(found.get(key, -1), last)

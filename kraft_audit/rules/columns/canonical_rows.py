@@ -62,13 +62,16 @@ def canonical_rows(
         return mask
 
     is_end = (columns["last_offset"] + 1 == end) & (columns["leader_epoch"] == newest["canonical_epoch"])
-    ends = [held(replica) & is_end & ~_is_altered(altered, replica, nothing) for replica in range(len(identities))]
-    if len(distinct(columns["crc"][_any(ends, count)])) != 1:
+    # Up to which offset each replica holds the canonical log: equal there, equal below.
+    reach, is_held_end = [], nothing.copy()
+    for replica in range(len(identities)):
+        ends = held(replica) & is_end & ~_is_altered(altered, replica, nothing)
+        is_held_end |= ends
+        reach.append(FOR_EVER if ends.any() else -1)
+    if len(distinct(columns["crc"][is_held_end])) != 1:
         return nothing
     number = _batch_numbers(columns)
     is_led, is_led_otherwise = led_as_known(history, columns["base_offset"], columns["leader_epoch"])
-    # Up to which offset each replica holds the canonical log: equal there, equal below.
-    reach = [FOR_EVER if mask.any() else -1 for mask in ends]
     known, is_taken = -1, _taken(lasting, reach, columns, count)
     while known < (size := int((chosen := _marked(number, is_taken)).sum())):
         known = size
@@ -98,14 +101,6 @@ def _taken(lasting: Callable[[int], Mask], reach: Sequence[int], columns: Mappin
     for replica, last_offset in enumerate(reach):
         if last_offset >= 0:
             found |= lasting(replica) & (columns["last_offset"] <= last_offset)
-    return found
-
-
-def _any(masks: Sequence[Mask], count: int) -> Mask:
-    """What any of the masks has."""
-    found = np.zeros(count, bool)
-    for mask in masks:
-        found |= mask
     return found
 
 

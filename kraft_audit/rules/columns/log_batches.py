@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held
 from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders, holders_of_rows, joined
 from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
@@ -123,6 +123,13 @@ class CanonicalBatches(BatchColumns):
         return None if row is None else int(self.timestamp_ms[row])
 
 
+def rows_of_held(history: ClusterHistory, held: HeldBatches, places: Any) -> list[dict[str, Any]]:
+    """The rows of `batches` at some places of `held`, each as that replica held it."""
+    table, copies = history.chunked_table("batches"), history.chunked_table(BATCH_COPIES.name)
+    found: list[dict[str, Any]] = rows_as_held(table, copies, held.row[places], held.copy[places]).to_pylist()
+    return found
+
+
 def log_batches(history: ClusterHistory) -> LogBatches:
     """The valid batches that each captured log ever held."""
     return history.known(LOG_BATCHES, lambda: _log_batches(history))
@@ -147,7 +154,7 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     columns = {name: _int_column(table, name, rows) for name in KEY}
     identities, holders = _holders(history, table, rows)
     if len(gone):
-        holders = _until_cut_off(history, table, gone, (identities, holders, columns))
+        holders = _until_cut_off(table, gone, identities, holders, columns)
     batches = LogBatches(
         row=rows,
         **columns,
@@ -223,13 +230,13 @@ def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
 
 
 def _until_cut_off(
-    history: ClusterHistory,
     table: pa.Table,
     gone: Rows,
-    known: tuple[tuple[ReplicaIdentity, ...], BatchHolders, Mapping[str, Rows]],
+    identities: tuple[ReplicaIdentity, ...],
+    holders: BatchHolders,
+    columns: Mapping[str, Rows],
 ) -> BatchHolders:
     """`holders`, with when batches were contradicted by rows that say truncated (`gone`)."""
-    identities, holders, columns = known
     replica, names = _replica_numbers(table, gone)
     number_of = {number: identities.index(name) for number, name in enumerate(names) if name in identities}
     cut_off = zip(*(_int_column(table, name, gone).tolist() for name in KEY), strict=True)

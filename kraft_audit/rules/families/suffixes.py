@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held
 from kraft_audit.rules.columns.batch_holders import FOR_EVER
 from kraft_audit.rules.columns.captures import identity_of, newest_captures
 from kraft_audit.rules.columns.frame import distinct
@@ -18,6 +17,7 @@ from kraft_audit.rules.columns.log_batches import (
     HeldBatches,
     canonical_log,
     log_batches,
+    rows_of_held,
 )
 from kraft_audit.rules.families.committed_log import kq002
 from kraft_audit.rules.families.leaders import kq003, kq014
@@ -152,8 +152,6 @@ def _batch_text(batches: BatchColumns, row: int) -> str:
 
 
 def _places(history: ClusterHistory, batches: HeldBatches, rows: list[int]) -> Iterator[Evidence]:
-    table, copies = history.chunked_table("batches"), history.chunked_table(BATCH_COPIES.name)
-    places = rows_as_held(table, copies, batches.row[rows[:5]], batches.copy[rows[:5]])
-    for held in places.to_pylist():
+    for held in rows_of_held(history, batches, rows[:5]):
         place = {name: held[name] for name in ("node_id", "file_name", "position")}
         yield Evidence("held there", path=held["path"] or held["root"], **place)
