@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, cut_to, renumbered, rows_as_held
-from kraft_audit.rules.columns.batch_holders import FOR_EVER, HeldRows
+from kraft_audit.rules.columns.batch_holders import STILL_HELD, HeldRows
 from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, LogBatches, canonical_log, log_batches
@@ -146,7 +146,7 @@ def _places(log: CanonicalBatches, batches: LogBatches, history: ClusterHistory,
     is_single[1:] |= log.record_count[:-1] >= MAX_RECORDS_PER_BATCH
     is_single |= ~mergeable
     holders, count = batches.holders, len(batches.row)
-    is_single[place[is_same & holders.mask(holders.until != FOR_EVER, count)]] = True
+    is_single[place[is_same & holders.mask(holders.until != STILL_HELD, count)]] = True
     for replica in range(len(batches.identities)):
         held = holders.of(replica).row
         is_single |= np.bincount(place[held[is_same[held]]], minlength=len(is_single)) > 1

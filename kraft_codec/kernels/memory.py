@@ -157,8 +157,6 @@ def _prefetch_cell(bits: int) -> Callable[[int, int, int], int]:
 # A number at an address.
 load_uint8 = _load(8, signed=False)
 load_int8 = _load(8)
-load_int16 = _load(16)
-load_uint16 = _load(16, signed=False)
 load_int32 = _load(32)
 load_uint32 = _load(32, signed=False)
 load_int64 = _load(64)

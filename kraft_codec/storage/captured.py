@@ -36,7 +36,6 @@ FORMAT: Final = "kraft-capture/1"
 MANIFEST_BYTES_MAX: Final = 64 << 20
 OBJECT_BYTES_MAX: Final = 128 << 20
 """A batch has 64 MiB at most, and an object is about 8 MiB of batches."""
-_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{1,64}")
 _LIKE_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{22}")
 """A node id and a directory id, as Kafka writes them: what lies below is listed as a whole."""
 _GENERATION: Final = re.compile(r"[0-9a-f]{32}")

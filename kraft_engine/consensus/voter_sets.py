@@ -134,12 +134,6 @@ class VoterSet:
         return "VoterSet(" + ",".join(f"{id}:{directory.hex()[:6]}" for id, directory in self.keys) + ")"  # noqa: A001
 
 
-def overlap_by_kafka(old: VoterSet, new: VoterSet) -> bool:
-    """VoterSet.hasOverlappingMajority as shipped: at most one key added and at most one removed. A swap passes."""
-    before, after = set(old.keys), set(new.keys)
-    return len(before - after) <= 1 and len(after - before) <= 1
-
-
 def disjoint_majorities(old: VoterSet, new: VoterSet) -> tuple[tuple[ReplicaKey, ...], tuple[ReplicaKey, ...]] | None:
     """A majority of each set with no voter in common, by trial of all of them; None where every two meet."""
     for first in combinations(old.keys, old.majority):

@@ -64,9 +64,6 @@ class Network:
         """Drops everything from `source` to `destination`, and nothing in the opposite direction."""
         self._blocked.add((source, destination))
 
-    def is_blocked(self, source: int, destination: int) -> bool:
-        return (source, destination) in self._blocked
-
     def split(self, groups: Iterable[Iterable[int]]) -> None:
         """Cuts every link between members of different groups, both ways; slots in no group keep all their links."""
         sides = [list(group) for group in groups]

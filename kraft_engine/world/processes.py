@@ -19,7 +19,7 @@ from kraft_engine.world.world import EPOCH_MS, MS, World
 
 __all__ = ["Cluster", "IdleMachine", "Process"]
 
-_LOADED = (election, membership)
+_LOADED = (election, membership)  # each enters its handlers into the tables of `raft` when it is imported
 CONTROLLER_PORT = 9093
 FORMAT_MS = 31
 

@@ -169,7 +169,6 @@ FROM_DIRECTORIES = 9
 FROM_OFFSETS = 10
 FROM_EPOCHS = 11
 FROM_TIMES = 12
-FROM_COUNT = 13
 UUID_STRIDE = 24
 """The characters of a uuid, and two zeros: copied as three words, of which the next one's overwrite the zeros."""
 SLACK_BYTES = 24
@@ -177,7 +176,6 @@ SLACK_BYTES = 24
 copied as so many bytes whatever their length is."""
 SHORT_LIST = 4
 """Nearly all lists hold no more values."""
-PLACE_BYTES = 16
 
 # One batch of decoded records, as addresses in one table; a list is offsets, validity (0: all valid), its first bit,
 # and what an offset lies before its values' place in the arena. An address of 0 is a column that the type lacks.

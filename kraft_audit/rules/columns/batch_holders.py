@@ -9,15 +9,16 @@ import numpy as np
 
 from kraft_audit.rules.columns.frame import Mask, Rows, ranges
 
-FOR_EVER: Final = np.iinfo(np.int64).max
+STILL_HELD: Final = np.iinfo(np.int64).max
+"""Until when batches are held that no later capture lacks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchHolders:
     """Holdings: of rows [first, end) a replica held the batches from the capture `since` on until the capture `until`.
 
-    Captures are numbers as `moment_number` gives them; FOR_EVER where no later capture lacks a batch. `copy` is the row
-    of `batch_copies` that says so, -1 where the rows themselves do.
+    Captures are numbers as `moment_number` gives them. `copy` is the row of `batch_copies` that says so, -1 where the
+    rows themselves do.
     """
 
     replica: Rows
@@ -99,8 +100,8 @@ def holders_of_rows(replica: Rows, since: Rows) -> BatchHolders:
     is_start = np.append(True, (replica[1:] != replica[:-1]) | (since[1:] != since[:-1]))[: len(replica)]
     first = np.flatnonzero(is_start)
     end = np.append(first[1:], len(replica))[: len(first)]
-    forever, own = np.full(len(first), FOR_EVER), np.full(len(first), -1)
-    return BatchHolders(replica[first], first, end, since[first], forever, own)
+    until, copy = np.full(len(first), STILL_HELD), np.full(len(first), -1)
+    return BatchHolders(replica[first], first, end, since[first], until, copy)
 
 
 def joined(*parts: BatchHolders) -> BatchHolders:

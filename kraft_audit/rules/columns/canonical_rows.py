@@ -13,13 +13,15 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders
+from kraft_audit.rules.columns.batch_holders import STILL_HELD, BatchHolders
 from kraft_audit.rules.columns.captures import ReplicaIdentity, identity_of, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
 
 KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 NAMED_BY: Final = ("node_id", "directory_id", "root", "path")
 """What a batch, and what a replica, is known by."""
+_NO_END: Final = np.iinfo(np.int64).max
+"""An offset after all others."""
 
 
 def _altered(
@@ -57,7 +59,7 @@ def canonical_rows(
 
     def lasting(replica: int) -> Mask:
         """What a replica holds still, of the log."""
-        mask = holders.mask((holders.replica == replica) & (holders.until == FOR_EVER), count)
+        mask = holders.mask((holders.replica == replica) & (holders.until == STILL_HELD), count)
         mask &= (columns["last_offset"] < end) & ~_is_altered(altered, replica, nothing)
         return mask
 
@@ -67,7 +69,7 @@ def canonical_rows(
     for replica in range(len(identities)):
         ends = held(replica) & is_end & ~_is_altered(altered, replica, nothing)
         is_held_end |= ends
-        reach.append(FOR_EVER if ends.any() else -1)
+        reach.append(_NO_END if ends.any() else -1)
     if len(distinct(columns["crc"][is_held_end])) != 1:
         return nothing
     number = _batch_numbers(columns)
@@ -129,7 +131,7 @@ def led_as_known(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows)
     """
     runs = []
     for row in history.rows("leader_epochs"):
-        end = FOR_EVER if row["to_offset"] is None else row["to_offset"]
+        end = _NO_END if row["to_offset"] is None else row["to_offset"]
         if row["canonical"] and row["from_offset"] is not None and row["from_offset"] < end:
             runs.append((row["from_offset"], end, row["epoch"]))
     if not runs:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held
-from kraft_audit.rules.columns.batch_holders import FOR_EVER, BatchHolders, holders_of_rows, joined
+from kraft_audit.rules.columns.batch_holders import STILL_HELD, BatchHolders, holders_of_rows, joined
 from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
 from kraft_audit.rules.columns.frame import Mask, Rows, numbered
@@ -44,7 +44,7 @@ class HeldBatches(BatchColumns):
     """Some batches, each as often as it was held; `replica` numbers who held it in `identities`.
 
     A replica held a batch from the capture `since` on until the capture `until`, as `moment_number` gives them;
-    FOR_EVER where no later capture lacks it. `copy` is the row of `batch_copies` that says so, -1 where its row does.
+    STILL_HELD where no later capture lacks it. `copy` is the row of `batch_copies` that says so, -1 where its row does.
     """
 
     identities: tuple[ReplicaIdentity, ...]
@@ -183,7 +183,7 @@ def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tupl
         first,
         first + copies["batch_count"].to_numpy(),
         _moment_column(copies, slice(None)),
-        np.full(len(first), FOR_EVER),
+        np.full(len(first), STILL_HELD),
         np.arange(len(first)),
     )
     return tuple(identities), joined(own, found)
@@ -262,7 +262,7 @@ def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Batc
     if not batches.is_canonical.any():
         return batches.holders
     held = batches.holders.among(np.flatnonzero(~batches.is_canonical))
-    is_open = held.until == FOR_EVER
+    is_open = held.until == STILL_HELD
     until = held.until.copy()
     for capture in reversed(captures_in_order(history)):
         identity, moment = identity_of(capture), moment_number(capture)
@@ -281,7 +281,7 @@ def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
 def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
     batches = log_batches(history)
     is_led, _ = led_as_known(history, batches.base_offset, batches.leader_epoch)
-    is_held = batches.holders.mask(batches.holders.until == FOR_EVER, len(batches.row))
+    is_held = batches.holders.mask(batches.holders.until == STILL_HELD, len(batches.row))
     chosen = np.flatnonzero(is_led & is_held)
     starts = batches.base_offset[chosen]
     if (starts[1:] > starts[:-1]).all():
@@ -289,7 +289,7 @@ def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
     # Of several batches at one offset the one that most disks hold, whichever of them was read first.
     number = numbered(*(getattr(batches, name)[chosen] for name in KEY))
     held = batches.holders.among(chosen)
-    counts = np.bincount(number[np.searchsorted(chosen, held.row[held.until == FOR_EVER])], minlength=len(chosen))
+    counts = np.bincount(number[np.searchsorted(chosen, held.row[held.until == STILL_HELD])], minlength=len(chosen))
     order = np.lexsort((*(getattr(batches, name)[chosen] for name in KEY), -counts[number], starts))
     return _distinct_batches(history, chosen[order])
 

@@ -7,7 +7,7 @@ rule needs besides it says itself, by a function beside it: its `carries`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -61,7 +61,3 @@ def rows_since(history: ClusterHistory, table: str, name: str, value: int, from_
 def rows_at(history: ClusterHistory, table: str, offsets: Collection[int]) -> TableRows:
     """The rows that records at some offsets wrote."""
     return table, np.flatnonzero(np.isin(column(history, table, "from_offset"), np.array(sorted(offsets), np.int64)))
-
-
-def findings_of(findings: Iterable[Finding], *rule_ids: str) -> Iterator[Finding]:
-    return (finding for finding in findings if finding.rule in rule_ids)

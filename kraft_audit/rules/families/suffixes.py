@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_holders import FOR_EVER
+from kraft_audit.rules.columns.batch_holders import STILL_HELD
 from kraft_audit.rules.columns.captures import identity_of, newest_captures
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import (
@@ -103,7 +103,7 @@ def _suffix_case(history: ClusterHistory, batches: HeldBatches, log: CanonicalBa
     identity = batches.identities[int(batches.replica[first])]
     doubt = _doubt(history, batches, log, rows)
     is_newest = any(identity_of(capture) == identity for capture in newest_captures(history))
-    is_over = not is_newest or all(batches.until[row] != FOR_EVER for row in rows)
+    is_over = not is_newest or all(batches.until[row] != STILL_HELD for row in rows)
     there = log.row_of(offset)
     theirs = "nothing: the canonical log ends before it" if there is None else _batch_text(log, there)
     text = "the first batch that differs"

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from kraft_audit.rules.columns.batch_holders import FOR_EVER
+from kraft_audit.rules.columns.batch_holders import STILL_HELD
 from kraft_audit.rules.columns.log_batches import log_batches, replayed_log
 from tests.builders.histories import T0, HistoryBuilder
 
@@ -45,4 +45,4 @@ def test_a_branch_is_not_in_a_log_that_begins_after_its_first_record(start: int)
     batches = log_batches(builder.history())
     held = batches.as_held(~batches.is_canonical)
     assert (held.base_offset.tolist(), held.replica.tolist()) == ([10], [0])
-    assert held.until.tolist() == [FOR_EVER if start == 10 else (T0 + 1) << 20]
+    assert held.until.tolist() == [STILL_HELD if start == 10 else (T0 + 1) << 20]
