@@ -26,14 +26,14 @@ from benchmarks.figures import Figure, Skipped, print_figures
 from benchmarks.fleet import CAPTURED_AT, fleet_file
 from benchmarks.moved_clock import FILE_VARIABLE, MovedClock, begin_again
 from benchmarks.pipeline import KEY
-from kraft_audit.lake.cluster_reading import pipeline_reading
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest, manifest_of
 from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.settings import MaintainSettings, load_fleet
-from kraft_audit.lake.stage import stage_clusters
+from kraft_audit.lake.staging.cluster_reading import pipeline_reading
+from kraft_audit.lake.staging.stage import stage_clusters
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.file_names import segment_name, snapshot_name
 from kraft_codec.files.state_files import EpochEntry, format_leader_epoch_checkpoint

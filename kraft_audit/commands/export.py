@@ -50,7 +50,13 @@ def export(
     refuse_filled(out)
     from kraft_audit.archive.archived_captures import ArchivedRedactor
     from kraft_audit.archive.exported_log import Exported, canonical_log, exported_files
-    from kraft_audit.lake.archive_reading import chosen_cluster, closed_plans, lake_at, lake_clusters, open_archive
+    from kraft_audit.lake.staging.archive_reading import (
+        chosen_cluster,
+        closed_plans,
+        lake_at,
+        lake_clusters,
+        open_archive,
+    )
     from kraft_audit.reading import ClusterReading, ReadingSettings
 
     there = lake_at(lake)

@@ -51,8 +51,8 @@ def notify(
     need_packages("notify", LAKE_PACKAGES, "lake")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
-    from kraft_audit.lake.notify_settings import load_notify
-    from kraft_audit.lake.notifying import Notifier, summary_line, worst_first
+    from kraft_audit.lake.notices.notify_settings import load_notify
+    from kraft_audit.lake.notices.notifying import Notifier, summary_line, worst_first
     from kraft_audit.lake.settings import SettingsError
 
     try:

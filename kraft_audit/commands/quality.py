@@ -52,7 +52,7 @@ def quality(
     need_packages("quality", ("great_expectations", "duckdb_engine", *LAKE_PACKAGES), "lake,quality")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
-    from kraft_audit.lake.quality_gate import judge_lake
+    from kraft_audit.lake.quality.quality_gate import judge_lake
 
     here = Path.cwd()
     docs_folder = absolute(docs, here) if docs else docs

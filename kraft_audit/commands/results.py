@@ -234,7 +234,7 @@ def _is_lake_in_a_store(path: str) -> bool:
 
     if not is_uri(path) or find_spec("deltalake") is None:
         return False
-    from kraft_audit.lake.archive_reading import lake_at
+    from kraft_audit.lake.staging.archive_reading import lake_at
     from kraft_audit.tables.bronze import PLANS
 
     return lake_at(path).exists(PLANS.name)

@@ -16,8 +16,8 @@ from kraft_audit.commands.ending import UsageError
 
 if TYPE_CHECKING:
     from kraft_audit.lake.delta import Lake
-    from kraft_audit.lake.gold_merge import GoldEngine
-    from kraft_audit.lake.gold_tables import GoldTables
+    from kraft_audit.lake.gold.gold_merge import GoldEngine
+    from kraft_audit.lake.gold.gold_tables import GoldTables
     from kraft_audit.lake.ledger_state import Manifest
     from kraft_audit.lake.pipeline import Run, Step
     from kraft_audit.lake.progress import Progress, RunResult
@@ -130,7 +130,7 @@ def run(
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
     from kraft_audit.lake.progress import EXIT_UNREADABLE, EXIT_USAGE, progress_on_stderr, summary_text
     from kraft_audit.lake.settings import SettingsError, load_fleet, only_clusters
-    from kraft_audit.lake.stage import StageError
+    from kraft_audit.lake.staging.stage import StageError
     from kraft_codec.errors import InputError
 
     progress = progress_on_stderr(log_format)
@@ -253,20 +253,20 @@ class Engines:
         assert self.run is not None  # noqa: S101  # a run stages
         if not self.is_local:
             return self._with_spark().stager(self.run.lake)(number)
-        from kraft_audit.lake.local_stager import LocalStager
+        from kraft_audit.lake.staging.local_stager import LocalStager
 
         return LocalStager(self._fleet)(number)
 
     def gold(self, lake: Lake) -> GoldTables:
         if self._asked == "spark":
             return self._with_spark().gold(lake)
-        from kraft_audit.lake.gold_tables import GoldTables
+        from kraft_audit.lake.gold.gold_tables import GoldTables
 
         return GoldTables(self._fleet, lake, lambda: self._gold_engine(lake))
 
     def _gold_engine(self, lake: Lake) -> GoldEngine:
         from kraft_audit.lake.delta import DeltaLake
-        from kraft_audit.lake.gold_merge import LocalGold
+        from kraft_audit.lake.gold.gold_merge import LocalGold
 
         if self.is_local and isinstance(lake, DeltaLake):
             return LocalGold(lake)

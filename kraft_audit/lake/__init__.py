@@ -1,1 +1,1 @@
-"""The lake without Spark: plan, stage, commit, close, the ledger, queries. Imports no pyspark."""
+"""The lake without Spark: plans and their ledger, `staging`, `gold`, `quality`, `notices`. Imports no pyspark."""

@@ -13,8 +13,8 @@ from kraft_audit.archive.runs import ArchivedKey
 from kraft_audit.archive.whole_batches import whole_batches
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, cluster_id_of
-from kraft_audit.lake.archive_reading import chosen_cluster, closed_plans, lake_at, lake_clusters, open_archive
 from kraft_audit.lake.closed_plans import ClosedPlans
+from kraft_audit.lake.staging.archive_reading import chosen_cluster, closed_plans, lake_at, lake_clusters, open_archive
 from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import ChoiceError
 from kraft_codec.storage.random_access import Storage

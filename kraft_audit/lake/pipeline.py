@@ -20,18 +20,18 @@ from typing import Final, Protocol
 from kraft_audit.capture.path_plans import unread_lines
 from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
+from kraft_audit.lake.gold.open_incidents import ClusterState
 from kraft_audit.lake.lake_paths import absolute, is_uri
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import InspectedCluster, Manifest
-from kraft_audit.lake.open_incidents import ClusterState
 from kraft_audit.lake.plan_commits import claimed_text, commit_tables, plan_summary, size_text
 from kraft_audit.lake.plan_events import Claims
 from kraft_audit.lake.progress import FindingCounts, Progress, ProgressLine, RunResult, failpoint, findings_line
 from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
-from kraft_audit.lake.stage import StageError
-from kraft_audit.lake.stage_parts import forget_manifests
-from kraft_audit.lake.staging_tasks import processors
+from kraft_audit.lake.staging.stage import StageError
+from kraft_audit.lake.staging.stage_parts import forget_manifests
+from kraft_audit.lake.staging.staging_tasks import processors
 from kraft_audit.lake.waves import numbered, waves_of, with_shares
 from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError

@@ -9,7 +9,7 @@ from typing import Any
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.progress import failpoint
-from kraft_audit.lake.stage import WHY_WHOLE
+from kraft_audit.lake.staging.stage import WHY_WHOLE
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES
 from kraft_audit.text.readable import plural

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
-from kraft_audit.lake.open_incidents import ClusterState, states_text
+from kraft_audit.lake.gold.open_incidents import ClusterState, states_text
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural

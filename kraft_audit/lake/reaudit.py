@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, SilverPosition, cluster_id_of
-from kraft_audit.lake.archive_reading import (
-    LakeCluster,
-    closed_plans,
-    histories_of_archive,
-    lake_clusters,
-)
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.fleet_plan import FleetPlan
 from kraft_audit.lake.ledger_state import InspectedCluster, LedgerState, PlannedCluster
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.plan_events import Claims
+from kraft_audit.lake.staging.archive_reading import (
+    LakeCluster,
+    closed_plans,
+    histories_of_archive,
+    lake_clusters,
+)
 from kraft_codec.errors import InputError
 
 

@@ -8,9 +8,9 @@ from math import ceil
 from typing import Final
 
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.lake.archive_reading import is_archived
 from kraft_audit.lake.ledger_state import PlannedCluster
-from kraft_audit.lake.staging_tasks import planned_bytes
+from kraft_audit.lake.staging.archive_reading import is_archived
+from kraft_audit.lake.staging.staging_tasks import planned_bytes
 
 LARGE_BYTES: Final = 1 << 30
 """Reading so much takes minutes. An hour's changes are far below it: that is one wave, and one commit a table."""

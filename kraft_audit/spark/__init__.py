@@ -37,7 +37,7 @@ def register_views(spark: SparkSession, lake: str) -> list[str]:
     """
     from pyspark.errors import AnalysisException
 
-    from kraft_audit.lake.ocsf_view import OCSF_FINDINGS, ocsf_sql
+    from kraft_audit.lake.gold.ocsf_view import OCSF_FINDINGS, ocsf_sql
 
     tables = path_tables(lake)
     names, needed = [], frozenset(view_names())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kraft_audit.lake import gold_merge
 from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake, Lake
-from kraft_audit.lake.gold_merge import Merge, MergeAction, Once
-from kraft_audit.lake.gold_query import GoldQuery
+from kraft_audit.lake.gold import gold_merge
+from kraft_audit.lake.gold.gold_merge import Merge, MergeAction, Once
+from kraft_audit.lake.gold.gold_query import GoldQuery
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import path_tables
 from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line, spark_errors

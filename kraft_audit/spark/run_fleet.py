@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.lake.delta import DeltaLake, Lake
-from kraft_audit.lake.gold_tables import GoldTables
+from kraft_audit.lake.gold.gold_tables import GoldTables
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.progress import Progress, ProgressLine
 from kraft_audit.lake.settings import FleetSettings, SettingsError
-from kraft_audit.lake.stage import StageError
-from kraft_audit.lake.staging import PlanStaging
-from kraft_audit.lake.staging_tasks import TASKS_A_CORE
+from kraft_audit.lake.staging.plan_staging import PlanStaging
+from kraft_audit.lake.staging.stage import StageError
+from kraft_audit.lake.staging.staging_tasks import TASKS_A_CORE
 from kraft_audit.spark.gold_engine import SparkGold, spark_errors_as_input_errors
 from kraft_audit.spark.session import (
     REMOTE,

@@ -35,7 +35,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kraft_audit.lake.settings import SettingsError
-from kraft_audit.lake.staging_tasks import planned_bytes, processors, shares, staging_tasks
+from kraft_audit.lake.staging.staging_tasks import planned_bytes, processors, shares, staging_tasks
 from kraft_audit.tables import READABLE_TABLES
 from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
@@ -112,7 +112,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def arrow_schema(options: Any) -> pa.Schema:
     table = table_of(options)
     if table == STAGED_TABLE:
-        from kraft_audit.lake.stage import MANIFEST_SCHEMA
+        from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA
 
         return MANIFEST_SCHEMA
     if options.get("recordtype"):
@@ -162,7 +162,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         from kraft_audit.capture.plan import plan_to_json
-        from kraft_audit.lake.cluster_reading import plan_of_path, redaction_key
+        from kraft_audit.lake.staging.cluster_reading import plan_of_path, redaction_key
 
         plans = plan_of_path(self.options["path"], dialect_of(self.options), self.options.get("capture"))
         wanted = self.cluster_ids
@@ -176,7 +176,7 @@ class TableReader(DataSourceReader):
             yield from self._rows(partition)
 
     def _rows(self, task: ClusterTask) -> Iterator[pa.RecordBatch]:
-        from kraft_audit.lake.cluster_reading import read_table
+        from kraft_audit.lake.staging.cluster_reading import read_table
 
         record_type = self.options.get("recordtype")
         for _, text in task.clusters:
@@ -195,8 +195,8 @@ class StagingReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
-        from kraft_audit.lake.cluster_reading import planned_clusters, redaction_key
-        from kraft_audit.lake.stage_parts import named_parts
+        from kraft_audit.lake.staging.cluster_reading import planned_clusters, redaction_key
+        from kraft_audit.lake.staging.stage_parts import named_parts
 
         planned = planned_clusters(self.options["lake"], int(self.options["plan"]), self.options.get("planfile"))
         parts = named_parts(planned, self.options["parts"].split(",") if "parts" in self.options else None)
@@ -210,7 +210,7 @@ class StagingReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from kraft_audit.lake.progress import failpoint
-        from kraft_audit.lake.stage import MANIFEST_SCHEMA
+        from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA
 
         if isinstance(partition, StagingTask):
             for name, clusters in partition.parts:
@@ -219,10 +219,10 @@ class StagingReader(DataSourceReader):
                 yield pa.RecordBatch.from_pylist(rows, schema=MANIFEST_SCHEMA)
 
     def _finished(self, task: StagingTask, name: str, clusters: tuple[tuple[int, str], ...]) -> list[Any]:
-        from kraft_audit.lake.cluster_reading import pipeline_reading
-        from kraft_audit.lake.isolated_staging import ReadingEnv, finished_part
-        from kraft_audit.lake.stage import stage_clusters
-        from kraft_audit.lake.stage_parts import part_label, write_manifest
+        from kraft_audit.lake.staging.cluster_reading import pipeline_reading
+        from kraft_audit.lake.staging.isolated_staging import ReadingEnv, finished_part
+        from kraft_audit.lake.staging.stage import stage_clusters
+        from kraft_audit.lake.staging.stage_parts import part_label, write_manifest
 
         lake, plan, known = self.options["lake"], int(self.options["plan"]), self.options.get("known")
         if task.minutes is not None:

@@ -186,7 +186,7 @@ class SparkLake:
         return self._append(table, frame, application, version)
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
-        from kraft_audit.lake.cluster_reading import known_batches_sql
+        from kraft_audit.lake.staging.cluster_reading import known_batches_sql
 
         if is_uri(self.data_uri):
             raise InputError(self.data_uri, "staging in an object store needs a lake that Python reaches too")

@@ -107,7 +107,7 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return reached
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        from kraft_audit.lake.cluster_reading import redaction_key
+        from kraft_audit.lake.staging.cluster_reading import redaction_key
 
         if any(cluster not in self._proven or self._proven[cluster].end < end[cluster] for cluster in end):
             self._ends()  # after a restart Spark plans a micro-batch whose end an earlier process had fixed
@@ -131,7 +131,7 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._proven[cluster].start if cluster in self._proven else 0
 
     def _ends(self) -> dict[str, int]:
-        from kraft_audit.lake.cluster_reading import plan_of_path
+        from kraft_audit.lake.staging.cluster_reading import plan_of_path
 
         dialect = Dialect(self.options.get("dialect", Dialect.KIP853))
         wanted = self.options.get("cluster")
@@ -155,8 +155,8 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def prove(plan: Any) -> Proven | None:
     """What a cluster's captures prove committed, on the branch with the highest low; None if they prove nothing."""
     from kraft_audit.capture.plan import plan_to_json
-    from kraft_audit.lake.cluster_reading import redaction_key
     from kraft_audit.lake.redaction_key import redactor_of
+    from kraft_audit.lake.staging.cluster_reading import redaction_key
     from kraft_audit.quorum.rounds import committed_intervals
     from kraft_audit.reading import ReadingSettings, read_survey
     from kraft_codec.storage.opener import StoragePool
@@ -179,7 +179,7 @@ def prove(plan: Any) -> Proven | None:
 def committed_rows(part: CommittedRange, record_type: str | None) -> Iterator[pa.RecordBatch]:
     """The rows of the range that lie on the committed branch: another branch may hold other records there."""
     from kraft_audit.capture.plan import Selection
-    from kraft_audit.lake.cluster_reading import read_table
+    from kraft_audit.lake.staging.cluster_reading import read_table
 
     selection = Selection(from_offset=part.from_offset, to_offset=part.to_offset)
     for batch in read_table(part.cluster_plan, "records", record_type, selection, part.redaction_key):

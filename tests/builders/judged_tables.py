@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.lake import expectations
+from kraft_audit.lake.quality import expectations
 
 
 def judge_only(monkeypatch: pytest.MonkeyPatch, names: Collection[str]) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.lake.clusters_table import update_clusters
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.gold.clusters_table import update_clusters
 from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.settings import ClusterSettings

@@ -19,7 +19,7 @@ from kraft_audit.lake.pipeline import Run, Step, without_lost_key
 from kraft_audit.lake.progress import RunResult
 from kraft_audit.lake.reaudit import Reaudit
 from kraft_audit.lake.settings import FleetSettings, load_fleet, only_clusters
-from kraft_audit.lake.staging import PlanStaging
+from kraft_audit.lake.staging.plan_staging import PlanStaging
 from kraft_audit.spark.run_fleet import SparkGoldSteps
 from kraft_audit.spark.source import StagingReader
 

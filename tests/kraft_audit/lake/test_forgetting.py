@@ -15,17 +15,18 @@ import pytest
 from deltalake import DeltaTable
 
 from kraft_audit.commands.cli import run_command
-from kraft_audit.lake import expectations, maintenance
-from kraft_audit.lake.archive_reading import REPLAYED, lake_clusters
+from kraft_audit.lake import maintenance
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.findings_table import FindingsTable
-from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.gold.findings_table import FindingsTable
+from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_lake
 from kraft_audit.lake.pipeline import lake_alone
-from kraft_audit.lake.quality_gate import judge_lake
+from kraft_audit.lake.quality import expectations
+from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings
+from kraft_audit.lake.staging.archive_reading import REPLAYED, lake_clusters
 from kraft_audit.tables import FINDINGS_STAGED
 from kraft_audit.tables.gold import FINDINGS
 from kraft_audit.text.readable import DAY_MS

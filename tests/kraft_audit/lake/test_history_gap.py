@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.quality_gate import judge_lake
+from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.views import query_of
 from kraft_audit.report.cluster_page import cluster_view

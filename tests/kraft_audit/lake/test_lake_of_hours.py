@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from kraft_audit.lake import state_store
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.findings_table import FindingsTable
-from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.gold.findings_table import FindingsTable
+from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.settings import FleetSettings
+from kraft_audit.lake.staging import state_store
 from kraft_audit.lake.views import IDENTITY, REVERTIBLE, query_of
 from kraft_audit.tables import changed_rows
 from kraft_audit.tables.bronze import PLANS

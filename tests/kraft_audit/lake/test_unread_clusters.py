@@ -12,11 +12,11 @@ import pytest
 
 from kraft_audit.lake import fleet_plan as planning
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.findings_table import FindingsTable
-from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.gold.findings_table import FindingsTable
+from kraft_audit.lake.gold.gold_merge import GoldLake
+from kraft_audit.lake.gold.risk import RiskTables
 from kraft_audit.lake.ledger import Ledger
-from kraft_audit.lake.quality_gate import judge_lake
-from kraft_audit.lake.risk import RiskTables
+from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.report.site import write_site

@@ -20,16 +20,16 @@ from kraft_audit.lake import waves as waves_module
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.data_files import write_rows
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.findings_table import FindingsTable
-from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.gold.findings_table import FindingsTable
+from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.pipeline import Step
 from kraft_audit.lake.plan_commits import commit_tables
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.lake.stage import StageError
-from kraft_audit.lake.staging_tasks import planned_bytes
+from kraft_audit.lake.staging.stage import StageError
+from kraft_audit.lake.staging.staging_tasks import planned_bytes
 from kraft_audit.lake.views import query_of
 from kraft_audit.lake.waves import LARGE_BYTES, numbered, waves_of
 from kraft_audit.tables.bronze import FILES, PLANS

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.gold_tables import fleet_waivers
-from kraft_audit.lake.open_incidents import ClusterState
+from kraft_audit.lake.gold.gold_tables import fleet_waivers
+from kraft_audit.lake.gold.open_incidents import ClusterState
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet

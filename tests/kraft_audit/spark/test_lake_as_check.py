@@ -13,8 +13,8 @@ import pytest
 import kraft_audit
 from kraft_audit.incidents.incident import incident_row
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.findings_table import FindingsTable
-from kraft_audit.lake.gold_merge import GoldLake
+from kraft_audit.lake.gold.findings_table import FindingsTable
+from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.pipeline import lake_alone
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.report.lake_source import LakeSource

@@ -18,7 +18,7 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_lake
 from kraft_audit.lake.pipeline import Step
-from kraft_audit.lake.quality_gate import judge_lake
+from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings, SettingsError, load_maintain
 from kraft_audit.spark.spark_lake import open_maintainer
 from kraft_audit.text.readable import DAY_MS

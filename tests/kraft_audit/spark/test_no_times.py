@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.quality_gate import judge_lake
+from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.text.java_text import uuid_text
 from tests.builders.logs import write_node

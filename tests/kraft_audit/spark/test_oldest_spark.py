@@ -94,7 +94,7 @@ except Exception as problem:
 
 def test_format_kraft_on_the_oldest(oldest_python: Path, project_root: Path, samples: Path) -> None:
     """Found without a registration. Filters are not pushed before Spark 4.1, and streams need 4.2: said in one line."""
-    from kraft_audit.lake.cluster_reading import plan_of_path, read_table
+    from kraft_audit.lake.staging.cluster_reading import plan_of_path, read_table
     from kraft_codec.schemas import Dialect
 
     path = samples / SAMPLES[0]

@@ -1,0 +1,310 @@
+"""`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls held.
+
+SQL over the lake's own tables, across clusters and time, by Spark or by DataFusion. Only clusters that a plan has read
+since, or whose findings changed, are computed again. A row is written only if it differs, so that a second run changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft_audit.incidents.incident import IncidentKind
+from kraft_audit.lake.closed_plans import ClosedPlans
+from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.gold import gold_merge
+from kraft_audit.lake.gold.gold_merge import GoldLake, Merge, MergeAction, MergeClause
+from kraft_audit.lake.gold.gold_query import GoldQuery, LakeInput
+from kraft_audit.lake.progress import failpoint
+from kraft_audit.lake.views import TableReference, query_of
+from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
+from kraft_audit.rules.registry import rules
+from kraft_audit.tables.bronze import BATCHES, CAPTURES, PLANS
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.gold import (
+    CLUSTER_COMPLIANCE,
+    FINDING_EPISODES,
+    FINDINGS,
+    INCIDENT_FINDINGS,
+    INCIDENTS,
+    PARTITION_RISK,
+    SEVERITIES,
+)
+from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, REPLAYS, SILVER
+
+# The columns that the queries use of each table.
+INPUT_COLUMNS: Final = {
+    CAPTURES.name: ["cluster_id", "last_timestamp_ms", "read_to_ms"],
+    BROKER_CHANGES.name: ["cluster_id", "broker_id", "rack", "from_offset", "timestamp_ms", "exists"],
+    EXPOSURE_CHANGES.name: [
+        *("cluster_id", "topic_id", "partition", "topic", "timestamp_ms", "from_offset", "to_offset"),
+        *("keeper_id", "is_last_replica", "is_offline", "is_under_min_isr"),
+    ],
+    FINDINGS.name: [
+        *("cluster_id", "rule", "severity", "status", "state", "waived_until"),
+        *("from_ms", "to_ms", "is_over", "first_seen_ms", "last_seen_ms", "closed_by"),
+    ],
+}
+
+# Where logs begin, from the plans that `cluster_compliance` does not know yet: reading all batches would take long.
+LOG_BEGINS: Final = """
+SELECT cluster_id, min(base_timestamp_ms) AS begun_ms
+FROM ({batches}) AS batches
+WHERE valid AND source = 'log' AND base_timestamp_ms > 0 AND ({of_new_plans})
+GROUP BY cluster_id
+"""
+# Rows that are no longer computed are deleted. Equal rows stay, except the newest: it says how far the cluster is.
+COMPUTED_ROWS: Final = """
+WITH computed AS ({computed})
+SELECT {columns}, day = max(day) OVER (PARTITION BY cluster_id) AS is_newest, false AS is_gone
+FROM computed
+"""
+NO_LONGER_COMPUTED: Final = """
+SELECT {columns}, false AS is_newest, true AS is_gone
+FROM {table} AS old
+WHERE cluster_id IN (SELECT cluster_id FROM changed)
+  AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
+"""
+# Both engines run these queries: Spark, and DataFusion, which decides whether Spark has to be started at all.
+RISK_CHANGED: Final = """
+SELECT cluster_id, max(plan) AS plan
+FROM plans
+WHERE event = 'staged' AND outcome = 'read' AND plan IN ({plans})
+GROUP BY cluster_id
+"""
+COMPLIANCE_CHANGED: Final = """
+SELECT judged.cluster_id, judged.plan, coalesce(found.changed_ms, 0) AS changed_ms,
+    coalesce(done.plan, 0) AS known_plan, done.first_day AS known_first_day
+FROM (
+    SELECT cluster_id, max(plan) AS plan
+    FROM plans
+    WHERE event = 'staged' AND outcome = 'read' AND {is_closed}
+    GROUP BY cluster_id
+) AS judged
+LEFT JOIN (SELECT cluster_id, max(changed_ms) AS changed_ms FROM findings GROUP BY cluster_id) AS found
+ON judged.cluster_id = found.cluster_id
+LEFT JOIN (
+    SELECT cluster_id, max(plan) AS plan, max(as_of_ms) AS as_of_ms, min(day) AS first_day
+    FROM cluster_compliance
+    GROUP BY cluster_id
+) AS done
+ON judged.cluster_id = done.cluster_id
+WHERE done.plan IS NULL OR judged.plan > done.plan OR coalesce(found.changed_ms, 0) > done.as_of_ms
+"""
+
+
+class RiskTables:
+    """The two tables of one lake."""
+
+    def __init__(self, gold: GoldLake) -> None:
+        self.gold = gold
+        self.skipped: list[str] = []
+        """The clusters whose `partition_risk` the last `update` left alone: rows of `exposure_changes` are missing."""
+
+    def update(self) -> list[str]:
+        """Bring both tables up to the newest closed plan; returns the tables that were changed."""
+        status = self.gold.ledger.status()
+        closed = status.done
+        touched = []
+        self.skipped = []
+        if self._lags(status.closed) and (changed := self._risk_changed()).num_rows:
+            self.gold.create(PARTITION_RISK)
+            self._update_risk(closed, changed, status.closed)
+            touched.append(PARTITION_RISK.name)
+            failpoint("after-risk")
+        if self.gold.lake.exists(FINDINGS.name) and closed.newest:
+            self.gold.create(CLUSTER_COMPLIANCE)
+            changed = self._compliance_changed(closed)
+            if changed.num_rows:
+                self._update_compliance(closed, changed)
+                touched.append(CLUSTER_COMPLIANCE.name)
+        return touched
+
+    def _lags(self, place: int) -> bool:
+        return self.gold.lake.exists(EXPOSURE_CHANGES.name) and self.gold.merged_place(PARTITION_RISK.name) < place
+
+    def _compliance_changed(self, closed: ClosedPlans) -> pa.Table:
+        sql = COMPLIANCE_CHANGED.format(is_closed=closed.where())
+        return self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
+
+    def _risk_changed(self) -> pa.Table:
+        """The clusters that plans have read since: a plan may have read none, and only recorded failures."""
+        closed_since = self.gold.ledger.closings(self.gold.merged_place(PARTITION_RISK.name))
+        plans = ", ".join(str(plan) for _, plan in closed_since) or "NULL"
+        return self.gold.lake.query(RISK_CHANGED.format(plans=plans), PLANS.name)
+
+    def _update_risk(self, closed: ClosedPlans, changed: pa.Table, place: int) -> None:
+        lacking = self.gold.ledger.without_exposures(closed)
+        is_skipped = pc.is_in(changed["cluster_id"], pa.array(lacking, pa.string()))
+        self.skipped = changed["cluster_id"].filter(is_skipped).to_pylist()
+        changed = changed.filter(pc.invert(is_skipped))
+        if self._is_never_exposed(changed):
+            self._merge_rows(PARTITION_RISK, _no_rows(PARTITION_RISK), changed, place)
+            return
+        inputs = self._inputs(closed, CAPTURES.name, EXPOSURE_CHANGES.name, BROKER_CHANGES.name)
+        words = {"is_exposed": IS_EXPOSED_SQL}
+        query = GoldQuery("partition_risk", {"changed": changed}, inputs, words, _of_clusters(changed))
+        self._merge(PARTITION_RISK, query, changed, place)
+
+    def _is_never_exposed(self, changed: pa.Table) -> bool:
+        """Whether no partition of these clusters was ever exposed, as is usual: then nothing has to be computed."""
+        if not isinstance(self.gold.lake, DeltaLake):
+            return False
+        sql = f"SELECT count(*) AS n FROM {EXPOSURE_CHANGES.name} WHERE {_of_clusters(changed)}"  # noqa: S608
+        return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
+
+    def _update_compliance(self, closed: ClosedPlans, changed: pa.Table) -> None:
+        for table in (INCIDENTS, INCIDENT_FINDINGS):
+            self.gold.create(table)  # a lake of a release before incidents has none yet
+        values = {
+            # Which clusters changed must stay fixed while their rows are merged.
+            "changed": changed,
+            "severities": pa.table({"name": list(SEVERITIES)[::-1], "rank": range(len(SEVERITIES))}),
+            "controls": pa.table(
+                {"rule": list(rules()), "control": [str(rule.control) for rule in rules().values()]},
+            ),
+            "log_begins": self._log_begins(closed, changed),
+        }
+        inputs = self._inputs(closed, CAPTURES.name, FINDINGS.name)
+        query = GoldQuery("cluster_compliance", values, inputs, where=_of_clusters(changed))
+        self._merge(CLUSTER_COMPLIANCE, query, changed)
+
+    def _inputs(self, closed: ClosedPlans, *names: str) -> dict[str, LakeInput]:
+        """What the queries read of closed plans."""
+        # Where findings were merged last by a release before episodes, there is no table of them yet.
+        has_episodes = self.gold.lake.exists(FINDING_EPISODES.name)
+        inputs = {}
+        for name in names:
+            if name == FINDINGS.name:
+                episodes = (FINDING_EPISODES.name,) if has_episodes else ()
+                tables: tuple[str, ...] = (name, INCIDENTS.name, INCIDENT_FINDINGS.name, *episodes)
+                select = _lasting_findings if has_episodes else _older_findings
+            else:
+                tables = (name, REPLAYS.name) if name in SILVER else (name,)
+                select = partial(query_of, name, closed=closed)
+            inputs[name] = LakeInput(tables, select, tuple(INPUT_COLUMNS[name]))
+        return inputs
+
+    def _log_begins(self, closed: ClosedPlans, changed: pa.Table) -> pa.Table:
+        sql = LOG_BEGINS.format(batches=query_of(BATCHES.name, str, closed=closed), of_new_plans=_of_new_plans(changed))
+        return self.gold.lake.query(sql, BATCHES.name)
+
+    def _merge(self, table: Table, query: GoldQuery, changed: pa.Table, version: int | None = None) -> None:
+        """Compute, and merge by `deltalake` if Python reaches the lake and the rows are few."""
+        columns, key, engine = table.column_names, table.key, self.gold.engine
+        shape = COMPUTED_ROWS.format(computed="{computed}", columns=", ".join(columns))
+        rows, large_merges = engine.rows(query, shape), engine.large_merges
+        if large_merges is None or (isinstance(self.gold.lake, DeltaLake) and rows.num_rows <= gold_merge.SMALL_ROWS):
+            self._merge_rows(table, _with_lists(rows), changed, version)
+            return
+        computed = large_merges.computed(query, shape)
+        old_is_new = " AND ".join(f"computed.{name} = old.{name}" for name in key)
+
+        def changes(reference: TableReference) -> str:
+            old = {"table": reference(table.name), "columns": ", ".join(columns), "old_is_new": old_is_new}
+            return f"{computed} UNION ALL {NO_LONGER_COMPUTED.format(**old)}"
+
+        merge = Merge(_same_row(table), _clauses(table), changes, row_count=gold_merge.SMALL_ROWS + 1)
+        self.gold.merge(table.name, merge, version)
+
+    def _merge_rows(self, table: Table, found: pa.Table, changed: pa.Table, version: int | None) -> None:
+        """Merge the rows that COMPUTED_ROWS gave: all rows that the changed clusters have from now on."""
+        rows = pa.concat_tables([found, self._gone(table, found, changed)])
+        self.gold.merge(table.name, Merge(_same_row(table), _clauses(table), rows=rows), version)
+
+    def _gone(self, table: Table, found: pa.Table, changed: pa.Table) -> pa.Table:
+        """Rows of the changed clusters that are no longer computed."""
+        sql = f"SELECT * FROM {table.name} WHERE {_of_clusters(changed)}"  # noqa: S608
+        old, keys = self.gold.lake.query(sql, table.name), list(table.key)
+        places = old.select(keys).append_column("place", pa.array(range(old.num_rows), pa.int64()))
+        gone = old.take(places.join(found.select(keys), keys, join_type="left anti").column("place"))
+        for name, value in (("is_newest", False), ("is_gone", True)):
+            gone = gone.append_column(name, pa.repeat(pa.scalar(value), gone.num_rows))
+        return gone.select(found.column_names).cast(found.schema)
+
+
+def _with_lists(rows: pa.Table) -> pa.Table:
+    """The rows with an empty list where a list has no element: DataFusion gathers nothing into NULL."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_list(field.type) and rows.column(place).null_count:
+            filled = pc.fill_null(rows.column(place), pa.scalar([], field.type))
+            rows = rows.set_column(place, field, filled)
+    return rows
+
+
+def _same_row(table: Table) -> str:
+    return " AND ".join(f"known.{name} = found.{name}" for name in table.key)
+
+
+def _clauses(table: Table) -> tuple[MergeClause, ...]:
+    """Delete rows that are no longer computed, write rows that differ, and add new rows."""
+    # A newer plan alone is no difference, except on the newest day, which says how far the cluster was computed.
+    values = [name for name in table.column_names if name not in (*table.key, "plan", "as_of_ms")]
+    differs = [f"(known.{name} IS DISTINCT FROM found.{name})" for name in values]
+    if "as_of_ms" in table.column_names:
+        differs.append("(found.is_newest AND (known.plan <> found.plan OR known.as_of_ms <> found.as_of_ms))")
+    inserted = {name: f"found.{name}" for name in table.column_names}
+    updated = {name: value for name, value in inserted.items() if name not in table.key}
+    return (
+        MergeClause(MergeAction.DELETE, {}, "found.is_gone"),
+        MergeClause(MergeAction.UPDATE, updated, f"NOT found.is_gone AND ({' OR '.join(differs)})"),
+        MergeClause(MergeAction.INSERT, inserted),
+    )
+
+
+def _no_rows(table: Table) -> pa.Table:
+    """The result of COMPUTED_ROWS if nothing is computed."""
+    more = [pa.field("is_newest", pa.bool_()), pa.field("is_gone", pa.bool_())]
+    return pa.schema([*table.schema, *more]).empty_table()
+
+
+OF_FINDING: Final = "found.cluster_id, found.rule, found.waiver['until'] AS waived_until"
+"""`waived_until` stands beside the waiver: a null struct of required columns does not cross into Spark."""
+OF_EPISODE: Final = ("from_ms", "to_ms", "is_over", "status", "severity", "first_seen_ms", "last_seen_ms", "closed_by")
+
+
+def _lasting_findings(reference: TableReference) -> str:
+    """Every episode with its finding's waiver; a finding of a release before episodes stands for itself."""
+    findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
+    return f"""
+        SELECT {OF_FINDING}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
+            {", ".join(f"lasted.{name}" for name in OF_EPISODE)}
+        FROM {findings} AS found JOIN {episodes} AS lasted ON found.finding_id = lasted.finding_id
+        WHERE {_lasts_by_itself(reference, "lasted")}
+        UNION ALL
+        {_older_findings(reference)}
+            AND NOT EXISTS (SELECT 1 FROM {episodes} AS lasted WHERE lasted.finding_id = found.finding_id)"""  # noqa: S608
+
+
+def _older_findings(reference: TableReference) -> str:
+    """The findings alone, each for the time it lasted."""
+    columns = ", ".join(f"found.{name}" for name in OF_EPISODE)
+    return f"""
+        SELECT {OF_FINDING}, found.state, {columns} FROM {reference(FINDINGS.name)} AS found
+        WHERE {_lasts_by_itself(reference, "found")}"""  # noqa: S608
+
+
+def _lasts_by_itself(reference: TableReference, row: str) -> str:
+    """The condition that a finding is over, or does not last only because its cluster was stopped in order."""
+    return f"""({row}.is_over OR {row}.finding_id NOT IN (
+            SELECT stopped.finding_id FROM {reference(INCIDENT_FINDINGS.name)} AS stopped
+            JOIN {reference(INCIDENTS.name)} AS incident ON stopped.incident_id = incident.incident_id
+            WHERE incident.is_open AND incident.kind = '{IncidentKind.CLUSTER_STOP}'))"""  # noqa: S608
+
+
+def _of_clusters(changed: pa.Table) -> str:
+    clusters = map(sql_text, changed.column("cluster_id").to_pylist())
+    return f"cluster_id IN ({', '.join(clusters) or 'NULL'})"
+
+
+def _of_new_plans(changed: pa.Table) -> str:
+    """The condition for the plans that `cluster_compliance` does not know yet of each cluster, grouped by plan."""
+    clusters = defaultdict(list)
+    for row in changed.to_pylist():
+        clusters[row["known_plan"]].append(sql_text(row["cluster_id"]))
+    return " OR ".join(f"plan > {plan} AND cluster_id IN ({', '.join(ids)})" for plan, ids in clusters.items())

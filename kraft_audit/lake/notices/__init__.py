@@ -1,0 +1,1 @@
+"""Messages about what is open: their settings, their texts, and how they are sent."""

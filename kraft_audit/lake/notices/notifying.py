@@ -1,0 +1,282 @@
+"""`notify` over a lake: what is open is read, what is to be said is recorded, sent, and recorded as sent.
+
+At least once: a message is recorded before it is sent, and again when it was taken. Of two calls at once one records
+it, by a transaction that the other one then finds; the other leaves it alone. Where a call dies in between, the next
+one after a while sends it again, under the same key.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraft_audit.lake.delta import DeltaLake, append_in_turn, require_lake
+from kraft_audit.lake.gold.clusters_table import known_clusters
+from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
+from kraft_audit.lake.ledger_state import InspectedCluster
+from kraft_audit.lake.notices.message_senders import Message, SendError, messages_to, send
+from kraft_audit.lake.notices.notifications import (
+    NOTED,
+    RESOLVED,
+    Event,
+    OpenIncident,
+    hashed,
+    new_events,
+    pending_of,
+    subjects_of,
+)
+from kraft_audit.lake.notices.notify_settings import NotifySettings, Target, routed
+from kraft_audit.lake.progress import failpoint
+from kraft_audit.lake.views import query_of
+from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENT_FINDINGS, INCIDENTS, LABELS, NOTIFICATIONS, SEVERITIES
+from kraft_audit.text.readable import plural
+from kraft_codec.errors import InputError, MissingPackageError
+
+ATTEMPTS: Final = 2
+ATTEMPT_AGAIN_S: Final = 1.0
+_SCHEMA: Final = contract_schema(NOTIFICATIONS)
+_UNEXPLAINED: Final = """
+SELECT cluster_id, rule, name, severity, count(*) AS n, min(summary) AS summary FROM findings
+WHERE state = 'open' AND status = 'raised' AND finding_id NOT IN (
+    SELECT finding_id FROM incident_findings JOIN incidents USING (incident_id) WHERE is_open
+)
+GROUP BY cluster_id, rule, name, severity"""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The lake as its merged plans left it; `clusters` has the name and labels of each by its id."""
+
+    open_incidents: tuple[OpenIncident, ...]
+    read_plans: Mapping[str, int]
+    merged: frozenset[str]
+    clusters: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A line about one event for one target: `stage` is sent, failed, or noted where no route takes it."""
+
+    event: Event
+    cluster: str
+    target: str
+    stage: str
+    why: str | None = None
+
+
+def situation(lake: DeltaLake) -> Situation:
+    """What is open now. Raises InputError where there is no lake, or no run has judged it yet."""
+    require_lake(lake)
+    if not lake.exists(INCIDENTS.name):
+        raise InputError(lake.uri, "no table `incidents` yet: `kraft-audit run` makes it")
+    ledger = Ledger(lake)
+    closed = ledger.status().done
+    is_merged = ledger.where_merged(INCIDENTS.name, closed)
+    query = lake.queries(PLANS.name, INCIDENTS.name, FINDINGS.name, INCIDENT_FINDINGS.name, HISTORIES.name)
+    found = [
+        OpenIncident(
+            **{name: row[name] for name in OpenIncident.__dataclass_fields__ if name != "severity"},
+            severity=_severity(row),
+        )
+        for row in query("SELECT * FROM incidents WHERE is_open").to_pylist()
+    ]
+    found += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
+    found += [_of_unread(cluster) for cluster in ledger.unread().values()]
+    read = query(
+        "SELECT cluster_id, cluster_name, max(plan) AS newest FROM plans "  # noqa: S608
+        f"WHERE {READ_ROWS} AND {is_merged} GROUP BY cluster_id, cluster_name"
+    ).to_pylist()
+    merged = query(
+        f"SELECT history_id FROM ({query_of(HISTORIES.name, str, closed)}) AS known WHERE merged_into IS NOT NULL"  # noqa: S608
+    )
+    clusters = {
+        id_: {"name": row["cluster_name"], "labels": {label: row[label] for label in LABELS if row[label] is not None}}
+        for id_, row in known_clusters(lake).items()
+    }
+    plans: dict[str, int] = {}
+    for row in read:
+        # What could not be read has no id but the name in fleet.yaml.
+        for key in (row["cluster_id"], row["cluster_name"]):
+            plans[key] = max(row["newest"], plans.get(key, 0))
+    for row in known_clusters(lake).values():
+        clusters.setdefault(row["cluster_name"], clusters[row["cluster_id"]])
+    return Situation(tuple(found), plans, frozenset(merged["history_id"].to_pylist()), clusters)
+
+
+def _severity(row: Mapping[str, Any]) -> str:
+    """What was stopped in order is no alarm, as in `check`: it is sent where the least severity is asked for."""
+    return SEVERITIES[-1] if row["is_clean"] else str(row["severity"])
+
+
+def _of_rule(row: Mapping[str, Any]) -> OpenIncident:
+    more = f" (and {row['n'] - 1} more)" if row["n"] > 1 else ""
+    headline = f"{row['rule']} {row['name']}: {row['summary']}{more}"
+    return OpenIncident(
+        hashed(row["cluster_id"], row["rule"]), row["cluster_id"], "rule", row["rule"], row["severity"], headline
+    )
+
+
+def _of_unread(cluster: InspectedCluster) -> OpenIncident:
+    headline = f"could not be read, or only in part: {cluster.failure}"
+    id_ = hashed(cluster.cluster_name, "unread")
+    return OpenIncident(id_, cluster.cluster_name, "unread", "its copies", "high", headline)
+
+
+_Claim = tuple[dict[str, list[Event]], list[Event]]
+"""The events that each target is to get, and those that are only noted."""
+
+
+class Notifier:
+    """One call of `notify`."""
+
+    def __init__(
+        self,
+        lake: DeltaLake,
+        settings: NotifySettings,
+        targets: Mapping[str, Target],
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.lake = lake
+        self.settings = settings
+        self.targets = targets
+        self.run = uuid.uuid4().hex
+        self._clock_ms = clock_ms
+        self._results = 0
+
+    def notify(self, *, dry_run: bool = False) -> list[Sent]:
+        """Say what is new, and what earlier calls left unsaid. Raises InputError."""
+        found = situation(self.lake)
+        if not dry_run:
+            self.lake.create(NOTIFICATIONS.name, _SCHEMA, f"{NOTIFICATIONS.grain}. {NOTIFICATIONS.comment}")
+        started_ms = self._clock_ms()
+        claimed, noted = self._claim(found, is_dry=dry_run)
+        failpoint("after-intent")
+        shown = [self._shown(found, event, "", "noted") for event in noted if event.event not in NOTED]
+        for name, events in claimed.items():
+            if name not in self.targets:
+                shown += [
+                    self._shown(found, event, name, "failed", "notify.yaml has no such target") for event in events
+                ]
+                continue
+            target = self.targets[name]
+            for message in messages_to(target, events, found.clusters, self.lake.uri, self.settings.digest_above):
+                if dry_run:
+                    shown += [self._shown(found, event, name, "intent") for event in message.events]
+                    continue
+                # Another call may take over what this one did not send in its time.
+                if self._clock_ms() - started_ms > self._wait_ms // 2:
+                    return shown
+                why = _attempt(target, message)
+                failpoint("after-send")
+                stage = "sent" if why is None else "failed"
+                self._record([self._row(event, stage, name, why) for event in message.events])
+                shown += [self._shown(found, event, name, stage, why) for event in message.events]
+        return shown
+
+    @property
+    def _wait_ms(self) -> int:
+        return self.settings.retry_after_minutes * 60_000
+
+    def _claim(self, found: Situation, *, is_dry: bool) -> _Claim:
+        """Record what this call is to send: by target, and what is only noted. No other call sends it meanwhile."""
+        if is_dry:
+            there = self.lake.exists(NOTIFICATIONS.name)
+            return self._to_claim(found, self._known_rows() if there else [])
+        claims: list[_Claim] = []
+
+        def rows_now() -> list[dict[str, Any]]:
+            claims.append(self._to_claim(found, self._known_rows()))
+            by_target, noted = claims[-1]
+            intents = [self._row(event, "intent", target) for target, own in by_target.items() for event in own]
+            return intents + [self._row(event, "noted", "") for event in noted]
+
+        application = f"{Ledger(self.lake).application(NOTIFICATIONS.name)}/claims"
+        append_in_turn(self.lake, NOTIFICATIONS.name, application, _SCHEMA, rows_now)
+        return claims[-1]
+
+    def _known_rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.lake.query("SELECT * FROM notifications", NOTIFICATIONS.name).to_pylist()
+        return rows
+
+    def _to_claim(self, found: Situation, rows: Sequence[Mapping[str, Any]]) -> _Claim:
+        """What is to be said after the steps in `rows`, by target, and the events that no target gets."""
+        now_ms = self._clock_ms()
+        events = new_events(
+            subjects_of(rows), found.open_incidents, found.read_plans, found.merged, now_ms, self.settings.severity
+        )
+        claimed: dict[str, list[Event]] = defaultdict(list)
+        for pending in pending_of(rows, now_ms, self._wait_ms):
+            claimed[pending.target].append(pending.event)
+        noted = []
+        for event in events:
+            targets = self._targets_of(event, found, rows)
+            for target in targets:
+                claimed[target].append(event)
+            noted += [] if targets else [event]
+        return claimed, noted
+
+    def _targets_of(self, event: Event, found: Situation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        if event.event in NOTED:
+            return []
+        if event.event == RESOLVED:
+            # Whoever heard of it hears that it is resolved, whatever the labels are by now.
+            heard = [row["target"] for row in rows if row["incident_id"] == event.incident_id and row["target"]]
+            return list(dict.fromkeys(heard))
+        labels = found.clusters.get(event.cluster_id, {}).get("labels", {})
+        return routed(self.settings, labels, event.severity)
+
+    def _record(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._results += 1
+        application = f"{Ledger(self.lake).application(NOTIFICATIONS.name)}/{self.run}"
+        table = pa.Table.from_pylist([dict(row) for row in rows], _SCHEMA)
+        self.lake.append_rows(NOTIFICATIONS.name, table, application, self._results)
+
+    def _row(self, event: Event, stage: str, target: str, why: str | None = None) -> dict[str, Any]:
+        about = {"stage": stage, "target": target, "at_ms": self._clock_ms(), "run": self.run, "why": why}
+        return asdict(event) | about
+
+    def _shown(self, found: Situation, event: Event, target: str, stage: str, why: str | None = None) -> Sent:
+        name = found.clusters.get(event.cluster_id, {}).get("name") or event.cluster_id
+        return Sent(event, str(name), target, stage, why)
+
+
+def _attempt(target: Target, message: Message) -> str | None:
+    """Send a message; why it could not be, None where it was."""
+    why = None
+    for attempt in range(ATTEMPTS):
+        try:
+            send(target, message)
+        except SendError as problem:
+            why = str(problem)
+        except MissingPackageError as problem:
+            return str(problem)
+        else:
+            return None
+        if attempt + 1 < ATTEMPTS:
+            time.sleep(ATTEMPT_AGAIN_S)
+    return why
+
+
+def summary_line(sent: Sequence[Sent]) -> str:
+    """How many messages were sent, failed, or had no route."""
+    counts = {stage: sum(each.stage == stage for each in sent) for stage in ("sent", "failed", "noted")}
+    if not sent:
+        return "nothing new to say"
+    if unsent := sum(each.stage == "intent" for each in sent):
+        return f"{plural(unsent, 'event')} would be sent"
+    words = [plural(counts["sent"], "event") + " sent"]
+    words += [f"{counts['failed']} failed, the next call tries again"] if counts["failed"] else []
+    words += [f"{counts['noted']} that no route takes"] if counts["noted"] else []
+    return ", ".join(words)
+
+
+def worst_first(sent: Iterable[Sent]) -> list[Sent]:
+    """For people."""
+    return sorted(sent, key=lambda each: (SEVERITIES.index(each.event.severity), each.cluster, each.event.n))

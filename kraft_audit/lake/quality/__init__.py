@@ -1,0 +1,1 @@
+"""The gate: expectations of every table, and what the last inspection saw."""

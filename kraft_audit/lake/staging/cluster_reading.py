@@ -1,0 +1,176 @@
+"""Reads clusters for Spark's workers: opens what a plan names and runs `analyze` over it, as the command does."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from kraft_audit.capture.histories import split_histories
+from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
+from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
+from kraft_audit.findings.kept_state import KeptState
+from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
+from kraft_audit.lake.staging.archive_reading import ArchiveReading, history_rows, is_archived, of_history
+from kraft_audit.lake.staging.share_reading import JoinReading, ShareReading
+from kraft_audit.lake.staging.stage import ReadCluster, Reading, ReadingEnd
+from kraft_audit.lake.staging.state_store import StoredState, get_state
+from kraft_audit.lake.views import newest_batches
+from kraft_audit.reading import ClusterReading, ReadingSettings
+from kraft_audit.tables import STAGED_AS
+from kraft_audit.tables.bronze import BATCHES
+from kraft_audit.tables.gold import HISTORIES
+from kraft_audit.tables.kept_parts import KeptPartsError
+from kraft_codec.schemas import Dialect
+from kraft_codec.storage.opener import StoragePool
+
+SCRUB: Final = "it is its turn, to find what was altered in place"
+
+
+def redaction_key(file: str | None) -> str:
+    """The key as hexadecimal text; without a file one of this query's own, so that nothing is readable all the same."""
+    key = secrets.token_bytes(KEY_BYTES) if file is None else load_key(Path(file), may_create=False)
+    return key.hex()
+
+
+def plan_of_path(path: str, dialect: Dialect, capture: str | None) -> list[ClusterPlan]:
+    """Everything below a path, from the start: a plan for each history."""
+    now_ms = time.time_ns() // 1_000_000
+    with StoragePool() as pool, pool.open(path) as storage:
+        plans = plan_path(path, open_storage=pool.open, captured_at_ms=now_ms, dialect=dialect, capture=capture)
+        return [history for plan in plans for history in split_histories(plan, lambda _: storage)]
+
+
+def read_table(
+    text: str, table: str, record_type: str | None, selection: Selection | None, key: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one table, or of one record type, of a planned cluster."""
+    plan = plan_from_json(text)
+    with StoragePool() as pool:
+        settings = ReadingSettings(pool.open, redactor_of(plan, key), selection=selection or Selection())
+        if record_type is not None:
+            with ClusterReading(plan, settings, keeps_records=False) as reading:
+                yield from (of_history(batch, plan) for batch in reading.typed_records(record_type))
+            return
+        for _, batch in analyze(plan, settings, frozenset({table})):
+            yield of_history(batch, plan)
+
+
+class PipelineReading:
+    """One cluster of a plan, read for all tables, from where the plan before it stopped as far as that can be."""
+
+    def __init__(self, plan: ClusterPlan, key: str, known: KnownBatches, tables: frozenset[str], lake_uri: str) -> None:
+        self._plan = plan
+        self._lake_uri = lake_uri
+        self._continuation: Continuation | None = None
+        self._earlier: StoredState | None = None
+        self._tables = tables
+        self._redactor = redactor_of(plan, key)
+        self._known = known
+
+    def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._plan.aliases or self._plan.merged:
+            yield HISTORIES.name, history_rows(self._plan)
+        if self._plan.keeps_state:
+            self._continuation, self._earlier = continuation_of(self._plan, self._lake_uri)
+        with StoragePool() as pool:
+            settings = ReadingSettings(pool.open, self._redactor, known=self._known, stop_on_change=True)
+            for name, batch in analyze(self._plan, settings, self._tables, self._continuation):
+                yield STAGED_AS.get(name, name), of_history(batch, self._plan)
+
+    def end(self) -> ReadingEnd:
+        redaction_state = json.dumps(self._redactor.short_values(), separators=(",", ":"))
+        if self._continuation is None:
+            return ReadingEnd(redaction_state)
+        state, why = self._continuation.next_state, self._continuation.why_whole
+        kept_state = None if state is None else state.to_bytes()
+        return ReadingEnd(redaction_state, kept_state, why if self._plan.kept_state else None, self._earlier)
+
+
+def continuation_of(plan: ClusterPlan, lake_uri: str) -> tuple[Continuation, StoredState | None]:
+    """What a plan goes on from: the state that it names, or nothing, with the reason."""
+    if not plan.kept_state:
+        return Continuation(), None
+    try:
+        stored = get_state(lake_uri, plan.key, plan.kept_state)
+        earlier = KeptState.from_bytes(stored.content, versions_of(plan))
+    except KeptPartsError as error:
+        return Continuation(why_whole=f"what was kept is of no use: {error}"), None
+    return Continuation(earlier, why_whole=SCRUB if plan.reads_all else None), stored
+
+
+def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: frozenset[str] = TABLES) -> ReadCluster:
+    """How a task reads its clusters. `known_uri` holds exported batches where workers cannot read the lake."""
+
+    def read(plan: ClusterPlan) -> Reading:
+        if is_archived(plan):
+            return ArchiveReading(plan, lake_uri)
+        if plan.share == plan.shares:
+            return JoinReading(plan, lake_uri)
+        known: KnownBatches = LakeBatches(lake_uri, plan) if known_uri is None else ExportedBatches(known_uri, plan)
+        if plan.share is not None:
+            return ShareReading(plan, plan.share, key, known, lake_uri)
+        return PipelineReading(plan, key, known, tables, lake_uri)
+
+    return read
+
+
+class LakeBatches:
+    """What plans before this one hold of a cluster's batches, from the table itself; asked seldom."""
+
+    def __init__(self, lake_uri: str, plan: ClusterPlan) -> None:
+        self._lake_uri = lake_uri
+        self._plan = plan
+        self._query: Callable[[str], pa.Table] | None = None
+
+    def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
+        from kraft_audit.lake.delta import DeltaLake, sql_text
+
+        if self._query is None:
+            self._query = DeltaLake(self._lake_uri).queries(BATCHES.name)
+        where = (
+            f"cluster_id = {sql_text(self._plan.key)} AND base_offset >= {from_offset} AND base_offset < {to_offset}"
+        )
+        found = self._query(known_batches_sql(self._plan.number, where))
+        return found.select(list(BATCHES.column_names)).cast(BATCHES.schema)
+
+
+class ExportedBatches:
+    """The same from Parquet that the driver wrote before, all clusters of the plan in one folder."""
+
+    def __init__(self, uri: str, plan: ClusterPlan) -> None:
+        self._uri = uri
+        self._plan = plan
+
+    def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
+        column = pads.field
+        wanted = (
+            (column("cluster_id") == self._plan.key)
+            & (column("base_offset") >= from_offset)
+            & (column("base_offset") < to_offset)
+        )
+        found = pads.dataset(self._uri, schema=BATCHES.schema, format="parquet").to_table(filter=wanted)
+        return found.select(list(BATCHES.column_names)).cast(BATCHES.schema)
+
+
+def known_batches_sql(plan_number: int, where: str) -> str:
+    """The newest row of each (replica, batch) of the log before a plan, in SQL that DataFusion and Spark share."""
+    return newest_batches(f"SELECT * FROM {BATCHES.name} WHERE plan < {plan_number} AND {where}")  # noqa: S608  # quoted
+
+
+def planned_clusters(lake_uri: str, number: int, plan_file: str | None) -> list[tuple[int, str]]:
+    """(cluster number, plan as JSON) of a plan: from the ledger, or from a file where only the JVM reads that."""
+    if plan_file is not None:
+        with Path(plan_file).open(encoding="utf-8") as lines:
+            return [(row["cluster_number"], row["cluster_plan"]) for row in map(json.loads, lines)]
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.ledger import Ledger
+
+    return Ledger(DeltaLake(lake_uri)).planned(number)

@@ -1,0 +1,184 @@
+"""The parts of a plan: clusters that one task reads one after the other, and the manifest that each part leaves.
+
+Which clusters are together follows from the plan alone, so that two runs that stage one plan make the same parts, and
+either's manifest of a part may stand beside the other's of another part. A manifest is there only when all its files
+are: a job that is lost loses the parts that were not finished, and no others. A large cluster is a part of its own, and
+its shares are parts, too: the part is read when they are, and joins what they left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from kraft_audit.capture.plan import plan_from_json, plan_to_json
+from kraft_audit.lake.data_files import table_folder, write_octets
+from kraft_audit.lake.lake_paths import is_uri
+from kraft_audit.lake.staging.staging_tasks import planned_bytes
+
+STAGING_FOLDER: Final = "_staging"
+PART_BYTES: Final = 4 << 20
+"""Small clusters share a part, and its files, up to this cost at least: reading less takes less than starting to."""
+PART_BYTES_MAX: Final = 64 << 20
+_OF_SHARE: Final = "."
+PARTS: Final = 24
+"""Where there is more to read, parts grow, as each has files of its own: so many are enough to keep all cores busy."""
+SECONDS_A_MIB: Final = 1
+"""A cluster's deadline grows with what it has to read: even a slow store gives a MiB a second."""
+
+ManifestRow = Mapping[str, Any]
+"""A row of `stage.MANIFEST_SCHEMA`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Clusters, as (number, plan as JSON), that are read one after the other; `cost_bytes` says how much that is."""
+
+    name: str
+    clusters: tuple[tuple[int, str], ...]
+    cost_bytes: int
+    shares: tuple[str, ...] = ()
+    """The names of the parts that are read before it."""
+
+
+def parts_of(planned: Sequence[tuple[int, str]]) -> list[Part]:
+    """The parts of a plan whose clusters are given as (number, plan as JSON)."""
+    costs = {number: planned_bytes(plan_from_json(text)) for number, text in planned}
+    most = min(max(PART_BYTES, sum(costs.values()) // PARTS), PART_BYTES_MAX)
+    parts: list[Part] = []
+    together: list[tuple[int, str]] = []
+    size = 0
+
+    def end_part(shares: int = 1) -> None:
+        name = f"{len(parts):05d}"
+        names = tuple(f"{name}{_OF_SHARE}{share}" for share in range(shares)) if shares > 1 else ()
+        parts.append(Part(name, tuple(together), size, names))
+
+    for number, text in sorted(planned, key=lambda cluster: (costs[cluster[0]], cluster[0])):
+        shares = plan_from_json(text).shares
+        if together and (shares > 1 or size + costs[number] > most):
+            end_part()
+            together, size = [], 0
+        together.append((number, text))
+        size += costs[number]
+        if shares > 1:
+            end_part(shares)
+            together, size = [], 0
+    if together:
+        end_part()
+    return parts
+
+
+def named_parts(planned: Sequence[tuple[int, str]], names: Sequence[str] | None) -> list[Part]:
+    """The parts of these names, all parts by default: `00003`, `00003.0` for its first share, or `00012-2` for the
+    second attempt of cluster 12."""
+    parts: dict[str, Part] = {}
+    for part in parts_of(planned):
+        parts |= {name: _share(part, name, share) for share, name in enumerate(part.shares)}
+        parts[part.name] = _share(part, part.name, len(part.shares)) if part.shares else part
+    if names is None:
+        return list(parts.values())
+    texts = dict(planned)
+    return [parts[name] if name in parts else _retry(name, texts) for name in names]
+
+
+def part_label(plan: int, name: str) -> str:
+    """What the names of a part's data files begin with."""
+    return f"plan-{plan:08d}-{name}"
+
+
+def retry_name(cluster: int, attempt: int) -> str:
+    """The name of the part that reads one cluster again."""
+    return f"{cluster:05d}-{attempt}"
+
+
+def _retry(name: str, texts: Mapping[int, str]) -> Part:
+    number = int(name.partition("-")[0])
+    plan = plan_from_json(texts[number])
+    # One task reads all of it: what failed in a share does so in this one, or does not.
+    text = plan_to_json(replace(plan, shares=1)) if plan.shares > 1 else texts[number]
+    return Part(name, ((number, text),), planned_bytes(plan))
+
+
+def _share(part: Part, name: str, share: int) -> Part:
+    """The part that reads a share of a cluster; that of the number of shares joins them."""
+    ((number, text),) = part.clusters
+    return Part(name, ((number, plan_to_json(replace(plan_from_json(text), share=share))),), part.cost_bytes)
+
+
+def deadline_s(minutes: int, cost_bytes: int) -> int:
+    """After how many seconds a cluster that costs so much to read is given up."""
+    return 60 * minutes + SECONDS_A_MIB * (cost_bytes >> 20)
+
+
+def write_manifest(data_uri: str, plan: int, part: str, rows: Sequence[ManifestRow]) -> list[ManifestRow]:
+    """Leave the manifest of a part, unless another run has left one: the manifest that is there, is what counts.
+
+    An object store may take both, the later over the earlier. Both are whole; `Ledger.record_staged` decides.
+    """
+    name = f"{part}.jsonl"
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    folder = staging_folder(data_uri, plan)
+    if is_uri(data_uri):
+        write_octets(folder, name, text)
+        return list(rows)
+    path = _local_folder(data_uri, plan)
+    unfinished = path / f".{name}.{uuid.uuid4().hex}"
+    try:
+        with unfinished.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(unfinished, path / name)
+        except FileExistsError:
+            return list(_rows((path / name).read_bytes()))
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return list(rows)
+
+
+def read_manifests(data_uri: str, plan: int) -> dict[str, list[ManifestRow]]:
+    """The manifests that were left of a plan, by the name of the part."""
+    if not is_uri(data_uri) and not _local_folder(data_uri, plan).is_dir():
+        return {}
+    folder = staging_folder(data_uri, plan)
+    found: dict[str, list[ManifestRow]] = {}
+    for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True)):
+        if info.base_name.endswith(".jsonl") and not info.base_name.startswith("."):
+            with folder.open_input_file(info.path) as file:
+                found[info.base_name.removesuffix(".jsonl")] = list(_rows(file.read()))
+    return found
+
+
+def forget_manifests(data_uri: str, plan: int) -> None:
+    """Delete the manifests of a plan that is staged. What cannot be deleted is only unused space."""
+    try:
+        folder = staging_folder(data_uri, plan)
+        for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True)):
+            folder.delete_file(info.path)
+        if not is_uri(data_uri):
+            _local_folder(data_uri, plan).rmdir()
+    except (OSError, pa.ArrowException):
+        return
+
+
+def _rows(text: bytes) -> Iterator[ManifestRow]:
+    return (json.loads(line) for line in text.splitlines())
+
+
+def staging_folder(data_uri: str, plan: int) -> pafs.FileSystem:
+    """The folder of what is left while a plan is staged."""
+    return table_folder(data_uri, f"{STAGING_FOLDER}/plan-{plan:08d}")
+
+
+def _local_folder(data_uri: str, plan: int) -> Path:
+    return Path(data_uri, STAGING_FOLDER, f"plan-{plan:08d}")
