@@ -37,20 +37,20 @@ from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import committed_intervals
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
-from kraft_audit.recovery.broker_permission import permission
 from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of_racks, lose, smallest_loss
 from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
-from kraft_audit.recovery.lost_state import LostLog, lost_logs
-from kraft_audit.recovery.permission import Permission, Question
-from kraft_audit.recovery.permission_table import Permissions, ask_one, permissions
-from kraft_audit.recovery.quorum_disks import quorum_disks
+from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest, rescue
+from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan, rescue_plan
+from kraft_audit.recovery.may_i.broker_permission import permission
+from kraft_audit.recovery.may_i.permission import Permission, Question
+from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one, permissions
+from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
+from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.recovery.replica_logs import replica_logs
-from kraft_audit.recovery.rescue import Rescue, RescueRequest, rescue
-from kraft_audit.recovery.rescue_plan import RescuePlan, rescue_plan
-from kraft_audit.recovery.restorable_state import RestorableTopic, restorable_state
-from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit, restore_kit
-from kraft_audit.recovery.start_safety import StartSafety
-from kraft_audit.recovery.stray_logs import OldLog, old_logs
+from kraft_audit.recovery.restore.lost_state import LostLog, lost_logs
+from kraft_audit.recovery.restore.restorable_state import RestorableTopic, restorable_state
+from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit, restore_kit
+from kraft_audit.recovery.restore.stray_logs import OldLog, old_logs
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
@@ -434,7 +434,7 @@ class Cluster:
     def may_i(self, question: Question) -> Permission:
         """Whether a node may be started, restarted, wiped or removed, or lose its volume. Raises ChoiceError.
 
-        >>> from kraft_audit.recovery.permission import Action, Question
+        >>> from kraft_audit.recovery.may_i.permission import Action, Question
         >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
         'no'
         """

@@ -29,7 +29,7 @@ from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.findings.authorizer_log import AuthorizerLog
-    from kraft_audit.findings.pack_comparison import Chains
+    from kraft_audit.findings.pack.pack_comparison import Chains
 
 SIGN_PACKAGES: Final = ("cryptography",)
 DIFFERENCES_SHOWN: Final = 5
@@ -117,15 +117,15 @@ def _write(
 ) -> None:
     from importlib.metadata import version
 
-    from kraft_audit.findings.batch_chain import difference_text
     from kraft_audit.findings.change_authors import change_row
-    from kraft_audit.findings.evidence_pack import archive_source, gather, write_pack
-    from kraft_audit.findings.pack_comparison import block_ends
+    from kraft_audit.findings.pack.batch_chain import difference_text
+    from kraft_audit.findings.pack.evidence_pack import archive_source, gather, write_pack
+    from kraft_audit.findings.pack.pack_comparison import block_ends
 
     signing_key = None
     if sign is not None:
         need_packages("evidence --sign", SIGN_PACKAGES, "sign")
-        from kraft_audit.findings.signed_statement import read_private_key
+        from kraft_audit.findings.pack.signed_statement import read_private_key
 
         signing_key = read_private_key(sign)
     remark_on_key()
@@ -160,7 +160,7 @@ def _write(
 
 def _chains_of(pack: FilePath) -> Chains:
     """The chains of an earlier pack. Raises InputError for what is no pack, or not as its manifest says."""
-    from kraft_audit.findings.pack_verification import pack_chains, verify_pack
+    from kraft_audit.findings.pack.pack_verification import pack_chains, verify_pack
 
     if not pack.is_file():
         raise InputError(str(pack), "no such file")
@@ -172,8 +172,8 @@ def _chains_of(pack: FilePath) -> Chains:
 
 def _is_as_before(pack: FilePath, before: FilePath, earlier: Chains, *, is_whole: bool) -> bool:
     """Whether the committed batches of an `earlier` pack are as they were; `is_whole` as for `_is_as_read`."""
-    from kraft_audit.findings.pack_comparison import compare_packs
-    from kraft_audit.findings.pack_verification import pack_chains, verify_pack
+    from kraft_audit.findings.pack.pack_comparison import compare_packs
+    from kraft_audit.findings.pack.pack_verification import pack_chains, verify_pack
 
     if not is_whole and not verify_pack(pack).is_whole:
         return False
@@ -192,7 +192,7 @@ def _is_as_before(pack: FilePath, before: FilePath, earlier: Chains, *, is_whole
 
 def _verified(pack: FilePath, expected: str | None, key: FilePath | None) -> bool:
     """Whether a pack is as its manifest says, as expected, and signed by the key; problems are named on stderr."""
-    from kraft_audit.findings.pack_verification import verify_pack
+    from kraft_audit.findings.pack.pack_verification import verify_pack
 
     if not pack.is_file():
         raise InputError(str(pack), "no such file")
@@ -201,7 +201,7 @@ def _verified(pack: FilePath, expected: str | None, key: FilePath | None) -> boo
     public_key = None
     if key is not None:
         need_packages("evidence --key", SIGN_PACKAGES, "sign")
-        from kraft_audit.findings.signed_statement import read_public_key
+        from kraft_audit.findings.pack.signed_statement import read_public_key
 
         public_key = read_public_key(key)
     verdict = verify_pack(pack, expected=expected, key=public_key)
@@ -224,7 +224,7 @@ def _is_as_read(pack: FilePath, lake: str, *, is_whole: bool) -> bool:
     `is_whole`: it was found to. Where it was not as expected, or not signed by the key, it may agree all the same.
     """
     need_packages("evidence --lake", LAKE_PACKAGES, "lake")
-    from kraft_audit.findings.pack_verification import pack_chains, verify_pack
+    from kraft_audit.findings.pack.pack_verification import pack_chains, verify_pack
     from kraft_audit.lake.committed_chain import compare_chain
     from kraft_audit.lake.delta import DeltaLake, require_lake
     from kraft_audit.lake.lake_paths import absolute

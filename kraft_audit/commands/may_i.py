@@ -17,7 +17,7 @@ from kraft_audit.text.readable import listed
 from kraft_codec.errors import ChoiceError
 
 if TYPE_CHECKING:
-    from kraft_audit.recovery.permission import Permission
+    from kraft_audit.recovery.may_i.permission import Permission
 
 KEYS: Final = (
     *("cluster_id", "action", "node_id", "verdict", "reason", "next_steps", "running", "cannot_be_lost"),
@@ -55,7 +55,7 @@ def may_i(
       kraft-audit may-i start 2 samples/divergence.tgz --stopped 3
       kraft-audit may-i wipe 13 samples/elr-06-kill-13-last-replica.tgz
     """
-    from kraft_audit.recovery.permission import Action, Question
+    from kraft_audit.recovery.may_i.permission import Action, Question
 
     question = Question(
         Action(action),

@@ -17,7 +17,7 @@ from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, t
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.quorum.description import CapturedVoter, QuorumDescription
-    from kraft_audit.recovery.permission_table import PermissionLine, Permissions
+    from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions
 
 COLUMNS: Final = table_columns(
     "node_id directory_id role leader_epoch leader_id voted_id log_start_offset log_end_offset last_epoch lag snapshot "
@@ -69,7 +69,7 @@ def quorum(
     """
     if (status or replication) and output is not Format.TABLE:
         raise UsageError("--status and --replication are texts of their own: leave --output out")
-    from kraft_audit.recovery.permission_table import Permissions
+    from kraft_audit.recovery.may_i.permission_table import Permissions
     from kraft_audit.tables.bronze import CAPTURES
 
     results = Results(output, (*CAPTURES.column_names, "lag", "role"))
@@ -96,7 +96,7 @@ def quorum(
 
 def _permissions(cluster: Cluster, logs: ConfiguredLogs, cluster_count: int) -> Permissions:
     """What may be done to each node, where that is asked of the newest capture and of few clusters."""
-    from kraft_audit.recovery.permission_table import Permissions, ask_one
+    from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 
     if cluster_count > CLUSTERS_ASKED_MAX:
         return Permissions(skipped=f"{cluster_count} clusters lie there. {ask_one(logs.path)}")
@@ -115,7 +115,7 @@ def _permission_keys(found: Permissions) -> dict[str, Any]:
 
 
 def _print_permissions(out: Output, found: Permissions) -> None:
-    from kraft_audit.recovery.permission_table import permission_lines
+    from kraft_audit.recovery.may_i.permission_table import permission_lines
 
     if not found.rows and found.skipped is None:
         return

@@ -18,8 +18,8 @@ from kraft_audit.text.output import Format, Output
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.clusters import Clusters
-    from kraft_audit.recovery.procedure_step import ProcedureStep
-    from kraft_audit.recovery.rescue import Rescue
+    from kraft_audit.recovery.lost_quorum.procedure_step import ProcedureStep
+    from kraft_audit.recovery.lost_quorum.rescue import Rescue
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
 WORD_WIDTH: Final = 6
@@ -61,8 +61,8 @@ def rescue(
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --out rescued
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --to 40 --out rescued-40
     """
-    from kraft_audit.recovery.rescue import RescueRefusedError, RescueRequest
-    from kraft_audit.recovery.rescue_procedure import procedure
+    from kraft_audit.recovery.lost_quorum.rescue import RescueRefusedError, RescueRequest
+    from kraft_audit.recovery.lost_quorum.rescue_procedure import procedure
 
     refuse_within(out, logs.path)
     if logs.lake is not None:

@@ -13,8 +13,8 @@ from kraft_audit.text.output import Format
 from kraft_audit.text.readable import nouns, offset_span
 
 if TYPE_CHECKING:
-    from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan
-    from kraft_audit.recovery.state_differences import Operation
+    from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan
+    from kraft_audit.recovery.restore.state_differences import Operation
 
 KEYS: Final = (
     *("cluster_id", "verdict", "reason", "next_steps", "outcomes", "chosen", "voters", "kraft_version", "gone"),

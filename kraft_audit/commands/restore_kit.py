@@ -26,10 +26,10 @@ from kraft_codec.errors import InputError
 if TYPE_CHECKING:
     from kraft_audit.capture.declared_rescue import DeclaredRescue
     from kraft_audit.cluster import Cluster
-    from kraft_audit.recovery.lost_state import LostLog
-    from kraft_audit.recovery.restore_kit import KitRequest, RestoreKit
-    from kraft_audit.recovery.stray_logs import OldLog
-    from kraft_audit.recovery.strimzi_resources import StrimziResources
+    from kraft_audit.recovery.restore.lost_state import LostLog
+    from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
+    from kraft_audit.recovery.restore.stray_logs import OldLog
+    from kraft_audit.recovery.restore.strimzi_resources import StrimziResources
     from kraft_audit.replay.cluster_state import ClusterState, Moment
 
 KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
@@ -88,10 +88,10 @@ def restore_kit(
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
       kraft-audit restore-kit .demo/lake --cluster divergence --only-lost
     """
-    from kraft_audit.recovery.restore_kit import KitRequest
-    from kraft_audit.recovery.restore_script import kit_heading, script
-    from kraft_audit.recovery.stray_logs import old_log_steps
-    from kraft_audit.recovery.strimzi_resources import strimzi_yaml
+    from kraft_audit.recovery.restore.restore_kit import KitRequest
+    from kraft_audit.recovery.restore.restore_script import kit_heading, script
+    from kraft_audit.recovery.restore.stray_logs import old_log_steps
+    from kraft_audit.recovery.restore.strimzi_resources import strimzi_yaml
     from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
     place = place_of("--at", at)
@@ -150,9 +150,9 @@ class _Made:
 
 
 def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
-    from kraft_audit.recovery.restorable_state import restorable_state
-    from kraft_audit.recovery.restore_kit import restore_kit
-    from kraft_audit.recovery.strimzi_resources import strimzi_resources
+    from kraft_audit.recovery.restore.restorable_state import restorable_state
+    from kraft_audit.recovery.restore.restore_kit import restore_kit
+    from kraft_audit.recovery.restore.strimzi_resources import strimzi_resources
 
     present = restorable_state(state)
     kit = restore_kit(present, request)
@@ -162,7 +162,7 @@ def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
 
 def _is_rescued(logs: LogsOrLake) -> bool:
     """Whether PATH is what `rescue` wrote."""
-    from kraft_audit.recovery.lost_state import declared_rescue
+    from kraft_audit.recovery.restore.lost_state import declared_rescue
 
     with open_logs(replace(logs, lake=None)) as clusters:
         return any(declared_rescue(cluster.storage, cluster.disks) is not None for cluster in clusters)
@@ -177,7 +177,7 @@ def _lost(
     lake: str | None,
 ) -> _Made:
     """Raises UsageError, InputError."""
-    from kraft_audit.recovery.lost_state import declared_rescue
+    from kraft_audit.recovery.restore.lost_state import declared_rescue
 
     declared = declared_rescue(cluster.storage, cluster.disks)
     if declared is not None and declared.misfit is not None:
@@ -199,7 +199,7 @@ def _lost_by_rescue(
 ) -> _Made:
     """What a rescue lost. `places`: the old disks, or a lake, and a lake beside the disks. Raises as `_lost`."""
     import kraft_audit
-    from kraft_audit.recovery.lost_state import rescued_from
+    from kraft_audit.recovery.restore.lost_state import rescued_from
 
     place, lake = places
     same: dict[str, Any] = {"cluster_id": cluster.cluster_id, "redaction_key": cluster.redaction_key, "lake": lake}
@@ -217,9 +217,9 @@ def _lost_by_rescue(
 
 
 def _lost_of(old: Cluster, logs: list[LostLog], state: ClusterState, request: KitRequest) -> _Made:
-    from kraft_audit.recovery.lost_state import lost_state
-    from kraft_audit.recovery.restorable_state import restorable_state
-    from kraft_audit.recovery.restore_kit import restore_kit, with_notes
+    from kraft_audit.recovery.restore.lost_state import lost_state
+    from kraft_audit.recovery.restore.restorable_state import restorable_state
+    from kraft_audit.recovery.restore.restore_kit import restore_kit, with_notes
 
     present = restorable_state(state)
     lost = lost_state(logs, present)

@@ -1,1 +1,1 @@
-"""Findings as people and programs read them: text, exports, the evidence pack."""
+"""Findings as people and programs read them: text, exports, the evidence `pack`."""

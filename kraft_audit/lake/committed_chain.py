@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.plan import cluster_id_of
-from kraft_audit.findings.batch_chain import CommittedBatches, chain_rows
+from kraft_audit.findings.pack.batch_chain import CommittedBatches, chain_rows
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import Lake, sql_text
 from kraft_audit.lake.ledger import Ledger

@@ -1,1 +1,1 @@
-"""What can be done: forecasts of a crash, plans for partitions without a leader."""
+"""What can be done: `may_i`, `lost_quorum`, `restore`; a crash foreseen, partitions without a leader, upgrades."""

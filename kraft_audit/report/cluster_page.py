@@ -14,7 +14,7 @@ from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
-from kraft_audit.recovery.permission_table import PermissionLine, Permissions, permission_lines
+from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level

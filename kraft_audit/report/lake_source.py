@@ -33,7 +33,7 @@ from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.picture.whole_picture import SPANS
-from kraft_audit.recovery.permission_table import Permissions, ask_one
+from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown

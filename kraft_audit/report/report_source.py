@@ -20,7 +20,7 @@ from kraft_audit.findings.finding_formats import STOPPED_IN_ORDER, finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import IncidentKind, incident_row
-from kraft_audit.recovery.permission_table import Permissions
+from kraft_audit.recovery.may_i.permission_table import Permissions
 from kraft_audit.rules import registry
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.quorum_standing import quorum_standing

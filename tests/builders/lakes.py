@@ -24,7 +24,7 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.settings import FleetSettings, load_fleet
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.bronze import FILES, PLANS
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders import without_spark as without_spark_module
 from tests.builders.reading_times import WHEN, without_reading_times
@@ -195,3 +195,16 @@ def staged_at_once(lake: DeltaLake, table: str, folder: Path) -> int:
         for batch in pq.read_table(Path(lake.table_uri(table), path)).cast(schema).to_batches():
             writer.write(batch)
     return sum(file.size_bytes for file in writer.close())
+
+
+def file_row(plan: int, name: str, size_bytes: int, *, present: bool = True) -> dict[str, object]:
+    row = dict.fromkeys(FILES.column_names)
+    row |= {
+        "cluster_id": "a", "captured_at_ms": plan, "captured_at": 0, "capture": "", "capture_number": 0, "root": "/r",
+        "path": "node-1",
+        "file_name": name, "kind": "log", "present": present, "size_bytes": size_bytes, "mtime_ms": 5,
+        "scanned_to": size_bytes, "last_position": 0, "last_base_offset": 0, "last_offset": 9, "last_leader_epoch": 1,
+        "last_crc": 2**32 - 1, "batch_count": 1, "record_count": 10, "damage_count": 0, "bytes_seen": size_bytes,
+        "bytes_decoded": size_bytes, "bytes_quarantined": 0, "bytes_unread": 0, "plan": plan,
+    }  # fmt: skip
+    return row

@@ -29,6 +29,7 @@ from tests.builders.readings import as_tables, bronze_rows
 KEY = b"k" * 32
 NOW_MS = 1_700_000_000_000
 CLUSTER_ID = "SPA6Lw-19VaaSAxl6jMkhw"
+DIRECTORIES = [f"{letter * 21}A" for letter in "ABCDEF"]
 Rows = list[dict[str, Any]]
 
 
@@ -201,3 +202,22 @@ def headers() -> Callable[[bytes], list[Any]]:
 @pytest.fixture(scope="session")
 def empty() -> Callable[[str], pa.RecordBatch]:
     return lambda name: build_rows(CONTRACTS[name], [])
+
+
+def led(leader_id: int, voters: Sequence[int], epoch: int = 1, *, start_ms: int = 1_700_000_000_000) -> Log:
+    """A log that begins with the LeaderChange of a static quorum."""
+    log = Log(timestamp_ms=start_ms)
+    fields = {
+        "version": 0,
+        "leaderId": leader_id,
+        "voters": [{"voterId": voter} for voter in voters],
+        "grantingVoters": [],
+    }
+    log.control("LEADER_CHANGE", fields, epoch=epoch)
+    return log
+
+
+def with_topics(log: Log, count: int = 3) -> Log:
+    for number in range(count):
+        log.topic(f"topic-{number}")
+    return log

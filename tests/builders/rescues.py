@@ -11,7 +11,7 @@ from typing import Any
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.recovery.rescue import Rescue, RescueRequest
+from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.file_names import METADATA_LOG_DIR, RESCUE_DECLARATION_NAME, segment_name
 from kraft_codec.files.state_files import (

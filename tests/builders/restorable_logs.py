@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import kraft_audit
+from kraft_audit.recovery.restore.restorable_state import RestorableState, RestorableTopic, restorable_state
 from kraft_codec.records.record import write_metadata_value
 from tests.builders.logs import Log, write_node
 
@@ -141,3 +143,17 @@ def written(log: Log, folder: Path, node_id: int = 1) -> Path:
     """The log as a node dir below a folder, which is returned."""
     write_node(folder, node_id, log.content)
     return folder
+
+
+def replayed(log: RestorableLog, folder: Path) -> RestorableState:
+    with kraft_audit.open(str(written(log, folder))) as clusters:
+        (cluster,) = clusters
+        return restorable_state(cluster.state())
+
+
+def only(**parts: object) -> RestorableState:
+    return RestorableState(**parts)  # type: ignore[arg-type]
+
+
+def topic(name: str, *replicas: tuple[int, ...]) -> dict[str, RestorableTopic]:
+    return {name: RestorableTopic(name, "id", dict(enumerate(replicas)))}

@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from kraft_audit.recovery.restorable_state import Acl
-from kraft_audit.recovery.restore_commands import (
+from kraft_audit.recovery.restore.restorable_state import Acl
+from kraft_audit.recovery.restore.restore_commands import (
     ACL_OPERATIONS,
     ACL_RESOURCE_OPTIONS,
     ALLOW,

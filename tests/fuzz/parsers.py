@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.findings.pack_verification import verify_pack
+from kraft_audit.findings.pack.pack_verification import verify_pack
 from kraft_audit.lake.settings import SettingsError, load_fleet
 from kraft_audit.rules.rule_settings import RuleSettingsError, parse_rule_settings, parse_waivers
 from kraft_codec import columns

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.findings.pack_verification import verify_pack
+from kraft_audit.findings.pack.pack_verification import verify_pack
 from scripts.soak_parts import SkippedError, guided
 from tests.fuzz.parsers import PARSERS, Parser, kept_file, kept_inputs, mutated
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kraft_audit.recovery.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
+from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from tests.witness.lost_majority import EARLY, LostMajority
 
 

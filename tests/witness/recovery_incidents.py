@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kraft_audit.recovery.permission import Action, Permission, Question
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question
 from kraft_engine.brokers.controller_admin import broker_config
 from kraft_engine.consensus.log_batches import Batch
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kraft_audit
-from kraft_audit.recovery.electorate import NEVER
-from kraft_audit.recovery.permission import Action, Permission, Question, Verdict
+from kraft_audit.recovery.may_i.electorate import NEVER
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from tests.witness.audited import FAST_FOLDER
 from tests.witness.lost_majority import LostMajority
 from tests.witness.plan_bounds import plan_disagreements

@@ -12,7 +12,7 @@ import pytest
 
 import kraft_audit
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.recovery.rescue import Rescue, RescueRequest
+from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
 from kraft_audit.rules.columns.quorum_standing import Standing
 from kraft_audit.rules.rule_model import Severity
 from kraft_engine.runs.scenario_stage import Stage

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kraft_audit
-from kraft_audit.recovery.permission import Action, Question, Verdict
+from kraft_audit.recovery.may_i.permission import Action, Question, Verdict
 from kraft_audit.rules.rule_model import Status
 from kraft_engine.runs.scenario_stage import Stage
 from kraft_engine.runs.simulate import simulate

@@ -16,7 +16,7 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ARCHIVED_ROOT
 from kraft_audit.cluster import Cluster
 from kraft_audit.lake.lake_copies import joined
-from kraft_audit.recovery.rescue_plan import RescuePlan, RescueVerdict
+from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan, RescueVerdict
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,28 +18,7 @@ from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.storage.opener import StoragePool
 from kraft_codec.text.java_text import uuid_bytes
-from tests.builders.logs import CLUSTER_ID, Log, write_node
-
-DIRECTORIES = [f"{letter * 21}A" for letter in "ABCDEF"]
-
-
-def led(leader_id: int, voters: Sequence[int], epoch: int = 1, *, start_ms: int = 1_700_000_000_000) -> Log:
-    """A log that begins with the LeaderChange of a static quorum."""
-    log = Log(timestamp_ms=start_ms)
-    fields = {
-        "version": 0,
-        "leaderId": leader_id,
-        "voters": [{"voterId": voter} for voter in voters],
-        "grantingVoters": [],
-    }
-    log.control("LEADER_CHANGE", fields, epoch=epoch)
-    return log
-
-
-def with_topics(log: Log, count: int = 3) -> Log:
-    for number in range(count):
-        log.topic(f"topic-{number}")
-    return log
+from tests.builders.logs import CLUSTER_ID, DIRECTORIES, Log, led, with_topics, write_node
 
 
 def histories(path: Path) -> list[tuple[int, ...]]:

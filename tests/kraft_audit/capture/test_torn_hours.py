@@ -21,7 +21,7 @@ from kraft_codec.records.redaction import Redactor
 from tests.builders.hourly_disks import CountedBytes
 from tests.builders.judged_hours import JudgedHours
 from tests.builders.memory_lake import KEY
-from tests.kraft_audit.capture.test_torn_copies import (
+from tests.builders.torn_logs import (
     AFTER,
     BEFORE,
     EPOCHS,

@@ -17,6 +17,7 @@ from kraft_audit.lake.ledger_state import Archive, ClusterOutcome, LedgerState, 
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.tables.bronze import FILES
 from kraft_audit.tables.contract import build_rows
+from tests.builders.lakes import file_row
 
 MakePlan = Callable[..., ClusterPlan]
 
@@ -83,19 +84,6 @@ def test_states_add_up(checkpoint_plans: int, make_plan: MakePlan, tmp_path: Pat
     ledger.open_plan([PlannedCluster(make_plan("a", 6))], "key")
     ledger.record_staged(6, manifest("a", StateChange(99)))
     assert ledger.states() == AFTER
-
-
-def file_row(plan: int, name: str, size_bytes: int, *, present: bool = True) -> dict[str, object]:
-    row = dict.fromkeys(FILES.column_names)
-    row |= {
-        "cluster_id": "a", "captured_at_ms": plan, "captured_at": 0, "capture": "", "capture_number": 0, "root": "/r",
-        "path": "node-1",
-        "file_name": name, "kind": "log", "present": present, "size_bytes": size_bytes, "mtime_ms": 5,
-        "scanned_to": size_bytes, "last_position": 0, "last_base_offset": 0, "last_offset": 9, "last_leader_epoch": 1,
-        "last_crc": 2**32 - 1, "batch_count": 1, "record_count": 10, "damage_count": 0, "bytes_seen": size_bytes,
-        "bytes_decoded": size_bytes, "bytes_quarantined": 0, "bytes_unread": 0, "plan": plan,
-    }  # fmt: skip
-    return row
 
 
 def add(ledger: Ledger, plan: int, *rows: dict[str, object]) -> None:

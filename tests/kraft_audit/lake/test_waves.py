@@ -37,8 +37,7 @@ from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import HISTORIES
 from kraft_audit.tables.silver import SILVER
 from kraft_codec.errors import InputError
-from tests.builders.lakes import no_session
-from tests.kraft_audit.lake.test_ledger import file_row
+from tests.builders.lakes import file_row, no_session
 
 MakePlan = Callable[..., ClusterPlan]
 MakeFleet = Callable[..., FleetSettings]

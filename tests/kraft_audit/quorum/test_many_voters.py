@@ -10,8 +10,8 @@ import pytest
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.voter_history import Voter
-from kraft_audit.recovery.quorum_disks import quorum_disks
-from kraft_audit.recovery.start_safety import durability
+from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
+from kraft_audit.recovery.may_i.start_safety import durability
 from kraft_audit.rules.columns.voter_sets import named
 from kraft_audit.rules.registry import check
 from kraft_codec.files.state_files import QuorumState

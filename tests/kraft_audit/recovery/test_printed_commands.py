@@ -15,7 +15,7 @@ import pytest
 
 import kraft_audit as audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.recovery.permission import Action, Question
+from kraft_audit.recovery.may_i.permission import Action, Question
 from kraft_audit.rules.rule_model import Status
 from tests.builders.captures import SMALL_CORPUS
 from tests.builders.commands import Command

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.findings.evidence_pack import gather
+from kraft_audit.findings.pack.evidence_pack import gather
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules import registry

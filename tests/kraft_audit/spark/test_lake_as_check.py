@@ -19,11 +19,11 @@ from kraft_audit.lake.pipeline import lake_alone
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.rules.rule_model import Status
+from tests.builders.history_lakes import histories, rows, write
 from tests.builders.lakes import no_session
+from tests.builders.logs import led, with_topics
 from tests.builders.rescues import LostAndRescued, newest_history, raised
 from tests.builders.without_spark import run_from_archive
-from tests.kraft_audit.capture.test_histories import led, with_topics
-from tests.kraft_audit.lake.test_histories import histories, rows, write
 
 
 def merged(fleet: FleetSettings) -> DeltaLake:

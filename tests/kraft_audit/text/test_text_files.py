@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.findings.evidence_pack import ClusterEvidence, write_pack
-from kraft_audit.findings.pack_verification import verify_pack
+from kraft_audit.findings.pack.evidence_pack import ClusterEvidence, write_pack
+from kraft_audit.findings.pack.pack_verification import verify_pack
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import write_site
 from kraft_audit.text.text_files import whole_file

@@ -11,19 +11,13 @@ from typing import Any
 import pytest
 
 from kraft_audit.commands.cli import run_command
-from kraft_capture.cli import main
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.files.discovery import discover
 from kraft_codec.storage import captured
 from kraft_codec.storage.captured import CapturedStorage, parse_manifest
 from kraft_codec.storage.opener import open_storage
+from tests.builders.kept_captures import capture
 from tests.builders.live_log import LiveLog
-
-ONCE = ("--once", "--durable", "--full-priority")
-
-
-def capture(folder: Path, store: Path, state: Path, code: int = 0) -> None:
-    assert main(["--log-dirs", str(folder), "--to", str(store), "--state", str(state), *ONCE]) == code
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from kraft_codec.storage.remembered_objects import (
     accept_carried,
     take_carried,
 )
-from tests.kraft_codec.storage.test_captured import capture
+from tests.builders.kept_captures import capture
 
 ADDRESS: Final = "s3://incidents/tree"
 

@@ -1,0 +1,93 @@
+"""Logs of partitions that were reassigned in the lost part: their full copies are on brokers that lose them again.
+
+The rescued state has the replicas from before. Those brokers deleted their logs, lead with empty ones, and the others
+rename the full ones to -stray (LogManager, Kafka 3.9 to 4.3). So the full log is copied before any broker starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.recovery.replica_logs import data_dirs
+from kraft_audit.recovery.restore.stray_logs import shown_folder
+from kraft_audit.replay.cluster_state import ClusterState
+from kraft_audit.text.shell_commands import UnwritableError, quoted
+from kraft_codec.storage.random_access import Storage, join
+
+
+@dataclass(frozen=True, slots=True)
+class MovedLog:
+    """A log that `to_broker` needs again and `from_broker` holds. Folders are None where no data dir was read.
+
+    `to_folder` is where it belongs; `is_taken`: a folder of that name is there, from before.
+    """
+
+    topic: str
+    partition: int
+    from_broker: int
+    from_folder: str | None
+    to_broker: int
+    to_folder: str | None
+    is_taken: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} from broker {self.from_broker} to broker {self.to_broker}"
+
+    @property
+    def commands(self) -> Iterator[str]:
+        """What copies it, with what is there put beside the data dir; none where a folder is not known."""
+        if self.from_folder is None or self.to_folder is None:
+            return
+        try:
+            source, target = quoted(self.from_folder), quoted(self.to_folder)
+            aside = quoted(f"{self.to_folder.rpartition('/')[0]}.{self.name}")
+        except UnwritableError:
+            return
+        if self.is_taken:
+            yield f"mv {target} {aside}"
+        yield f"cp -a {source} {target}"
+
+
+def moved_logs(storage: Storage, plan: ClusterPlan, at_cut: ClusterState, at_end: ClusterState) -> list[MovedLog]:
+    """What has to be copied where, if the state goes back from `at_end` to `at_cut`."""
+    later = {(row["topic_id"], row["partition"]): row for row in at_end.rows("partition_changes") if row["exists"]}
+    wanted = []
+    for row in at_cut.rows("partition_changes"):
+        moved = later.get((row["topic_id"], row["partition"]))
+        if row["exists"] and moved is not None:
+            dropped = [broker for broker in row["replicas"] if broker not in moved["replicas"]]
+            wanted += [(row, broker, _holder(moved)) for broker in dropped]
+    if not wanted:
+        return []
+    folders: dict[tuple[int, str], str] = {}
+    dirs: dict[int, list[str]] = {}
+    for data_dir in data_dirs(storage, plan):
+        dirs.setdefault(data_dir.broker_id, []).append(data_dir.path)
+        for entry in data_dir.listing.entries:
+            folders[data_dir.broker_id, entry.name] = shown_folder(plan, join(data_dir.path, entry.name))
+    found = []
+    for row, broker, holder in wanted:
+        name = f"{row['topic']}-{row['partition']}"
+        there, own = folders.get((broker, name)), dirs.get(broker, [])
+        place = shown_folder(plan, join(own[0], name)) if len(own) == 1 else None
+        found.append(
+            MovedLog(
+                *(row["topic"], row["partition"], holder, folders.get((holder, name)), broker, there or place),
+                is_taken=there is not None,
+            )
+        )
+    return sorted(found, key=lambda log: (log.topic, log.partition, log.to_broker))
+
+
+def _holder(row: Mapping[str, Any]) -> int:
+    """The broker with all acknowledged records: the leader, else a member of the ISR."""
+    candidates = [row["leader"], *row["isr"], *row["elr"], *row["replicas"]]
+    return next(int(broker) for broker in candidates if broker in row["replicas"])

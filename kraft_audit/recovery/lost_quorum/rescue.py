@@ -1,0 +1,338 @@
+"""A new node dir that begins with the state of one surviving copy: the controller that a lost quorum goes on with.
+
+Refused where the plan does not stand, and where the state cannot be built from the copy alone. Where software or
+metadata.version know no kraft.version 1 the quorum stays static. What was read is never written to.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kraft_audit.capture.declared_rescue import DECLARED
+from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
+from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.reading import ClusterReading
+from kraft_audit.recovery.lost_quorum.lost_brokers import LostBrokers, dropped_replicas, lost_brokers
+from kraft_audit.recovery.lost_quorum.moved_logs import MovedLog, moved_logs
+from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
+from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
+from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, new_directory_id, write_node_dir
+from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, encoded
+from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
+from kraft_audit.recovery.restore.restorable_state import Acl, restorable_state
+from kraft_audit.recovery.restore.state_differences import Operation, operations
+from kraft_audit.recovery.zk_migration import UNFINISHED_MIGRATION
+from kraft_audit.replay.cluster_state import ClusterState, state_at
+from kraft_audit.replay.driver import BranchLog
+from kraft_audit.text.readable import listed
+from kraft_codec.file_names import RESCUE_DECLARATION_NAME
+from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
+from kraft_codec.storage.opener import file_path
+
+EPOCHS_ADDED: Final = 1_000_000
+"""Old controllers raise their epoch while they find no majority, by 4 every 10 s before pre-vote (KIP-996)."""
+OFFSETS_ADDED: Final = 1_000_000
+"""The logs of disks that are gone may have been longer than any copy."""
+EPOCH_MAX: Final = 2**31 - 1
+FIRST_LEVEL: Final = 21
+"""metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
+SECRETS_NAMED: Final = 8
+
+
+class RescueRefusedError(Exception):
+    """Why nothing was written; `plan` where it is the plan that does not stand."""
+
+    def __init__(self, reason: str, plan: RescuePlan | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.plan = plan
+
+
+@dataclass(frozen=True, slots=True)
+class RescueRequest:
+    """What is asked for. `endpoint` is (host, port); None where the node keeps its id and endpoint.
+
+    `is_static`: whether controller.quorum.voters is to name the voter; None where the cluster decides.
+    """
+
+    from_node: int
+    out: Path
+    node_id: int | None = None
+    endpoint: tuple[str, int] | None = None
+    to_offset: int | None = None
+    is_static: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """What was written to `out`: for which node, from where the state was cut, and where its log begins.
+
+    `lost_after_cut`: what --to leaves out. `keeps_endpoint`: the node is a voter that stays where it is. `ghosts`:
+    controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
+    `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
+    endpoints, "HOST:PORT" where nothing names it. `lost_brokers`: brokers whose disks are lost with the controllers'.
+    `dropped`: by broker, the partitions whose ISR it left in the lost part.
+    """
+
+    out: str
+    node: RescuedNode
+    plan: RescuePlan
+    source: CopyOutcome
+    cut: int
+    offset: int
+    epoch: int
+    files: Mapping[str, str]
+    lost_after_cut: tuple[Operation, ...]
+    keeps_endpoint: bool
+    ghosts: tuple[int, ...]
+    brokers: tuple[tuple[int, str], ...]
+    features: Mapping[str, int]
+    moved_logs: tuple[MovedLog, ...]
+    others: tuple[tuple[int, str], ...]
+    revoked_acls: tuple[Acl, ...]
+    lost_brokers: LostBrokers
+    dropped: Mapping[int, tuple[str, ...]]
+
+
+def rescue(
+    reading: ClusterReading, cluster: ClusterPlan, open_storage: OpenStorage, plan: RescuePlan, request: RescueRequest
+) -> Rescue:
+    """Writes the dir. Raises RescueRefusedError, OSError."""
+    if plan.verdict is not RescueVerdict.STANDS:
+        raise RescueRefusedError(plan.reason, plan)
+    source = _source(plan, request.from_node)
+    replica = reading.survey.replicas[source.copy.number].plan
+    _refuse_running(reading)
+    try:
+        with open_storage(replica.root) as storage:
+            cut = state_at_cut(storage, replica, source.copy.end_offset, request.to_offset)
+    except UnknownStateError as problem:
+        raise RescueRefusedError(f"No state can be built from {source.copy.name} alone: {problem}.") from None
+    log = BranchLog(reading, source.copy.branch, beyond=snapshot_of(reading.survey, source.copy))
+    at_cut, at_end = (state_at(log, offset=end - 1) for end in (cut.end_offset, source.copy.end_offset))
+    _refuse_redacted(source, cut)
+    _refuse_unready(at_cut, cut)
+    node = _node(cluster, plan, at_end, source, request, is_static=_is_static(request, at_cut, plan))
+    offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + EPOCHS_ADDED
+    if epoch > EPOCH_MAX:
+        raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
+    partitions = [row for row in at_cut.rows("partition_changes") if row["exists"]]
+    # All of it is encoded before anything is written: a dir that is there is whole.
+    values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
+    files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
+    newest, brokers = _newest_state(reading, plan, source, at_end), tuple(_brokers(at_cut))
+    found = Rescue(
+        str(request.out),
+        node,
+        plan,
+        source,
+        cut.end_offset,
+        offset,
+        epoch,
+        files,
+        tuple(operations(at_cut, at_end)),
+        _endpoint(at_end, node.node_id) == (node.listener, node.host, node.port) and node.node_id in plan.voters,
+        tuple(_ghosts(at_cut, node.node_id)),
+        brokers,
+        {row["name"]: row["feature_level"] for row in at_cut.rows("feature_changes") if row["exists"]},
+        tuple(moved_logs(storage, cluster, at_cut, newest)),
+        tuple(_others(at_end, plan, node)),
+        tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
+        lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
+        dropped_replicas(at_cut, newest),
+    )
+    declare(found, cluster, replica)
+    return found
+
+
+def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome, at_end: ClusterState) -> ClusterState:
+    """The state that brokers may know: the best copy's, whichever copy is gone on from."""
+    best = plan.best
+    if best is None or best.copy.end <= source.copy.end:
+        return at_end
+    log = BranchLog(reading, best.copy.branch, beyond=snapshot_of(reading.survey, best.copy))
+    return state_at(log, offset=best.copy.end_offset - 1)
+
+
+def declare(found: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
+    """Writes beside the dir's files what was done: the plan, hashes, what is lost."""
+    document = {
+        "declared": DECLARED,
+        "written_ms": time.time_ns() // 1_000_000,
+        "cluster_id": cluster.cluster_id,
+        "read_from": _read_from(cluster, replica),
+        **asdict(found),
+    }
+    with (Path(found.out) / RESCUE_DECLARATION_NAME).open("x", encoding="utf-8") as file:
+        json.dump(document, file, indent=1, default=str)
+
+
+def _read_from(cluster: ClusterPlan, replica: ReplicaPlan) -> dict[str, Any]:
+    """Where the copies were: `root` is the folder of the disks, or the lake alone; `lake` one read beside the disks."""
+    disks = next((each.root for each in cluster.replicas if not each.is_archived), None)
+    lakes = {each.root.removeprefix(ARCHIVED_ROOT) for each in cluster.replicas if each.is_archived}
+    lake = next(iter(lakes), None)
+    places = {"root": lake} if disks is None else {"root": disks, "lake": lake}
+    path = "" if replica.is_archived else replica.path
+    return {"lake": None, **places, "path": path, "node_id": replica.node_id}
+
+
+def _source(plan: RescuePlan, node_id: int) -> CopyOutcome:
+    of_node = [outcome for outcome in plan.outcomes if outcome.copy.node_id == node_id]
+    if not of_node:
+        known = listed(sorted({o.copy.node_id for o in plan.outcomes if o.copy.node_id is not None}))
+        raise RescueRefusedError(f"No copy of node {node_id} was read; there are copies of {known}.")
+    if of_node[0].copy.excluded is not None:
+        raise RescueRefusedError(f"{of_node[0].copy.name} is not to go on from: {of_node[0].copy.excluded}.")
+    return of_node[0]
+
+
+def _refuse_running(reading: ClusterReading) -> None:
+    """Refuses where a process of this machine holds a node dir that was read."""
+    for replica in reading.survey.replicas:
+        if replica.plan.is_archived:
+            continue
+        root = file_path(replica.plan.root) or replica.plan.root
+        folder = "/".join(part for part in (root, replica.plan.path) if part)
+        holder = lock_holder(folder)
+        if holder is not None:
+            raise RescueRefusedError(f"Process {holder} holds {folder}/.lock: stop it first.")
+
+
+def _refuse_redacted(source: CopyOutcome, cut: CutState) -> None:
+    """Refuses a lake's copy whose state needs secrets, which no lake holds."""
+    if cut.records.redacted:
+        what = listed(cut.records.redacted[:SECRETS_NAMED])
+        more = len(cut.records.redacted) - SECRETS_NAMED
+        raise RescueRefusedError(
+            f"The state of {source.copy.name} holds secrets, and a lake keeps only their fingerprints: {what}"
+            f"{f' and {more} more' if more > 0 else ''}. Go on from a disk, without the lake, or bring the state back "
+            "on a new cluster: kraft-audit restore-kit with the lake leaves a blank for each secret."
+        )
+
+
+def _refuse_unready(state: ClusterState, cut: CutState) -> None:
+    if not state.is_complete or cut.records.is_in_transaction:
+        what = "a metadata transaction is open there" if cut.records.is_in_transaction else "records are missing"
+        raise RescueRefusedError(f"The state before offset {cut.end_offset} is not complete: {what}.")
+    migration = cut.records.value("ZkMigrationStateRecord")
+    if migration is not None and migration["zkMigrationState"] in UNFINISHED_MIGRATION:
+        raise RescueRefusedError("A migration from ZooKeeper is not finished: go on from ZooKeeper's state instead.")
+
+
+def _is_static(request: RescueRequest, state: ClusterState, plan: RescuePlan) -> bool:
+    """Whether the dir has no kraft.version 1. Raises RescueRefusedError where what is asked for cannot be."""
+    reason = _why_static(state)
+    if plan.kraft_version > 0:
+        if request.is_static:
+            raise RescueRefusedError("kraft.version is 1, which never goes down: the quorum cannot be static again.")
+        return False
+    if request.is_static is False and reason is not None:
+        raise RescueRefusedError(f"{reason}: a dynamic quorum needs software of 3.9 or later, and 3.9-IV0.")
+    return reason is not None if request.is_static is None else request.is_static
+
+
+def _why_static(state: ClusterState) -> str | None:
+    """Why kraft.version 1 cannot be, None where it can."""
+    level = {row["name"]: row["feature_level"] for row in state.rows("feature_changes") if row["exists"]}
+    metadata_version = level.get(METADATA_VERSION_FEATURE, 0)
+    if metadata_version < FIRST_LEVEL:
+        return f"metadata.version is {METADATA_VERSIONS.get(metadata_version, metadata_version)}"
+    ranges = {
+        row["controller_id"]: max(
+            (part["max_supported_version"] for part in row["features"] if part["name"] == KRAFT_VERSION_FEATURE),
+            default=0,
+        )
+        for row in state.rows("controller_changes")
+        if row["exists"]
+    }
+    if ranges and not any(ranges.values()):
+        return f"Controllers {listed(sorted(ranges))} run software that knows no kraft.version 1"
+    return None
+
+
+def _node(
+    cluster: ClusterPlan,
+    plan: RescuePlan,
+    state: ClusterState,
+    source: CopyOutcome,
+    request: RescueRequest,
+    *,
+    is_static: bool,
+) -> RescuedNode:
+    """Who the dir is for. Raises RescueRefusedError."""
+    node_id = source.copy.node_id if request.node_id is None else request.node_id
+    registered = {row["broker_id"] for row in state.rows("broker_changes") if row["exists"]}
+    if node_id is None:
+        raise RescueRefusedError("Nothing names the node of that copy: give --node-id and --endpoint.")
+    if node_id in registered and node_id not in plan.voters:
+        raise RescueRefusedError(f"Node id {node_id} is a broker's: give --node-id with an id that no broker has.")
+    known = _endpoint(state, node_id)
+    if request.endpoint is None and known is None:
+        raise RescueRefusedError(f"Nothing names the endpoint of controller {node_id}: give --endpoint HOST:PORT.")
+    listener = known[0] if known is not None else next(iter(_listeners(state)), "CONTROLLER")
+    host, port = request.endpoint if request.endpoint is not None else (known or ("", "", 0))[1:]
+    return RescuedNode(cluster.cluster_id, node_id, new_directory_id(), listener, host, port, is_static)
+
+
+def _endpoint(state: ClusterState, node_id: int) -> tuple[str, str, int] | None:
+    """Listener, host and port of a controller, by its voter set or its registration."""
+    for voter in (state.voter_set or {"voters": ()})["voters"]:
+        if voter["voter_id"] == node_id and voter["endpoints"]:
+            point = voter["endpoints"][0]
+            return point["name"], point["host"], point["port"]
+    for row in state.rows("controller_changes"):
+        if row["exists"] and row["controller_id"] == node_id and row["end_points"]:
+            point = row["end_points"][0]
+            return point["name"], point["host"], point["port"]
+    return None
+
+
+def _listeners(state: ClusterState) -> Iterator[str]:
+    for voter in (state.voter_set or {"voters": ()})["voters"]:
+        yield from (point["name"] for point in voter["endpoints"])
+    for row in state.rows("controller_changes"):
+        yield from (point["name"] for point in row["end_points"])
+
+
+def _ghosts(state: ClusterState, node_id: int) -> list[int]:
+    rows = state.rows("controller_changes")
+    return sorted(row["controller_id"] for row in rows if row["exists"] and row["controller_id"] != node_id)
+
+
+def _others(state: ClusterState, plan: RescuePlan, node: RescuedNode) -> Iterator[tuple[int, str]]:
+    others = [voter for voter in plan.voters if voter != node.node_id][: len(plan.voters) - 1]
+    for voter in others if node.is_static else ():
+        known = _endpoint(state, voter)
+        yield voter, "HOST:PORT" if known is None else f"{known[1]}:{known[2]}"
+
+
+def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:
+    for row in sorted(state.rows("broker_changes"), key=lambda row: int(row["broker_id"])):
+        if row["exists"]:
+            point: Mapping[str, Any] = row["end_points"][0] if row["end_points"] else {"host": "HOST", "port": "PORT"}
+            yield row["broker_id"], f"{point['host']}:{point['port']}"
+
+
+def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: RescuePlan, cut: CutState) -> int:
+    """The largest next producer id that any copy names; a copy that cannot be read has none to say."""
+    found = [cut.records.value("ProducerIdsRecord")]
+    for outcome in plan.outcomes:
+        replica = reading.survey.replicas[outcome.copy.number].plan
+        try:
+            with open_storage(replica.root) as storage:
+                state = state_at_cut(storage, replica, outcome.copy.end_offset)
+            found.append(state.records.value("ProducerIdsRecord"))
+        except UnknownStateError:
+            continue
+    return max((int(fields["nextProducerId"]) for fields in found if fields is not None), default=0)
+
+
+def all_nodes(plan: RescuePlan) -> Collection[int]:
+    """The voters and everyone whose copy was read."""
+    return {*plan.voters, *(o.copy.node_id for o in plan.outcomes if o.copy.node_id is not None)}

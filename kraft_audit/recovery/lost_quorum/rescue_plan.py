@@ -1,0 +1,340 @@
+"""Which copy of the log to go on from where a controller quorum lost its majority, and what each copy would cost.
+
+Logs are ranked as elections rank them (OffsetAndEpoch, Kafka 4.3): a leader of a later epoch had every record that was
+committed before it. So what only a lower-ranked branch holds was not committed. What only disks held that are gone can
+neither be excluded nor named.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import combinations
+from typing import Final
+
+from kraft_audit.capture.plan import ClusterPlan, Identity
+from kraft_audit.capture.survey import Survey
+from kraft_audit.quorum.committed_interval import (
+    Proof,
+    canonical_chain,
+    committed_interval,
+    proofs_of_commitment,
+    sets_from,
+)
+from kraft_audit.quorum.quorum_evidence import LogChain, QuorumEvidence, majority
+from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, round_evidence
+from kraft_audit.quorum.voter_history import VoterSet
+from kraft_audit.reading import ClusterReading
+from kraft_audit.recovery.lost_quorum.surviving_copies import (
+    SurvivingCopy,
+    parting_offset,
+    snapshot_of,
+    surviving_copies,
+)
+from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
+from kraft_audit.recovery.restore.state_differences import Operation, operations
+from kraft_audit.replay.cluster_state import ClusterState, state_at
+from kraft_audit.replay.driver import BranchLog
+from kraft_audit.text.readable import listed, nouns
+
+NO_COPY: Final = "no copy of this cluster's log was read"
+
+
+class RescueVerdict(StrEnum):
+    """Whether there is a plan. The order is that of their weight."""
+
+    STANDS = "a plan stands"
+    UNDECIDED = "undecided"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """What going on from one copy would mean. Offsets are exclusive ends.
+
+    It surely keeps everything below `keeps_to`, and surely loses `lost_from` to `lost_to` where they differ. Of what it
+    holds from `keeps_to` on nothing proves that it was committed: `gains` names it, and it becomes committed. `loses`
+    and `brings_back` name what better copies hold and undo: deleted topics and revoked rights are back. From
+    `unknown_from` on there may be records that only disks that were not read held; None where there are none.
+    """
+
+    copy: SurvivingCopy
+    keeps_to: int
+    lost_from: int
+    lost_to: int
+    unknown_from: int | None
+    loses: tuple[Operation, ...] = ()
+    brings_back: tuple[Operation, ...] = ()
+    gains: tuple[Operation, ...] = ()
+    is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RescuePlan:
+    """The copies, best first, and whether one of them may be gone on from: `chosen` is its place among them.
+
+    `low` and `high` bound what was committed; `high` is None without an upper bound. `newest_epoch` and `end_offset`
+    are the highest that any disk names.
+    """
+
+    verdict: RescueVerdict
+    reason: str
+    next_steps: tuple[str, ...] = ()
+    outcomes: tuple[CopyOutcome, ...] = ()
+    chosen: int | None = None
+    voters: tuple[int, ...] = ()
+    kraft_version: int = 0
+    gone: tuple[int, ...] = ()
+    low: int = 0
+    high: int | None = None
+    newest_epoch: int = -1
+    end_offset: int = 0
+    uncaptured_brokers: tuple[int, ...] = ()
+
+    @property
+    def best(self) -> CopyOutcome | None:
+        return None if self.chosen is None else self.outcomes[self.chosen]
+
+
+def rescue_plan(
+    reading: ClusterReading, plan: ClusterPlan, path: str, gone: Collection[int], lake: str | None = None
+) -> RescuePlan:
+    """The plan for one cluster. `gone`: nodes that are lost with their disks. `path`: where it was read, to paste.
+
+    `lake`: the lake that was read beside the disks below the path.
+    """
+    rounds = committed_intervals(reading.survey, plan)
+    if not rounds:
+        return RescuePlan(RescueVerdict.UNDECIDED, NO_COPY)
+    return _Planner(reading, plan, rounds, (path, lake), frozenset(gone)).plan()
+
+
+def _is_last(survey: Survey, rounds: Sequence[ProvenRound]) -> bool:
+    """Whether no more was written after the newest round, as far as captures show it.
+
+    A lake's copies say nothing of that, nor does a round that nothing proves to be later than another one.
+    """
+    *earlier, newest = rounds
+    if survey.replicas[newest.replicas[0]].plan.is_archived:
+        return False
+    on_disks = {each.number for each in earlier if not survey.replicas[each.replicas[0]].plan.is_archived}
+    return on_disks <= newest.follows
+
+
+def _all_evidence(survey: Survey, plan: ClusterPlan, rounds: Sequence[ProvenRound]) -> QuorumEvidence:
+    """What the disks of the newest round say, and each earlier capture that reaches further than its disk does now.
+
+    Whatever was committed stays so, so the earlier rounds' bounds count too.
+    """
+    newest = rounds[-1]
+    furthest: dict[Identity, tuple[tuple[int, int], int]] = {}
+    for captured in rounds:
+        for number in captured.replicas:
+            end = survey.ends[number]
+            reach = (end.last_epoch, end.end_offset), number
+            identity = survey.replicas[number].plan.identity
+            if identity not in furthest or reach[0] >= furthest[identity][0]:
+                furthest[identity] = reach
+    numbers = {*newest.replicas, *(number for _, number in furthest.values())}
+    lows = [(each.interval.low, each.interval.low_epoch) for each in rounds if each.interval.low > 0]
+    return round_evidence(survey, plan, sorted(numbers), earlier_low=max(lows, default=None))
+
+
+class _Planner:
+    """The copies of a log, and what all rounds prove of it. `_disk_ids` are the nodes whose disks are here now."""
+
+    def __init__(
+        self,
+        reading: ClusterReading,
+        plan: ClusterPlan,
+        rounds: Sequence[ProvenRound],
+        places: tuple[str, str | None],
+        gone: frozenset[int],
+    ) -> None:
+        self._reading = reading
+        self._path = shlex.quote(places[0])
+        self._asked = self._path if places[1] is None else f"{self._path} --lake {shlex.quote(places[1])}"
+        self._gone = gone
+        self._states: dict[tuple[int | None, str | None, int], ClusterState] = {}
+        newest = rounds[-1]
+        self._evidence = _all_evidence(reading.survey, plan, rounds)
+        # A copy may hold what was proven earlier where no voter's disk does.
+        evidence = replace(self._evidence, earlier_low=None)
+        self._interval = committed_interval(evidence)
+        earlier = self._evidence.earlier_low or (0, -1)
+        self._low, low_epoch = max((self._interval.low, self._interval.low_epoch), earlier)
+        self._chain: LogChain | None = canonical_chain(evidence, Proof(self._low, low_epoch, "of all rounds"))
+        disks = [reading.survey.replicas[number].plan for number in newest.replicas]
+        self._is_lake = all(each.is_archived for each in disks)
+        if self._is_lake:
+            self._asked += f" --cluster {shlex.quote(plan.key)}"
+        self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
+        high = newest.interval.high if _is_last(reading.survey, rounds) else None
+        self._high = None if high is None or high < self._low else high
+        safety, self._undecided = quorum_disks(reading.survey, plan)
+        self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
+        voters = {voter for voter_set in self._sets for voter in voter_set.ids}
+        known = () if safety is None else safety.disks
+        self._copies = surviving_copies(reading.survey, plan, self._chain, known, voters, gone, newest.replicas)
+        self._ranked = [copy for copy in self._copies if copy.excluded is None]
+
+    def plan(self) -> RescuePlan:
+        verdict, reason, steps = self._verdict()
+        outcomes = [self._outcome(copy) for copy in self._copies]
+        newest = self._sets[-1] if self._sets else None
+        survey = self._reading.survey
+        states = (replica.quorum_state for replica in survey.replicas if replica.is_accepted)
+        epochs = [state.leader_epoch for state in states if state is not None]
+        ends = [(run.epoch, run.to_offset) for run in survey.epochs]
+        ends += [(snapshot.epoch, snapshot.end_offset) for snapshot in survey.snapshots]
+        return RescuePlan(
+            verdict,
+            reason,
+            tuple(steps),
+            tuple(outcomes),
+            0 if verdict is RescueVerdict.STANDS else None,
+            tuple(sorted(newest.ids)) if newest is not None else (),
+            newest.kraft_version if newest is not None else 0,
+            tuple(sorted(self._gone)),
+            self._low,
+            self._high,
+            max([*epochs, *(epoch for epoch, _ in ends)], default=-1),
+            max((offset for _, offset in ends), default=0),
+            self._uncaptured_brokers(),
+        )
+
+    # Whether there is a plan
+
+    def _verdict(self) -> tuple[RescueVerdict, str, list[str]]:
+        refused, undecided = RescueVerdict.REFUSED, RescueVerdict.UNDECIDED
+        if not self._copies:
+            return undecided, f"{NO_COPY[:1].upper()}{NO_COPY[1:]}.", []
+        conflict = committed_on_two_branches(self._evidence)
+        if conflict is not None:
+            first, second = conflict
+            reason = (
+                f"Two branches were both committed: {first.text}, and {second.text}. Whichever is chosen, committed "
+                "records of the other one are lost, and brokers may have acted on both."
+            )
+            return refused, reason, list(self._see_branches())
+        for voter_set in self._sets:
+            alive = sorted(voter_set.ids - self._gone)
+            if len(alive) >= majority(len(voter_set.ids)):
+                return refused, *self._may_live(voter_set, alive)
+        if self._chain is None or not self._sets:
+            why = self._interval.undecided or self._undecided or "its logs contradict each other"
+            return undecided, f"No log is known to be the canonical one: {why}.", list(self._see_branches())
+        tied = [copy for copy in self._copies if copy.excluded is not None and "other bytes" in copy.excluded]
+        missing = self._uncaptured_voters()
+        if missing:
+            disks = f"the disk{'s' * (len(missing) > 1)} of node{'s' * (len(missing) > 1)} {listed(missing)}"
+            reason = f"It depends on {disks}, which is neither here nor said to be gone: it may hold a better "
+            reason += "copy."
+            away = ",".join(map(str, sorted({*self._gone, *missing})))
+            lost = f"or name what is lost: kraft-audit rescue-plan {self._asked} --gone {away}"
+            below = f"into a folder to read with --lake {self._path}" if self._is_lake else f"below {self._path}"
+            return undecided, reason, [f"Copy {disks} {below}, {lost}"]
+        if not self._ranked:
+            which = listed([copy.name for copy in tied or self._copies])
+            return undecided, f"No copy can be ranked: {which}: {(tied or self._copies)[0].excluded}.", []
+        best = self._ranked[0]
+        reason = f"Go on from {best.name}: epoch {best.last_epoch}, log end offset {best.end_offset}."
+        return RescueVerdict.STANDS, reason, list(self._steps(best))
+
+    def _may_live(self, voter_set: VoterSet, alive: list[int]) -> tuple[str, list[str]]:
+        needed, count = majority(len(voter_set.ids)), len(voter_set.ids)
+        reason = (
+            f"A majority may live: {needed} of {count} voters elect a leader, and {nouns('node', alive)} "
+            f"{'is' if len(alive) == 1 else 'are'} not said to be gone. A rescued quorum beside a living one "
+            "means two clusters with one id."
+        )
+        uncaptured = sorted(set(alive) - self._disk_ids)
+        away = self._gone | set(uncaptured or alive[1:])
+        steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"] if self._disk_ids else []
+        if away > self._gone:
+            plan = f"kraft-audit rescue-plan {self._asked} --gone {','.join(map(str, sorted(away)))}"
+            steps.append(f"Name the nodes that are lost with their disks: {plan}")
+        return reason, steps
+
+    def _see_branches(self) -> Iterator[str]:
+        if self._disk_ids:
+            yield f"kraft-audit diverge {self._path}"
+
+    def _uncaptured_voters(self) -> list[int]:
+        voters = {voter for voter_set in self._sets for voter in voter_set.ids}
+        return sorted(voters - self._gone - self._disk_ids)
+
+    def _uncaptured_brokers(self) -> tuple[int, ...]:
+        """Registered brokers whose copy of the metadata log was not read: one of them may reach further."""
+        if not self._ranked:
+            return ()
+        rows = self._state(self._ranked[0], self._ranked[0].end_offset).rows("broker_changes")
+        registered = {row["broker_id"] for row in rows if row["exists"]}
+        read = {copy.node_id for copy in self._copies if copy.archived_ms is None}
+        return tuple(sorted(registered - self._gone - read))
+
+    def _steps(self, best: SurvivingCopy) -> Iterator[str]:
+        others = sorted(self._disk_ids - ({best.node_id} if best.archived_ms is None else set()))
+        if others:
+            yield f"Keep the disks of {listed(others)} as they are: copy them before anything starts."
+        brokers = self._uncaptured_brokers()
+        if brokers:
+            yield f"Brokers {listed(brokers)} hold copies of this log too: add their node dirs and ask again."
+        if best.node_id is not None:
+            gone = f" --gone {','.join(map(str, sorted(self._gone)))}" if self._gone else ""
+            # A broker's id cannot be a controller's, unless it is both.
+            named = "" if best.is_voter else " --node-id NODE --endpoint HOST:PORT"
+            words = f"kraft-audit rescue {self._asked}{gone} --from {best.node_id} --out rescued-{best.node_id}{named}"
+            yield f"Build the node dir to go on with, and get the procedure: {words}"
+
+    # What each copy would mean
+
+    def _outcome(self, copy: SurvivingCopy) -> CopyOutcome:
+        keeps_to = min(copy.held_to, self._low)
+        best = self._ranked[0] if self._ranked else self._copies[0]
+        own = self._state(copy, copy.end_offset)
+        loses: list[Operation] = []
+        if copy.end != best.end:
+            parted = self._state(best, parting_offset(self._reading.survey, copy, best))
+            loses = operations(parted, self._state(best, best.end_offset))
+        proven = self._state(copy, keeps_to)
+        return CopyOutcome(
+            copy,
+            keeps_to,
+            self._low if self._chain is None else keeps_to,
+            self._low,
+            keeps_to if self._high is None else None,
+            tuple(operation for operation in loses if operation.change != "deleted"),
+            tuple(operation for operation in loses if operation.change == "deleted"),
+            tuple(operations(proven, own)),
+            own.is_complete,
+        )
+
+    def _state(self, copy: SurvivingCopy, end_offset: int) -> ClusterState:
+        """The state that a copy's records below an offset give."""
+        key = (copy.branch, copy.snapshot, end_offset)
+        if key not in self._states:
+            beyond = snapshot_of(self._reading.survey, copy)
+            log = BranchLog(self._reading, copy.branch, beyond=beyond)
+            self._states[key] = state_at(log, offset=end_offset - 1)
+        return self._states[key]
+
+
+def committed_on_two_branches(evidence: QuorumEvidence) -> tuple[Proof, Proof] | None:
+    """Two proofs of commitment that no one log can satisfy; None where one log satisfies all."""
+    proofs = {(proof.offset, proof.epoch): proof for proof in proofs_of_commitment(evidence) if proof.offset > 0}
+    for first, second in combinations(sorted(proofs), 2):
+        chains = evidence.chains
+        if chains and not any(_may_hold(chain, *first) and _may_hold(chain, *second) for chain in chains):
+            return proofs[first], proofs[second]
+    return None
+
+
+def _may_hold(chain: LogChain, offset: int, epoch: int) -> bool:
+    """Whether a log that begins with this chain may have a record of this epoch before this offset."""
+    if offset > chain.end[1]:
+        return epoch >= chain.end[0]
+    known = chain.epoch_at(offset - 1)
+    return known is None or known == epoch

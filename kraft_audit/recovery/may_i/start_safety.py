@@ -1,0 +1,364 @@
+"""Whether elections among some disks can lose a committed record, or let two nodes lead one epoch.
+
+A record is lost where a voter without it may be elected: a majority of the voters that *its* log names grants it their
+votes (KafkaRaftClient.handleVoteRequest of Kafka 4.3: the candidate's (last epoch, end offset) is at least the voter's;
+KIP-853: a candidate asks the voters of its own log, uncommitted changes included). Two nodes lead one epoch where a
+voter has forgotten its vote (FileQuorumStateStore). Epochs can always be raised, so they decide nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
+from kraft_audit.quorum.quorum_evidence import (
+    CapturedReplica,
+    LeaderStart,
+    LogChain,
+    QuorumEvidence,
+    majority,
+)
+from kraft_audit.quorum.voter_history import VoterSet, in_effect
+from kraft_audit.recovery.may_i.electorate import NEVER, Electorate, VoterDisk
+from kraft_audit.text.readable import listed
+
+VOTERS_SEARCHED_MAX: Final = 9
+"""Sets of disks are tried one by one; no quorum has more voters (KIP-595 expects three to five)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """An election that loses the committed record at `offset`: `candidate` wins with the votes of `voters`."""
+
+    candidate: int
+    voters: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SecondLeader:
+    """`candidate` may lead `epoch`, in which `first` led or stood, with the votes of `voters`."""
+
+    candidate: int
+    first: int
+    voters: tuple[int, ...]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class StartSafety:
+    """The disks of one quorum, and what of their log is committed: below `low` surely, below `high` perhaps.
+
+    `high` is None without an upper bound. `stood`: by epoch, the nodes that led it or got a vote in it.
+    """
+
+    disks: tuple[VoterDisk, ...]
+    chain: LogChain
+    low: int
+    high: int | None
+    stood: Mapping[int, frozenset[int]]
+
+    @property
+    def newest_epoch(self) -> int:
+        """The largest epoch that any disk names."""
+        states = (disk.state.epoch for disk in self.disks if disk.state is not None)
+        return max([*states, *self.stood, *(disk.end[0] for disk in self.disks)], default=NEVER)
+
+    def voters_in_effect(self) -> VoterSet | None:
+        """The voter set at the end of the canonical log, uncommitted changes included."""
+        return in_effect(self.chain.voter_sets, self.chain.end[1])
+
+    def voter_ids(self, *, with_earlier: bool) -> frozenset[int]:
+        """Who is a voter in a set that a disk goes by; with those of earlier sets, which an empty disk may go by."""
+        sets = {id(voter_set): voter_set for disk in self.disks for voter_set in disk.voter_sets}
+        sets |= {id(voter_set): voter_set for voter_set in (self.chain.voter_sets if with_earlier else ())}
+        return frozenset().union(*(voter_set.ids for voter_set in sets.values()))
+
+    def with_disks(self, disks: Iterable[VoterDisk]) -> StartSafety:
+        return replace(self, disks=tuple(disks))
+
+    def after_wipe(
+        self, node_id: int, running: Collection[VoterDisk], forgotten_to: int
+    ) -> tuple[list[VoterDisk], list[VoterDisk]]:
+        """The running disks once this node's is empty, twice: with every voter set that it may go by, and that it does.
+
+        Only a configured set surely outlives the wipe. The one that the disk was first formatted with, which it may get
+        again, can name fewer voters, so that fewer votes elect it.
+        """
+        own = [disk for disk in running if disk.node_id == node_id]
+        rest = [disk for disk in running if disk.node_id != node_id]
+        seen = _distinct((*self.chain.voter_sets, *(each for disk in own for each in disk.voter_sets)))
+        wiped = [replace(disk.emptied(forgotten_to), voter_sets=tuple(seen)) for disk in own]
+        configured = tuple(voter_set for voter_set in seen if voter_set.is_static)
+        return [*rest, *wiped], [*rest, *(replace(disk, voter_sets=configured) for disk in wiped)]
+
+    def playable(self, running: Collection[VoterDisk]) -> Election | None:
+        """An election that can be won at once, with disks that were read, and loses what is surely committed."""
+        read = [disk for disk in running if disk.is_captured]
+        return next(self._elections(read, self.low, is_playable=True), None)
+
+    def losing(self, running: Collection[VoterDisk]) -> Election | None:
+        """An election, perhaps after others, without a record that may be committed; None where none can be.
+
+        A voter that lacks the record may grant any candidate its vote: what makes its log longer may be truncated.
+        """
+        return next(self._elections(running, self.high, is_playable=False), None)
+
+    def _elections(self, running: Collection[VoterDisk], limit: int | None, *, is_playable: bool) -> Iterator[Election]:
+        electorates = _Electorates(running)
+        for offset in self._records(limit):
+            for candidate in running:
+                if offset is not None and candidate.held_to > offset:
+                    continue
+                for voter_set in candidate.voter_sets:
+                    votes = self._votes(candidate, electorates.of(voter_set), offset, is_playable=is_playable)
+                    if votes is not None:
+                        yield Election(candidate.node_id, votes, self.chain.end[1] if offset is None else offset)
+
+    def _records(self, limit: int | None) -> Iterator[int | None]:
+        """The offsets that matter: who lacks a record changes only where a disk's log ends.
+
+        None stands for a record that no captured disk holds: there may be one where nothing bounds what is committed.
+        """
+        ends = {0, self.chain.runs[0].from_offset, *(disk.held_to for disk in self.disks)} if self.chain.runs else {0}
+        yield from sorted(end for end in ends if limit is None or end < limit)
+        if limit is None:
+            yield None
+
+    def _votes(
+        self, candidate: VoterDisk, electorate: Electorate, offset: int | None, *, is_playable: bool
+    ) -> tuple[int, ...] | None:
+        """The voters that elect the candidate; None where they are no majority of its set."""
+        if is_playable:
+            count = electorate.count_ends_to(candidate.end)
+            return electorate.votes(candidate, lambda disk: candidate.end >= disk.end, count)
+        epoch = None if offset is None else self.chain.epoch_at(offset)
+        if offset is None or candidate.end >= (0 if epoch is None else epoch, offset + 1):
+            return electorate.votes(candidate, lambda _: True, electorate.count())
+        # What holds the record grants no vote to a candidate whose log is shorter.
+        return electorate.votes(candidate, lambda disk: disk.held_to <= offset, electorate.count_held_to(offset))
+
+    def second_leader(self, running: Collection[VoterDisk]) -> SecondLeader | None:
+        """An epoch that a second node may lead, as a voter forgot its vote in it; None where there is none."""
+        forgotten_to = max((disk.forgotten_to for disk in running), default=NEVER)
+        electorates = _Electorates(running)
+        for epoch in sorted((epoch for epoch in self.stood if epoch <= forgotten_to), reverse=True):
+            for candidate in running:
+                first = next((node for node in sorted(self.stood[epoch]) if node != candidate.node_id), None)
+                if first is None and candidate.forgotten_to >= epoch:
+                    first = candidate.node_id
+                if first is None or not _can_stand(candidate, epoch):
+                    continue
+                for voter_set in candidate.voter_sets:
+                    votes = electorates.of(voter_set).votes_in_epoch(candidate, epoch)
+                    if votes is not None:
+                        return SecondLeader(candidate.node_id, first, votes, epoch)
+        return None
+
+
+def _distinct(sets: Iterable[VoterSet]) -> list[VoterSet]:
+    """Each voter set once. Disks share them, and comparing two of thousands of voters takes a while."""
+    objects = {id(voter_set): voter_set for voter_set in sets}
+    return list(dict.fromkeys(objects.values()))
+
+
+class _Electorates:
+    """The electorates of some running disks, each made once; voter sets of one place in memory are one."""
+
+    def __init__(self, running: Collection[VoterDisk]) -> None:
+        self._running = running
+        self._known: dict[int, tuple[VoterSet, Electorate]] = {}
+
+    def of(self, voter_set: VoterSet) -> Electorate:
+        if id(voter_set) not in self._known:
+            self._known[id(voter_set)] = voter_set, Electorate(voter_set, self._running)
+        return self._known[id(voter_set)][1]
+
+
+def _can_stand(disk: VoterDisk, epoch: int) -> bool:
+    """A candidate raises its epoch to the one in which it stands."""
+    if disk.forgotten_to >= epoch or disk.state is None or disk.state.epoch < epoch:
+        return True
+    return disk.state.epoch == epoch and disk.state.voted_id == disk.node_id
+
+
+def start_safety(
+    evidence: QuorumEvidence,
+    interval: CommittedInterval,
+    sets_of: Mapping[int, VoterSet | None],
+    *,
+    earlier_epochs: Mapping[tuple[int, str | None], int] | None = None,
+    shortened: Collection[int] = (),
+) -> StartSafety | None:
+    """What these disks can do to each other; None without a canonical log.
+
+    `sets_of`: by place among the evidence's replicas, the voter set that the disk's own log, snapshot or configuration
+    names. `earlier_epochs`: the largest epoch that an earlier capture of a disk had persisted. `shortened`: the places
+    of disks that held more of the log than they do now.
+    """
+    chain = interval.canonical
+    if chain is None:
+        return None
+    stood = _stood(evidence)
+    newest = max([*stood, *(r.persisted.epoch for r in evidence.replicas if r.persisted is not None)], default=NEVER)
+    disks = []
+    elections = _elections_by_node(evidence)
+    snapshots = {snapshot for own in evidence.replicas for snapshot in own.snapshots}
+    for place, replica in enumerate(evidence.replicas):
+        voter_set = sets_of.get(place)
+        earlier = (earlier_epochs or {}).get((replica.node_id, replica.directory_id), NEVER)
+        disks.append(
+            VoterDisk(
+                replica.node_id,
+                replica.directory_id,
+                replica.end,
+                _held_to(snapshots, replica, chain),
+                () if voter_set is None else (voter_set,),
+                replica.persisted,
+                _forgotten_to(elections.get(replica.node_id, ()), replica, newest, earlier),
+            )
+        )
+    high = interval.high
+    remembering = [
+        replica
+        for place, (replica, disk) in enumerate(zip(evidence.replicas, disks, strict=True))
+        if disk.forgotten_to == NEVER and place not in shortened
+    ]
+    if len(remembering) < len(disks):
+        # What a wiped or emptied disk lacks now says nothing of what it once acknowledged.
+        high = committed_interval(evidence.of_these(remembering)).high
+    disks += _uncaptured(evidence, disks, newest)
+    return StartSafety(tuple(disks), chain, interval.low, None if high is None else max(high, interval.low), stood)
+
+
+def _held_to(snapshots: Collection[tuple[int, int]], replica: CapturedReplica, chain: LogChain) -> int:
+    """The offset below which it holds the chain, and what any disk's snapshots say stood below the chain's start.
+
+    A snapshot names the epoch of its last record. Who holds a record of that epoch holds the same one there.
+    """
+    held = replica.holds_to(chain)
+    for offset, epoch in snapshots:
+        for run in replica.runs:
+            if run.epoch == epoch and run.from_offset < offset:
+                held = max(held, min(run.to_offset, offset))
+    return held
+
+
+def _stood(evidence: QuorumEvidence) -> dict[int, frozenset[int]]:
+    """By epoch, who led it or got a vote in it, as any disk or LeaderChange says."""
+    seen = [(start.epoch, start.leader_id) for chain in evidence.chains for start in chain.leaders.values()]
+    for replica in evidence.replicas:
+        if (state := replica.persisted) is not None:
+            seen += [(state.epoch, node) for node in (state.leader_id, state.voted_id) if node >= 0]
+    stood: dict[int, set[int]] = defaultdict(set)
+    for epoch, node in seen:
+        stood[epoch].add(node)
+    return {epoch: frozenset(nodes) for epoch, nodes in stood.items()}
+
+
+def _forgotten_to(
+    elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica, newest: int, earlier: int
+) -> int:
+    """The newest epoch in which this disk may have voted without knowing it; NEVER where it knows.
+
+    A vote is persisted before it is given, and the epoch of a disk never goes back (QuorumState, Kafka 4.3).
+    """
+    state = replica.persisted
+    if state is None:
+        return newest
+    took_part = max((start.epoch for start in _elections_of(elections, replica)), default=NEVER)
+    if max(took_part, earlier) > state.epoch:
+        return max(took_part, earlier)
+    is_blank = state.leader_id < 0 and state.voted_id < 0
+    return took_part if is_blank and took_part == state.epoch else NEVER
+
+
+def _elections_by_node(evidence: QuorumEvidence) -> dict[int, list[tuple[LogChain, LeaderStart]]]:
+    """The LeaderChanges that name a node as leader or among those who elected it."""
+    found: dict[int, list[tuple[LogChain, LeaderStart]]] = defaultdict(list)
+    for chain in evidence.chains:
+        for start in chain.leaders.values():
+            for node_id in {start.leader_id, *start.granting}:
+                found[node_id].append((chain, start))
+    return found
+
+
+def _elections_of(elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica) -> Iterator[LeaderStart]:
+    """Of those of its node the LeaderChanges in which this disk took part."""
+    for chain, start in elections:
+        elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
+        if elected_in is None or elected_in.holds(replica.node_id, replica.directory_id):
+            yield start
+
+
+def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: int) -> list[VoterDisk]:
+    """Voters of any set whose disk was not read: taken as empty and forgetful, with any set that names them.
+
+    A disk that was replaced is not one of them: its node runs with the disk that was read.
+    """
+    read = {disk.node_id for disk in disks}
+    sets = [voter_set for chain in evidence.chains for voter_set in chain.voter_sets]
+    sets += [voter_set for disk in disks for voter_set in disk.voter_sets]
+    missing: dict[tuple[int, str | None], list[VoterSet]] = {}
+    for voter_set in _distinct(sets):
+        for voter in voter_set.voters:
+            if voter.voter_id not in read:
+                missing.setdefault(voter.key, []).append(voter_set)
+    return [
+        VoterDisk(*key, voter_sets=tuple(found), forgotten_to=newest, is_captured=False)
+        for key, found in missing.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What no election can lose. Offsets are exclusive ends.
+
+    Nothing below `safe_to` can be lost while no disk changes. `emptied` is the smallest set of nodes whose disks,
+    emptied, let an election lose something below `low`; None where no set does. `gone_count` voters gone leave no
+    majority.
+    """
+
+    safe_to: int
+    emptied: tuple[int, ...] | None
+    gone_count: int
+
+    @property
+    def text(self) -> str:
+        """The same in a sentence."""
+        through = f"Offsets through {self.safe_to - 1} cannot" if self.safe_to else "Nothing that was read cannot"
+        parts = [f"{through} be lost by any election among all disks"]
+        if self.emptied:
+            parts.append(f"emptying {listed(self.emptied)} could lose committed records")
+        if self.gone_count:
+            voters = "1 voter gone leaves" if self.gone_count == 1 else f"{self.gone_count} voters gone leave"
+            parts.append(f"{voters} no majority")
+        return f"{'; '.join(parts)}."
+
+
+def durability(safety: StartSafety) -> Durability:
+    """What no election can lose, all disks running."""
+    unbounded = replace(safety, high=safety.chain.end[1])
+    losing = unbounded.losing(safety.disks)
+    voters = safety.voters_in_effect()
+    count = 0 if voters is None else len(voters.voters)
+    return Durability(
+        safety.chain.end[1] if losing is None else losing.offset,
+        _smallest_emptied(safety, set() if voters is None else set(voters.ids)),
+        count - majority(count) + 1 if count else 0,
+    )
+
+
+def _smallest_emptied(safety: StartSafety, voters: Collection[int]) -> tuple[int, ...] | None:
+    nodes = sorted(voters)[:VOTERS_SEARCHED_MAX]
+    proven = replace(safety, high=safety.low)
+    for size in range(len(nodes) + 1):
+        for chosen in combinations(nodes, size):
+            disks = [disk.emptied(NEVER) if disk.node_id in chosen else disk for disk in safety.disks]
+            if proven.with_disks(disks).losing(disks) is not None:
+                return chosen
+    return None
