@@ -31,10 +31,10 @@ from kraft_audit.capture.decoded_records import (
     records_batch,
     typed_records,
 )
-from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
 from kraft_audit.capture.replica import ReadingSettings
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.capture.scanner import ChangedError, Chunk
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import Survey

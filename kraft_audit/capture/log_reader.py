@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.continuity import LogState
-from kraft_audit.capture.kept_log import KeptLog, LogMark
 from kraft_audit.capture.plan import BatchKey, FilePlan, ReplicaPlan
+from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark
 from kraft_audit.capture.scanner import Chunk, DamageLog, FileTally, Scanner, ScanSettings, header_at, neighbour
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind

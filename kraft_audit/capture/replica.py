@@ -17,9 +17,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
-from kraft_audit.capture.kept_log import KeptLog, NotResumableError, Place
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
+from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, Place
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
 from kraft_audit.capture.torn_copies import KnownPart, torn_at
 from kraft_codec.errors import CodecError, Damage, Reason

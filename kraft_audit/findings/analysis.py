@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.bronze_rows import TableRows, captures_batch
-from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.kept_state import KeptState, state_versions
 from kraft_audit.incidents.folding import Folding, known_incidents
@@ -27,13 +27,13 @@ from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import CarriedRows, rules_key
-from kraft_audit.rules.carrying import Carrying, as_carried
+from kraft_audit.rules.carried.carried_rows import CarriedRows, rules_key
+from kraft_audit.rules.carried.carrying import Carrying, as_carried
+from kraft_audit.rules.carried.continued_history import history_of, new_survey_rows, with_earlier_captures
+from kraft_audit.rules.carried.settled_history import as_until, begins_below, ends_at, until
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
-from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status
-from kraft_audit.rules.settled_history import as_until, begins_below, ends_at, until
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, RECORDS
 from kraft_audit.tables.contract import build_rows, silver_batch, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS

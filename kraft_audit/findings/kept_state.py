@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 

@@ -35,12 +35,12 @@ from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.incidents.folding import Folding, known_incidents
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules import registry
-from kraft_audit.rules.carried_rows import normal_rows
-from kraft_audit.rules.carrying import Carrying, as_carried
+from kraft_audit.rules.carried.carried_rows import normal_rows
+from kraft_audit.rules.carried.carrying import Carrying, as_carried
+from kraft_audit.rules.carried.settled_history import until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA, PartitionParts
 from kraft_audit.rules.rule_model import Finding, Rule, Scope
-from kraft_audit.rules.settled_history import until
 from kraft_audit.tables.bronze import RECORDS
 from kraft_audit.tables.gold import JUDGED_FINDINGS
 from kraft_audit.tables.kept_parts import (

@@ -15,10 +15,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.record_store import Spool, SpoolPlace
 from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.quorum.rounds import committed_intervals
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_codec.errors import CodecError

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
+from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.rounds import ProvenRound

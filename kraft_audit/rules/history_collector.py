@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
-from kraft_audit.capture.kept_log import NotResumableError
 from kraft_audit.capture.replica import written_times_ms
+from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history
@@ -24,7 +24,7 @@ from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
 from kraft_audit.replay.replay_base import ReplayBase
-from kraft_audit.rules.carried_rows import CarriedRows
+from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
     INPUTS,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.rules.carried_rows import check_fields, check_of, holder_fields, holder_of
+from kraft_audit.rules.carried.carried_rows import check_fields, check_of, holder_fields, holder_of
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction, OperatorWord
 from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.tables.kept_parts import KeptPartsError

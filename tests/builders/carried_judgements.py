@@ -11,16 +11,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.carried_rows import CHANGES, OF_CAPTURES, CarriedRows
-from kraft_audit.rules.carrying import carry
+from kraft_audit.rules.carried.carried_rows import CHANGES, OF_CAPTURES, CarriedRows
+from kraft_audit.rules.carried.carrying import carry
+from kraft_audit.rules.carried.continued_history import history_of
+from kraft_audit.rules.carried.settled_history import until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
-from kraft_audit.rules.continued_history import history_of
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Finding, Status
-from kraft_audit.rules.settled_history import until
 
 _TIMES: Final = frozenset({"timestamp_ms", "base_timestamp_ms", "max_timestamp_ms", "last_timestamp_ms"})
 Episode = tuple[str, str, int | None]

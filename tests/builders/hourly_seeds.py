@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.rules import merged_batches
+from kraft_audit.rules.carried import merged_batches
 from tests.builders.hourly_disks import HourlyDisks
 from tests.builders.judged_hours import JudgedHours, Shown, key, said
 

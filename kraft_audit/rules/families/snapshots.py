@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kraft_audit.rules.carried.merged_batches import OFF_AFTER_MS, is_run
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
@@ -19,7 +20,6 @@ from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
 from kraft_audit.rules.columns.frame import Rows
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
 from kraft_audit.rules.columns.nodes import registered_nodes
-from kraft_audit.rules.merged_batches import OFF_AFTER_MS, is_run
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, threshold, undecided
 from kraft_audit.text.readable import HOUR_MS

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.rules.carried.merged_batches import passed_ms
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
@@ -30,7 +31,6 @@ from kraft_audit.rules.columns.voter_sets import (
     set_at,
     set_evidence,
 )
-from kraft_audit.rules.merged_batches import passed_ms
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import is_local

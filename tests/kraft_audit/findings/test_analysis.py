@@ -13,7 +13,7 @@ import pytest
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.findings import analysis as module
 from kraft_audit.findings.finding_formats import finding_rows
-from kraft_audit.rules.carrying import Carrying
+from kraft_audit.rules.carried.carrying import Carrying
 from kraft_audit.rules.columns import partition_parts, table_on_disk
 from kraft_audit.rules.registry import check, rules
 from kraft_audit.rules.rule_model import Finding

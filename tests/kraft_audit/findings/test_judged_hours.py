@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from kraft_audit.findings import analysis
-from kraft_audit.rules.carried_rows import CarriedRows
+from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.tables.kept_parts import unpack as parts_of
 from tests.builders.hourly_seeds import SMALL, chain, judge_chain, runs_in_short_logs
 from tests.builders.judged_hours import JudgedHours

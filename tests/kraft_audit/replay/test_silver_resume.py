@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from kraft_audit.capture.kept_log import NotResumableError
-from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
+from kraft_audit.capture.resumed.kept_log import NotResumableError
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.replay_base import ReplayBase
 from kraft_audit.replay.silver_rows import silver

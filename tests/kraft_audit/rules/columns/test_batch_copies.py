@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import replay_canonical
-from kraft_audit.rules.carrying import carry
+from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder, every_row
 from kraft_audit.rules.columns.batch_holders import BatchHolders, holders_of_rows

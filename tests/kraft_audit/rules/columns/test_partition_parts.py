@@ -14,7 +14,7 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.replica import replica_columns
 from kraft_audit.capture.scanner import DamageRow
 from kraft_audit.reading import ClusterReading, ReadingSettings
-from kraft_audit.rules.carrying import Carrying, carry
+from kraft_audit.rules.carried.carrying import Carrying, carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.columns.partition_parts import PartitionParts

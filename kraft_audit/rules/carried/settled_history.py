@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from kraft_audit.rules.carried_rows import CHANGES
+from kraft_audit.rules.carried.carried_rows import CHANGES
 from kraft_audit.rules.cluster_history import ClusterHistory, newest_append_ms
 from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, canonical_log
 

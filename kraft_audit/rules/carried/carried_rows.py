@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.capture.plan import ReplicaPlan
+from kraft_audit.rules.carried.merged_batches import merged_to, split
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
     Contradiction,
@@ -24,7 +25,6 @@ from kraft_audit.rules.cluster_history import (
 )
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
-from kraft_audit.rules.merged_batches import merged_to, split
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import RuleSettings
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack

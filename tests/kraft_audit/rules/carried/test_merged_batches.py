@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft_audit.rules import merged_batches
-from kraft_audit.rules.carried_rows import CarriedRows, sizes
-from kraft_audit.rules.carrying import carry
+from kraft_audit.rules.carried import merged_batches
+from kraft_audit.rules.carried.carried_rows import CarriedRows, sizes
+from kraft_audit.rules.carried.carrying import carry
+from kraft_audit.rules.carried.continued_history import history_of
+from kraft_audit.rules.carried.settled_history import begins_below, until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
-from kraft_audit.rules.continued_history import history_of
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Status
-from kraft_audit.rules.settled_history import begins_below, until
 from tests.builders.carried_judgements import judged
 from tests.builders.histories import T0, HistoryBuilder
 from tests.builders.log_stories import running

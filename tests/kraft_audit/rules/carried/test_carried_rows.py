@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from kraft_audit.rules import carrying
-from kraft_audit.rules.carried_rows import CarriedRows, rules_key, sizes
-from kraft_audit.rules.carrying import carry
+from kraft_audit.rules.carried import carrying
+from kraft_audit.rules.carried.carried_rows import CarriedRows, rules_key, sizes
+from kraft_audit.rules.carried.carrying import carry
+from kraft_audit.rules.carried.settled_history import until
 from kraft_audit.rules.cluster_history import Contradiction
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.settled_history import until
 from tests.builders.carried_judgements import Chain, Difference, judged, operation_ends_of, slowed
 from tests.builders.histories import HistoryBuilder, Story
 from tests.builders.log_stories import LOG_STORIES

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.carried_captures import (
+from kraft_audit.rules.carried.carried_captures import (
     carried_captures,
     carried_marks,
     carried_watermarks,
@@ -24,7 +24,7 @@ from kraft_audit.rules.carried_captures import (
     offsets_of_interest,
     taken,
 )
-from kraft_audit.rules.carried_rows import (
+from kraft_audit.rules.carried.carried_rows import (
     FROM_THE_SURVEY,
     SMALL_CHANGES,
     WHOLE,
@@ -32,6 +32,7 @@ from kraft_audit.rules.carried_rows import (
     normal_rows,
     once_each,
 )
+from kraft_audit.rules.carried.merged_batches import merged_batches
 from kraft_audit.rules.cluster_history import ClusterHistory, OpenEpisodes
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
@@ -41,7 +42,6 @@ from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.subjects import topic_of
-from kraft_audit.rules.merged_batches import merged_batches
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, Rule, Scope, TableRows
 from kraft_audit.tables.bronze import DECODE_ERRORS

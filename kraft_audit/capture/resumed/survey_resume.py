@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from kraft_audit.capture.altered_batches import Rejoin
 from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.kept_log import KeptLog, LogMark, NotResumableError
-from kraft_audit.capture.kept_survey import KeptSurvey
 from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark, NotResumableError
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
+from kraft_audit.capture.resumed.survey_cut import SurveyCut
 from kraft_audit.capture.survey import BranchEpoch
-from kraft_audit.capture.survey_cut import SurveyCut
 from kraft_codec.file_names import FileKind
 
 

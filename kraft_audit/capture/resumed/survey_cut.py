@@ -9,8 +9,8 @@ from typing import Self
 from kraft_audit.capture.altered_batches import Rejoin
 from kraft_audit.capture.branches import Branch
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.kept_log import NotResumableError
-from kraft_audit.capture.kept_survey import KeptSurvey
+from kraft_audit.capture.resumed.kept_log import NotResumableError
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.capture.survey import BranchEpoch
 
 

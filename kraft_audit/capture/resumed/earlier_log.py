@@ -11,7 +11,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from kraft_audit.capture.branches import Branch
-from kraft_audit.capture.kept_survey import KeptSurvey
+from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.capture.survey import BranchEpoch, EarlierLog, Survey, SurveyedSnapshot, joined_epochs
 
 

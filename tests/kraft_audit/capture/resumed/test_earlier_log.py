@@ -10,10 +10,10 @@ import pytest
 
 from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.earlier_log import earlier_logs
-from kraft_audit.capture.kept_survey import KeptSnapshot, KeptSurvey
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.resumed.earlier_log import earlier_logs
+from kraft_audit.capture.resumed.kept_survey import KeptSnapshot, KeptSurvey
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.rounds import chain_to, static_voters
 from kraft_audit.reading import ClusterReading, ReadingSettings

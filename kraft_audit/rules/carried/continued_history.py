@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_sequence
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
-from kraft_audit.rules.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
+from kraft_audit.rules.carried.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
 from kraft_audit.rules.families.log_files import TAILS

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from kraft_audit.capture.branches import LogEnd
-from kraft_audit.capture.kept_log import KeptLog, LogMark
 from kraft_audit.capture.reconcile import Window
 from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark
 
 
 class LogMarks:

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kraft_audit.rules.carried_rows import CarriedRows
-from kraft_audit.rules.carrying import carry
+from kraft_audit.rules.carried.carried_rows import CarriedRows
+from kraft_audit.rules.carried.carrying import carry
+from kraft_audit.rules.carried.continued_history import history_of, new_survey_rows, with_earlier_captures
+from kraft_audit.rules.carried.settled_history import until
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
-from kraft_audit.rules.continued_history import history_of, new_survey_rows, with_earlier_captures
-from kraft_audit.rules.settled_history import until
 from kraft_audit.tables.silver import WITHOUT_LEADER
 from tests.builders.carried_judgements import judged, new_rows
 from tests.builders.histories import HistoryBuilder

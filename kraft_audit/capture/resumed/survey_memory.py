@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.earlier_log import earlier_logs
-from kraft_audit.capture.kept_survey import KeptCopy, KeptSnapshot, KeptSurvey
-from kraft_audit.capture.log_marks import LogMarks
 from kraft_audit.capture.replica import Replica
+from kraft_audit.capture.resumed.earlier_log import earlier_logs
+from kraft_audit.capture.resumed.kept_survey import KeptCopy, KeptSnapshot, KeptSurvey
+from kraft_audit.capture.resumed.log_marks import LogMarks
+from kraft_audit.capture.resumed.survey_resume import resume_survey
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import Survey, SurveyBuilder
-from kraft_audit.capture.survey_resume import resume_survey
 
 
 class SurveyMemory:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from kraft_audit.capture.altered_batches import Rejoin
 from kraft_audit.capture.branches import Branch
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.kept_log import KeptLog, LogMark
 from kraft_audit.capture.plan import BatchKey
+from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark
 from kraft_audit.capture.snapshots import BOOTSTRAP
 from kraft_audit.capture.survey import BranchEpoch, EarlierLog, SurveyedSnapshot
 from kraft_audit.tables.kept_parts import KeptPartsError

@@ -17,9 +17,9 @@ import pytest
 
 from kraft_audit.capture.branches import Branch
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.kept_log import KeptLog, LogMark, NotResumableError
-from kraft_audit.capture.kept_survey import KeptCopy, KeptSnapshot, KeptSurvey
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
+from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark, NotResumableError
+from kraft_audit.capture.resumed.kept_survey import KeptCopy, KeptSnapshot, KeptSurvey
 from kraft_audit.capture.survey import BranchEpoch, Survey
 from kraft_audit.capture.torn_copies import NEW_WALKED_BYTES
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
