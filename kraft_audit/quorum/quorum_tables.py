@@ -20,7 +20,7 @@ from kraft_audit.quorum.rounds import (
     epoch_runs,
     static_voters,
 )
-from kraft_audit.quorum.voter_history import Voter, VoterSet, added, removed
+from kraft_audit.quorum.voter_history import Endpoint, Voter, VoterSet, added, removed
 
 MAX_EPOCHS_WITHOUT_RECORDS: Final = 10_000
 """A damaged epoch number must not become two billion rows."""
@@ -128,9 +128,7 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
                 "source": voter_set.source,
                 "kraft_version": voter_set.kraft_version,
                 "voters": [_voter_row(voter) for voter in voter_set.voters],
-                "added": [_key_row(voter) for voter in added(before, voter_set)],
-                "removed": [_key_row(voter) for voter in removed(before, voter_set)],
-                "endpoints_changed": _endpoints_changed(before, voter_set),
+                **_replaced(before, voter_set),
                 "target_voters": None if voter_set.target_voters is None else list(voter_set.target_voters),
                 "canonical": canonical,
                 "ended_by": ended_by,
@@ -140,17 +138,16 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
 
 
 def in_sequence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `voter_sets`, each canonical one with what it replaced: a log that begins with a snapshot does not say.
-
-    A snapshot of the same voters is no new set.
+    """Rows of `voter_sets`, each canonical one with what it replaced: a log that begins with a snapshot does not say,
+    nor does one of a draft after it. A snapshot of the same voters is no new set.
     """
     sets: list[dict[str, Any]] = []
     for row in sorted((row for row in rows if row["canonical"]), key=itemgetter("from_offset", "from_epoch")):
-        if row["source"] == SNAPSHOT and sets:
-            if all(row[name] == sets[-1][name] for name in ("kraft_version", "voters", "target_voters")):
-                continue
-            row = {**row, **_replaced(sets[-1], row)}
+        names = ("kraft_version", "voters", "target_voters")
+        if sets and row["source"] == SNAPSHOT and all(row[name] == sets[-1][name] for name in names):
+            continue
         if sets:
+            row = {**row, **_replaced(_set_of(sets[-1]), _set_of(row))}
             sets[-1] = {**sets[-1], "ended_by": "superseded"}
         sets.append({**row, "ended_by": "in_effect"})
     others = (row for row in rows if not row["canonical"])
@@ -165,21 +162,29 @@ def epochs_in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def _replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What a voter set changed; voters are compared by id alone where either set has no directory ids."""
-    names = ["voter_id", "directory_id"]
-    if any(voter["directory_id"] is None for row in (before, after) for voter in row["voters"]):
-        names.pop()
-    old, new = ({tuple(voter[name] for name in names): voter for voter in row["voters"]} for row in (before, after))
+def _replaced(before: VoterSet | None, after: VoterSet) -> dict[str, Any]:
+    """What a voter set changed."""
     return {
-        "added": [_key_of(voter) for key, voter in new.items() if key not in old],
-        "removed": [_key_of(voter) for key, voter in old.items() if key not in new],
-        "endpoints_changed": [voter["voter_id"] for key, voter in new.items() if old.get(key, voter) != voter],
+        "added": [_key_row(voter) for voter in added(before, after)],
+        "removed": [_key_row(voter) for voter in removed(before, after)],
+        "endpoints_changed": _endpoints_changed(before, after),
     }
 
 
-def _key_of(voter: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: voter[name] for name in ("voter_id", "directory_id")}
+def _set_of(row: Mapping[str, Any]) -> VoterSet:
+    """The voter set that a row of `voter_sets` says."""
+    names = ("from_offset", "from_epoch", "timestamp_ms", "source", "kraft_version", "target_voters")
+    return VoterSet(**{name: row[name] for name in names}, voters=tuple(map(_voter_of, row["voters"])))
+
+
+def _voter_of(voter: Mapping[str, Any]) -> Voter:
+    return Voter(
+        voter["voter_id"],
+        voter["directory_id"],
+        tuple(Endpoint(**point) for point in voter["endpoints"]),
+        voter["min_supported_version"],
+        voter["max_supported_version"],
+    )
 
 
 def _voter_row(voter: Voter) -> dict[str, Any]:

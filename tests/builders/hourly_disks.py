@@ -55,6 +55,9 @@ class HourlyDisks:
     events: int | None = None
     """How much happens in the run; None: as much as always."""
 
+    is_always_copied: bool = False
+    """Whether a disk that does not stand still is captured even where nothing of it is new."""
+
     run: Path | None = None
     """Where the run is, or is to be played: several clusters can share it."""
 
@@ -100,6 +103,9 @@ class HourlyDisks:
             if is_needed or not deletes:
                 wanted[target / LOG_DIR / segment_name(group[0][0])] = b"".join(content for _, content in group)
         _write(target, wanted, self.hour)
+        state = target / LOG_DIR / "quorum-state"
+        if self.is_always_copied and state.is_file():
+            os.utime(state, ns=(self.hour * HOUR_NS, self.hour * HOUR_NS))
 
     def small_files(self, source: Path) -> Iterator[tuple[Path, bytes]]:
         """The files of a node dir, but for its log."""

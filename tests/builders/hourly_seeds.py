@@ -138,9 +138,9 @@ def judge_pair(
     """
     both = []
     for name, own_change in (("first", None), ("second", change)):
-        disks = HourlyDisks(
-            kind, seed, folder / name / "disks", keeps_later_snapshots=False, events=SMALL, run=folder / "run"
-        )
+        # Where segments are deleted there is something new: the first cluster has a round of captures then, too.
+        options: dict[str, Any] = {"keeps_later_snapshots": False, "is_always_copied": True, "events": SMALL}
+        disks = HourlyDisks(kind, seed, folder / name / "disks", run=folder / "run", **options)
         both.append(HoursOfPair(disks, own_change))
     compared, shown = 0, [dict[Shown, Shown](), dict[Shown, Shown]()]
     for capture, share in HOURS_OF_PAIRS:
