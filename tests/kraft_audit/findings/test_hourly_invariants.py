@@ -31,6 +31,8 @@ WHAT_ONCE_DIFFERED: Final = {
     710_568: "an epoch had no leader once the disk that held its LeaderChange was replaced",
     720_372: "a suffix that ends after a log's new beginning was cut off when that began",
     720_373: "an epoch on a branch that was cut off is one without a record on the log",
+    741_493: "a suffix was part of the log once no disk held what an earlier reading saw in its place",
+    741_709: "a change of the target was a removal where a snapshot of a draft says nothing of voters",
 }
 
 

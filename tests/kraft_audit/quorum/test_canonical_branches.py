@@ -14,7 +14,7 @@ import pytest
 
 from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
+from kraft_audit.capture.survey import BranchEpoch, EarlierLog, Survey, SurveyedSnapshot
 from kraft_audit.quorum.canonical_branches import CanonicalBranches, RecordId, tips
 from kraft_audit.quorum.divergence import divergences, proven_order
 from kraft_audit.quorum.quorum_tables import quorum_rows
@@ -78,6 +78,23 @@ def test_what_lies_below_the_canonical_log_came_before_it(
     assert canonical.leaves_at(logs.survey.ends[piece]) == (canonical_to or start)
     assert canonical.leaves_at(logs.survey.ends[newest]) is None
     assert not logs.canonical(piece).is_piece(logs.survey.ends[piece])
+
+
+def test_a_piece_that_an_earlier_reading_saw_part_is_canonical_to_there() -> None:
+    """A log ends where the canonical one begins, and an earlier reading saw what stood before that: another epoch."""
+    logs = Logs.empty()
+    piece = logs.add(None, 0, [3] * 40)
+    newest = logs.add(None, 40, [9] * 54)
+    assert logs.canonical(newest).ends[piece] == 40
+    seen = (
+        BranchEpoch(newest, 3, 0, 38, 0, 1),
+        BranchEpoch(newest, 5, 38, 39, 38, 39),
+        BranchEpoch(newest, 7, 39, 40, 39, 40),
+    )
+    logs.survey.earlier_logs = [EarlierLog(newest, seen)]
+    canonical = logs.canonical(newest)
+    assert canonical.ends[piece] == 38
+    assert canonical.leaves_at(logs.survey.ends[piece]) == 38
 
 
 def test_a_piece_below_is_canonical_to_where_the_canonical_log_starts(tmp_path: Path) -> None:

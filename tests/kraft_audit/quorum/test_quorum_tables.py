@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 
 from kraft_audit.capture.decoded_records import ControlRecord, control_records
 from kraft_audit.quorum.quorum_evidence import EpochRun
-from kraft_audit.quorum.quorum_tables import MAX_EPOCHS_WITHOUT_RECORDS, leader_epoch_rows
+from kraft_audit.quorum.quorum_tables import (
+    MAX_EPOCHS_WITHOUT_RECORDS,
+    in_sequence,
+    leader_epoch_rows,
+    voter_set_rows,
+)
+from kraft_audit.quorum.voter_history import Voter, VoterSet
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import LEADER_EPOCHS
 
@@ -106,3 +113,16 @@ def test_a_log_without_records_and_votes_has_no_epochs() -> None:
 def test_damaged_epoch_number_makes_no_flood() -> None:
     rows = leader_epoch_rows([EpochRun(1, 0, 5), EpochRun(2**31 - 1, 5, 6)], [])
     assert len(rows) == MAX_EPOCHS_WITHOUT_RECORDS + 2
+
+
+def test_what_a_set_changed_is_said_of_the_set_before_it() -> None:
+    """In KIP-642 a snapshot may say nothing of voters: the log after it begins with the configured ones."""
+    configured = VoterSet(-1, 0, None, "static", 1, tuple(map(Voter, (1, 2, 3))))
+    (first, alone), (_, later) = (
+        voter_set_rows([configured, replace(configured, from_offset=offset, source="log", voters=(Voter(1),))])
+        for offset in (34, 80)
+    )
+    assert [voter["voter_id"] for voter in later["removed"]] == [2, 3]
+    of_log = in_sequence([first, later, alone])
+    assert [row["from_offset"] for row in of_log] == [-1, 34, 80]
+    assert [[voter["voter_id"] for voter in row["removed"]] for row in of_log] == [[], [2, 3], []]
