@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from kraft_audit.capture.branches import LogEnd
+from kraft_audit.capture.plan import SilverPosition
 from kraft_audit.capture.survey import BranchEpoch, Survey
 from kraft_audit.quorum.rounds import ProvenRound, newest_canonical
 
@@ -35,14 +36,21 @@ class CanonicalBranches:
     ends: Mapping[int, int]
 
     @classmethod
-    def of(cls, survey: Survey, rounds: Sequence[ProvenRound]) -> CanonicalBranches:
-        """Those of the newest canonical log; its pieces are known by what rounds prove committed."""
+    def of(
+        cls, survey: Survey, rounds: Sequence[ProvenRound], replayed: SilverPosition | None = None
+    ) -> CanonicalBranches:
+        """Those of the newest canonical log; its pieces are known by what rounds prove committed.
+
+        Where no round has one, it is the log that earlier plans replayed (`replayed`).
+        """
         newest = newest_canonical(rounds)
         canonical = None if newest is None else newest.interval.canonical
-        if canonical is None:
-            return cls(survey, (), 0, {})
         lows = [(captured.interval.low - 1, captured.interval.low_epoch) for captured in rounds]
-        return cls.ending_at(survey, canonical.number, canonical.end[1], lows)
+        if canonical is not None:
+            return cls.ending_at(survey, canonical.number, canonical.end[1], lows)
+        if replayed is None:
+            return cls(survey, (), 0, {})
+        return cls.ending_at(survey, _branch_with_end(survey, replayed), replayed.to_offset, lows)
 
     @classmethod
     def ending_at(
@@ -83,6 +91,13 @@ class CanonicalBranches:
             if canonical_to < (end.end_offset if number == end.branch else branch.to_offset):
                 return canonical_to
         return None
+
+
+def _branch_with_end(survey: Survey, replayed: SilverPosition) -> int | None:
+    """The branch that holds the last record that was replayed."""
+    last, epoch = replayed.to_offset - 1, replayed.epochs[-1][0] if replayed.epochs else replayed.low_epoch
+    runs = (run for run in survey.epochs if run.epoch == epoch and run.from_offset <= last < run.to_offset)
+    return next((run.branch for run in runs), None)
 
 
 def tips(survey: Survey, path: Sequence[int]) -> list[LogEnd]:

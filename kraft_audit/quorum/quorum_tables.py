@@ -33,7 +33,7 @@ def quorum_rows(
 ) -> dict[str, list[dict[str, Any]]]:
     """The rows of the three tables, without cluster_id and plan; `rounds` are those of the plan, where known."""
     rounds = committed_intervals(survey, plan) if rounds is None else rounds
-    canonical = CanonicalBranches.of(survey, rounds)
+    canonical = CanonicalBranches.of(survey, rounds, plan.silver)
     static = static_voters(survey, plan)
     persisted = _persisted_leaders(survey)
     voter_sets: dict[tuple[Any, ...], dict[str, Any]] = {}

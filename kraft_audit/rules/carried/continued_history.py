@@ -235,7 +235,8 @@ def _filled(row: TableRow, before: TableRow | None) -> TableRow:
 def _led_beyond(known: Sequence[TableRow], runs: Sequence[TableRow]) -> set[int]:
     """The epochs that went on where a later log ends: the disk that held their LeaderChange is gone.
 
-    Of an epoch on a branch that parted a survey says that the log has no record of it, and so it stays.
+    Of an epoch on a branch that parted a survey says that the log has no record of it, and so it stays. A branch may
+    part within an epoch.
     """
     unrecorded = {row["epoch"] for row in known if row["ended_by"] == WITHOUT_LEADER}
     led = [row for row in known if row["from_offset"] is not None and row["epoch"] not in unrecorded]
@@ -243,9 +244,10 @@ def _led_beyond(known: Sequence[TableRow], runs: Sequence[TableRow]) -> set[int]
     if end is None:
         return set()
     parted = [
-        row["from_offset"]
+        offset
         for row in led
-        if row["from_offset"] < end and _is_contradicted(row["from_offset"], row["epoch"], runs)
+        for offset in (row["from_offset"], *(run["from_offset"] for run in runs))
+        if _is_within(offset, row) and offset < end and _is_contradicted(offset, row["epoch"], runs)
     ]
     return {row["epoch"] for row in led if end <= row["from_offset"] < min(parted, default=row["from_offset"] + 1)}
 

@@ -33,6 +33,8 @@ WHAT_ONCE_DIFFERED: Final = {
     720_373: "an epoch on a branch that was cut off is one without a record on the log",
     741_493: "a suffix was part of the log once no disk held what an earlier reading saw in its place",
     741_709: "a change of the target was a removal where a snapshot of a draft says nothing of voters",
+    743_462: "a log that grew was truncated while a snapshot beyond all logs left no canonical one",
+    743_513: "an epoch counted as led on the log although the log had parted before it, within an epoch",
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.capture.plan import SilverPosition
 from kraft_audit.capture.survey import BranchEpoch, EarlierLog, Survey, SurveyedSnapshot
 from kraft_audit.quorum.canonical_branches import CanonicalBranches, RecordId, tips
 from kraft_audit.quorum.divergence import divergences, proven_order
@@ -95,6 +96,18 @@ def test_a_piece_that_an_earlier_reading_saw_part_is_canonical_to_there() -> Non
     canonical = logs.canonical(newest)
     assert canonical.ends[piece] == 38
     assert canonical.leaves_at(logs.survey.ends[piece]) == 38
+
+
+@pytest.mark.parametrize(("low_epoch", "path"), [(2, (0,)), (3, ())])
+def test_the_replayed_log_goes_on_where_no_round_has_a_canonical_one(low_epoch: int, path: tuple[int, ...]) -> None:
+    """A snapshot ends after all logs, so that none is canonical: what one of them adds is still of the same log."""
+    logs = Logs.empty()
+    number = logs.add(None, 0, [1, 2] + [5] * 10)
+    replayed = SilverPosition(settled_offset=2, to_offset=2, low=2, low_epoch=low_epoch, began_at=0)
+    canonical = CanonicalBranches.of(logs.survey, [], replayed)
+    assert canonical.path == path
+    assert canonical.leaves_at(logs.survey.ends[number]) == (None if path else 0)
+    assert CanonicalBranches.of(logs.survey, []).path == ()
 
 
 def test_a_piece_below_is_canonical_to_where_the_canonical_log_starts(tmp_path: Path) -> None:

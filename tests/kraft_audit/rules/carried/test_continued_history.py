@@ -243,3 +243,20 @@ def test_an_epoch_that_proves_to_have_records_replaces_the_one_without() -> None
         (2, 40, first["ended_by"]),
         (2, None, "withdrawn"),
     ]
+
+
+def test_an_epoch_beyond_a_log_that_parted_within_an_epoch_has_no_record_on_it() -> None:
+    """Epoch 1 went on to 40 on a log that had epoch 2 after it, and ends at 20 on the log that there is now."""
+    history = story()
+    (first,) = history.rows("leader_epochs")
+    earlier = [{**first, "to_offset": 40}, {**first, "epoch": 2, "from_offset": 40, "to_offset": 41}]
+    carried = carried_of(with_rows(history, "leader_epochs", earlier))
+    without = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id"))
+    later = [
+        {**first, "to_offset": 20},
+        {**first, **without, "epoch": 2, "ended_by": WITHOUT_LEADER},
+        {**first, "epoch": 3, "from_offset": 20, "to_offset": 30},
+    ]
+    joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", later))
+    said = [(row["epoch"], row["from_offset"], row["canonical"]) for row in joined.rows("leader_epochs")]
+    assert said == [(1, 0, True), (2, None, True), (3, 20, True), (2, 40, False)]
