@@ -122,6 +122,7 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
     for name, key in FROM_THE_SURVEY.items():
         rows, later = carried.tables[name].to_pylist(), tables[name].to_pylist()
         if name == LEADER_EPOCHS.name:
+            rows = [row for row in rows if not _is_before_log(row, runs)]
             led = _led_beyond(rows, runs)
             later = [row for row in later if row["ended_by"] != WITHOUT_LEADER or row["epoch"] not in led]
         if runs:
@@ -230,6 +231,12 @@ def _filled(row: TableRow, before: TableRow | None) -> TableRow:
     if row.get("source") == SNAPSHOT:
         return {**before, "ended_by": row["ended_by"]}
     return {name: before[name] if value is None else value for name, value in row.items()}
+
+
+def _is_before_log(row: TableRow, runs: Sequence[TableRow]) -> bool:
+    """Whether an epoch without a record came before the first one of a log that begins at 0: it was of another log."""
+    begins = bool(runs) and runs[0]["from_offset"] == 0
+    return begins and row["ended_by"] == WITHOUT_LEADER and row["epoch"] < runs[0]["epoch"]
 
 
 def _led_beyond(known: Sequence[TableRow], runs: Sequence[TableRow]) -> set[int]:

@@ -35,6 +35,7 @@ WHAT_ONCE_DIFFERED: Final = {
     741_709: "a change of the target was a removal where a snapshot of a draft says nothing of voters",
     743_462: "a log that grew was truncated while a snapshot beyond all logs left no canonical one",
     743_513: "an epoch counted as led on the log although the log had parted before it, within an epoch",
+    744_873: "epochs without a leader stayed known of a log that was cut off whole",
 }
 
 

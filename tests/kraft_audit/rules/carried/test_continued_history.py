@@ -260,3 +260,18 @@ def test_an_epoch_beyond_a_log_that_parted_within_an_epoch_has_no_record_on_it()
     joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", later))
     said = [(row["epoch"], row["from_offset"], row["canonical"]) for row in joined.rows("leader_epochs")]
     assert said == [(1, 0, True), (2, None, True), (3, 20, True), (2, 40, False)]
+
+
+def test_epochs_without_a_record_on_a_log_that_is_gone_are_none_of_the_log() -> None:
+    """All that was read before was cut off: the log that there is now has epoch 9 from its first record on."""
+    history = story()
+    (first,) = history.rows("leader_epochs")
+    nothing = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id"))
+    earlier = [first, *({**first, **nothing, "epoch": epoch, "ended_by": WITHOUT_LEADER} for epoch in (2, 3))]
+    carried = carried_of(with_rows(history, "leader_epochs", earlier))
+    later = [{**first, "epoch": 9}]
+    joined = history_of(carried, with_rows(new_rows(history, history, 50), "leader_epochs", later))
+    said = [(row["epoch"], row["canonical"]) for row in joined.rows("leader_epochs")]
+    assert said == [(9, True), (1, False)]
+    withdrawn = [row for row in new_survey_rows(carried, joined)["leader_epochs"] if row["ended_by"] == "withdrawn"]
+    assert [row["epoch"] for row in withdrawn] == [2, 3]
