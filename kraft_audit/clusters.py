@@ -89,7 +89,7 @@ class Clusters:
 
 
 def open(  # noqa: A001  # kraft_audit.open, as people know it from other libraries
-    path: str,
+    path: str | os.PathLike[str],
     *,
     cluster_id: str | None = None,
     capture: str | None = None,
@@ -128,7 +128,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         ChoiceError: no such cluster, capture, node or file there.
         ValueError: a default that is not used here, or has a value that it cannot have.
     """
-    defaults = defaults or {}
+    path, defaults = os.fspath(path), defaults or {}
     check_defaults(defaults)
     declared = declared_key() if KEY_VARIABLE in os.environ else None
     key = redaction_key or declared or secrets.token_bytes(32)

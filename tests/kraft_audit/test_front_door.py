@@ -35,7 +35,7 @@ def in_the_project(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(project_root: Path) -> kraft_audit.Cluster:
-    (found,) = kraft_audit.open(str(project_root / ELR))
+    (found,) = kraft_audit.open(project_root / ELR)
     return found
 
 

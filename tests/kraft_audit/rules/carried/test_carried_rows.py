@@ -176,7 +176,8 @@ PARTS: dict[str, tuple[str, Callable[[CarriedRows], CarriedRows]]] = {
     "contradictions": ("KP013", lambda state: replace(state, contradictions=())),
 }
 NOT_ALONE = {"voter_sets", "leader_epochs", "batch_copies"}
-"""What a survey says of what is not deleted, and who else holds a batch: the random runs miss it."""
+"""What a survey says of what is not deleted, and who else holds a batch: the random runs miss it. So they would a table
+that no rule reads."""
 
 
 @pytest.mark.slow
