@@ -121,14 +121,16 @@ def _canonical_records(
     An earlier reading may have seen them. A snapshot ends with a committed record. What the canonical log itself
     contradicts is of another log.
     """
-    own = survey.epochs_to(path[-1], end_offset)
-    records = [(offset, run.epoch) for run in own for offset in (run.from_offset, run.to_offset - 1)]
-    seen = survey.earlier_log(path[-1]).epochs
+    records = _first_and_last(survey.epochs_to(path[-1], end_offset))
     snapshots = ((each.end_offset - 1, each.epoch) for each in survey.snapshots if each.replicas)
     first_offset, first_epoch = records[0] if records else (0, 0)
     gone = {(offset, epoch) for offset, epoch in (*snapshots, *committed) if 0 <= offset < first_offset}
     gone = {(offset, epoch) for offset, epoch in gone if epoch <= first_epoch}
-    return [*records, *gone, *((offset, run.epoch) for run in seen for offset in (run.from_offset, run.to_offset - 1))]
+    return [*records, *gone, *_first_and_last(survey.earlier_log(path[-1]).epochs)]
+
+
+def _first_and_last(runs: Iterable[BranchEpoch]) -> list[RecordId]:
+    return [(offset, run.epoch) for run in runs for offset in (run.from_offset, run.to_offset - 1)]
 
 
 def _piece_ends(survey: Survey, path: Sequence[int], records: list[RecordId]) -> dict[int, int]:

@@ -142,13 +142,16 @@ def in_sequence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     nor does one of a draft after it. A snapshot of the same voters is no new set.
     """
     sets: list[dict[str, Any]] = []
+    before: VoterSet | None = None
     for row in sorted((row for row in rows if row["canonical"]), key=itemgetter("from_offset", "from_epoch")):
         names = ("kraft_version", "voters", "target_voters")
         if sets and row["source"] == SNAPSHOT and all(row[name] == sets[-1][name] for name in names):
             continue
-        if sets:
-            row = {**row, **_replaced(_set_of(sets[-1]), _set_of(row))}
+        voter_set = _set_of(row)
+        if before is not None:
+            row = {**row, **_replaced(before, voter_set)}
             sets[-1] = {**sets[-1], "ended_by": "superseded"}
+        before = voter_set
         sets.append({**row, "ended_by": "in_effect"})
     others = (row for row in rows if not row["canonical"])
     return sets + sorted(others, key=itemgetter("from_offset", "from_epoch"))

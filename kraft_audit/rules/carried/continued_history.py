@@ -6,6 +6,7 @@ survey says of epochs and voter sets is added to, as Kafka deletes the records t
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -248,14 +249,15 @@ def _led_beyond(known: Sequence[TableRow], runs: Sequence[TableRow]) -> set[int]
     unrecorded = {row["epoch"] for row in known if row["ended_by"] == WITHOUT_LEADER}
     led = [row for row in known if row["from_offset"] is not None and row["epoch"] not in unrecorded]
     end = runs[-1]["to_offset"] if runs else None
-    if end is None:
+    if end is None or all(row["from_offset"] < end for row in led):
         return set()
-    parted = [
-        offset
-        for row in led
-        for offset in (row["from_offset"], *(run["from_offset"] for run in runs))
-        if _is_within(offset, row) and offset < end and _is_contradicted(offset, row["epoch"], runs)
-    ]
+    starts = [run["from_offset"] for run in runs]
+    parted = []
+    for row in led:
+        to_offset = end if row["to_offset"] is None else min(row["to_offset"], end)
+        within = starts[bisect_right(starts, row["from_offset"]) : bisect_left(starts, to_offset)]
+        offsets = (offset for offset in (row["from_offset"], *within) if offset < end)
+        parted += [offset for offset in offsets if _is_contradicted(offset, row["epoch"], runs)]
     return {row["epoch"] for row in led if end <= row["from_offset"] < min(parted, default=row["from_offset"] + 1)}
 
 
