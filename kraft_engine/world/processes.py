@@ -51,6 +51,7 @@ class Process:
     __slots__ = (
         "backlog",
         "can_become_voter",
+        "correlation",
         "disk",
         "endpoint",
         "id",
@@ -70,6 +71,8 @@ class Process:
         self.paused = False
         self.backlog: list[tuple[int, int, Any]] = []
         self.can_become_voter = True
+        # A process counts on from its predecessor: answers to that one ended with its connections.
+        self.correlation = 0
         self.endpoint = (f"controller-{node_id}", CONTROLLER_PORT)
         self.skew_ms = 0
 
@@ -179,6 +182,7 @@ class Cluster:
             endpoint=process.endpoint,
             skew_ms=process.skew_ms,
         )
+        node.correlation = process.correlation
         process.node = node
         process.paused = False
         process.backlog.clear()
@@ -224,6 +228,7 @@ class Cluster:
         if node.leader is not None:
             node.leader = None
             node.machine.resigned(node)
+        process.correlation = node.correlation
         process.node = None
         process.paused = False
         process.backlog.clear()

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from kraft_engine.consensus.log_batches import Batch
-from kraft_engine.consensus.messages import VoteRequest
+from kraft_engine.consensus.messages import VoteRequest, VoteResponse
 from kraft_engine.runs.schedule import RandomRun
 from kraft_engine.world.disks import Disk
 
@@ -75,6 +75,26 @@ def test_a_process_that_dies_keeps_what_its_page_cache_holds() -> None:
     disk.log.append(Batch(0, 1, 0, False, (("NoOpRecord", 0, {}),) * 3, None))
     cluster.crash(0, power_cut=False)
     assert (disk.log.end_offset, disk.torn_octets) == (3, 0)
+
+
+def test_an_answer_to_the_process_before_is_not_awaited() -> None:
+    """Found by a storm (seed 745638): its connection has ended. Taken for the answer to the new process's request of
+    the same number, it made a follower that had cut and read its log again cut what is committed.
+    """
+    cluster = RandomRun(1).cluster
+    requests = []
+    for _ in range(2):
+        cluster.restart(0)
+        node = cluster.processes[0].node
+        assert node is not None
+        node.request(1, VoteRequest(cluster.settings.cluster_id, node.key, (2, bytes(16)), 1, 0, 0, False))
+        requests.append(node.correlation)
+        if len(requests) == 1:
+            cluster.crash(0)
+    answer = VoteResponse(0, -1, 0, False, False, 0, node.key)
+    for correlation, is_still_awaited in zip(requests, (True, False), strict=True):
+        node.receive((1, -correlation, answer))
+        assert (node.in_flight[1][0] == requests[-1]) is is_still_awaited
 
 
 def test_a_disk_that_refuses_a_vote_ends_the_process() -> None:
