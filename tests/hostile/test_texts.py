@@ -18,8 +18,10 @@ import pytest
 
 from kraft_audit.text.output import neutral
 from tests.builders.browser import BrowserTab
+from tests.builders.commands import Command
 from tests.builders.hostile_clusters import Value
 from tests.builders.openmetrics_text import parse_openmetrics
+from tests.builders.path_commands import ANSWERS, printed_in
 from tests.builders.payloads import ADDRESS, HARM, PAYLOADS
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -49,12 +51,6 @@ alt.Chart(topics).mark_point().encode(x="topic:N", color="cluster_id:N")
 """
 """Shows every name by every means that the shipped notebooks have, which cut long tables."""
 NOTEBOOKS = ("elr_time_travel", "fleet_risk", "incident_timeline", "replica_divergence", "voter_change_audit")
-COMMANDS = (
-    *(["check", "--fail-on", "never", "--full"], ["timeline"], ["incidents"], ["cost"], ["quorum"], ["voters"]),
-    *(["state", "--only", part] for part in ("topics", "configs", "security", "brokers", "features")),
-    *(["diff", "--from", "0", "--only", "configs"], ["partitions"], ["dump"], ["recover-plan"]),
-    ["whatif", "--lose", "1"],
-)
 LISTENERS = 60
 """Of one broker: an event is shown with the state of all nodes."""
 ON_A_TERMINAL = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
@@ -100,17 +96,15 @@ def cluster(write_cluster: Callable[..., Path], tmp_path_factory: pytest.TempPat
     return write_cluster(folder, list(hostile_values()), cluster_id=CLUSTER_ID)
 
 
-@pytest.mark.parametrize("options", COMMANDS, ids=" ".join)
-def test_no_command_lets_a_text_act(options: list[str], cluster: Path, command: Run) -> None:
-    for form in ("table", "csv", "json"):
-        done = command(options[0], cluster, *options[1:], "-o", form)
-        assert done.returncode == 0, done.stderr
-        text = done.stdout.decode()
-        _nothing_acts(text.replace("\r\n", "\n") + done.stderr.decode())
-        if form == "csv":
-            _no_formula(text)
-        if form == "json":
-            json.loads(text)
+@pytest.mark.parametrize("line", printed_in("table", "csv", "json"), ids=" ".join)
+def test_no_command_lets_a_text_act(line: list[str], cluster: Path, kraft_audit: Command) -> None:
+    ended = kraft_audit(*(str(cluster) if part == "PATH" else part for part in line))
+    assert ended.code in ANSWERS, ended.err
+    _nothing_acts(ended.out.replace("\r\n", "\n") + ended.err)
+    if line[-1] == "csv":
+        _no_formula(ended.out)
+    if line[-1] == "json":
+        json.loads(ended.out)
 
 
 def test_dumps_as_kafka_and_reports_let_no_text_act(cluster: Path, command: Run, tmp_path: Path) -> None:

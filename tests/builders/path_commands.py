@@ -1,0 +1,58 @@
+"""Every command that takes a path, as lines to run: what holds of all commands is tried on each of them."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from kraft_audit.commands.cli import LAPTOP_COMMANDS, app, command_name
+
+WITHOUT_PATH: Final = {"explain", "rules", "simulate"}
+STATE_PARTS: Final = ("topics", "configs", "security", "brokers", "features")
+DUMPED: Final = ("batches", "captures", "files", "decode_errors")
+LINES: Final = (
+    *("check PATH --fail-on never", "check PATH --fail-on never --full", "incidents PATH", "whatif PATH --lose 1"),
+    *("may-i restart 1 PATH", "upgrade-check PATH --to 4.4", "recover-plan PATH"),
+    *("rescue-plan PATH", "rescue-plan PATH --gone 1,2,3", "rescue PATH --gone 1,2,3 --from 1 --out MADE/rescued"),
+    *("restore-kit PATH --out MADE/kit", "evidence PATH --out MADE/pack.zip", "evidence --verify MADE/pack.zip"),
+    *(f"report PATH --output {form} --out MADE/{form}" for form in ("html", "csv", "parquet", "openmetrics")),
+    *("timeline PATH", "timeline PATH --all", "changes PATH", "cost PATH", "quorum PATH", "voters PATH"),
+    *("state PATH", *(f"state PATH --only {part}" for part in STATE_PARTS)),
+    *("diff PATH --from 0", "diff PATH --from 0 --only configs", "partitions PATH", "diverge PATH"),
+    *("dump PATH", "dump PATH --format kafka", *(f"dump PATH --table {table}" for table in DUMPED)),
+    "doctor PATH",
+)
+"""PATH stands for the log dirs, MADE for a new folder. Each command in every form in which it reads or shows otherwise,
+but for the formats of `--output`."""
+
+ANSWERS: Final = (0, 1, 3, 4)
+"""Exit codes with which a command says something of its path: what is wrong, unreadable or undecided too."""
+
+
+def taking_a_path() -> set[str]:
+    """The names of the commands that need no lake and take a path."""
+    return {command_name(command) for command, _ in LAPTOP_COMMANDS} - WITHOUT_PATH | {"doctor"}
+
+
+def path_commands(path: Path, made: Path) -> list[list[str]]:
+    """All lines, with `made` as the folder that they write to."""
+    made.mkdir(exist_ok=True)
+    return [[part.replace("PATH", str(path)).replace("MADE", str(made)) for part in line.split()] for line in LINES]
+
+
+def printed_in(*formats: str) -> list[list[str]]:
+    """Each line that prints its answer in one of these formats of `--output`, with that format."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    lines = []
+    for parts in map(str.split, LINES):
+        kind = typing.get_type_hints(commands[parts[0]].callback).get("output")
+        if kind is None or "--out" in parts or "--format" in parts:
+            continue
+        allowed = typing.get_args(kind) or [each.value for each in kind]
+        if parts == ["state", "PATH"]:
+            allowed = [form for form in allowed if form != "csv"]  # which holds rows of one part
+        lines += [[*parts, "--output", form] for form in formats if form in allowed]
+    return lines
