@@ -1,14 +1,9 @@
-"""One cluster below a path, and what it can be asked: what every command and notebook calls.
-
-Nothing is printed here. A part of the cluster is read when a method first needs it, and then remembered.
-"""
+"""What a cluster below a path can be asked: what every command and notebook calls. Nothing is printed here."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -16,11 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.archive.archived_captures import ArchivedRedactor
-from kraft_audit.capture.path_plans import capture_named, captures_text
-from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Selection
-from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
-from kraft_audit.capture.survey import Survey
+from kraft_audit.capture.plan import Selection
 from kraft_audit.findings.admin_changes import admin_changes
 from kraft_audit.findings.authorizer_log import AuthorizerLog
 from kraft_audit.findings.change_authors import AuthoredChange, authors_of
@@ -29,6 +20,7 @@ from kraft_audit.findings.log_cost import LogCost, log_cost
 from kraft_audit.findings.timeline import TimelineEvent, timeline_events
 from kraft_audit.incidents.folding import FoldedFindings, fold
 from kraft_audit.incidents.incident import incident_row
+from kraft_audit.opened_cluster import EVERYTHING, OpenedCluster
 from kraft_audit.picture.drawing import draw
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.quorum.description import QuorumDescription, describe_quorum
@@ -36,7 +28,6 @@ from kraft_audit.quorum.divergence import Divergence, divergences, held_epochs, 
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import committed_intervals
-from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of_racks, lose, smallest_loss
 from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
 from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest, rescue
@@ -52,24 +43,16 @@ from kraft_audit.recovery.restore.restorable_state import RestorableTopic, resto
 from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit, restore_kit
 from kraft_audit.recovery.restore.stray_logs import OldLog, old_logs
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
-from kraft_audit.replay.cluster_replay import REPLAY_TABLES
-from kraft_audit.replay.cluster_state import ClusterState, Moment, Place, round_of_capture
+from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
-from kraft_audit.replay.moments import BranchName, branch_names, moment_of
 from kraft_audit.rules import registry
-from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
-from kraft_audit.rules.history_collector import read_history
 from kraft_audit.rules.rule_model import Finding, RuleSettings
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS
-from kraft_audit.text.readable import any_of
-from kraft_codec.errors import ChoiceError, InputError
-from kraft_codec.records.redaction import Redactor
-from kraft_codec.storage.random_access import Storage
+from kraft_codec.errors import ChoiceError
 
-EVERYTHING: Final = Selection()
 CAPTURE_ROWS: Final = frozenset({"captures"})
 READ_FROM_FILES: Final = frozenset({"records", "files"})
 """Tables that no history holds whole: they are read from the files when they are asked for."""
@@ -89,148 +72,12 @@ VOTER_SET_SCHEMA: Final = pa.schema(
 )
 
 
-class NoCanonicalLogError(InputError):
-    """A cluster without a canonical log: it has no state at any moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class _JudgedReading:
-    """What was read for the rules: the history, and the plan and reading with captures in the order that they prove."""
-
-    history: ClusterHistory
-    plan: ClusterPlan
-    reading: ClusterReading
-
-
-class OpenFiles:
-    """Files that stay open until they are closed, or until no cluster that reads them is left."""
-
-    def __init__(self, root: str, stack: ExitStack) -> None:
-        self.root = root
-        self.close = weakref.finalize(self, stack.close)
-
-
-class Cluster:
+class Cluster(OpenedCluster):
     """One cluster: all captures of all its replicas below a path.
 
     The methods about one moment (`state`, `quorum`, `partitions`) take the newest capture, or the one that is named;
     earlier captures are evidence. All other methods use all captures.
     """
-
-    def __init__(
-        self,
-        opened: OpenFiles,
-        plan: ClusterPlan,
-        storage: Storage,
-        key: bytes,
-        archives: Mapping[str, Storage] | None = None,
-    ) -> None:
-        self.plan = plan
-        self.keeps_judged_records = False
-        """Whether the records that the rules judge can be asked for afterwards; to be set before anything is read."""
-        self.storage = storage
-        self._opened = opened
-        self._key = key
-        self._archives = archives or {}
-
-    def __repr__(self) -> str:
-        return f"<Cluster {self.title} below {self.root}>"
-
-    @property
-    def cluster_id(self) -> str:
-        return self.plan.cluster_id
-
-    @property
-    def title(self) -> str:
-        """What headers call it: the cluster id, and which of several histories it is."""
-        return self.plan.history_of.title(self.cluster_id)
-
-    @property
-    def root(self) -> str:
-        return self._opened.root
-
-    @property
-    def captures(self) -> tuple[str, ...]:
-        """The names of its captures, in the order in which they were taken as far as files show it."""
-        return tuple(dict.fromkeys(replica.capture for replica in self.plan.replicas))
-
-    def capture_name(self, capture: str) -> str:
-        """A capture as it was planned, by its name or its path."""
-        return capture_named(capture, self.plan.replicas)
-
-    def open_storage(self, root: str) -> AbstractContextManager[Storage]:
-        """The storage of a root, which is open already: an archive is unpacked once."""
-        return nullcontext(self._archives.get(root, self.storage))
-
-    @property
-    def disks(self) -> ClusterPlan:
-        """The plan without the copies of a lake: what lies below the path now."""
-        return replace(self.plan, replicas=tuple(each for each in self.plan.replicas if not each.is_archived))
-
-    @property
-    def lake(self) -> str | None:
-        """The lake that copies are read from; None where there is none."""
-        return next((root.removeprefix(ARCHIVED_ROOT) for root in self._archives), None)
-
-    def redactor(self) -> Redactor:
-        """A redactor for one reading of this cluster: it numbers short secrets. A lake alone holds fingerprints."""
-        return Redactor(self._key) if self.disks.replicas else ArchivedRedactor(self._key)
-
-    @property
-    def redaction_key(self) -> bytes:
-        """The key of its fingerprints: what is read of another path can be compared under the same one."""
-        return self._key
-
-    # What is read, and how often, is decided here alone.
-
-    @cached_property
-    def reading(self) -> ClusterReading:
-        """A reading of all captures, numbered as planned, whose records can be asked for."""
-        return ClusterReading(self.plan, self.settings())
-
-    @cached_property
-    def survey(self) -> Survey:
-        """What the headers of all replicas say, captures numbered as planned."""
-        if "reading" in self.__dict__:
-            return self.reading.survey
-        return read_survey(self.plan, self.settings())
-
-    @cached_property
-    def _judged(self) -> _JudgedReading:
-        ordered = OrderedReading(self.plan, self.settings())
-        history = read_history(ordered)
-        if not self.keeps_judged_records:
-            ordered.close()
-        return _JudgedReading(history, ordered.plan, ordered.reading)
-
-    @property
-    def judged_reading(self) -> ClusterReading:
-        """The reading that the rules judge, captures numbered as they prove; records with `keeps_judged_records`."""
-        return self._judged.reading
-
-    @property
-    def history(self) -> ClusterHistory:
-        """Everything that the rules read: the replayed tables of the whole canonical log."""
-        return self._judged.history
-
-    def settings(self, redactor: Redactor | None = None) -> ReadingSettings:
-        """How this cluster is read."""
-        return ReadingSettings(self.open_storage, redactor or self.redactor())
-
-    def bronze(
-        self,
-        tables: Collection[str],
-        *,
-        selection: Selection = EVERYTHING,
-        redactor: Redactor | None = None,
-        chunk_bytes_max: int = CHUNK_BYTES_MAX,
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Rows of bronze tables as they are read: (table, batch)."""
-        settings = replace(self.settings(redactor), selection=selection, chunk_bytes_max=chunk_bytes_max)
-        with ClusterReading(self.plan, settings, keeps_records=False) as reading:
-            yield from reading.bronze(frozenset(tables))
-
-    # What it can be asked.
 
     def check(
         self, thresholds: Mapping[str, RuleSettings] | None = None, *, only: Collection[str] | None = None
@@ -272,7 +119,7 @@ class Cluster:
         >>> print(cluster.timeline()[-1].text)
         captured: log end offset 189, committed through offset 188
         """
-        return timeline_events(self.history, proven_order(self.judged_reading.survey, self._judged.plan))
+        return timeline_events(self.history, proven_order(self.judged_reading.survey, self.judged_plan))
 
     def changes(self, log: AuthorizerLog | None = None) -> list[AuthoredChange]:
         """What admin requests changed, by offset; with Kafka's authorizer log (`read_authorizer_logs`) who did it.
@@ -363,9 +210,9 @@ class Cluster:
         (1, 1, 189, 189)
         """
         name = None if capture is None else self.capture_name(capture)
-        if "_judged" in self.__dict__:
-            judged = self._judged
-            return describe_quorum(judged.reading.survey, judged.plan, judged.history.rows("captures"), name)
+        if self.is_judged:
+            rows = self.history.rows("captures")
+            return describe_quorum(self.judged_reading.survey, self.judged_plan, rows, name)
         with OrderedReading(self.plan, self.settings(), keeps_records=False) as ordered:
             for reading in ordered:
                 captures = [row for _, batch in reading.bronze(CAPTURE_ROWS) for row in batch.to_pylist()]
@@ -419,7 +266,7 @@ class Cluster:
         [('elr-a', 0), ('elr-a', 1)]
         """
         leaderless = {(plan.topic, plan.partition) for plan in recovery_plans(self.history)}
-        logs = replica_logs(self.storage, self._judged.plan, leaderless) if leaderless else {}
+        logs = replica_logs(self.storage, self.judged_plan, leaderless) if leaderless else {}
         return recovery_plans(self.history, logs)
 
     @cached_property
@@ -429,7 +276,7 @@ class Cluster:
         >>> cluster.start_safety[0].low
         189
         """
-        return quorum_disks(self.judged_reading.survey, self._judged.plan)
+        return quorum_disks(self.judged_reading.survey, self.judged_plan)
 
     def may_i(self, question: Question) -> Permission:
         """Whether a node may be started, restarted, wiped or removed, or lose its volume. Raises ChoiceError.
@@ -453,9 +300,9 @@ class Cluster:
         ['wipe', 'remove', 'delete-volume']
         """
         size_bytes = sum(file.size_bytes for replica in self.plan.replicas for file in replica.files)
-        if "_judged" not in self.__dict__ and size_bytes > PERMISSION_BYTES_MAX:
+        if not self.is_judged and size_bytes > PERMISSION_BYTES_MAX:
             return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(path or self.root)}")
-        disks = quorum_disks(self.judged_reading.survey, self._judged.plan)
+        disks = quorum_disks(self.judged_reading.survey, self.judged_plan)
         return permissions(*disks, self.history, path or self.root)
 
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
@@ -523,36 +370,6 @@ class Cluster:
     def _bronze_table(self, name: str, selection: Selection) -> pa.Table:
         batches = [batch for _, batch in self.bronze({name}, selection=selection)]
         return pa.Table.from_batches(batches, None if batches else BRONZE[name].schema)
-
-    def moment(
-        self,
-        capture: str | None = None,
-        *,
-        tables: frozenset[str] = REPLAY_TABLES,
-        branch: BranchName | None = None,
-    ) -> Moment:
-        """The newest capture, or the one of that name; `tables` are those to replay. Its canonical log, its newest
-        snapshot where no log reaches it, or the branch that is named.
-
-        Raises ChoiceError where there is no such capture or branch, NoCanonicalLogError where its logs contradict each
-        other.
-        """
-        intervals = committed_intervals(self.reading.survey, self.plan)
-        chosen = round_of_capture(intervals, None if capture is None else self.capture_name(capture))
-        named = self.title
-        if chosen is None:
-            there = captures_text(self.plan.replicas)
-            raise ChoiceError(self.root, f"no capture {capture!r} of cluster {named}: {there}")
-        try:
-            moment = moment_of(self.reading, intervals, chosen, tables, branch)
-        except ValueError as problem:
-            raise ChoiceError(self.root, f"cluster {named}: {problem}") from None
-        if moment is None:
-            why = chosen.interval.undecided or "its logs contradict each other"
-            names = branch_names(self.reading.survey, chosen)
-            shown = f"; `state --branch` shows {any_of(names)}" if names else ""
-            raise NoCanonicalLogError(self.root, f"cluster {named} has no canonical log: {why}{shown}")
-        return moment
 
 
 def _parsed_place(at: Place | datetime | int | str | None) -> Place:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Self
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import capture_named, captures_text, plan_path, unread_lines
 from kraft_audit.capture.plan import USED_CONFIGS, ClusterPlan, ReplicaPlan, expected_of
-from kraft_audit.cluster import Cluster, OpenFiles
+from kraft_audit.cluster import Cluster
 from kraft_audit.lake.redaction_key import KEY_VARIABLE, declared_key
+from kraft_audit.opened_cluster import OpenFiles
 from kraft_audit.replay.kernels import compile_ahead
 from kraft_audit.text.kafka_topics import DESCRIBED_CONFIGS
 from kraft_codec.errors import ChoiceError

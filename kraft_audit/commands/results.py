@@ -26,8 +26,9 @@ from kraft_codec.errors import InputError, Reason
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
-    from kraft_audit.cluster import Cluster, NoCanonicalLogError
+    from kraft_audit.cluster import Cluster
     from kraft_audit.clusters import Clusters
+    from kraft_audit.opened_cluster import NoCanonicalLogError
     from kraft_audit.replay.cluster_state import Moment
     from kraft_audit.replay.moments import BranchName
 
@@ -89,7 +90,7 @@ class Results:
         A cluster without one does not stop the others: after them it is named on stderr, and the exit code says so.
         Raises InputError where no cluster has one.
         """
-        from kraft_audit.cluster import NoCanonicalLogError
+        from kraft_audit.opened_cluster import NoCanonicalLogError
 
         without_log: list[NoCanonicalLogError] = []
         number = 0

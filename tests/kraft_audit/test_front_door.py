@@ -18,6 +18,7 @@ import pytest
 import kraft_audit
 from kraft_audit import cluster as cluster_module
 from kraft_audit import clusters as clusters_module
+from kraft_audit import opened_cluster
 from kraft_audit.commands.cli import run_command
 from kraft_audit.quorum.rounds import committed_intervals
 from kraft_codec.errors import ChoiceError, InputError
@@ -27,9 +28,7 @@ ELR = "samples/elr-06-kill-13-last-replica.tgz"
 DIVERGENCE = f"{SMALL_CORPUS}/divergence"
 WITHOUT_EXAMPLE = {
     "rescue",  # which writes a folder
-    # What the rooms of commands, pages and packs ask for themselves.
-    *("bronze", "capture_name", "lost_logs", "moment", "old_logs", "open_storage", "partition_batches", "redactor"),
-    "settings",
+    *("lost_logs", "old_logs", "partition_batches"),  # of which commands ask pieces
 }
 
 
@@ -184,14 +183,14 @@ def test_files_are_open_for_as_long_as_somebody_reads(monkeypatch: pytest.Monkey
 
 def test_a_cluster_is_read_once_for_all_that_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
-    original: Callable[..., object] = cluster_module.read_history
+    original: Callable[..., object] = opened_cluster.read_history
 
     def counted(*arguments: object, **options: object) -> object:
         nonlocal count
         count += 1
         return original(*arguments, **options)
 
-    monkeypatch.setattr(cluster_module, "read_history", counted)
+    monkeypatch.setattr(opened_cluster, "read_history", counted)
     (cluster,) = kraft_audit.open(ELR)
     cluster.check(), cluster.timeline(), cluster.whatif([11]), cluster.table("voter_sets")
     assert count == 1

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import kraft_audit
-from kraft_audit.cluster import Cluster, NoCanonicalLogError
+from kraft_audit.cluster import Cluster
+from kraft_audit.opened_cluster import NoCanonicalLogError
 from kraft_audit.replay.cluster_state import Place
 from kraft_audit.replay.moments import BranchName
 from kraft_audit.rules.rule_model import Status
