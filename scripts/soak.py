@@ -3,6 +3,9 @@
 The time is shared among the parts by their weights: whichever part has had the least of its share is next. Parts take
 seeds from SOAK_FIRST_SEED on (the day's number by default, so that every night sees new ones); a failure names its
 seed. The last figures go into docs/reliability.md, unless SOAK_KEEP=0. Ends with 1 where anything failed.
+
+SOAK_PART=TEXT runs only the parts whose names hold the text, SOAK_JOBS=N each part for at most N seeds, both without
+keeping figures. `make soak SOAK_PART=kept SOAK_JOBS=500 SOAK_MINUTES=300 SOAK_FIRST_SEED=0` plays 10,000 chains.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,18 +70,31 @@ def work(name: str, seed: int, seconds: float) -> tuple[Done, float]:
     return done, time.monotonic() - started
 
 
-def soak(seconds: float, first_seed: int, say: Callable[[str], None]) -> dict[str, Row]:
-    """Runs jobs until the time is over, then waits for those under way."""
-    rows = {name: Row(part) for name, part in PARTS.items()}
+def chosen_parts(text: str = "", jobs_max: int | None = None) -> dict[str, Part]:
+    """The parts whose names hold the text, each with at most so many jobs. Raises ValueError where there is none."""
+    found = {name: part for name, part in PARTS.items() if text in name}
+    if not found:
+        raise ValueError(f"no part's name holds {text!r}: {'; '.join(PARTS)}")
+    if jobs_max is None:
+        return found
+    return {name: replace(part, jobs_max=min(jobs_max, part.jobs_max or jobs_max)) for name, part in found.items()}
+
+
+def soak(seconds: float, first_seed: int, say: Callable[[str], None], parts: dict[str, Part]) -> dict[str, Row]:
+    """Runs jobs until the time or every part is over, then waits for those under way."""
+    rows = {name: Row(part) for name, part in parts.items()}
     deadline = time.monotonic() + seconds
-    whole = sum(part.weight for part in PARTS.values())
-    given = {name: PROCESSES * seconds * part.weight / whole for name, part in PARTS.items()}
-    numbers = dict.fromkeys(PARTS, 0)
+    whole = sum(part.weight for part in parts.values())
+    given = {name: PROCESSES * seconds * part.weight / whole for name, part in parts.items()}
+    numbers = dict.fromkeys(parts, 0)
     pending: dict[Future[tuple[Done, float]], tuple[str, int]] = {}
     with ProcessPoolExecutor(PROCESSES) as pool:
-        while pending or time.monotonic() < deadline:
+        while pending or (time.monotonic() < deadline and not all(row.is_over for row in rows.values())):
             while len(pending) < PROCESSES and time.monotonic() < deadline:
-                name = min((name for name in rows if not rows[name].is_over), key=lambda name: rows[name].share_used)
+                left = [name for name, row in rows.items() if not row.is_over]
+                if not left:
+                    break
+                name = min(left, key=lambda name: rows[name].share_used)
                 seed = first_seed + numbers[name]
                 numbers[name] += 1
                 rows[name].under_way += 1
@@ -131,8 +147,14 @@ def main() -> int:
     minutes = float(os.environ.get("SOAK_MINUTES", "60"))
     now = datetime.now(UTC)
     first_seed = int(os.environ.get("SOAK_FIRST_SEED", str(int(now.timestamp()) // SECONDS_PER_DAY * SEEDS_A_DAY)))
+    named, jobs = os.environ.get("SOAK_PART", ""), os.environ.get("SOAK_JOBS", "")
+    try:
+        parts = chosen_parts(named, int(jobs) if jobs else None)
+    except ValueError as problem:
+        print(problem, file=sys.stderr)
+        return 2
     started, begun_at = time.monotonic(), commit()
-    rows = soak(60 * minutes, first_seed, lambda text: print(text, file=sys.stderr, flush=True))
+    rows = soak(60 * minutes, first_seed, lambda text: print(text, file=sys.stderr, flush=True), parts)
     took = (time.monotonic() - started) / 60
     head = (
         f"{now:%Y-%m-%d}, commit {begun_at}, {took:.0f} minutes on {PROCESSES} processes, seeds from {first_seed:,} on."
@@ -140,7 +162,8 @@ def main() -> int:
     text = f"{head}\n\n{table(rows)}"
     print(text)
     failures = [failure for row in rows.values() for failure in row.failures]
-    if os.environ.get("SOAK_KEEP", "1") == "1" and BEGIN in (page := PAGE.read_text(encoding="utf-8")):
+    is_kept = os.environ.get("SOAK_KEEP", "1") == "1" and not named and not jobs
+    if is_kept and BEGIN in (page := PAGE.read_text(encoding="utf-8")):
         PAGE.write_text(keep(page, text), encoding="utf-8")
     return int(bool(failures))
 

@@ -25,12 +25,28 @@ def test_parts_run_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> No
     few = {"quick": Part(1, "cases", quick), "once": Part(1, "cases", quick, jobs_max=1), "no": Part(9, "", missing)}
     monkeypatch.setattr(soak, "PARTS", few)
     said: list[str] = []
-    rows = soak.soak(2, 4, said.append)
+    rows = soak.soak(2, 4, said.append, soak.chosen_parts())
     assert rows["quick"].seeds > 1
     assert rows["quick"].cases == 10 * rows["quick"].seeds
     assert (rows["once"].seeds, rows["no"].skipped) == (1, "what it needs is not here")
     assert "quick, seed 5: 5 is odd" in said, "whichever of the two processes is done first"
     assert "not run: what it needs is not here" in soak.table(rows)
+
+
+@pytest.mark.slow
+def test_parts_that_are_asked_for_end_when_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "PARTS", {"quick": Part(1, "cases", quick), "quiet": Part(9, "cases", missing)})
+    said: list[str] = []
+    rows = soak.soak(3_600, 4, said.append, soak.chosen_parts("quick", 4))
+    assert {name: (row.seeds, row.cases) for name, row in rows.items()} == {"quick": (4, 40)}
+    assert sorted(said) == ["quick, seed 5: 5 is odd", "quick, seed 7: 7 is odd"]
+
+
+def test_a_part_is_chosen_by_what_its_name_holds() -> None:
+    assert list(soak.chosen_parts("kept", 500)) == ["hours that go on from a kept state"]
+    assert soak.chosen_parts("Kafka itself", 9)["read and started by Kafka itself"].jobs_max == 1
+    with pytest.raises(ValueError, match=r"no part's name holds 'weeks': .*; hours that go on"):
+        soak.chosen_parts("weeks")
 
 
 def test_a_mutant_that_lives_is_reported_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
