@@ -26,7 +26,10 @@ class EpochMismatch:
 
 
 def epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
-    """One for each capture whose log was read and differs from its file. Entries outside of the log are legal."""
+    """One for each capture whose log was read and differs from its file.
+
+    Entries of epochs that the log does not hold are legal outside of it: it was cleaned, or goes on.
+    """
     return history.known("epoch mismatches", lambda: _epoch_mismatches(history))
 
 
@@ -49,7 +52,8 @@ def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
         listed = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
         inside = {epoch: offset for epoch, offset in listed.items() if start <= offset < end}
         wrong = {epoch: offset for epoch, offset in inside.items() if held.get(epoch) != offset}
-        missing = {epoch: offset for epoch, offset in held.items() if epoch not in listed}
+        # A file that was cut to a later log start begins the log's own last epoch after the log's end.
+        missing = {epoch: offset for epoch, offset in held.items() if listed.get(epoch, end) >= end}
         if wrong or missing:
             from_offset = min([*wrong.values(), *missing.values()])
             found.append(EpochMismatch(row, held, listed, from_offset, frozenset({*wrong, *missing})))
