@@ -73,7 +73,7 @@ chromium:
 	  else echo "chromium is not here: the tests of the pages skip"; fi; }
 
 .PHONY: ci
-ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller), and the longest
+ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller)
 	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "ci and not long" --durations 30 || test $$? -eq 5
 
 .PHONY: drills

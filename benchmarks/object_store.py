@@ -22,7 +22,7 @@ from benchmarks.hourly import GrowingLogs
 from benchmarks.processes import COMMAND
 
 REPLICAS = 3
-ASKED_WITH_NEWS = 10
+ASKED_WITH_CHANGES = 10
 ASKED_WITHOUT = 4
 LAYOUTS = ("log dirs", "kraft-capture")
 
@@ -45,7 +45,7 @@ def asked_in(folder: Path, address: str, hours: int, show: Callable[[int], None]
     fleet.write_text("lake: lake\nredaction_key_file: key\ngo_on: true\nclusters_from: s3://captures/{name}/\n")
     found = {}
     for hour in range(hours + 1):
-        what = "first run" if hour == 0 else "an hour with news" if hour < hours else "nothing new"
+        what = "first run" if hour == 0 else "an hour with changes" if hour < hours else "nothing new"
         if hour < hours:
             show(hour + 1)
         counts(address)
@@ -59,7 +59,7 @@ def asked_in(folder: Path, address: str, hours: int, show: Callable[[int], None]
 
 
 def figures_of(folder: Path, layout: str, hours: int) -> list[Figure | Skipped]:
-    """Requests a replica, with news and without."""
+    """Requests a replica, with changes and without."""
     bucket = folder / "captures"
     nodes = bucket if layout == LAYOUTS[0] else folder / "nodes"
     logs = GrowingLogs(nodes, 1, hours, replicas=REPLICAS)
@@ -74,7 +74,7 @@ def figures_of(folder: Path, layout: str, hours: int) -> list[Figure | Skipped]:
     with served(folder) as address:
         found = asked_in(folder, address, hours, show)
     figures: list[Figure | Skipped] = []
-    for what, asked in (("an hour with news", ASKED_WITH_NEWS), ("nothing new", ASKED_WITHOUT)):
+    for what, asked in (("an hour with changes", ASKED_WITH_CHANGES), ("nothing new", ASKED_WITHOUT)):
         kinds = {kind: count / REPLICAS for kind, count in found[what].items()}
         total = sum(kinds.values())
         print(f"{layout}, {what}: {total:.1f} a replica, " + ", ".join(f"{k} {n:.1f}" for k, n in kinds.items()))

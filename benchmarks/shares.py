@@ -32,7 +32,7 @@ FEW, MANY = 5, 40
 """Clusters of the whole runs: their difference is free of what a run costs however many there are."""
 NOOPS = 7_200
 LISTS_A_VOTER = 4.0
-"""The node dir and the log dir, once to see whether there is news and once to plan it."""
+"""The node dir and the log dir, once to see whether anything changed and once to plan it."""
 
 
 def staged(folder: Path, name: str, logs: Path) -> tuple[float, int, int]:

@@ -46,6 +46,7 @@ from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.rules import registry
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
 from kraft_audit.rules.rule_model import Finding, RuleSettings
@@ -54,8 +55,8 @@ from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS
 from kraft_codec.errors import ChoiceError
 
 CAPTURE_ROWS: Final = frozenset({"captures"})
-READ_FROM_FILES: Final = frozenset({"records", "files"})
-"""Tables that no history holds whole: they are read from the files when they are asked for."""
+READ_FROM_FILES: Final = frozenset({"records", "files", "batches"})
+"""Tables that no history holds row by row: they are read from the files when they are asked for."""
 PERMISSION_BYTES_MAX: Final = 256 << 20
 HELD_EPOCHS: Final = pa.schema(
     [
@@ -75,8 +76,8 @@ VOTER_SET_SCHEMA: Final = pa.schema(
 class Cluster(OpenedCluster):
     """One cluster: all captures of all its replicas below a path.
 
-    The methods about one moment (`state`, `quorum`, `partitions`) take the newest capture, or the one that is named;
-    earlier captures are evidence. All other methods use all captures.
+    The methods about one moment (`state`, `quorum`, `partitions`, `restore_kit`) take the newest capture, or the one
+    that is named; earlier captures are evidence. All other methods use all captures.
     """
 
     def check(
@@ -158,7 +159,7 @@ class Cluster(OpenedCluster):
         """Brokers, topics, partitions, configs, features and voters as after a record; None is the end of the log.
 
         `at`: an offset, a time (text in ISO 8601; UTC where it names no zone) or "committed". Raises ValueError for
-        any other text, NoCanonicalLogError where there is no log to replay.
+        any other text, ChoiceError for a capture that is not there, NoCanonicalLogError without a log to replay.
 
         >>> cluster.state(at=100).tables["broker_changes"].column("broker_id").to_pylist()
         [11, 12, 13, 14]
@@ -166,7 +167,8 @@ class Cluster(OpenedCluster):
         return self.moment(capture).state(_parsed_place(at))
 
     def voters(self) -> pa.Table:
-        """Every voter set of every branch, by offset: the columns of `voter_sets`, and `committed` (null: not proven).
+        """Every voter set of every branch, by offset: the columns of `voter_sets`, and `committed`: true, false on a
+        branch that is not canonical, null where neither is proven.
 
         >>> [len(voters) for voters in cluster.voters().column("voters").to_pylist()]
         [1]
@@ -203,13 +205,15 @@ class Cluster(OpenedCluster):
                 yield batch if topic is None else batch.filter(pc.equal(batch.column("topic"), topic))
 
     def quorum(self, *, capture: str | None = None) -> QuorumDescription:
-        """The captures of one time side by side, and what they prove committed.
+        """The captures of one time side by side, and what they prove committed. Raises ChoiceError for no capture.
 
         >>> quorum = cluster.quorum()
         >>> quorum.leader_id, quorum.leader_epoch, quorum.committed_low, quorum.committed_high
         (1, 1, 189, 189)
         """
         name = None if capture is None else self.capture_name(capture)
+        if name is not None and name not in self.captures:
+            raise self.no_capture(name)
         if self.is_judged:
             rows = self.history.rows("captures")
             return describe_quorum(self.judged_reading.survey, self.judged_plan, rows, name)
@@ -293,7 +297,8 @@ class Cluster(OpenedCluster):
     def permissions(self, path: str | None = None) -> Permissions:
         """What `may_i` answers about every controller, all voters running, and of brokers what may not be done.
 
-        A cluster with more than PERMISSION_BYTES_MAX there is not replayed for it: `skipped` says so. `path` is what
+        Unless the rules were judged already, a cluster whose files hold more than PERMISSION_BYTES_MAX (256 MiB) is not
+        replayed for it: `skipped` says so. `path` is what
         commands name, such as that of the disks that a lake read; without it what was opened.
 
         >>> [row.action for row in cluster.permissions().rows if (row.node_id, row.verdict) == (13, "no")]
@@ -306,7 +311,9 @@ class Cluster(OpenedCluster):
         return permissions(*disks, self.history, path or self.root)
 
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
-        """Every copy of the log that is left, best first, and what going on from it would lose: a majority is `gone`.
+        """Every copy of the log that is left, best first, and what going on from it would lose.
+
+        `gone` are the ids of nodes that are lost with their disks.
 
         >>> cluster.rescue_plan().verdict.value
         'refused'
@@ -319,7 +326,8 @@ class Cluster(OpenedCluster):
         return rescue(self.reading, self.plan, self.open_storage, self.rescue_plan(gone), request)
 
     def upgrade_check(self, release_level: int) -> UpgradeCheck:
-        """Whether every feature may go to its level at a metadata.version, as metadata_version_of names it.
+        """Whether every feature may go to its level at a metadata.version, given as a number: `metadata_version_of` of
+        `kraft_codec.schemas.releases` has that of a release.
 
         >>> cluster.upgrade_check(33).verdict.value
         'blocked'
@@ -353,7 +361,9 @@ class Cluster(OpenedCluster):
         return self._bronze_table("records", selection)
 
     def table(self, name: str) -> pa.Table:
-        """A table by its name: `findings`, a silver table, or the bronze ones. Raises KeyError for any other.
+        """A table by its name; raises KeyError where there is none.
+
+        There are `findings`, the silver tables, and `captures`, `files`, `batches`, `records`, `decode_errors`.
 
         >>> cluster.table("leader_epochs").column("leader_id").to_pylist()
         [1]
@@ -362,10 +372,10 @@ class Cluster(OpenedCluster):
             return self.findings()
         if name in READ_FROM_FILES:
             return self._bronze_table(name, EVERYTHING)
-        if self.history.has(name):
+        names = {*self.history.tables} - {BATCH_COPIES.name}
+        if name in names:
             return self.history.table(name)
-        names = sorted({*self.history.tables, *READ_FROM_FILES})
-        raise KeyError(f"no table {name!r}: there are findings, {', '.join(names)}")
+        raise KeyError(f"no table {name!r}: there are findings, {', '.join(sorted({*names, *READ_FROM_FILES}))}")
 
     def _bronze_table(self, name: str, selection: Selection) -> pa.Table:
         batches = [batch for _, batch in self.bronze({name}, selection=selection)]

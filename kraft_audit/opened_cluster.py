@@ -103,6 +103,11 @@ class OpenedCluster:
         """A capture as it was planned, by its name or its path."""
         return capture_named(capture, self.plan.replicas)
 
+    def no_capture(self, capture: str) -> ChoiceError:
+        """The error about a capture that is not there: it names those that are."""
+        there = captures_text(self.plan.replicas)
+        return ChoiceError(self.root, f"no capture {capture!r} of cluster {self.title}: {there}")
+
     def open_storage(self, root: str) -> AbstractContextManager[Storage]:
         """The storage of a root, which is open already: an archive is unpacked once."""
         return nullcontext(self._archives.get(root, self.storage))
@@ -198,17 +203,15 @@ class OpenedCluster:
         """
         intervals = committed_intervals(self.reading.survey, self.plan)
         chosen = round_of_capture(intervals, None if capture is None else self.capture_name(capture))
-        named = self.title
         if chosen is None:
-            there = captures_text(self.plan.replicas)
-            raise ChoiceError(self.root, f"no capture {capture!r} of cluster {named}: {there}")
+            raise self.no_capture(capture or "")
         try:
             moment = moment_of(self.reading, intervals, chosen, tables, branch)
         except ValueError as problem:
-            raise ChoiceError(self.root, f"cluster {named}: {problem}") from None
+            raise ChoiceError(self.root, f"cluster {self.title}: {problem}") from None
         if moment is None:
             why = chosen.interval.undecided or "its logs contradict each other"
             names = branch_names(self.reading.survey, chosen)
             shown = f"; `state --branch` shows {any_of(names)}" if names else ""
-            raise NoCanonicalLogError(self.root, f"cluster {named} has no canonical log: {why}{shown}")
+            raise NoCanonicalLogError(self.root, f"cluster {self.title} has no canonical log: {why}{shown}")
         return moment

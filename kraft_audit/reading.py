@@ -58,9 +58,10 @@ class ClusterReading:
     """The replicas of one plan, read once: by `bronze`, or by whatever is asked for first.
 
     With `keeps_records` the records of every branch and snapshot can be asked for afterwards, as often as wanted.
-    With the `earlier` survey only what is new since then is read, and the lag of the logs with changes; the log is read
-    at least from the offset of `records_from` on, which stands after a record of the epoch there. Without it all is
-    read, and a `known` survey says who led what is deleted by now. Raises InputError where a storage cannot be opened.
+    `earlier` is the survey to go on from: only new batches are read, and those that lagging logs gained. `replay_from`,
+    (offset, epoch of the record before it), has the log read from there or earlier. Without `earlier` all is read;
+    `known` then has the leaders and voter sets of records that Kafka has deleted. Raises InputError where a storage
+    cannot be opened.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class ClusterReading:
         *,
         keeps_records: bool = True,
         earlier: KeptSurvey | None = None,
-        records_from: tuple[int, int] | None = None,
+        replay_from: tuple[int, int] | None = None,
         known: KeptSurvey | None = None,
     ) -> None:
         self.plan = plan
         self._earlier = earlier
         self._known = known
-        self._records_from = records_from
+        self._replay_from = replay_from
         self.settings = settings
         self.dialect = Dialect(plan.dialect)
         self.store = RecordStore()
@@ -153,19 +154,20 @@ class ClusterReading:
         for window in self._done.windows:
             if window.to_offset <= from_offset or (to_offset is not None and window.from_offset >= to_offset):
                 continue
-            found = _WindowBuilder(self.dialect)
+            builder = _WindowBuilder(self.dialect)
             for part in window.parts:
                 for records, mask in self._records(part, on_path, from_offset, to_offset):
-                    found.add(records, mask)
-            if found.end_offset is not None:
+                    builder.add(records, mask)
+            if builder.end_offset is not None:
                 end = window.to_offset if to_offset is None else min(window.to_offset, to_offset)
-                # A window's end bounds where batches begin; the last one's records may lie behind it.
-                yield found.build(max(window.from_offset, from_offset), max(end, found.end_offset))
+                # A window's end bounds where batches begin; the last one's records may lie after it.
+                yield builder.build(max(window.from_offset, from_offset), max(end, builder.end_offset))
 
     def snapshot(self, source: str, version: int = 0) -> Iterator[RecordWindow]:
-        """The records of one snapshot, by windows of the offsets inside it: by its number in `versions`, which says it.
+        """The records of one snapshot, by windows of the offsets inside it.
 
-        Raises ValueError for a source that the plan does not have, ChangedError where no copy could be read whole.
+        `version` is the place in `SurveyedSnapshot.versions`, whose copies differ; 0 is what most disks hold. Raises
+        ValueError for a source that the plan does not have, ChangedError where no copy could be read whole.
         """
         snapshot = self._done.snapshots.get(source)
         if snapshot is None:
@@ -174,10 +176,10 @@ class ClusterReading:
         copy = snapshot.versions[version] if version else snapshot.decoded or snapshot.copies[0]
         decoder = Decoder(self.dialect, self.settings.redactor)
         for chunk, stored in zip(copy.chunks, copy.stored, strict=True):
-            found = _WindowBuilder(self.dialect)
+            builder = _WindowBuilder(self.dialect)
             for records, mask in self.store.records(stored, decoder):
-                found.add(records, mask)
-            yield found.build(int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1)
+                builder.add(records, mask)
+            yield builder.build(int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1)
 
     def has_snapshot(self, source: str) -> bool:
         """Whether `snapshot` has the records of a snapshot: not where an earlier plan read it."""
@@ -248,7 +250,7 @@ class ClusterReading:
             stack=self._stack,
             keeps_records=self._keeps_records,
             earlier=self._earlier,
-            records_from=self._records_from,
+            records_from=self._replay_from,
             known=self._known,
         )
         return self._pass

@@ -2,7 +2,7 @@
 
 Text is comments, docstrings and strings of Python, and every line of documentation, templates, queries and settings.
 Data that others wrote (samples, captures, fuzz inputs, locks) is left out, and so are the values that were stored under
-an old word. Prints PATH:LINE: WORD; exits 1 where a word stands.
+an old word. Prints PATH:LINE: WORD, and what to write; exits 1 where a word stands.
 """
 
 from __future__ import annotations
@@ -17,8 +17,17 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-TEXT_WORDS: Final = re.compile(r"\b(told|untold|tells|anew|nobody|burnt|held against)\b", re.IGNORECASE)
-"""Each has a plain word: reported, says, again, none, an epoch without a leader, compared with."""
+PLAIN_WORDS: Final = {
+    "told": "reported",
+    "untold": "unreported",
+    "tells": "says",
+    "anew": "again",
+    "nobody": "none",
+    "burnt": "an epoch without a leader",
+    "held against": "compared with",
+    "news": "changes",
+}
+TEXT_WORDS: Final = re.compile(rf"\b({'|'.join(PLAIN_WORDS)})\b", re.IGNORECASE)
 IDENTIFIERS: Final = frozenset({"one", "some", "other", "ways", "news", "kept"})
 """A name says what the thing is: replica, batch, row, changes."""
 IDENTIFIER_PARTS: Final = frozenset({"told", "untold", "tells", "anew", "nobody", "burnt"})
@@ -61,7 +70,7 @@ def main(arguments: list[str]) -> int:
         if name.startswith(OTHERS_DATA) or name in SELF or not (ROOT / name).is_file():
             continue
         for line, word in words(ROOT / name):
-            print(f"{name}:{line}: {word}")
+            print(f"{name}:{line}: {word} ({PLAIN_WORDS.get(word.lower(), 'name what it is')})")
             count += 1
     print(f"{count} words to replace" if count else "no word to replace")
     return 1 if count else 0

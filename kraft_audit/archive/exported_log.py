@@ -83,8 +83,8 @@ def exported_files(log: CanonicalLog, from_offset: int, to_offset: int, done: Ex
     """(path, bytes) of the node dir, to be appended in this order; `done` counts what they hold.
 
     meta.properties names the cluster and no node, as version 0 may: nothing can be started from it by mistake.
-    Snapshots are those that the archive keeps for this range: what the quorum was formatted with, what leads over a
-    hole.
+    Snapshots are those that the archive keeps for this range: what the quorum was formatted with, and what
+    the log goes on from after a gap.
     """
     cluster_id = log.cluster.plan.cluster_id
     yield "meta.properties", format_meta_properties(meta_properties(version=0, cluster_id=cluster_id))

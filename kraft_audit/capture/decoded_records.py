@@ -185,7 +185,7 @@ def controls_of(index: RecordIndex, dialect: Dialect) -> list[ControlRecord]:
 def typed_records(
     indexes: Sequence[RecordIndex], messages: Sequence[Message], wanted: Sequence[Masks | None] = ()
 ) -> RecordColumns:
-    """Typed columns of the types that occur in some indexes, one behind the other.
+    """Typed columns of the types that occur in some indexes, one after the other.
 
     `wanted` are, for each index, a mask of its rows; None, or no entry, is all of them.
     """

@@ -102,7 +102,7 @@ class Presence:
         return KnownWindow(table, identities, _numbers_of(table, batches), is_present)
 
     def rest(self) -> Iterator[KnownWindow]:
-        """Known batches behind the last window, where no replica has any left.
+        """Known batches after the last window, where no replica has any left.
 
         No checksum covers an offset, so a gap between known batches may claim any size: steps over nothing grow.
         """
@@ -138,15 +138,20 @@ class Presence:
         known: KnownWindow | None,
         known_rows: Rows,
     ) -> Iterator[PresenceChange]:
+        """The changes of one replica over its captures, oldest first.
+
+        `present` are the window's batches that it held after the capture before. A capture that reads their offsets and
+        lacks them truncates them: their headers are those of the lake's row, else of the last capture that had them.
+        """
         count = len(base_offset)
         present = np.zeros(count, bool)
         known_row_of = np.full(count, -1, np.int64)
-        nowhere: Rows = np.zeros(0, np.int64)
+        unheld_rows: Rows = np.zeros(0, np.int64)
         if known is not None:
             numbers = known.numbers[known_rows]
             present[numbers[numbers >= 0]] = True
             known_row_of[numbers[numbers >= 0]] = known_rows[numbers >= 0]
-            nowhere = known_rows[numbers < 0]
+            unheld_rows = known_rows[numbers < 0]
         holder: list[Slice] = []
         for replica in captures:
             part = parts.get(replica.number)
@@ -156,13 +161,15 @@ class Presence:
             start = _reads_from(replica)
             reads = start is not None and replica.log is not None and not replica.log.scanner.is_lossy
             gone = present & ~held & (base_offset >= (start or 0)) if reads else np.zeros(count, bool)
-            gone_rows = np.concatenate([known_row_of[gone & (known_row_of >= 0)], nowhere]) if reads else nowhere[:0]
+            truncated_rows = (
+                np.concatenate([known_row_of[gone & (known_row_of >= 0)], unheld_rows]) if reads else unheld_rows[:0]
+            )
             table = None
             if known is not None and reads:
                 bases = known.table.column("base_offset").to_numpy()
-                gone_rows = gone_rows[bases[gone_rows] >= (start or 0)]
-                nowhere = nowhere[~np.isin(nowhere, gone_rows)]
-                table = known.table.take(pa.array(gone_rows)) if len(gone_rows) else None
+                truncated_rows = truncated_rows[bases[truncated_rows] >= (start or 0)]
+                unheld_rows = unheld_rows[~np.isin(unheld_rows, truncated_rows)]
+                table = known.table.take(pa.array(truncated_rows)) if len(truncated_rows) else None
             truncated = _from_slices(gone & (known_row_of < 0), holder)
             places = np.flatnonzero(~present[part.numbers]) if part is not None else np.zeros(0, np.int64)
             if len(places) or truncated or table is not None:

@@ -24,10 +24,11 @@ LEADER_CHANGE: Final = "LEADER_CHANGE"
 
 @dataclass(slots=True)
 class BranchEpoch:
-    """One leader epoch on one branch: half-open offsets, max timestamp and end of its first batch.
+    """One leader epoch on one branch, offsets half-open.
 
-    `data_from` is where its first metadata batch begins; None without one. Where the epoch begins with its
-    LeaderChange, that is after the first batch.
+    `timestamp_ms` and `first_batch_end` are the max timestamp and the end offset of its first batch. `data_from` is
+    where its first metadata batch begins; None without one. Where the epoch begins with its LeaderChange, that is after
+    the first batch.
     """
 
     branch: int
@@ -83,9 +84,10 @@ class Survey:
     """What the headers of all replicas of a plan say.
 
     `replicas` have been read to their ends; `ends` are in their order. `epochs` and `controls` are in the order of
-    offsets, each with its branch. `unsound_offsets` are base offsets of control batches that could not be decoded.
-    `is_overflowing` is set where the logs part more often than is followed: the last branch then stands for several.
-    `earlier_logs` are known where what an earlier reading kept is at hand.
+    offsets, each with its branch. `snapshots` are one for each id, `altered` the runs of which disks hold several
+    versions. `unsound_offsets` are base offsets of control batches that could not be decoded. `is_overflowing` is set
+    where the logs part more often than is followed: the last branch then stands for several. `earlier_logs` are known
+    where what an earlier reading kept is at hand.
     """
 
     replicas: list[Replica]
@@ -221,7 +223,8 @@ class SurveyBuilder:
     def finish(self) -> None:
         """Notes where every log ended, and what was altered.
 
-        A log whose end only fewer disks hold ends where that version begins: what it holds there is not the log.
+        A log that ends in the version of an altered run that fewer disks hold counts as ending where the run begins,
+        unless as many disks hold each version, or the logs agree again after it.
         """
         self._join_ends_to_beginnings()
         self.survey.controls.sort(key=lambda entry: entry[1].batch_start)

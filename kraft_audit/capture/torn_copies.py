@@ -27,7 +27,7 @@ ENTRIES_COMPARED: Final = 8
 """So many elections may follow while the rest of a log is copied: the newest entry in the torn part shows it."""
 WALKED_BYTES: Final = 1 << 20
 NEW_WALKED_BYTES: Final = 4 << 10
-"""The same of what is new in a log that was read before: an hour's news may be a few hundred kilobytes."""
+"""The same of what is new in a log that was read before: an hour may add a few hundred kilobytes."""
 EPOCH_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
 Walked = dict[tuple[int, int, int], BatchIndex]

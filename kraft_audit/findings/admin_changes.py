@@ -111,7 +111,7 @@ def _partitions(history: ClusterHistory) -> Iterator[AdminChange]:
 
 
 def _configs(history: ClusterHistory) -> Iterator[AdminChange]:
-    """Without those that go with a deleted topic. A topic's first configs stand right behind it, of one request."""
+    """Without those that go with a deleted topic. A topic's first configs come right after it, of one request."""
     after_topic = {
         (row["topic"], row["from_offset"] + 1) for row in history.rows("topic_changes") if row["cause"] == "created"
     }

@@ -56,9 +56,9 @@ TABLES: Final = BRONZE_TABLES | SILVER_TABLES | JUDGMENTS
 class Continuation:
     """What a plan goes on from, and what it leaves for the next one.
 
-    `earlier` is what the plan before it kept, None where there is nothing. `why_whole` says before why everything is to
-    be read, and afterwards why it was, None where it was not. `next_state` is what this plan keeps, None where it can
-    keep nothing.
+    `earlier` is what the plan before it kept, None where there is nothing. `why_whole`, where it is set before, has
+    everything read; afterwards it says why everything was, None where it was not. `next_state` is what this plan keeps,
+    None where it can keep nothing.
     """
 
     earlier: KeptState | None = None
@@ -125,7 +125,7 @@ def _gone_on(
 ) -> Iterator[TableRows]:
     """The rows from what is new alone. Raises NotResumableError before the first row, or after all of bronze."""
     base, judgments = earlier.settled, tables & JUDGMENTS
-    with ClusterReading(plan, settings, earlier=earlier.survey, records_from=(base.fed_to, base.epoch)) as reading:
+    with ClusterReading(plan, settings, earlier=earlier.survey, replay_from=(base.fed_to, base.epoch)) as reading:
         carried = CarriedRows.from_bytes(earlier.rules) if judgments else None
         if carried is not None and not carried.is_replayed:
             raise NotResumableError("no log was replayed")
@@ -398,8 +398,10 @@ def with_rules(
     open_findings: Iterable[Finding],
     judge_again: Callable[[ClusterHistory], Iterable[Finding]],
 ) -> KeptState:
-    """A state with the rows that the next judgement needs: of the open findings, where all of the history is settled,
-    else of what is found once more in what is."""
+    """A state with the rows that the next judgement needs.
+
+    Where all of the history is settled they follow from `open_findings`; else what is settled is judged again for them.
+    """
     base = state.settled
     if is_settled(history, state):
         before, findings = as_until(history, base.settled_offset, base.fed_to), open_findings

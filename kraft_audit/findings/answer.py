@@ -29,7 +29,7 @@ UNCLEAR: Final = frozenset({Standing.UNDECIDED, Standing.NOT_JUDGED, Standing.NO
 EVENTS_SHOWN: Final = 8
 RESOLVED_SHOWN: Final = 2
 SUBJECTS_NAMED: Final = 3
-WHAT_A_SINGLE_NODE_IS: Final = frozenset({"KV007", "KV011", "KP010"})
+SINGLE_NODE_RULES: Final = frozenset({"KV007", "KV011", "KP010"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class AnswerLine:
 def answer_lines(
     history: ClusterHistory, folded: FoldedFindings, path: str, *, all_resolved: bool = False
 ) -> Iterator[AnswerLine]:
-    """The first block of at most five lines, then incidents, open ones first, then what no incident explains."""
+    """The opening block (header, state, what the copies leave open, next steps), then incidents, open ones first, then
+    findings that no incident explains."""
     standing = quorum_standing(history)
     is_single = _is_single_node(history, standing)
     lasting, shown, hidden_count = _incidents_shown(folded, is_single=is_single, all_resolved=all_resolved)
@@ -68,8 +69,8 @@ def answer_lines(
     for incident in (*lasting, *shown):
         yield AnswerLine("", "")
         yield from _incident_lines(incident)
-    said = [] if standing.standing in BROKEN else disks_lost(history, folded)
-    yield from _unexplained_lines([finding for finding in folded.unexplained if finding not in said])
+    of_disks = [] if standing.standing in BROKEN else disks_lost(history, folded)
+    yield from _unexplained_lines([finding for finding in folded.unexplained if finding not in of_disks])
     if hidden_count:
         yield AnswerLine("", rest)
 
@@ -106,7 +107,7 @@ def _is_single_node(history: ClusterHistory, standing: QuorumStanding) -> bool:
 
 def _single_node(history: ClusterHistory, folded: FoldedFindings) -> str:
     """What such a cluster is, with the rules that say so."""
-    rules = sorted({finding.rule for finding in folded.unexplained if not finding.is_over} & WHAT_A_SINGLE_NODE_IS)
+    rules = sorted({finding.rule for finding in folded.unexplained if not finding.is_over} & SINGLE_NODE_RULES)
     nodes = "One voter and one broker" if broker_states(history) else "One voter"
     named = f" ({', '.join(rules)})" if rules else ""
     return f"{nodes}: any disk loss is data loss{named}."
@@ -185,7 +186,7 @@ def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: Fold
     if lost and standing.standing not in BROKEN:
         yield AnswerLine("QUORUM", loss_sentence(lost), Severity.CRITICAL)
     elif standing.standing is Standing.HEALTHY and not alarms:
-        hidden = WHAT_A_SINGLE_NODE_IS if _is_single_node(history, standing) else frozenset()
+        hidden = SINGLE_NODE_RULES if _is_single_node(history, standing) else frozenset()
         notes = [finding for finding in folded.unexplained if not finding.is_over and finding.rule not in hidden]
         counted = f" {_notes(notes)}" if notes else ""
         yield AnswerLine(

@@ -36,7 +36,10 @@ class Proof:
 class CommittedInterval:
     """What captures prove. `high` is None without an upper bound, `canonical` None without a canonical log.
 
-    `voters` is the set in effect at the canonical log's end. Times are in milliseconds.
+    `low_epoch` and `high_epoch` are those of the records before these offsets. `held_low` is `low` without bytes that
+    may have been in a page cache alone. The evidence is a sentence for each proof of `low`, and for each record or
+    voter set that `high` excludes. `voters` is the set in effect at the canonical log's end, `captured_voters` the ids
+    of those whose disk was read. Times are in milliseconds.
     """
 
     low: int
@@ -157,8 +160,9 @@ def _acknowledged_proofs(evidence: QuorumEvidence, chain: LogChain, epoch: int, 
 def canonical_chain(evidence: QuorumEvidence, low: Proof) -> LogChain | None:
     """The chain with the highest (last epoch, end offset) among captured voters; None where two chains claim it.
 
-    Voters are those of any set from `low` on, and a removed leader that still leads. Observers count only where no
-    voter was captured.
+    Voters are those of any set from `low` on, and a removed leader that still leads. Observers count where no voter was
+    captured, or where every captured voter ends before `low`. None, too, where two leaders wrote the last epoch, where
+    no such log reaches `low`, or where the log has another epoch before it.
     """
     voters = [replica for replica in evidence.replicas if _votes(evidence, replica, low.offset)]
     candidates = voters or list(evidence.replicas)

@@ -138,8 +138,9 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
 
 
 def in_sequence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `voter_sets`, each canonical one with what it replaced: a log that begins with a snapshot does not say,
-    nor does one of a draft after it. A snapshot of the same voters is no new set.
+    """The canonical rows of `voter_sets` in order, each with what it changed of the one before; then the other rows.
+
+    A set that was read from a snapshot does not say what it replaced. A snapshot of the same voters is no new set.
     """
     sets: list[dict[str, Any]] = []
     before: VoterSet | None = None

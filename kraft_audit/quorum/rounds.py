@@ -304,7 +304,8 @@ def branch_voters(
     history = voter_history(later, dialect=dialect, static_voters=static, before=before)
     recorded = (_snapshot_voters(snapshot, dialect) for snapshot in snapshots)
     if before is None and start > 0 and history and history[0].is_static and any(recorded):
-        # Not configured: what stood in the part of the log that is gone. Another set may have stood there too.
+        # These ids come from a LeaderChange or quorum-state, not from configuration, and a snapshot names other voters:
+        # in what was deleted another set may have been in effect. Above kraft.version 0 a set is not `is_static`.
         history[0] = replace(history[0], kraft_version=1)
     return history
 

@@ -88,12 +88,12 @@ def _replayed(
     resume = resume_point(log.plan, log.survey, canonical.newest)
     start = canonical.start()
     begun = start.beginning
-    is_behind_gap = base is not None and base.fed_to < start.log_start
+    is_after_gap = base is not None and base.fed_to < start.log_start
     if base is not None:
         if resume.limit is None and base.fed_to == 0 and start.snapshot is not None:
             raise NotResumableError("nothing was replayed")  # the snapshot alone is, each time
         _require_on_log(base, log, resume)
-        if resume.limit is not None and not is_behind_gap:
+        if resume.limit is not None and not is_after_gap:
             begun = base.beginning
         start = ReplayStart(base.fed_to, start.end_offset, start.log_start, None)
     elif fold is None and log.branch is not None and not resume.is_restart:
@@ -115,8 +115,8 @@ def _replayed(
     )
     if base is not None:
         _require_read(driver, log)
-        if is_behind_gap and begun.started_at not in (span.from_offset for span in driver.spans[1:]):
-            raise NotResumableError("no snapshot goes on behind records that no replica holds")
+        if is_after_gap and begun.started_at not in (span.from_offset for span in driver.spans[1:]):
+            raise NotResumableError("no snapshot goes on after records that no replica holds")
     settled: int | None = None
     for rows, is_after_limit in driver.steps():
         if is_after_limit and settled is None:

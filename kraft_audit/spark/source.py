@@ -1,4 +1,4 @@
-"""`spark.read.format("kraft")`: the tables of kraft-audit straight from log dirs, by the same `analyze` as the command.
+"""`spark.read.format("kraft")`: the tables of kraft-audit straight from log dirs, by `analyze` as `kraft-audit run`.
 
 Options (names in any case):
 

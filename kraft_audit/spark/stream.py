@@ -148,7 +148,7 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         is_strict = self.options.get("failondataloss", "true").lower() == "true"
         if position is not None and position < proven.start and is_strict:
             what = f"cluster {cluster}: offsets {position} to {proven.start} were not read yet and are gone"
-            raise InputError(self.options["path"], f"{what}; failOnDataLoss=false goes on behind them")
+            raise InputError(self.options["path"], f"{what}; failOnDataLoss=false goes on after them")
         return proven
 
 

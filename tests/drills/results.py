@@ -27,8 +27,8 @@ in one process, and the brokers of the lost nodes are lost with their data.
 make drills
 ```
 
-runs them all, about an hour on two processors, and writes this table; CI runs one. A row is of the
-day on which that drill ran last.
+runs them all in about an hour on two processors and writes this table, then the longest cases of other tests, two
+hours in all; CI runs one. A row is of the day on which that drill ran last.
 
 | drill | what | Kafka | seconds | verdict | day | machine |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import kraft_audit
@@ -22,6 +23,7 @@ from kraft_audit import opened_cluster
 from kraft_audit.commands.cli import run_command
 from kraft_audit.quorum.rounds import committed_intervals
 from kraft_codec.errors import ChoiceError, InputError
+from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captures import SMALL_CORPUS
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
@@ -89,6 +91,29 @@ def test_no_answer_needs_spark() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_batches_have_a_row_for_each_disk_that_holds_them(project_root: Path) -> None:
+    """The rules read what disks hold alike once; the table of that name is the one of the lake."""
+    for cluster in kraft_audit.open(DIVERGENCE):
+        held = {
+            (log.parent.parent.name, batch.header.base_offset, batch.header.crc)
+            for log in (project_root / cluster.root).rglob("*.log")
+            for batch in read_batches(log.read_bytes())
+            if isinstance(batch, Batch)
+        }
+        table = cluster.table("batches")
+        in_logs = table.filter(pc.equal(table["source"], "log")).to_pylist()
+        assert {(f"node-{row['node_id']}", row["base_offset"], row["crc"]) for row in in_logs} == held
+        assert cluster.history.table("batches").num_rows < table.num_rows
+        with pytest.raises(KeyError, match="no table 'batch_copies': there are findings, "):
+            cluster.table("batch_copies")
+
+
+def test_a_capture_that_is_not_there_is_named_with_those_that_are(cluster: kraft_audit.Cluster) -> None:
+    for ask in (cluster.quorum, cluster.state, cluster.partitions):
+        with pytest.raises(ChoiceError, match=r"no capture 'typo' of cluster .*: there "):
+            ask(capture="typo")
 
 
 def test_commands_print_what_it_gives(cluster: kraft_audit.Cluster, capsys: pytest.CaptureFixture[str]) -> None:

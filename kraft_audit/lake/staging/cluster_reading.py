@@ -1,4 +1,4 @@
-"""Reads clusters for Spark's workers: opens what a plan names and runs `analyze` over it, as the command does."""
+"""Reads clusters for the tasks of a run and the data source: opens what a plan names, and runs `analyze` over it."""
 
 from __future__ import annotations
 

@@ -105,6 +105,6 @@ def holders_of_rows(replica: Rows, since: Rows) -> BatchHolders:
 
 
 def joined(*parts: BatchHolders) -> BatchHolders:
-    """All holdings of some."""
+    """The holdings of all parts, in their order."""
     columns = [tuple(getattr(part, field.name) for field in fields(part)) for part in parts]
     return BatchHolders(*map(np.concatenate, zip(*columns, strict=True)))

@@ -23,7 +23,8 @@ from kraft_audit.rules.columns.frame import Mask, Rows, numbered
 
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"
-"""What is derived of `batches`, and of them with `watermarks` and `leader_epochs`, is known by."""
+"""Keys of `ClusterHistory.known`: the batches with their holders, and the canonical log. Histories that are cut at an
+offset share both (`rules.carried.settled_history`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -71,7 +71,8 @@ class LostRecords:
 
 @dataclass(frozen=True, slots=True)
 class LostVoters:
-    """The voters that lack committed records below `low`: `lost` held them before, `behind` are not known to have."""
+    """The captured voters that lack committed records below `low`: all of them in `lacking`, in `lost` those of which
+    something shows that they held the records."""
 
     low: int
     voters: tuple[TableRow, ...]

@@ -90,7 +90,7 @@ def _broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
 
 
 def status_text(history: ClusterHistory, broker: int, offset: int | None = None) -> str:
-    """A broker as people ask for it: "broker 12 fenced since offset 846"."""
+    """A broker's state in words ("broker 12 fenced"), at the end of the log or after the record at `offset`."""
     states = broker_states(history).get(broker)
     row = None if states is None else states.newest if offset is None else states.at(offset)
     if row is None:

@@ -34,8 +34,10 @@ def begin_of(finding: Finding) -> int | None:
 
 
 def look_back_ms(as_of_ms: int | None, *, is_open: bool = False) -> int:
-    """From when on rows are there for what counts changes within an hour: of an open storm two hours, as its last
-    excess may be an hour old and rests on the hour before it."""
+    """The time from which rows are carried for rules that count changes within an hour.
+
+    Two hours back while a storm is open: its last excess may be an hour old and rests on the hour before it.
+    """
     # A record may claim any time that 64 bits hold.
     return ALWAYS_MS if as_of_ms is None else max(as_of_ms - (1 + is_open) * HOUR_MS, ALWAYS_MS)
 

@@ -354,7 +354,7 @@ def under_min_isr(states: PartitionStates) -> Mask:
 
 
 def exposed(states: PartitionStates) -> Mask:
-    """Any of the three."""
+    """Alone in the ISR, offline or under min ISR: what KP001, KP002 and KP005 raise."""
     return alone(states) | offline(states) | under_min_isr(states)
 
 

@@ -61,12 +61,15 @@ BROKEN: Final = frozenset({Standing.STALLED, Standing.NO_LEADER, Standing.MAJORI
 
 @dataclass(frozen=True, slots=True)
 class QuorumStanding:
-    """The standing with what it rests on. Offsets are exclusive ends; times are milliseconds since the epoch.
+    """The standing with what it rests on. `reason` says why, or what would decide.
 
     `epoch` is the newest persisted epoch, `leader_id` who leads it (None where no disk names a leader). `voters` are
-    the ids of the set in effect at the end of the canonical log, `captured` those whose disk was read, `epochs` the
-    persisted epoch of each captured voter. `reason` says why, or what would decide. `is_stopped_in_order` is set where
-    the log ends with every broker's controlled shutdown.
+    the ids of the set in effect at the end of the canonical log, `gone` those that the operator says are lost,
+    `captured` the others whose disk was read, `epochs` the persisted epoch of every voter's disk that was read.
+    `committed_to` is the low of the newest round, `end_offset` the end of the canonical log, both exclusive.
+    `since_ms`, in milliseconds since 1970, is the append time of the last batch; of a stalled quorum that of the first
+    record that waits. `is_stopped_in_order` is set where the log ends with the controlled shutdown of every broker:
+    `stopped_brokers`, in that order.
     """
 
     standing: Standing

@@ -212,7 +212,7 @@ def test_a_rolled_segment(tmp_path: Path, reading: Any, node: Any, usual_log: An
 def test_a_cut_in_one_segment_leaves_those_before_it(
     tmp_path: Path, reading: Any, node: Any, usual_log: Any, cut_in: int
 ) -> None:
-    """All is read again then, and what stands in front of the cut as it stood before is no news."""
+    """All is read again then, and what stands in front of the cut as it stood before is no change."""
     batches = usual_log.batches
     parts = {base: batches[base : base + 5] for base in (0, 5, 10)}
     node(tmp_path, 1, {base: b"".join(part) for base, part in parts.items()})
@@ -272,7 +272,7 @@ def test_a_known_segment_that_goes_before_its_news_is_read(
     folder = node(tmp_path, 1, usual_log.content)
     lake = Lake(reading)
     lake.run(tmp_path)
-    node(tmp_path, 1, usual_log.content + usual_log.topic("news"))
+    node(tmp_path, 1, usual_log.content + usual_log.topic("new"))
     plan = lake.plan(reading.plan(tmp_path))
     segment = folder / "__cluster_metadata-0" / "00000000000000000000.log"
     if length is None:
@@ -320,7 +320,7 @@ def test_a_foreign_replica_that_has_not_changed_is_not_refused_again(
     lake = Lake(reading)
     assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["CLUSTER_MISMATCH"]
     assert lake.run(tmp_path)["decode_errors"] == []
-    node(tmp_path, 1, usual_log.content + usual_log.topic("news"), state=state)
+    node(tmp_path, 1, usual_log.content + usual_log.topic("new"), state=state)
     assert [row["reason"] for row in lake.run(tmp_path)["decode_errors"]] == ["CLUSTER_MISMATCH"]
 
 

@@ -1,4 +1,4 @@
-"""What maintenance forgets is never missed: clusters without news for long are read from the archive, and judged, as
+"""What maintenance forgets is never missed: clusters without changes for long are read from the archive, and judged, as
 before.
 """
 

@@ -142,7 +142,7 @@ def test_a_contradicted_suffix_is_replaced_and_stays_visible(
 def test_nothing_is_reported_twice(
     small_corpus: Path, make_fleet: MakeFleet, without_spark: ModuleType, tmp_path: Path, copy_aged: CopyAged
 ) -> None:
-    """A run with a little news adds the rows past the silver position, whatever lies before it."""
+    """A run with few changes adds the rows past the silver position, whatever lies before it."""
     copy_aged(small_corpus / "mini-4.4.0", tmp_path / "live")
     fleet = make_fleet({"mini": [tmp_path / "live"]})
     whole = without_spark.run(fleet).rows

@@ -90,7 +90,7 @@ class SilverHours:
             return None
         needed = (self.base.fed_to, self.base.epoch)
         bases: list[ReplayBase] = []
-        with ClusterReading(plan, settings, earlier=self.survey, records_from=needed) as reading:
+        with ClusterReading(plan, settings, earlier=self.survey, replay_from=needed) as reading:
             try:
                 for _ in reading.begin(frozenset()):
                     pass
