@@ -19,7 +19,7 @@ from typing import Any, Final
 from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
-from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, Place
+from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, ReplicaPlace
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
 from kraft_audit.capture.torn_copies import KnownPart, torn_at
 from kraft_codec.errors import CodecError, Damage, Reason
@@ -310,7 +310,10 @@ def odd_epoch_start(
 
 
 def open_replicas(
-    plan: ClusterPlan, settings: ReadingSettings, stack: ExitStack, earlier: Mapping[Place, KeptLog] | None = None
+    plan: ClusterPlan,
+    settings: ReadingSettings,
+    stack: ExitStack,
+    earlier: Mapping[ReplicaPlace, KeptLog] | None = None,
 ) -> tuple[list[Replica], ScanSettings]:
     """Opens what the plan names, in an order that does not depend on the plan's; storages are closed with the stack.
 

@@ -373,10 +373,13 @@ def _judged_rows(
     """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
     state = None if continuation is None else keepable(history, continuation.next_state)
     carrying, open_findings = Carrying(), list[Finding]()
-    seen = None if state is None or not is_settled(history, state) else (carrying, open_findings)
-    yield from ((name, part) for name, part in _judged(history, plan.number, seen) if name in tables)
+    if state is None or not is_settled(history, state):
+        judged = _judged(history, plan.number)
+    else:
+        judged = _judged(history, plan.number, carrying, open_findings)
+    yield from ((name, part) for name, part in judged if name in tables)
     if continuation is not None and state is not None:
-        state = with_rules(state, history, carrying, open_findings, lambda h: registry.check(h, seen=carrying))
+        state = with_rules(state, history, carrying, open_findings, lambda h: registry.check(h, observer=carrying))
     if continuation is not None:
         continuation.next_state = state
 
@@ -412,15 +415,15 @@ def with_rules(
 
 
 def _judged(
-    history: ClusterHistory, plan: int, seen: tuple[Carrying, list[Finding]] | None = None
+    history: ClusterHistory, plan: int, observer: Carrying | None = None, open_findings: list[Finding] | None = None
 ) -> Iterator[TableRows]:
-    """The findings, and the incidents that they are folded into; what is `seen` gets those that are carried."""
-    findings = registry.check(history, seen=None if seen is None else seen[0])
+    """The findings, and the incidents that they are folded into; `open_findings` gets those that are carried."""
+    findings = registry.check(history, observer=observer)
     folding = Folding(known_incidents(history), keeps_ids=True)
     for batch in folded(findings, folding):
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)
-        if seen is not None:
-            seen[1].extend(as_carried(finding) for finding in batch if finding.is_open)
+        if open_findings is not None:
+            open_findings.extend(as_carried(finding) for finding in batch if finding.is_open)
     yield from incident_rows(folding, history, plan)
 
 

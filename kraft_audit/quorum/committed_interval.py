@@ -65,7 +65,7 @@ def committed_interval(evidence: QuorumEvidence) -> CommittedInterval:
     low_evidence = tuple(dict.fromkeys(proof.text for proof in proofs if proof.offset == best.offset)) or (best.text,)
     held = best
     if any(replica.is_partly_held for replica in evidence.replicas):
-        held = _best(proofs_of_commitment(replace(evidence, counts_seen=False)))
+        held = _best(proofs_of_commitment(replace(evidence, counts_unsynced=False)))
     canonical = canonical_chain(evidence, best)
     bound = upper_bound(evidence, lambda part: (best if part is evidence else _best(proofs_of_commitment(part))).offset)
     voters = None if canonical is None else in_effect(canonical.voter_sets, canonical.end[1])
@@ -213,14 +213,22 @@ def upper_bound(evidence: QuorumEvidence, low_of: Callable[[QuorumEvidence], int
     """
     whole = least = _bound(evidence, low_of(evidence))
     for part in _parts(evidence):
-        found = whole if part is evidence else _bound(part, low_of(part))
-        while found.unbounded_by is not None:
-            part = part.of_these(replica for replica in part.replicas if not _shows(replica, found.unbounded_by))
-            found = _bound(part, low_of(part))
-        if found.offset is not None and (least.offset is None or found.offset < least.offset):
-            nodes = ", ".join(str(replica.node_id) for replica in part.replicas)
-            least = UpperBound(found.offset, found.epoch, (f"what nodes {nodes} alone prove", *found.reasons))
+        bound = whole if part is evidence else _bound(part, low_of(part))
+        bounded, bound = _bounded(part, bound, low_of)
+        if bound.offset is not None and (least.offset is None or bound.offset < least.offset):
+            nodes = ", ".join(str(replica.node_id) for replica in bounded.replicas)
+            least = UpperBound(bound.offset, bound.epoch, (f"what nodes {nodes} alone prove", *bound.reasons))
     return least
+
+
+def _bounded(
+    part: QuorumEvidence, bound: UpperBound, low_of: Callable[[QuorumEvidence], int]
+) -> tuple[QuorumEvidence, UpperBound]:
+    """A part without the replicas that leave it unbounded, and its bound."""
+    while bound.unbounded_by is not None:
+        part = part.of_these(replica for replica in part.replicas if not _shows(replica, bound.unbounded_by))
+        bound = _bound(part, low_of(part))
+    return part, bound
 
 
 def _parts(evidence: QuorumEvidence) -> Iterator[QuorumEvidence]:

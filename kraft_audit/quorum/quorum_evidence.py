@@ -199,8 +199,8 @@ class QuorumEvidence:
 
     `earlier_low`: (offset, epoch of the record before it) that earlier captures proved committed. `known_low`: the same
     of captures that may be later ones, so that a disk that lacks it may have been read before. `first_disks`: by voter
-    id, the directory id in the first voter set that has one, on any chain. Without `counts_seen` a hold reaches as far
-    as it had surely reached the disk: what vanishes with a page cache was held by none.
+    id, the directory id in the first voter set that has one, on any chain. Without `counts_unsynced` a hold reaches
+    only as far as it had surely reached the disk: what vanishes with a page cache was held by none.
     """
 
     chains: tuple[LogChain, ...]
@@ -208,7 +208,7 @@ class QuorumEvidence:
     conflicting_epochs: frozenset[int] = frozenset()
     earlier_low: tuple[int, int] | None = None
     first_disks: Mapping[int, str] = field(default_factory=dict)
-    counts_seen: bool = True
+    counts_unsynced: bool = True
     known_low: tuple[int, int] | None = None
 
     @classmethod
@@ -331,7 +331,7 @@ def acknowledgements(
 def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: int) -> Acknowledgement | None:
     """Rules (a) and (d): what the quorum-state of a captured voter proves about its log."""
     end = replica.end_in_epoch(epoch)
-    if end is not None and not evidence.counts_seen and replica.held_end_offset is not None:
+    if end is not None and not evidence.counts_unsynced and replica.held_end_offset is not None:
         end = min(end, replica.held_end_offset)
     persisted = replica.persisted
     if end is None or persisted is None or persisted.epoch < epoch:
@@ -359,7 +359,7 @@ def _leader_holds(
     if start is not None and _led(chain, start, key):
         ends = [run.to_offset for b in evidence.chains if (run := b.run_of_epoch.get(epoch)) is not None]
         end = max(ends)
-        if not evidence.counts_seen:
+        if not evidence.counts_unsynced:
             end = min([end, *_held_ends(evidence, key)])
         found.append(Acknowledgement(end, f"node {key[0]} led epoch {epoch}, of which records to {end} are seen"))
     following = chain.leaders.get(epoch + 1)

@@ -55,7 +55,7 @@ class UpgradeVerdict(enum.StrEnum):
         return list(UpgradeVerdict).index(self)
 
 
-class Standing(enum.StrEnum):
+class RegistrationState(enum.StrEnum):
     """What the log and the captured disks say of a registered node, or of a voter that is not registered."""
 
     ACTIVE = "active"
@@ -82,11 +82,11 @@ class Blocker:
     highest_level: int | None
     since_offset: int | None
     since_ms: int | None
-    standing: Standing
+    standing: RegistrationState
 
     @property
     def is_ghost(self) -> bool:
-        return self.standing in (Standing.FENCED, Standing.GHOST)
+        return self.standing in (RegistrationState.FENCED, RegistrationState.GHOST)
 
     @property
     def name(self) -> str:
@@ -190,18 +190,18 @@ class FeatureLevels:
         if self.controllers_register and self.kraft_version == 0:
             for node_id in self.standing.voters:
                 if ("controller", node_id) not in registered:
-                    yield Blocker("controller", node_id, None, None, None, None, Standing.NOT_REGISTERED)
+                    yield Blocker("controller", node_id, None, None, None, None, RegistrationState.NOT_REGISTERED)
 
-    def _standing(self, kind: str, node_id: int, row: TableRow) -> Standing:
+    def _standing(self, kind: str, node_id: int, row: TableRow) -> RegistrationState:
         if kind == "broker":
             if row["fenced"]:
-                return Standing.FENCED
-            return Standing.SHUTTING_DOWN if row["in_controlled_shutdown"] else Standing.ACTIVE
+                return RegistrationState.FENCED
+            return RegistrationState.SHUTTING_DOWN if row["in_controlled_shutdown"] else RegistrationState.ACTIVE
         if is_ghost_controller(self.history, node_id):
-            return Standing.GHOST
+            return RegistrationState.GHOST
         voter_set = current_set(self.history)
         voters = {voter["voter_id"] for voter in voter_set["voters"]} if voter_set else set()
-        return Standing.VOTER if node_id in voters else Standing.OBSERVER
+        return RegistrationState.VOTER if node_id in voters else RegistrationState.OBSERVER
 
     def _drops(self, name: str, finalized: int, new: int) -> Iterator[str]:
         if name == METADATA_VERSION_FEATURE:

@@ -20,7 +20,7 @@ from kraft_audit.recovery.feature_levels import (
     Blocker,
     FeatureCheck,
     FeatureLevels,
-    Standing,
+    RegistrationState,
     UpgradeVerdict,
     incomplete_reason,
     level_text,
@@ -140,11 +140,13 @@ class _Steps:
             in_turn = ", one after the other" if len(living) > 1 else ""
             yield f"{verb} the software of {node_names(living)} to {self.release}{in_turn}."
         yield from self._lost_voters(living)
-        unregistered = [blocker for blocker in blockers if blocker.standing is Standing.NOT_REGISTERED]
+        unregistered = [blocker for blocker in blockers if blocker.standing is RegistrationState.NOT_REGISTERED]
         if unregistered:
             yield f"Start {node_names(unregistered)} with {self.release}: they register by themselves."
-        yield from self._fenced_brokers([blocker for blocker in blockers if blocker.standing is Standing.FENCED])
-        ghosts = [blocker for blocker in blockers if blocker.standing is Standing.GHOST]
+        yield from self._fenced_brokers(
+            [blocker for blocker in blockers if blocker.standing is RegistrationState.FENCED]
+        )
+        ghosts = [blocker for blocker in blockers if blocker.standing is RegistrationState.GHOST]
         if ghosts and not self._unregisters_now:
             yield from self._replace_registrations(ghosts)
             return
@@ -164,7 +166,7 @@ class _Steps:
             return
         directories = {voter["voter_id"]: voter["directory_id"] for voter in voter_set["voters"]}
         for blocker in living:
-            if blocker.standing is Standing.VOTER and blocker.node_id in standing.missing:
+            if blocker.standing is RegistrationState.VOTER and blocker.node_id in standing.missing:
                 removal = remove_controller(self.server, blocker.node_id, directories.get(blocker.node_id))
                 yield f"If {blocker.name} is lost for good, it leaves the voters first; then ask again: {removal}"
 
@@ -184,7 +186,9 @@ class _Steps:
         An empty controller finds the leader by itself only at kraft.version 1.
         """
         if self.levels.kraft_version == 0:
-            if not self._kraft or any(blocker.standing is Standing.GHOST for blocker in self._kraft[0].blockers):
+            if not self._kraft or any(
+                blocker.standing is RegistrationState.GHOST for blocker in self._kraft[0].blockers
+            ):
                 yield (
                     f"No command removes the registration of {node_names(ghosts)}, and at kraft.version 0 no empty "
                     "controller can take its place."

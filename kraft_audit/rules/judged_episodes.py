@@ -7,15 +7,15 @@ from array import array
 from collections import Counter
 from typing import Final
 
-Episode = tuple[str, int | None]
+EpisodeKey = tuple[str, int | None]
 """What a finding is known by, and the offset or the time where the episode began."""
 _SLOTS_MIN: Final = 1 << 12
 
 
-class EpisodeCounts(dict[Episode, int]):
+class EpisodeCounts(dict[EpisodeKey, int]):
     """How often each episode was reported, of as many as fit into memory as they are: a third of the time."""
 
-    def add(self, episode: Episode) -> int:
+    def add(self, episode: EpisodeKey) -> int:
         """Counts an episode: 1 where it is new."""
         count = self[episode] = self.get(episode, 0) + 1
         return count
@@ -31,7 +31,7 @@ class JudgedEpisodes:
     def __init__(self) -> None:
         self._slots = array("Q", bytes(8 * _SLOTS_MIN))
         self._used = 0
-        self._repeated: Counter[Episode] = Counter()
+        self._repeated: Counter[EpisodeKey] = Counter()
 
     def __len__(self) -> int:
         return self._used
@@ -41,10 +41,10 @@ class JudgedEpisodes:
         """What the numbers take."""
         return self._slots.itemsize * len(self._slots)
 
-    def __contains__(self, episode: Episode) -> bool:
+    def __contains__(self, episode: EpisodeKey) -> bool:
         return bool(self._slots[self._slot(_number_of(episode))])
 
-    def add(self, episode: Episode) -> int:
+    def add(self, episode: EpisodeKey) -> int:
         """Counts an episode: 1 where it is new."""
         number = _number_of(episode)
         slot = self._slot(number)
@@ -73,7 +73,7 @@ class JudgedEpisodes:
                 self._slots[self._slot(number)] = number
 
 
-def _number_of(episode: Episode) -> int:
+def _number_of(episode: EpisodeKey) -> int:
     """64 bits of an episode, never 0."""
     digest = hashlib.blake2b("\0".join(map(str, episode)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1

@@ -89,11 +89,21 @@ def rule(
             raise ValueError(f"rule {id} has no text")
         entry = dict(texts()[id])
         name, severity, scope = entry.pop("name"), Severity(entry.pop("severity")), Scope(entry.pop("scope"))
-        text = RuleText(**{**entry, "status": RuleStatus(entry["status"])})
         _RULES[id] = Rule(
-            *(id, name, severity, scope, control, needs, text, function, thresholds, dialects),
-            *(across, asked_by, carries),
-            PARTITION_CHANGES.name not in needs if begins_late is None else begins_late,
+            id=id,
+            name=name,
+            severity=severity,
+            scope=scope,
+            control=control,
+            needs=needs,
+            text=RuleText(**{**entry, "status": RuleStatus(entry["status"])}),
+            function=function,
+            limits=thresholds,
+            dialects=dialects,
+            across=across,
+            asked_by=asked_by,
+            carries=carries,
+            begins_late=PARTITION_CHANGES.name not in needs if begins_late is None else begins_late,
         )
         return function
 
@@ -142,8 +152,8 @@ def control_of(rule_id: str) -> ControlName | None:
     return None if rule_of_id is None else rule_of_id.control
 
 
-class PartsSeen(Protocol):
-    """Sees what is judged of a history that is read back by parts, and what is open of it."""
+class PartsObserver(Protocol):
+    """Is given what is judged of a history that is read back by parts, and what is open of it."""
 
     def take_part(self, part: ClusterHistory, open_findings: Sequence[Finding]) -> None:
         """A part, judged by all rules but those that look across topics."""
@@ -157,16 +167,16 @@ def check(
     settings: Mapping[str, RuleSettings] | None = None,
     *,
     only: Iterable[str] | None = None,
-    seen: PartsSeen | None = None,
+    observer: PartsObserver | None = None,
 ) -> Iterator[Finding]:
     """The findings of one cluster, rule by rule: raised, undecided and clear; waived what a declared rescue explains.
 
-    `settings`: thresholds by rule id (`load_rule_settings`), defaults where absent. `only`: ids to run. `seen` gets
+    `settings`: thresholds by rule id (`load_rule_settings`), defaults where absent. `only`: ids to run. `observer` gets
     what is judged by parts.
     """
     wanted = None if only is None else set(only)
     chosen = [each for each in rules().values() if wanted is None or each.id in wanted]
-    yield from with_declared(history, _check(chosen, history, settings or {}, seen))
+    yield from with_declared(history, _check(chosen, history, settings or {}, observer))
 
 
 def with_declared(history: ClusterHistory, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -180,15 +190,18 @@ def with_declared(history: ClusterHistory, findings: Iterable[Finding]) -> Itera
 
 
 def _check(
-    chosen: Sequence[Rule], history: ClusterHistory, settings: Mapping[str, RuleSettings], seen: PartsSeen | None
+    chosen: Sequence[Rule],
+    history: ClusterHistory,
+    settings: Mapping[str, RuleSettings],
+    observer: PartsObserver | None,
 ) -> Iterator[Finding]:
     by_part = [] if history.parts is None else [each for each in chosen if each.is_by_part]
     yield from check_others(chosen, by_part, history, settings)
     judge = PartsJudge(by_part, history, settings)
     yield from judge.not_applicable
     for part in history.histories_by_part() if by_part else ():
-        yield from judge.findings(part, seen)
-    yield from judge.end(history, seen)
+        yield from judge.findings(part, observer)
+    yield from judge.end(history, observer)
 
 
 def check_others(
@@ -314,14 +327,14 @@ class PartsJudge:
         """The rules that found a case in the parts so far."""
         self._is_later_part = False
 
-    def findings(self, part: ClusterHistory, seen: PartsSeen | None = None) -> Iterator[Finding]:
+    def findings(self, part: ClusterHistory, observer: PartsObserver | None = None) -> Iterator[Finding]:
         """The findings of a part."""
         open_findings: list[Finding] = []
         for run in self._runs:
             if run.rule.across is None:
                 for finding in run.findings(part, is_later_part=self._is_later_part):
                     self.found.add(run.rule.id)
-                    if seen is not None and finding.is_open:
+                    if observer is not None and finding.is_open:
                         open_findings.append(finding)
                     # Deferred evidence would hold the part in memory until it is read.
                     yield finding._replace(evidence=tuple(finding.evidence))
@@ -329,8 +342,8 @@ class PartsJudge:
                 states, mask = partition_states(part), run.rule.across(part)
                 self._rows_across[run.rule.id].append(states.changes.table.take(pa.array(states.order[mask])))
         self._is_later_part = True
-        if seen is not None:
-            seen.take_part(part, open_findings)
+        if observer is not None:
+            observer.take_part(part, open_findings)
 
     def rows_across(self) -> dict[str, pa.Table]:
         """By rule, the rows of the parts so far that rules across topics need."""
@@ -342,7 +355,7 @@ class PartsJudge:
         for rule_id, rows in rows_across.items():
             self._rows_across[rule_id].append(rows)
 
-    def end(self, history: ClusterHistory, seen: PartsSeen | None = None) -> Iterator[Finding]:
+    def end(self, history: ClusterHistory, observer: PartsObserver | None = None) -> Iterator[Finding]:
         """When all parts were judged: the findings across topics, and of rules without a case what that means."""
         for run in self._runs:
             if run.rule.across is not None:
@@ -352,8 +365,8 @@ class PartsJudge:
                     self.found.add(run.rule.id)
                     open_findings += [finding] if finding.is_open else []
                     yield finding
-                if seen is not None:
-                    seen.take_across(run.rule, across, open_findings)
+                if observer is not None:
+                    observer.take_across(run.rule, across, open_findings)
             if run.rule.id not in self.found:
                 yield from run.end(history)
 

@@ -195,9 +195,9 @@ def evidence_at(row: Mapping[str, Any], text: str, **more: Any) -> Evidence:
 RuleFunction = Callable[["ClusterHistory", Any], Iterable[Case]]
 """A rule's function: of a history and of the rule's own subclass of Thresholds."""
 RowsThatMatter = Callable[["ClusterHistory"], "npt.NDArray[np.bool_]"]
-TableRows = tuple[str, "npt.NDArray[np.int64]"]
+RowNumbers = tuple[str, "npt.NDArray[np.int64]"]
 """A table of a history, and numbers of rows of it."""
-Carries = Callable[["ClusterHistory", "Sequence[Finding]"], Iterable[TableRows]]
+Carries = Callable[["ClusterHistory", "Sequence[Finding]"], Iterable[RowNumbers]]
 """Of a history that was judged up to an offset, and what is open of it: the rows that a rule needs to go on."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kraft_audit.capture.plan import BatchKey, Identity
 
-Place = tuple[str, str]
+ReplicaPlace = tuple[str, str]
 """Root and path of a replica: no two replicas of a plan have the same."""
 
 
@@ -46,7 +46,7 @@ class KeptLog:
     marks: tuple[LogMark, ...] = ()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ReplicaPlace:
         return self.root, self.path
 
     def mark_at(self, offset: int) -> LogMark:

@@ -43,7 +43,7 @@ class VoterDisk:
 
 
 Grants = Callable[[VoterDisk], bool]
-Place = tuple[Voter, Sequence[VoterDisk]]
+VoterPlace = tuple[Voter, Sequence[VoterDisk]]
 """A voter, and the running disks that may be its own."""
 
 
@@ -55,11 +55,11 @@ class Electorate:
         for disk in running:
             of_node[disk.node_id].append(disk)
         self.majority = majority(len(voter_set.voters))
-        self.places: list[Place] = [
+        self.places: list[VoterPlace] = [
             (voter, [d for d in of_node.get(voter.voter_id, ()) if voter_set.is_disk_of(voter, d.directory_id)])
             for voter in voter_set.voters
         ]
-        self._places_of: dict[int, list[Place]] = defaultdict(list)
+        self._places_of: dict[int, list[VoterPlace]] = defaultdict(list)
         for place in self.places:
             self._places_of[place[0].voter_id].append(place)
         self._in_epoch: dict[int, _VotesInEpoch] = {}
@@ -114,7 +114,7 @@ class Electorate:
 class _VotesInEpoch:
     """How many voters may vote for any candidate in an epoch, and how many others for one node alone."""
 
-    def __init__(self, places: Sequence[Place], epoch: int) -> None:
+    def __init__(self, places: Sequence[VoterPlace], epoch: int) -> None:
         self.free_count = 0
         self.bound_counts: dict[int, int] = defaultdict(int)
         self.has_forgotten = any(disk.forgotten_to >= epoch for _, disks in places for disk in disks)

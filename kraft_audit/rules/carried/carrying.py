@@ -43,7 +43,7 @@ from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.subjects import topic_of
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import Finding, Rule, Scope, TableRows
+from kraft_audit.rules.rule_model import Finding, RowNumbers, Rule, Scope
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER, TOPIC_CHANGES
 
@@ -64,7 +64,7 @@ def as_carried(finding: Finding) -> Finding:
 class Carrying:
     """Gathers the rows that the rules need of a history, where that is read back by parts while it is judged.
 
-    It is the `seen` of that judgement (`registry.check`).
+    It is the `observer` of that judgement (`registry.check`).
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Carrying:
             history.is_replayed,
         )
 
-    def _gathered(self, history: ClusterHistory, needed: Iterable[TableRows]) -> pa.Table:
+    def _gathered(self, history: ClusterHistory, needed: Iterable[RowNumbers]) -> pa.Table:
         """The rows of `partition_changes` among those that are needed; the others are noted."""
         of_partitions: list[Rows] = []
         for table, rows in needed:
@@ -188,7 +188,7 @@ def _of_captures(
         yield BATCH_COPIES.name, copies
 
 
-def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """The rows that every rule gets, and those that rules ask for which look at no partition."""
     for name in SMALL_CHANGES:
         yield name, _newest(history, name)
@@ -199,7 +199,7 @@ def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterat
 
 def _needed_of_partitions(
     part: ClusterHistory, open_findings: Sequence[Finding], *, is_whole: bool = False
-) -> Iterator[TableRows]:
+) -> Iterator[RowNumbers]:
     """The rows that every rule gets of a part's partitions, and those that rules about partitions ask for.
 
     Rules across topics ask for theirs elsewhere, unless the part is the whole.
@@ -215,7 +215,7 @@ def _needed_of_partitions(
 
 def _asked_for(
     asking: Iterable[Rule], history: ClusterHistory, open_findings: Sequence[Finding]
-) -> Iterator[TableRows]:
+) -> Iterator[RowNumbers]:
     by_rule: dict[str, list[Finding]] = defaultdict(list)
     for each in open_findings:
         by_rule[each.rule].append(each)

@@ -14,7 +14,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.voter_sets import keys_of, set_at
-from kraft_audit.text.readable import listed
+from kraft_audit.text.readable import listed, offset_span
 from kraft_codec.file_names import printable
 
 
@@ -44,19 +44,14 @@ def open_version(history: ClusterHistory) -> str | None:
     if run is None:
         return None
     sides = " and ".join(map(named_replicas, run.versions))
-    text = f"{sides} hold different bytes at {offsets_of(run)} (KQ022), and no majority of the voters holds either"
+    where = offset_span(run.from_offset, run.to_offset)
+    text = f"{sides} hold different bytes at {where} (KQ022), and no majority of the voters holds either"
     voters = set_at(history, run.from_offset)
     known = {replica.node_id for held in run.versions for replica in held}
     missing = sorted({voter["voter_id"] for voter in voters["voters"]} - known) if voters is not None else []
     if missing:
         return f"{text}; copy voter{'s' * (len(missing) > 1)} {listed(missing)} too, which may hold one of them"
     return f"{text}; an earlier copy of one of them would show which was changed"
-
-
-def offsets_of(run: AlteredBatches) -> str:
-    """The offsets of a run, as text."""
-    last = run.to_offset - 1
-    return f"offset {last}" if run.from_offset == last else f"offsets {run.from_offset} to {last}"
 
 
 def named_replica(replica: ReplicaPlan) -> str:
@@ -68,7 +63,7 @@ def named_replicas(replicas: Sequence[ReplicaPlan]) -> str:
     return f"node{'s' * (len(ids) > 1)} {listed(ids)}" if ids else ", ".join(printable(each.path) for each in replicas)
 
 
-class Cause(enum.StrEnum):
+class VersionCause(enum.StrEnum):
     """How disks came to hold two versions, as far as their batches show; the values name cases of KQ022's text."""
 
     ALTERED = "altered"
@@ -78,7 +73,7 @@ class Cause(enum.StrEnum):
     UNCLEAR = "unclear"
 
 
-def cause_of(history: ClusterHistory, run: AlteredBatches, replica: ReplicaPlan) -> Cause:
+def cause_of(history: ClusterHistory, run: AlteredBatches, replica: ReplicaPlan) -> VersionCause:
     """Why a disk holds another version than the first one of a run.
 
     An epoch has one leader, who begins it with a LeaderChange and does not go on with it after a restart
@@ -88,21 +83,21 @@ def cause_of(history: ClusterHistory, run: AlteredBatches, replica: ReplicaPlan)
     """
     first, named = (_held_within(history, run, each) for each in (run.versions[0][0], replica))
     if not first.count or not named.count:
-        return Cause.UNCLEAR
+        return VersionCause.UNCLEAR
     if first.places == named.places and first.times_ms == named.times_ms:
-        return Cause.ALTERED
+        return VersionCause.ALTERED
     is_same_before = first.before is not None and first.before == named.before
     if not first.begins_an_epoch and not named.begins_an_epoch:
         is_one_batch = first.places == named.places and first.count == 1
-        return Cause.ALTERED if run.rejoins and is_same_before and is_one_batch else Cause.UNCLEAR
+        return VersionCause.ALTERED if run.rejoins and is_same_before and is_one_batch else VersionCause.UNCLEAR
     is_led_twice = first.begins_an_epoch and named.begins_an_epoch and first.count > 1 and named.count > 1
     if not is_led_twice or first.times_ms[0] == named.times_ms[0]:
-        return Cause.UNCLEAR
+        return VersionCause.UNCLEAR
     if first.times_ms[0] > named.times_ms[0]:
-        return Cause.OUTVOTED
+        return VersionCause.OUTVOTED
     if is_same_before:
-        return Cause.RESTORED
-    return Cause.BEGAN_AGAIN if run.from_offset == 0 else Cause.UNCLEAR
+        return VersionCause.RESTORED
+    return VersionCause.BEGAN_AGAIN if run.from_offset == 0 else VersionCause.UNCLEAR
 
 
 @dataclass(frozen=True, slots=True)

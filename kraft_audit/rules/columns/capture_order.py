@@ -13,7 +13,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import captures_in_order, identity_of, replica_end
 
 CLOCK_SLACK_MS: Final = 60_000
-"""Clocks of nodes may differ by so much."""
+"""Clocks of nodes, and times that copying wrote, may differ by so much."""
 
 
 def order_in_doubt(history: ClusterHistory, earlier: TableRow, later: TableRow) -> str | None:

@@ -10,7 +10,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import SPREAD, Mask, Rows, coded, distinct, rows_with
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.subjects import partition_key
-from kraft_audit.rules.rule_model import Finding, TableRows
+from kraft_audit.rules.rule_model import Finding, RowNumbers
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
@@ -87,7 +87,7 @@ def up_to_newest(states: PartitionStates, condition: Mask) -> Rows:
     return np.flatnonzero(np.cumsum(after[:-1]))
 
 
-def as_table_rows(states: PartitionStates, rows: Rows) -> TableRows:
+def as_table_rows(states: PartitionStates, rows: Rows) -> RowNumbers:
     """Rows of the sorted states as rows of the table."""
     return PARTITION_CHANGES.name, states.order[rows]
 

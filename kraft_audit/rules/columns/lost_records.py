@@ -15,6 +15,7 @@ from typing import Final
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.capture_order import CLOCK_SLACK_MS
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
     identity_of,
@@ -30,8 +31,6 @@ from kraft_audit.text.readable import listed, when
 
 UNSYNCED_MS: Final = 10_000
 """A power cut may take what a leader had not synced yet; so long no leader goes on without a sync."""
-CLOCK_SLACK_MS: Final = 60_000
-"""Clocks of nodes, and times that copying wrote, may differ by so much."""
 
 
 @dataclass(frozen=True, slots=True)

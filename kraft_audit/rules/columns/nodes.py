@@ -21,7 +21,7 @@ import numpy as np
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.frame import Mask, Rows
 from kraft_audit.rules.columns.voter_sets import current_set, ids_of, keys_of
-from kraft_audit.rules.rule_model import TableRows
+from kraft_audit.rules.rule_model import RowNumbers
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION,
     LINE_OF_LEVEL,
@@ -268,7 +268,7 @@ def supported_since(rows: Sequence[TableRow], feature: str) -> TableRow:
     return list(same)[-1]
 
 
-def carried_registrations(history: ClusterHistory) -> Iterator[TableRows]:
+def carried_registrations(history: ClusterHistory) -> Iterator[RowNumbers]:
     """The rows that tell why a broker is away, and since when registrations support what they support."""
     wanted_keys: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for broker, states in broker_states(history).items():

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import Mask, Rows
-from kraft_audit.rules.rule_model import Finding, Scope, TableRows, finding_id
+from kraft_audit.rules.rule_model import Finding, RowNumbers, Scope, finding_id
 from kraft_audit.text.readable import HOUR_MS
 
 ALWAYS_MS: Final = -(1 << 63)
@@ -54,12 +54,12 @@ def is_value(history: ClusterHistory, table: str, name: str, value: str | int) -
     return mask
 
 
-def rows_since(history: ClusterHistory, table: str, name: str, value: int, from_offset: int) -> TableRows:
+def rows_since(history: ClusterHistory, table: str, name: str, value: int, from_offset: int) -> RowNumbers:
     """The rows of one node from an offset on."""
     is_its = is_value(history, table, name, value)
     return table, np.flatnonzero(is_its & (column(history, table, "from_offset") >= from_offset))
 
 
-def rows_at(history: ClusterHistory, table: str, offsets: Collection[int]) -> TableRows:
+def rows_at(history: ClusterHistory, table: str, offsets: Collection[int]) -> RowNumbers:
     """The rows that records at some offsets wrote."""
     return table, np.flatnonzero(np.isin(column(history, table, "from_offset"), np.array(sorted(offsets), np.int64)))

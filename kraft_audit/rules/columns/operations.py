@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import Rows, distinct
 from kraft_audit.rules.columns.log_batches import replayed_log
-from kraft_audit.rules.rule_model import TableRows
+from kraft_audit.rules.rule_model import RowNumbers
 
 MAX_RECORDS_PER_BATCH: Final = 10_000
 """QuorumController 4.3.0 splits an operation that need not be atomic into batches of this size."""
@@ -34,7 +34,7 @@ def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
     return np.where(inside, ends[np.maximum(batch, 0)], offsets + 1)
 
 
-def batches_of_operations(history: ClusterHistory, offsets: Rows) -> TableRows:
+def batches_of_operations(history: ClusterHistory, offsets: Rows) -> RowNumbers:
     """The rows of `batches` that hold the operations of some offsets, from each offset to the operation's end."""
     table = history.chunked_table("batches")
     base, last = (table[name].to_numpy() for name in ("base_offset", "last_offset"))

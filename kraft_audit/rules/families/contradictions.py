@@ -13,7 +13,7 @@ from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.operations import operation_ends
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, TableRows, Thresholds, undecided
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
@@ -53,7 +53,7 @@ def _unregistered(history: ClusterHistory, states: PartitionStates) -> Rows:
     return np.flatnonzero(~is_known | is_late)
 
 
-def _first_strange_rows(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+def _first_strange_rows(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
     """Of each broker that no record registers in time the first row that names it, and the first that a snapshot holds:
     what a snapshot names may have been unregistered before."""
     states = partition_states(history)

@@ -21,7 +21,7 @@ from kraft_audit.rules.columns.frame import Mask, Rows, differs_from_before, dis
 from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Finding, Scope, TableRows, Thresholds, threshold
+from kraft_audit.rules.rule_model import Case, Finding, RowNumbers, Scope, Thresholds, threshold
 from kraft_audit.text.readable import HOUR_MS
 
 TIME_MAX_MS: Final = 1 << 61
@@ -32,7 +32,7 @@ class IsrFlappingLimits(Thresholds):
     max_changes_an_hour: int = threshold(12, "ISR changes of one partition within any hour")
 
 
-def _changes_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _changes_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """The changes of the last hour with the row before them; of an open storm those of two hours."""
     states = partition_states(history)
     if not len(states):

@@ -10,12 +10,11 @@ from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.path_plans import leaves_unread
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.altered_runs import (
-    Cause,
+    VersionCause,
     cause_of,
     is_held_by_majority,
     named_replica,
     named_replicas,
-    offsets_of,
 )
 from kraft_audit.rules.columns.captures import (
     audit_command,
@@ -30,6 +29,7 @@ from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.voter_sets import set_at
 from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
+from kraft_audit.text.readable import offset_span
 from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.schemas.releases import (
@@ -220,7 +220,7 @@ def kq018(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for run in history.altered or ():
         taken, *rest = run.versions
-        where = offsets_of(run)
+        where = offset_span(run.from_offset, run.to_offset)
         agreement = _agreement(run)
         at: dict[str, Any] = {"from_offset": run.from_offset, "epoch": run.epoch, "evidence": tuple(_versions(run))}
         voters = set_at(history, run.from_offset)
@@ -229,7 +229,7 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {named_replicas(taken)}"
                 cause = cause_of(history, run, replica)
                 words = _words_of(cause)
-                if cause is Cause.ALTERED and replica.node_id is not None:
+                if cause is VersionCause.ALTERED and replica.node_id is not None:
                     ask = audit_command(history, "may-i", "remove", replica.node_id)
                     words = {"what_to_do": f"{texts()['KQ022']['what_to_do']} Ask before:   {ask}"}
                 yield Case(named_replica(replica), f"{text}; {agreement}", **at, **words)
@@ -245,7 +245,7 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         )
 
 
-_OPEN_WORDS: Final = {Cause.ALTERED: "undecided", Cause.UNCLEAR: "undecided_unclear"}
+_OPEN_WORDS: Final = {VersionCause.ALTERED: "undecided", VersionCause.UNCLEAR: "undecided_unclear"}
 """The words where no majority holds a version, by cause."""
 
 
@@ -255,9 +255,9 @@ def _agreement(run: AlteredBatches) -> str:
     return "before and after they agree" if run.rejoins else "before it they agree"
 
 
-def _words_of(cause: Cause) -> dict[str, Any]:
+def _words_of(cause: VersionCause) -> dict[str, Any]:
     """The rule's own words are about bytes that were changed on a disk."""
-    return {} if cause is Cause.ALTERED else words_for("KQ022", cause.value)
+    return {} if cause is VersionCause.ALTERED else words_for("KQ022", cause.value)
 
 
 def _versions(run: AlteredBatches) -> Iterator[Evidence]:

@@ -25,7 +25,7 @@ from kraft_audit.rules.rule_model import (
     Case,
     Evidence,
     Finding,
-    TableRows,
+    RowNumbers,
     Thresholds,
     evidence_at,
     threshold,
@@ -80,7 +80,7 @@ def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from cases_where_known(history, states, broken, states.from_offset, describe)
 
 
-def _writes_named(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _writes_named(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """The writes of min.insync.replicas by which ELRs were cleared."""
     yield rows_at(history, "config_changes", [fact.offset or 0 for each in open_findings for fact in each.evidence])
 
@@ -177,7 +177,7 @@ class ReassignmentLimits(Thresholds):
     max_hours: float = threshold(24, "how long a reassignment may take")
 
 
-def _under_way(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+def _under_way(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
     """Where the reassignments began that are under way: none is a finding before it has taken too long."""
     states = partition_states(history)
     begins = [episode.start for episode in states.episodes(_is_moving(states)) if episode.end is None]

@@ -11,10 +11,10 @@ from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_o
 from kraft_audit.rules.columns.nodes import broker_states, status_text
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, TableRows, Thresholds, undecided
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
 
 
-def _since_led(history: ClusterHistory, open_findings: Iterable[Finding]) -> Iterator[TableRows]:
+def _since_led(history: ClusterHistory, open_findings: Iterable[Finding]) -> Iterator[RowNumbers]:
     """From the last state with a leader to the election, and what holds now: of deleted topics, too."""
     states = partition_states(history)
     rows: set[int] = set()

@@ -25,7 +25,7 @@ from kraft_audit.rules.columns.partition_states import (
 from kraft_audit.rules.columns.rack_history import RackHistory, rack_history
 from kraft_audit.rules.columns.subjects import partition_key
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, Scope, TableRows, Thresholds
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Scope, Thresholds
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import plural
 
@@ -114,7 +114,7 @@ def _is_one_rack(changes: PartitionChanges, rack_of: Mapping[int, int]) -> Mask:
     return is_one_rack
 
 
-def _first_of_each_topic(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _first_of_each_topic(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """The partition with which a case began: its count may have left 0 long before the newest rows."""
     begins = {(partition_key(history, each.subject, each.from_offset), each.from_offset) for each in open_findings}
     table, rows = rows_at(history, PARTITION_CHANGES.name, [offset for _, offset in begins if offset is not None])

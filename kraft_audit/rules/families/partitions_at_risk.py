@@ -25,7 +25,7 @@ from kraft_audit.rules.columns.partition_states import (
     under_min_isr,
 )
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Finding, TableRows, Thresholds
+from kraft_audit.rules.rule_model import Case, Finding, RowNumbers, Thresholds
 from kraft_audit.text.readable import any_of, duration, when
 
 DEPARTURE_ROWS: Final = 50
@@ -34,7 +34,7 @@ TIME_MAX_MS: Final = 1 << 61
 NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-def _departures(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+def _departures(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
     """With which rows replicas left the ISR that are not in it now: should the others leave, who left when is asked."""
     states = partition_states(history)
     newest = states.last_rows
@@ -156,7 +156,7 @@ def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from partition_cases(states, episodes, summaries)
 
 
-def _who_was_away(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _who_was_away(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """The states of the members where an episode began, and the operation at whose end it was judged."""
     states = partition_states(history)
     begins = np.array(sorted({each.from_offset for each in open_findings if each.from_offset is not None}), np.int64)

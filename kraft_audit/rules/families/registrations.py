@@ -27,9 +27,9 @@ from kraft_audit.rules.rule_model import (
     Case,
     Evidence,
     Finding,
+    RowNumbers,
     Scope,
     Severity,
-    TableRows,
     Thresholds,
     case_at,
     evidence_at,
@@ -53,7 +53,7 @@ class BrokerFlappingLimits(Thresholds):
     max_restarts_an_hour: int = threshold(6, "restarts within any hour")
 
 
-def _turns_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _turns_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     stormy = {finding.subject for finding in open_findings}
     for broker, states in broker_states(history).items():
         since_ms = look_back_ms(history.end_ms, is_open=f"broker {broker}" in stormy)
@@ -316,7 +316,7 @@ class StartsLimits(Thresholds):
     min_starts: int = threshold(3, "how often controllers must have started before the silence of all brokers counts")
 
 
-def _first_rows_of_processes(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[TableRows]:
+def _first_rows_of_processes(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
     """The starts of all controllers, until a broker registers."""
     if not broker_states(history):
         first = {

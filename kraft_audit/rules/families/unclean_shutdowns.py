@@ -17,7 +17,7 @@ from kraft_audit.rules.columns.open_episodes import rows_at
 from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, TableRows, Thresholds
+from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import plural
 
@@ -131,7 +131,7 @@ def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
     return rows_with(len(states), np.concatenate(around))
 
 
-def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[TableRows]:
+def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """Of the brokers that are not back everywhere: their falls, where they are back, and their registration."""
     states = partition_states(history)
     begins = {(finding.subject, finding.from_offset) for finding in open_findings}

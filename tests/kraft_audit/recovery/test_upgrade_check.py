@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kraft_audit
-from kraft_audit.recovery.feature_levels import Standing
+from kraft_audit.recovery.feature_levels import RegistrationState
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, blockers_of, upgrade_check
 from tests.builders.feature_logs import FeatureLog
 from tests.builders.histories import T0, HistoryBuilder, directory
@@ -40,7 +40,7 @@ def test_a_ghost_controller_blocks_and_is_replaced_before_it_can_be_unregistered
     """KAFKA-20295: the upgrade to 33 is what the ghost blocks, and 33 is what unregistering it needs."""
     build = quorum(build, 30, supported=33).controller(9, at=7, features=supports(30))
     answer = checked(build, 33)
-    (blocker,) = [each for each in blockers_of(answer.features) if each.standing is Standing.GHOST]
+    (blocker,) = [each for each in blockers_of(answer.features) if each.standing is RegistrationState.GHOST]
     assert (answer.verdict, blocker.name, blocker.lowest_level, blocker.highest_level) == (
         "blocked",
         "controller 9",
@@ -76,7 +76,7 @@ def test_since_when_is_the_first_registration_with_these_levels(build: HistoryBu
     for at, level in ((5, 21), (6, 30), (9, 30)):
         build.broker(12, at=at, features=supports(level), fenced=at == 9)
     (blocker,) = checked(build, 33).features[0].blockers
-    assert (blocker.since_offset, blocker.standing, blocker.is_ghost) == (6, Standing.FENCED, True)
+    assert (blocker.since_offset, blocker.standing, blocker.is_ghost) == (6, RegistrationState.FENCED, True)
 
 
 def test_before_controllers_register_the_log_does_not_know_them(build: HistoryBuilder) -> None:
@@ -121,7 +121,7 @@ def test_a_static_voter_has_to_be_registered(build: HistoryBuilder) -> None:
         build.controller(node_id, features=supports(21))
     answer = checked(build, 21)
     assert [(each.name, each.standing) for each in answer.features[0].blockers] == [
-        ("controller 3", Standing.NOT_REGISTERED)
+        ("controller 3", RegistrationState.NOT_REGISTERED)
     ]
 
 

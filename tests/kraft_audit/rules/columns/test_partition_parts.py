@@ -243,7 +243,7 @@ def test_parts_leave_the_rows_that_the_whole_leaves(build: HistoryBuilder, *, br
     whole = carry(history, list(check(history)), 250)
     assert any(finding.rule == "KP008" for finding in check(history))
     parted, carrying = by_parts(history, 7), Carrying()
-    carried = carrying.rows(parted, check(parted, seen=carrying), 250)
+    carried = carrying.rows(parted, check(parted, observer=carrying), 250)
     assert carried.episodes == whole.episodes
     for name, table in whole.tables.items():
         rows = Counter(map(repr, carried.tables[name].select(table.column_names).to_pylist()))
