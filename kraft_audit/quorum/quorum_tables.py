@@ -252,11 +252,11 @@ def leader_epoch_rows(
             }
         rows.append(row)
     if canonical_to is None:
-        rows.extend(_rows_without_records({run.epoch for run in runs}, persisted_leaders or {}))
+        rows.extend(rows_without_records({run.epoch for run in runs}, persisted_leaders or {}))
     return sorted(rows, key=lambda row: row["epoch"])
 
 
-def _rows_without_records(
+def rows_without_records(
     epochs_of_log: Collection[int], persisted_leaders: Mapping[int, int]
 ) -> Iterator[dict[str, Any]]:
     """The epochs between those of the log, and those that only a quorum-state file names."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_sequence
+from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_sequence, rows_without_records
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
@@ -132,12 +132,32 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
             # Without a canonical log a survey says nothing of what is on it.
             known = {tuple(row[column] for column in key) for row in rows}
             rows += [row for row in later if tuple(row[column] for column in key) not in known]
+            if name == LEADER_EPOCHS.name:
+                rows = _with_persisted(rows, tables["captures"])
         if name == LEADER_EPOCHS.name:
             rows = _in_one_piece(epochs_in_order(rows), carried.tables[name].to_pylist())
         elif runs:
             rows = in_sequence(rows)
         joined[name] = _joined(name, pa.Table.from_pylist(rows, carried.tables[name].schema), None)
     return joined
+
+
+def _with_persisted(known: Sequence[TableRow], captures: pa.Table) -> list[TableRow]:
+    """Epochs of a known log, with what quorum-state files say: who led those without a record, and which came later."""
+    persisted: dict[int, int] = {}
+    for row in captures.select(["accepted", "leader_epoch", "leader_id"]).to_pylist():
+        if row["accepted"] and (row["leader_epoch"] or 0) > 0:
+            persisted[row["leader_epoch"]] = max(row["leader_id"], persisted.get(row["leader_epoch"], -1))
+    rows = []
+    for row in known:
+        leader_id = persisted.get(row["epoch"], -1)
+        is_named = row["ended_by"] == WITHOUT_LEADER and row["leader_id"] is None and leader_id >= 0
+        rows.append({**row, "leader_id": leader_id} if is_named else row)
+    of_log = [row for row in known if row["canonical"]]
+    if of_log:
+        of_cluster = {name: of_log[0].get(name) for name in ("cluster_id", "plan")}
+        rows += [{**of_cluster, **row} for row in rows_without_records({row["epoch"] for row in of_log}, persisted)]
+    return rows
 
 
 def new_survey_rows(carried: CarriedRows, history: ClusterHistory) -> dict[str, list[TableRow]]:

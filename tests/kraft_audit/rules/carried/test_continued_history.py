@@ -175,6 +175,23 @@ def test_without_a_canonical_log_what_was_known_stays() -> None:
     }
 
 
+def test_without_a_canonical_log_epochs_that_disks_persist_follow_those_of_the_known_one() -> None:
+    """The disk with the log's end was replaced, and the others went on without electing anybody but once."""
+    history = story()
+    (first,) = history.rows("leader_epochs")
+    nothing = dict.fromkeys(("from_offset", "to_offset", "leader_change_offset", "leader_id"))
+    carried = carried_of(
+        with_rows(history, "leader_epochs", [first, {**first, **nothing, "epoch": 2, "ended_by": WITHOUT_LEADER}])
+    )
+    captures = history.rows("captures")
+    states = [{**captures[0], "leader_epoch": 2, "leader_id": 3}, {**captures[1], "leader_epoch": 4, "leader_id": -1}]
+    unread = with_rows(new_rows(history, history, 1_000_000), "leader_epochs", [{**first, "canonical": False}])
+    joined = history_of(carried, replace(with_rows(unread, "captures", states), is_replayed=False))
+    said = [(row["epoch"], row["from_offset"], row["leader_id"]) for row in joined.rows("leader_epochs")]
+    assert said == [(1, 0, 1), (2, None, 3), (3, None, None), (4, None, None)]
+    assert {row["cluster_id"] for row in joined.rows("leader_epochs")} == {first["cluster_id"]}
+
+
 def test_snapshots_that_were_compared_before_count() -> None:
     history = replace(story(), snapshot_checks=(SnapshotCheck(20, 1, ("a differs",)),))
     carried = carried_of(history)
