@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import capture_time, identity_of, newest_captures, replica_end
+from kraft_audit.rules.columns.captures import capture_time, identity_of, newest_captures, replica_end, watermark_order
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.voter_sets import changes
 from kraft_audit.rules.families.lost_logs import counted_watermark
@@ -36,9 +36,7 @@ def names_captures(finding: Finding) -> bool:
 def carried_watermarks(history: ClusterHistory, open_findings: Iterable[Finding]) -> list[int]:
     """The rows of `watermarks` that are carried."""
     rows = history.rows("watermarks")
-    order = sorted(
-        range(len(rows)), key=lambda n: (int(rows[n]["capture_number"]), rows[n]["read_to_ms"], rows[n]["low"])
-    )
+    order = sorted(range(len(rows)), key=lambda number: watermark_order(rows[number]))
     carried = set(order[-2:])
     for known in (order, order[:-1]):
         # The first that proves the most, of each epoch and of all: what it proves must not be taken back.

@@ -25,7 +25,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
 )
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
-from kraft_audit.rules.columns.voter_sets import canonical_changes, current_set, keys_of, set_at
+from kraft_audit.rules.columns.voter_sets import Key, canonical_changes, current_set, is_voter_disk, keys_of, set_at
 from kraft_audit.rules.rule_model import Evidence
 from kraft_audit.text.readable import listed, when
 
@@ -126,7 +126,7 @@ def start_is_safe(history: ClusterHistory, found: LostVoters) -> bool:
     voter_set, watermark, log = current_set(history), newest_watermark(history), canonical_log(history)
     if watermark is None or watermark["canonical_end_offset"] != log.end_offset:
         return False
-    rows = [row for row in newest_captures(history) if _is_voter(row, voter_set)]
+    rows = [row for row in newest_captures(history) if is_voter_disk(row, _keys_of(voter_set))]
     whole = {
         row["node_id"]
         for row in rows
@@ -168,7 +168,7 @@ def _lost_voters(history: ClusterHistory) -> LostVoters:
     lacking = [
         row
         for row in newest_captures(history)
-        if _is_voter(row, voter_set) and _lacks(history, row, low - 1, watermark["low_epoch"])
+        if is_voter_disk(row, _keys_of(voter_set)) and _lacks(history, row, low - 1, watermark["low_epoch"])
     ]
     lost = []
     for row in lacking:
@@ -179,13 +179,8 @@ def _lost_voters(history: ClusterHistory) -> LostVoters:
     return LostVoters(low, voters, tuple(lost), tuple(sorted(lacking, key=lambda row: int(row["node_id"]))))
 
 
-def _is_voter(row: TableRow, voter_set: TableRow | None) -> bool:
-    """Whether a disk is one of a set's: at kraft.version 0 a static voter formatted again still votes."""
-    voters = () if voter_set is None else keys_of(voter_set["voters"])
-    return any(
-        id_ == row["node_id"] and (None in (directory, row["directory_id"]) or directory == row["directory_id"])
-        for id_, directory in voters
-    )
+def _keys_of(voter_set: TableRow | None) -> frozenset[Key]:
+    return frozenset() if voter_set is None else keys_of(voter_set["voters"])
 
 
 def _set_of(history: ClusterHistory, change: int) -> TableRow | None:
@@ -219,7 +214,7 @@ def _led(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecor
         if not led["canonical"] or led["leader_id"] != row["node_id"] or change is None or led["from_offset"] >= low:
             continue
         last = min(led["to_offset"] or low, low) - 1
-        if not _is_voter(row, _set_of(history, change)) or not _lacks(history, row, last, epoch):
+        if not is_voter_disk(row, _keys_of(_set_of(history, change))) or not _lacks(history, row, last, epoch):
             continue
         first = replica_end(row) if replica_end(row) <= last else led["from_offset"]
         wrote_ms, kept_ms = log.time_at(first), log.time_at(last)
@@ -244,7 +239,7 @@ def _voted(history: ClusterHistory, row: TableRow) -> Iterator[LostRecords]:
         change, epoch = led["leader_change_offset"], led["epoch"]
         if change is None or row["node_id"] not in (led["granting_voters"] or ()) or state >= epoch:
             continue
-        if not _is_voter(row, _set_of(history, change)):
+        if not is_voter_disk(row, _keys_of(_set_of(history, change))):
             continue
         text = f"LeaderChange of epoch {epoch}: granting voters {led['granting_voters']}"
         fact = Evidence(text, offset=change, epoch=epoch, timestamp_ms=led["timestamp_ms"])

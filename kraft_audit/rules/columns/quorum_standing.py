@@ -23,7 +23,7 @@ from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
 from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
-from kraft_audit.rules.columns.voter_sets import current_set
+from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of
 from kraft_audit.text.readable import duration, listed, nouns
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE
 
@@ -153,7 +153,7 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
     """What the disks say, before it is judged."""
     ids = tuple(sorted(voter["voter_id"] for voter in voter_set["voters"]))
     gone = tuple(sorted(history.operator.gone & set(ids)))
-    captured = [row for row in rows if row["node_id"] in ids and _is_disk_of(row, voter_set)]
+    captured = [row for row in rows if is_voter_disk(row, keys_of(voter_set["voters"]))]
     epoch = max((row["leader_epoch"] for row in rows if row["leader_epoch"] is not None), default=-1)
     last = max((row["last_epoch"] for row in rows if row["last_epoch"] is not None), default=-1)
     watermark, log = newest_watermark(history), canonical_log(history)
@@ -175,12 +175,6 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
         is_stopped_in_order=stopped is not None,
         stopped_brokers=stopped or (),
     )
-
-
-def _is_disk_of(row: TableRow, voter_set: TableRow) -> bool:
-    """Whether a captured disk is the one that the set names: by directory id where both are known."""
-    directories = {v["directory_id"] for v in voter_set["voters"] if v["voter_id"] == row["node_id"]}
-    return None in directories or row["directory_id"] is None or row["directory_id"] in directories
 
 
 def _leader_of(history: ClusterHistory, rows: Collection[TableRow], epoch: int) -> int | None:

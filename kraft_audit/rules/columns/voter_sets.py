@@ -46,6 +46,17 @@ def keys_of(voters: list[TableRow]) -> frozenset[Key]:
     return frozenset((voter["voter_id"], voter["directory_id"]) for voter in voters)
 
 
+def is_voter_disk(row: TableRow, voters: Collection[Key]) -> bool:
+    """Whether a captured disk is one of the voters: by id alone where either side lacks a directory id.
+
+    At kraft.version 0 a static voter that is formatted again still votes.
+    """
+    return any(
+        row["node_id"] == id_ and (None in (directory, row["directory_id"]) or row["directory_id"] == directory)
+        for id_, directory in voters
+    )
+
+
 def comparable(before: frozenset[Key], after: frozenset[Key]) -> tuple[frozenset[Key], frozenset[Key]]:
     """Both sets by (id, directory), or by id alone where either side lacks a directory id."""
     if any(directory is None for _, directory in before | after):

@@ -30,7 +30,6 @@ from kraft_audit.text.readable import any_of, duration, when
 
 DEPARTURE_ROWS: Final = 50
 """How many changes of a partition are searched for the one by which a replica left; an incident has fewer."""
-TIME_MAX_MS: Final = 1 << 61
 NEVER: Final = int(np.iinfo(np.int64).max)
 
 
