@@ -126,7 +126,8 @@ def start_is_safe(history: ClusterHistory, found: LostVoters) -> bool:
     voter_set, watermark, log = current_set(history), newest_watermark(history), canonical_log(history)
     if watermark is None or watermark["canonical_end_offset"] != log.end_offset:
         return False
-    rows = [row for row in newest_captures(history) if is_voter_disk(row, _keys_of(voter_set))]
+    keys = _keys_of(voter_set)
+    rows = [row for row in newest_captures(history) if is_voter_disk(row, keys)]
     whole = {
         row["node_id"]
         for row in rows
@@ -164,11 +165,11 @@ def _lost_voters(history: ClusterHistory) -> LostVoters:
     watermark, voter_set = newest_watermark(history), current_set(history)
     if watermark is None or voter_set is None or not watermark["low"]:
         return LostVoters(0, (), (), ())
-    low, voters = int(watermark["low"]), tuple(voter_set["voters"])
+    low, voters, keys = int(watermark["low"]), tuple(voter_set["voters"]), keys_of(voter_set["voters"])
     lacking = [
         row
         for row in newest_captures(history)
-        if is_voter_disk(row, _keys_of(voter_set)) and _lacks(history, row, low - 1, watermark["low_epoch"])
+        if is_voter_disk(row, keys) and _lacks(history, row, low - 1, watermark["low_epoch"])
     ]
     lost = []
     for row in lacking:

@@ -153,7 +153,8 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
     """What the disks say, before it is judged."""
     ids = tuple(sorted(voter["voter_id"] for voter in voter_set["voters"]))
     gone = tuple(sorted(history.operator.gone & set(ids)))
-    captured = [row for row in rows if is_voter_disk(row, keys_of(voter_set["voters"]))]
+    keys = keys_of(voter_set["voters"])
+    captured = [row for row in rows if is_voter_disk(row, keys)]
     epoch = max((row["leader_epoch"] for row in rows if row["leader_epoch"] is not None), default=-1)
     last = max((row["last_epoch"] for row in rows if row["last_epoch"] is not None), default=-1)
     watermark, log = newest_watermark(history), canonical_log(history)
