@@ -136,7 +136,7 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
                 rows = _with_persisted(rows, tables["captures"])
         if name == LEADER_EPOCHS.name:
             rows = _in_one_piece(epochs_in_order(rows), carried.tables[name].to_pylist())
-        elif runs:
+        else:
             rows = in_sequence(rows)
         joined[name] = _joined(name, pa.Table.from_pylist(rows, carried.tables[name].schema), None)
     return joined

@@ -203,12 +203,16 @@ def test_snapshots_that_were_compared_before_count() -> None:
     assert [check.end_offset for check in again.snapshot_checks or ()] == [20]
 
 
-def test_a_snapshot_of_the_same_voters_is_no_new_set() -> None:
+@pytest.mark.parametrize("has_canonical_log", [True, False])
+def test_a_snapshot_of_the_same_voters_is_no_new_set(has_canonical_log: bool) -> None:
     history = story()
     carried = carried_of(history)
     (first,) = history.rows("voter_sets")
     again = {**first, "from_offset": 39, "from_epoch": 1, "source": "snapshot"}
-    joined = history_of(carried, with_rows(new_rows(history, history, 50), "voter_sets", [again]))
+    new = with_rows(new_rows(history, history, 50), "voter_sets", [again])
+    if not has_canonical_log:
+        new = with_rows(new, "leader_epochs", [{**row, "canonical": False} for row in new.rows("leader_epochs")])
+    joined = history_of(carried, new)
     assert new_survey_rows(carried, joined)["voter_sets"] == []
 
 
