@@ -100,11 +100,13 @@ class OpenedCluster:
         return tuple(dict.fromkeys(replica.capture for replica in self.plan.replicas))
 
     def capture_name(self, capture: str) -> str:
-        """A capture as it was planned, by its name or its path."""
-        return capture_named(capture, self.plan.replicas)
+        """A capture as it was planned, by its name or its path. Raises ChoiceError where there is none."""
+        name = capture_named(capture, self.plan.replicas)
+        if name not in self.captures:
+            raise self._no_capture(capture)
+        return name
 
-    def no_capture(self, capture: str) -> ChoiceError:
-        """The error about a capture that is not there: it names those that are."""
+    def _no_capture(self, capture: str | None) -> ChoiceError:
         there = captures_text(self.plan.replicas)
         return ChoiceError(self.root, f"no capture {capture!r} of cluster {self.title}: {there}")
 
@@ -204,7 +206,7 @@ class OpenedCluster:
         intervals = committed_intervals(self.reading.survey, self.plan)
         chosen = round_of_capture(intervals, None if capture is None else self.capture_name(capture))
         if chosen is None:
-            raise self.no_capture(capture or "")
+            raise self._no_capture(capture)
         try:
             moment = moment_of(self.reading, intervals, chosen, tables, branch)
         except ValueError as problem:

@@ -84,7 +84,7 @@ class Survey:
     """What the headers of all replicas of a plan say.
 
     `replicas` have been read to their ends; `ends` are in their order. `epochs` and `controls` are in the order of
-    offsets, each with its branch. `snapshots` are one for each id, `altered` the runs of which disks hold several
+    offsets, each with its branch. `snapshots` are one for each id, `altered` the runs of batches in several
     versions. `unsound_offsets` are base offsets of control batches that could not be decoded. `is_overflowing` is set
     where the logs part more often than is followed: the last branch then stands for several. `earlier_logs` are known
     where what an earlier reading kept is at hand.

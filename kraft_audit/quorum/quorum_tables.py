@@ -73,11 +73,16 @@ def _furthest_first(canonical: CanonicalBranches) -> list[tuple[LogEnd, int | No
 
 
 def _persisted_leaders(survey: Survey) -> dict[int, int]:
+    states = (replica.quorum_state for replica in survey.replicas if replica.is_accepted)
+    return persisted_leaders((state.leader_epoch, state.leader_id) for state in states if state is not None)
+
+
+def persisted_leaders(states: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """By epoch the leader id that quorum-state files, each (leader epoch, leader id), name; -1 where none names one."""
     known: dict[int, int] = {}
-    for replica in survey.replicas:
-        state = replica.quorum_state
-        if replica.is_accepted and state is not None and state.leader_epoch > 0:
-            known[state.leader_epoch] = max(state.leader_id, known.get(state.leader_epoch, -1))
+    for epoch, leader_id in states:
+        if epoch > 0:
+            known[epoch] = max(leader_id, known.get(epoch, -1))
     return known
 
 

@@ -28,8 +28,8 @@ LINES: Final = (
 """PATH stands for the log dirs, MADE for a new folder. Each command in every form in which it reads or shows otherwise,
 but for the formats of `--output`."""
 
-ANSWERS: Final = (0, 1, 3, 4)
-"""Exit codes with which a command says something of its path: what is wrong, unreadable or undecided too."""
+CODES: Final = {"may-i": 1, "rescue": 1, "upgrade-check": 4}
+"""Of a cluster of a single controller, whose log names no metadata.version: no, refused, undecided."""
 
 
 def taking_a_path() -> set[str]:
@@ -41,6 +41,11 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
     """All lines, with `made` as the folder that they write to."""
     made.mkdir(exist_ok=True)
     return [[part.replace("PATH", str(path)).replace("MADE", str(made)) for part in line.split()] for line in LINES]
+
+
+def code_of(line: list[str]) -> int:
+    """The exit code of a line, asked of such a cluster: a rescue is refused unless disks are said to be gone."""
+    return 1 if line[0] == "rescue-plan" and "--gone" not in line else CODES.get(line[0], 0)
 
 
 def printed_in(*formats: str) -> list[list[str]]:

@@ -16,7 +16,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.quorum.quorum_tables import SNAPSHOT, epochs_in_order, in_sequence, rows_without_records
+from kraft_audit.quorum.quorum_tables import (
+    SNAPSHOT,
+    epochs_in_order,
+    in_sequence,
+    persisted_leaders,
+    rows_without_records,
+)
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried.carried_rows import FROM_THE_SURVEY, OF_CAPTURES, CarriedRows, normal_rows, once_each
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow
@@ -144,10 +150,10 @@ def _surveyed(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str,
 
 def _with_persisted(known: Sequence[TableRow], captures: pa.Table) -> list[TableRow]:
     """Epochs of a known log, with what quorum-state files say: who led those without a record, and which came later."""
-    persisted: dict[int, int] = {}
-    for row in captures.select(["accepted", "leader_epoch", "leader_id"]).to_pylist():
-        if row["accepted"] and (row["leader_epoch"] or 0) > 0:
-            persisted[row["leader_epoch"]] = max(row["leader_id"], persisted.get(row["leader_epoch"], -1))
+    states = captures.filter(pc.and_(captures["accepted"], pc.is_valid(captures["leader_epoch"])))
+    persisted = persisted_leaders(
+        zip(*(states[name].to_pylist() for name in ("leader_epoch", "leader_id")), strict=True)
+    )
     rows = []
     for row in known:
         leader_id = persisted.get(row["epoch"], -1)

@@ -70,8 +70,10 @@ class LostRecords:
 
 @dataclass(frozen=True, slots=True)
 class LostVoters:
-    """The captured voters that lack committed records below `low`: all of them in `lacking`, in `lost` those of which
-    something shows that they held the records."""
+    """The captured voters that lack committed records below `low`.
+
+    `lacking` are all of them, `lost` those that something shows to have held the records.
+    """
 
     low: int
     voters: tuple[TableRow, ...]
