@@ -127,7 +127,7 @@ def test_several_batches_in_a_row_are_one_run(tmp_path: Path) -> None:
         write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
     (finding,) = raised(tmp_path, "KQ022")
     assert finding.subject == "node 2"
-    assert "offsets 4 to 6" in finding.summary
+    assert "offsets 4–6" in finding.summary
 
 
 @pytest.mark.parametrize("is_altered", [True, False])

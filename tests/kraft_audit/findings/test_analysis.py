@@ -60,9 +60,9 @@ def test_findings_leave_as_they_are_found(build: HistoryBuilder, monkeypatch: py
     carried: list[Finding] = []
     gc.freeze()  # what is there already is not looked at again
     try:
-        for seen in (None, (Carrying(), carried)):
+        for carries in ((), (Carrying(), carried)):
             counts, names = [], []
-            for name, _ in module._judged(history, 1, seen):
+            for name, _ in module._judged(history, 1, *carries):
                 names.append(name)
                 counts.append(sum(isinstance(each, Finding) and bool(each.summary) for each in gc.get_objects()))
             assert names[-1] == "incidents"
