@@ -23,8 +23,7 @@ from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.rounds import committed_intervals
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
-from kraft_audit.replay.cluster_state import Moment, round_of_capture
-from kraft_audit.replay.moments import BranchName, branch_names, moment_of
+from kraft_audit.replay.cluster_state import BranchName, Moment, branch_names, moment_of, round_of_capture
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.history_collector import read_history
 from kraft_audit.text.readable import any_of

@@ -21,7 +21,7 @@ from kraft_audit.capture.reconcile import Slice, Window, windows
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, StoredWindow
 from kraft_audit.capture.replica import ReadingSettings, Replica, open_replicas
 from kraft_audit.capture.resumed.kept_survey import KeptSurvey
-from kraft_audit.capture.resumed.survey_memory import SurveyMemory
+from kraft_audit.capture.resumed.survey_resume import SurveyMemory
 from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder

@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, FromOffset, OutputFormat, ToOffset, check_range
-from kraft_audit.commands.authorship import AuthorizerLogs, AuthorizerZone, authored_changes, read_log, who_in_words
+from kraft_audit.commands.arguments import (
+    AuthorizerLogs,
+    AuthorizerZone,
+    ConfiguredLogs,
+    EveryLine,
+    FromOffset,
+    OutputFormat,
+    ToOffset,
+    authored_changes,
+    check_range,
+    read_log,
+    who_in_words,
+)
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import any_of, time_text

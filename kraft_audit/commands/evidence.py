@@ -12,14 +12,17 @@ import typer
 
 from kraft_audit.commands.arguments import (
     LAKE_PACKAGES,
+    AuthorizerLogs,
+    AuthorizerZone,
     Capture,
     ConfiguredLogs,
     Defaults,
     DialectOption,
+    authored_changes,
     need_packages,
+    read_log,
     refuse_within,
 )
-from kraft_audit.commands.authorship import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, complain
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format
@@ -29,7 +32,7 @@ from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.findings.authorizer_log import AuthorizerLog
-    from kraft_audit.findings.pack.pack_comparison import Chains
+    from kraft_audit.findings.pack.pack_verification import Chains
 
 SIGN_PACKAGES: Final = ("cryptography",)
 DIFFERENCES_SHOWN: Final = 5
@@ -120,7 +123,7 @@ def _write(
     from kraft_audit.findings.change_authors import change_row
     from kraft_audit.findings.pack.batch_chain import difference_text
     from kraft_audit.findings.pack.evidence_pack import archive_source, gather, write_pack
-    from kraft_audit.findings.pack.pack_comparison import block_ends
+    from kraft_audit.findings.pack.pack_verification import block_ends
 
     signing_key = None
     if sign is not None:
@@ -172,8 +175,7 @@ def _chains_of(pack: FilePath) -> Chains:
 
 def _is_as_before(pack: FilePath, before: FilePath, earlier: Chains, *, is_whole: bool) -> bool:
     """Whether the committed batches of an `earlier` pack are as they were; `is_whole` as for `_is_as_read`."""
-    from kraft_audit.findings.pack.pack_comparison import compare_packs
-    from kraft_audit.findings.pack.pack_verification import pack_chains, verify_pack
+    from kraft_audit.findings.pack.pack_verification import compare_packs, pack_chains, verify_pack
 
     if not is_whole and not verify_pack(pack).is_whole:
         return False

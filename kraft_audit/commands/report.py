@@ -74,7 +74,7 @@ def report(
         )
         return 0
     if output == "ocsf":
-        from kraft_audit.report.security_lake import write_security_lake
+        from kraft_audit.report.report_files import write_security_lake
 
         written = write_security_lake(pages, out, region=region, account=account)
         lines.text(f"{out}: {_clusters(written.clusters)}, {written.events} events in {written.files} files")

@@ -18,8 +18,8 @@ from kraft_audit.text.output import Format, Output
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.clusters import Clusters
-    from kraft_audit.recovery.lost_quorum.procedure_step import ProcedureStep
     from kraft_audit.recovery.lost_quorum.rescue import Rescue
+    from kraft_audit.recovery.lost_quorum.rescue_procedure import ProcedureStep
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
 WORD_WIDTH: Final = 6

@@ -88,8 +88,7 @@ def restore_kit(
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
       kraft-audit restore-kit .demo/lake --cluster divergence --only-lost
     """
-    from kraft_audit.recovery.restore.restore_kit import KitRequest
-    from kraft_audit.recovery.restore.restore_script import kit_heading, script
+    from kraft_audit.recovery.restore.restore_kit import KitRequest, kit_heading, script
     from kraft_audit.recovery.restore.stray_logs import old_log_steps
     from kraft_audit.recovery.restore.strimzi_resources import strimzi_yaml
     from kraft_audit.replay.cluster_replay import REPLAY_TABLES

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.clusters import Clusters
     from kraft_audit.opened_cluster import NoCanonicalLogError
-    from kraft_audit.replay.cluster_state import Moment
-    from kraft_audit.replay.moments import BranchName
+    from kraft_audit.replay.cluster_state import BranchName, Moment
 
 READ_ATTEMPTS: Final = 3
 READ_AGAIN_AFTER_S: Final = 0.5

@@ -15,8 +15,7 @@ from kraft_audit.text.output import Format, OutputRow, ShownColumn
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
-    from kraft_audit.replay.cluster_state import ClusterState, Moment
-    from kraft_audit.replay.moments import BranchName
+    from kraft_audit.replay.cluster_state import BranchName, ClusterState, Moment
 
 TABLE_OF: Final[Mapping[str, str]] = {
     "brokers": "broker_changes",
@@ -117,7 +116,7 @@ def state(
 
 def branch_of(text: str) -> BranchName:
     """The branch that --branch names. Raises UsageError."""
-    from kraft_audit.replay.moments import BranchName
+    from kraft_audit.replay.cluster_state import BranchName
 
     try:
         return BranchName.parse(text)

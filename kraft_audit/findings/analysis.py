@@ -24,13 +24,20 @@ from kraft_audit.incidents.folding import Folding, known_incidents
 from kraft_audit.quorum.ordered_reading import OrderedReading, has_several_captures
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import CapturedRounds
-from kraft_audit.replay.replay_base import ReplayBase
+from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import registry
 from kraft_audit.rules.carried.carried_rows import CarriedRows, rules_key
 from kraft_audit.rules.carried.carrying import Carrying, as_carried
-from kraft_audit.rules.carried.continued_history import history_of, new_survey_rows, with_earlier_captures
-from kraft_audit.rules.carried.settled_history import as_until, begins_below, ends_at, until
+from kraft_audit.rules.carried.continued_history import (
+    as_until,
+    begins_below,
+    ends_at,
+    history_of,
+    new_survey_rows,
+    until,
+    with_earlier_captures,
+)
 from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status

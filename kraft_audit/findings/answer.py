@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kraft_audit.findings.check_text import last_holder, operations_from, time_span, uncited_text
-from kraft_audit.findings.lost_disks import disks_lost, loss_sentence
-from kraft_audit.findings.what_next import altered_disks, what_next
+from kraft_audit.findings.what_next import altered_disks, disks_lost, loss_sentence, what_next
 from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level

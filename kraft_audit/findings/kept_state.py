@@ -14,7 +14,7 @@ from typing import Final
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.resumed.kept_survey import KeptSurvey
-from kraft_audit.replay.replay_base import ReplayBase
+from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 
 FORMAT: Final = 3

@@ -37,7 +37,7 @@ from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules import registry
 from kraft_audit.rules.carried.carried_rows import normal_rows
 from kraft_audit.rules.carried.carrying import Carrying, as_carried
-from kraft_audit.rules.carried.settled_history import until
+from kraft_audit.rules.carried.continued_history import until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA, PartitionParts
 from kraft_audit.rules.rule_model import Finding, Rule, Scope

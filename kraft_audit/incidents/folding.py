@@ -10,8 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_id, incident_row
-from kraft_audit.incidents.members import IncidentMembers
+from kraft_audit.incidents.incident import (
+    Incident,
+    IncidentEvent,
+    IncidentKind,
+    IncidentMembers,
+    incident_id,
+    incident_row,
+)
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.declared_recovery import (
     declared_recoveries,

@@ -1,15 +1,26 @@
-"""What an incident is."""
+"""What an incident is, and what its findings say of it.
+
+They are gathered one by one, as a broker's loss may raise a million of them: of a finding 16 bytes stay, and as many
+of a partition for each effect on it.
+"""
 
 from __future__ import annotations
 
 import enum
 import hashlib
-from dataclasses import asdict, dataclass
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.rules.rule_model import Finding, Severity
+from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
+from kraft_audit.text.readable import duration, plural
 
 INCIDENT_KEYS: Final = (
     *("cluster_id", "kind", "severity", "subject", "headline", "from_offset", "to_offset", "from_ms", "to_ms"),
@@ -106,3 +117,146 @@ def incident_row(cluster_id: str, incident: Incident, of_findings: IncidentFindi
         "finding_ids": known.finding_ids,
     }
     return {name: row[name] for name in INCIDENT_KEYS}
+
+
+EFFECTS: Final = (
+    ("KP001", "with one replica left that holds all acknowledged records", False),
+    ("KP002", "without a leader", True),
+    ("KP005", "below min ISR: acks=all writes blocked", True),
+)
+"""What an incident does to partitions: the rule that counts it, the words, and whether its length is shown."""
+BEGUN: Final = (("KP005", "acks=all writes blocked on {}"), ("KP002", "{} without a leader"))
+"""What a step of an incident is shown with, where it began at that moment."""
+_DIGEST_BYTES: Final = 16
+Digests = npt.NDArray[np.uint8]
+"""A digest a row."""
+_EFFECT_RULES: Final = frozenset(rule for rule, _, _ in EFFECTS)
+_BEGUN_RULES: Final = frozenset(rule for rule, _ in BEGUN)
+
+
+@dataclass(slots=True)
+class _Subjects:
+    """The distinct ones of some subjects, counted."""
+
+    first: str = ""
+    digests: bytearray = field(default_factory=bytearray)
+
+    def add(self, subject: str) -> None:
+        self.first = self.first or subject
+        self.digests += hashlib.blake2b(subject.encode(), digest_size=_DIGEST_BYTES).digest()
+
+    def count(self) -> int:
+        return len(_distinct(self.digests))
+
+    def take(self, first: str, digests: bytes) -> None:
+        self.first = self.first or first
+        self.digests += digests
+
+
+class IncidentMembers:
+    """The findings that an incident explains, as far as it counts them; with `keeps_ids` which they are, too."""
+
+    def __init__(self, incident: Incident, *, keeps_ids: bool = False) -> None:
+        self._incident = incident
+        self._keeps_ids = keeps_ids
+        self._times = {event.timestamp_ms for event in incident.events} - {None}
+        self._ids = bytearray()
+        self._rules: set[str] = set()
+        self._severities: set[Severity] = set()
+        self._affected: dict[str, _Subjects] = defaultdict(_Subjects)
+        self._longest_ms: dict[str, int] = {}
+        self._begun: dict[tuple[int, str], _Subjects] = defaultdict(_Subjects)
+
+    def add(self, finding: Finding) -> None:
+        rule = finding.rule
+        if self._keeps_ids:
+            self._ids += bytes.fromhex(finding.finding_id)
+        self._rules.add(rule)
+        if finding.waiver is None and not (self._incident.is_open and finding.is_over):
+            self._severities.add(finding.severity)
+        if rule in _EFFECT_RULES:
+            self._affected[rule].add(finding.subject)
+            if finding.is_over and finding.to_ms is not None and finding.from_ms is not None:
+                lasted_ms = finding.to_ms - finding.from_ms
+                self._longest_ms[rule] = max(lasted_ms, self._longest_ms.get(rule, lasted_ms))
+        if rule in _BEGUN_RULES and finding.from_ms is not None and finding.from_ms in self._times:
+            self._begun[finding.from_ms, rule].add(finding.subject)
+
+    def to_bytes(self) -> bytes:
+        """What was gathered, for members of the same incident elsewhere to `take`."""
+        facts = {
+            "rules": sorted(self._rules),
+            "severities": sorted(self._severities),
+            "longest_ms": self._longest_ms,
+            "affected": {rule: each.first for rule, each in self._affected.items()},
+            "begun": [[time_ms, rule, each.first] for (time_ms, rule), each in self._begun.items()],
+        }
+        parts = {"facts": json.dumps(facts).encode(), "ids": bytes(self._ids)}
+        parts |= {f"affected.{rule}": bytes(each.digests) for rule, each in self._affected.items()}
+        return pack(parts | {f"begun.{ms}.{rule}": bytes(each.digests) for (ms, rule), each in self._begun.items()})
+
+    def take(self, content: bytes) -> None:
+        """Adds what `to_bytes` gave. Raises KeptPartsError."""
+        parts = unpack(content)
+        try:
+            facts = json.loads(parts["facts"])
+            self._ids += parts["ids"]
+            self._rules.update(facts["rules"])
+            self._severities.update(map(Severity, facts["severities"]))
+            for rule, lasted_ms in facts["longest_ms"].items():
+                self._longest_ms[rule] = max(lasted_ms, self._longest_ms.get(rule, lasted_ms))
+            for rule, first in facts["affected"].items():
+                self._affected[rule].take(first, parts[f"affected.{rule}"])
+            for time_ms, rule, first in facts["begun"]:
+                self._begun[time_ms, rule].take(first, parts[f"begun.{time_ms}.{rule}"])
+        except (ValueError, TypeError, LookupError) as error:
+            raise KeptPartsError(f"the members of an incident cannot be read: {error}") from None
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def incident(self, findings: Sequence[Finding] = ()) -> Incident:
+        """The incident with its effects, and with these findings."""
+        events = tuple(self._with_begun(event) for event in self._incident.events)
+        return replace(self._incident, findings=tuple(findings), effects=tuple(self._effects()), events=events)
+
+    def facts(self) -> IncidentFindings:
+        """What a row of the incident says of its findings."""
+        worst = max(self._severities, key=lambda severity: severity.rank, default=Severity.LOW)
+        return IncidentFindings(worst, sorted(self._rules), _as_hexadecimal(_distinct(self._ids)))
+
+    def _effects(self) -> list[str]:
+        effects = []
+        for rule, text, is_timed in EFFECTS:
+            if rule in self._affected:
+                longest = ""
+                if is_timed and rule in self._longest_ms and not self._incident.is_open:
+                    longest = f" for at most {duration(self._longest_ms[rule])}"
+                effects.append(f"{plural(self._affected[rule].count(), 'partition')} {text}{longest}")
+        return effects
+
+    def _with_begun(self, event: IncidentEvent) -> IncidentEvent:
+        """A step of an incident with what began at that moment: acks=all writes blocked, partitions without a
+        leader."""
+        texts = []
+        for rule, text in BEGUN:
+            if event.timestamp_ms is not None and (subjects := self._begun.get((event.timestamp_ms, rule))) is not None:
+                count = subjects.count()
+                texts.append(text.format(subjects.first if count == 1 else f"{count} partitions"))
+        return replace(event, text=f"{event.text}: {', '.join(texts)}") if texts else event
+
+
+def _distinct(digests: bytearray) -> Digests:
+    """Distinct digests, ascending."""
+    ordered = np.sort(np.frombuffer(digests, f"S{_DIGEST_BYTES}"))
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    distinct: Digests = ordered[is_first].view(np.uint8).reshape(-1, _DIGEST_BYTES)
+    return distinct
+
+
+def _as_hexadecimal(digests: Digests) -> pa.StringArray:
+    """Each digest as text. There is no Python value of each: a million would take 100 MB."""
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    text = np.stack([digits[digests >> 4], digits[digests & 15]], axis=-1)
+    ends = np.arange(len(digests) + 1, dtype=np.int32) * (2 * _DIGEST_BYTES)
+    return pa.StringArray.from_buffers(len(digests), pa.py_buffer(ends), pa.py_buffer(text))

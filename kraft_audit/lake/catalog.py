@@ -22,8 +22,7 @@ from kraft_audit.lake.views import (
 )
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import CLUSTERS, GOLD, NOTIFICATIONS
-from kraft_audit.tables.gold_views import GOLD_VIEWS
+from kraft_audit.tables.gold import CLUSTERS, GOLD, GOLD_VIEWS, NOTIFICATIONS
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from kraft_audit.tables.gold import (
     FINDING_EPISODES,
     FINDINGS,
     GOLD,
+    GOLD_VIEWS,
     HISTORIES,
     INCIDENTS,
     LABELS,
     PARTITION_RISK,
 )
-from kraft_audit.tables.gold_views import GOLD_VIEWS
 from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS, WATERMARKS, WITHDRAWN
 
 TableReference = Callable[[str], str]

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.picture.canvas import HEADING, Canvas
+from kraft_audit.picture.canvas import HEADING, Canvas, text_width
 from kraft_audit.picture.happened import TROUBLE, Band, BandKind, Lane
 from kraft_audit.picture.legend import PATTERNED, mark_shape
-from kraft_audit.picture.svg import text_width
 from kraft_audit.text.readable import plural
 
 THICK, OUTLINED, THIN = 16.0, 8.0, 6.0

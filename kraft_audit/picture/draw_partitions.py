@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from kraft_audit.picture.canvas import HEADING, Canvas
+from kraft_audit.picture.canvas import HEADING, Canvas, text_width
 from kraft_audit.picture.happened import Series, SeriesKind
 from kraft_audit.picture.legend import unclean_election_shape
-from kraft_audit.picture.svg import text_width
 
 SERIES_PIXELS, LOG_PIXELS = 34.0, 56.0
 TITLES: Final = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft_audit.picture.canvas import HEADING, Canvas
+from kraft_audit.picture.canvas import HEADING, Box, Canvas, element, text_width
 from kraft_audit.picture.happened import Bracket
-from kraft_audit.picture.svg import Box, element, text_width
 from kraft_audit.text.readable import duration, plural
 
 BRACKET_ROWS: Final = 4

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from kraft_audit.picture.canvas import Canvas
+from kraft_audit.picture.canvas import Canvas, element, written
 from kraft_audit.picture.draw_nodes import draw_lane, draw_left_out, place_lanes
 from kraft_audit.picture.draw_partitions import TITLES, draw_log_end, draw_partitions
 from kraft_audit.picture.draw_time import (
@@ -19,7 +19,6 @@ from kraft_audit.picture.draw_time import (
 )
 from kraft_audit.picture.happened import Lane, Picture
 from kraft_audit.picture.legend import legend, patterns
-from kraft_audit.picture.svg import element, written
 from kraft_audit.text.readable import plural, when
 
 WIDTHS: Final = (1080, 700, 358)

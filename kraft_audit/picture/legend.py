@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from kraft_audit.picture.canvas import element, text_width, written
 from kraft_audit.picture.happened import BandKind, MarkKind, SeriesKind
-from kraft_audit.picture.svg import element, text_width, written
 
 ROW_PIXELS: Final = 20.0
 SWATCH: Final = 20.0

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.picture.broker_lanes import broker_lanes
-from kraft_audit.picture.controller_lanes import controller_lanes
 from kraft_audit.picture.happened import Bracket, Lane, LogEnd, Picture, Series, SeriesKind, step_series
+from kraft_audit.picture.node_lanes import broker_lanes, controller_lanes
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.log_batches import canonical_log

@@ -2,17 +2,22 @@
 
 Kafka's active controller decides it by registrations alone (FeatureControlManager.reasonNotSupported, 3.9 to 4.4): each
 broker that is registered, fenced or not, and from metadata.version 3.7-IV0 on each controller, has to support the new
-level of each feature that changes. All changes are made together, or none.
+level of each feature that changes. All changes are made together, or none. A migration from ZooKeeper, which Kafka 3.4
+to 3.9 could do, has to be finished first.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
+
+from kraft_audit.capture.plan import Selection
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.nodes import is_ghost_controller, registrations, supported_levels, supported_since
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
@@ -280,3 +285,25 @@ def node_names(blockers: Sequence[Blocker]) -> str:
         elif ids:
             parts.append(nouns(kind, ids))
     return ", ".join(parts)
+
+
+MIGRATION_RECORD: Final = "ZK_MIGRATION_STATE_RECORD"
+LEVELS_THAT_MIGRATE: Final = range(8, 22)
+"""metadata.version 3.4-IV0 to 3.9-IV0: no other release writes or obeys the record."""
+UNFINISHED_MIGRATION: Final = (1, 2)
+"""PRE_MIGRATION and MIGRATION (ZkMigrationState.inProgress, Kafka 3.9)."""
+
+
+def is_migrating(read_records: Callable[[Selection], pa.Table]) -> bool:
+    """Whether the last state that the log or a snapshot holds is unfinished, by rows of the table `records`."""
+    rows = read_records(Selection(record_types=(MIGRATION_RECORD,))).to_pylist()
+    states = {_place(row): json.loads(row["record"]) for row in rows if row["record"] is not None}
+    return bool(states) and states[max(states)]["zkMigrationState"] in UNFINISHED_MIGRATION
+
+
+def _place(row: Mapping[str, Any]) -> tuple[int, int]:
+    """Where in the log a record stands: the records of a snapshot before its end."""
+    if row["source"] == "log":
+        return row["leader_epoch"], row["offset"]
+    end_offset, _, epoch = row["source"].partition("-")
+    return (int(epoch), int(end_offset) - 1) if end_offset.isdigit() else (-1, -1)

@@ -9,27 +9,29 @@ from typing import Final
 import pyarrow as pa
 
 from kraft_audit.capture.plan import Selection
-from kraft_audit.quorum.controller_commands import (
-    CONFIG,
-    format_disk,
-    remove_controller,
-    unregister_broker,
-    unregister_controller,
-)
 from kraft_audit.recovery.feature_levels import (
+    LEVELS_THAT_MIGRATE,
     Blocker,
     FeatureCheck,
     FeatureLevels,
     RegistrationState,
     UpgradeVerdict,
     incomplete_reason,
+    is_migrating,
     level_text,
     node_names,
     unknown_reason,
 )
-from kraft_audit.recovery.zk_migration import LEVELS_THAT_MIGRATE, is_migrating
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.server_addresses import broker_server, controller_server
+from kraft_audit.rules.columns.kafka_commands import (
+    CONFIG,
+    broker_server,
+    controller_server,
+    format_disk,
+    remove_controller,
+    unregister_broker,
+    unregister_controller,
+)
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import listed
 from kraft_codec.schemas.releases import (

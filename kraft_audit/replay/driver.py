@@ -23,8 +23,7 @@ from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, newest_canonical
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, ClusterReplay, TableBatch, drain
-from kraft_audit.replay.replay_base import ReplayBase, ReplayBeginning
-from kraft_audit.replay.replay_state import load_replay, save_replay
+from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, load_replay, save_replay
 from kraft_audit.tables.topic_shares import TopicShare
 
 END: Final = sys.maxsize

@@ -31,8 +31,7 @@ from kraft_audit.replay.driver import (
     UndecodedRecords,
     first_snapshot,
 )
-from kraft_audit.replay.replay_base import ReplayBase, ReplayBeginning
-from kraft_audit.replay.replay_state import save_replay
+from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, save_replay
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import REPLAYS, SILVER, WATERMARKS
 

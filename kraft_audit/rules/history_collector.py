@@ -23,7 +23,7 @@ from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpo
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
-from kraft_audit.replay.replay_base import ReplayBase
+from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
@@ -33,8 +33,7 @@ from kraft_audit.rules.cluster_history import (
     OperatorWord,
 )
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder
-from kraft_audit.rules.columns.partition_parts import PartitionParts
-from kraft_audit.rules.columns.table_on_disk import TableOnDisk
+from kraft_audit.rules.columns.partition_parts import PartitionParts, TableOnDisk
 from kraft_audit.rules.columns.voter_sets import keys_of
 from kraft_audit.rules.state_comparison import StateComparison
 from kraft_audit.tables.bronze import BATCHES, RECORDS

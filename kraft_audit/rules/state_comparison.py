@@ -13,8 +13,7 @@ from kraft_audit.capture.decoded_records import RecordColumns, between, end_of
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.survey import SurveyedSnapshot
 from kraft_audit.replay.cluster_replay import ClusterReplay, drain
-from kraft_audit.replay.replay_base import ReplayBase
-from kraft_audit.replay.replay_state import load_replay
+from kraft_audit.replay.replay_state import ReplayBase, load_replay
 from kraft_audit.rules.cluster_history import CONTRACTS, SnapshotCheck
 from kraft_codec.schemas.releases import ELR_FEATURE
 

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.carried.carried_rows import CHANGES, OF_CAPTURES, CarriedRows
 from kraft_audit.rules.carried.carrying import carry
-from kraft_audit.rules.carried.continued_history import history_of
-from kraft_audit.rules.carried.settled_history import until
+from kraft_audit.rules.carried.continued_history import history_of, until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
 from kraft_audit.rules.columns.log_batches import canonical_log

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from kraft_audit.quorum.controller_commands import CONFIG
+from kraft_audit.rules.columns.kafka_commands import CONFIG
 
 
 def scripts_of(release: str) -> Path | None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kraft_audit.quorum.controller_commands import CONFIG
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
+from kraft_audit.rules.columns.kafka_commands import CONFIG
 from tests.builders.printed_commands import EXECUTED_BY, kind_of
 from tests.drills.drill import Cut, Drill, Lost
 from tests.drills.kafka_node import KafkaNode

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.quorum.controller_commands import CONFIG
+from kraft_audit.rules.columns.kafka_commands import CONFIG
 from tests.builders.commands import Command
 from tests.builders.printed_commands import kinds_run_by
 from tests.drills.drill import Drill

@@ -1,25 +1,118 @@
-"""Reads a large cluster as one of several tasks, and joins what they left."""
+"""Reads a large cluster as one of several tasks, and joins what they left for the last of them.
+
+What a task leaves stands beside the manifests of the plan. Columns are Parquet: what is read back is checked. The
+folder is forgotten once the plan is staged.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches
-from kraft_audit.findings.analysis import Continuation
-from kraft_audit.findings.shares import FIRST, ShareFound, joined
+from kraft_audit.findings.analysis import Continuation, versions_of
+from kraft_audit.findings.kept_state import KeptState
+from kraft_audit.findings.shares import FIRST, PartsFound, ShareFound, joined
+from kraft_audit.lake.data_files import name_of_history, named_when_whole, write_octets
 from kraft_audit.lake.redaction_key import redactor_of
 from kraft_audit.lake.staging.archive_reading import history_rows, of_history
-from kraft_audit.lake.staging.share_files import ShareFiles
 from kraft_audit.lake.staging.stage import ReadingEnd
+from kraft_audit.lake.staging.stage_parts import staging_folder
 from kraft_audit.reading import ReadingSettings
+from kraft_audit.rules.carried.carried_rows import facts_of, history_from
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.partition_parts import TableOnDisk
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.gold import HISTORIES
-from kraft_audit.tables.kept_parts import KeptPartsError
+from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import StoragePool
+
+MEMORY_BYTES: Final = 32 << 20
+"""A larger table of the history is put on disk when it is read back."""
+_AT_END, _SETTLED, _FACTS, _STATE, _TABLES = "at_end", "settled", "facts", "state", "tables"
+
+
+class ShareFiles:
+    """The files of one cluster of a plan."""
+
+    def __init__(self, data_uri: str, plan: ClusterPlan) -> None:
+        self._plan = plan
+        self._data_uri = data_uri
+        self._folder = staging_folder(data_uri, plan.number)
+        self._name = name_of_history(plan.key)
+
+    def write(self, share: int, found: ShareFound) -> None:
+        """Leaves what a task found. Raises OSError."""
+        parts = {_AT_END: found.at_end.to_bytes()}
+        if found.settled is not None:
+            parts[_SETTLED] = found.settled.to_bytes()
+        if found.history is not None:
+            names = sorted(found.history.tables)
+            for name in names:
+                self._write_table(name, found.history.tables[name])
+            parts |= {_FACTS: facts_of(found.history), _TABLES: json.dumps(names).encode()}
+        if found.state is not None:
+            parts[_STATE] = found.state.to_bytes()
+        with self._named(f"{share}.found") as name:
+            write_octets(self._folder, name, pack(parts))
+
+    def read(self) -> list[ShareFound]:
+        """What all tasks found. Raises KeptPartsError."""
+        found = []
+        for share in range(self._plan.shares):
+            parts = unpack(self._read(f"{share}.found"))
+            each = ShareFound(PartsFound.from_bytes(parts[_AT_END]))
+            each.settled = PartsFound.from_bytes(parts[_SETTLED]) if _SETTLED in parts else None
+            if share == FIRST:
+                each.history = self._history(parts)
+                if _STATE in parts:
+                    each.state = KeptState.from_bytes(parts[_STATE], versions_of(self._plan))
+            found.append(each)
+        return found
+
+    def _history(self, parts: dict[str, bytes]) -> ClusterHistory:
+        tables = {name: self._read_table(name) for name in json.loads(parts[_TABLES])}
+        return history_from(parts[_FACTS], replace(self._plan, share=None), tables)
+
+    def _write_table(self, table: str, rows: pa.Table) -> None:
+        with (
+            self._named(f"{table}.parquet") as name,
+            self._folder.open_output_stream(name, buffer_size=1 << 16) as sink,
+            pq.ParquetWriter(sink, rows.schema, compression="lz4") as writer,
+        ):
+            for batch in rows.to_batches():
+                writer.write_batch(batch)
+
+    def _read_table(self, table: str) -> pa.Table:
+        try:
+            with self._folder.open_input_file(f"{self._name}.{table}.parquet") as source:
+                file = pq.ParquetFile(source)
+                if source.size() <= MEMORY_BYTES:
+                    return file.read()
+                on_disk = TableOnDisk(file.schema_arrow)
+                for batch in file.iter_batches():
+                    on_disk.add(batch)
+                return on_disk.table()
+        except (OSError, pa.ArrowException) as error:
+            raise KeptPartsError(f"{table} of a share cannot be read: {error}") from None
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with self._folder.open_input_file(f"{self._name}.{name}") as source:
+                content: bytes = source.read()
+        except (OSError, pa.ArrowException) as error:
+            raise KeptPartsError(f"what a share found cannot be read: {error}") from None
+        return content
+
+    def _named(self, name: str) -> AbstractContextManager[str]:
+        return named_when_whole(self._data_uri, self._folder, f"{self._name}.{name}")
 
 
 class ShareReading:

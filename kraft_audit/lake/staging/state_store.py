@@ -18,8 +18,7 @@ import pyarrow.fs as pafs
 from kraft_audit.findings.kept_state import NAME_BYTES, state_name
 from kraft_audit.lake.data_files import name_of_history, named_when_whole, table_folder, write_octets
 from kraft_audit.lake.lake_paths import is_uri
-from kraft_audit.tables.changed_rows import changes_of, with_changes
-from kraft_audit.tables.kept_parts import KeptPartsError
+from kraft_audit.tables.kept_parts import KeptPartsError, changes_of, with_changes
 
 FOLDER: Final = "_state"
 """Delta and Spark take no folder for a table whose name begins so."""

@@ -17,8 +17,8 @@ from kraft_audit.capture.declared_rescue import DECLARED
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.reading import ClusterReading
-from kraft_audit.recovery.lost_quorum.lost_brokers import LostBrokers, dropped_replicas, lost_brokers
-from kraft_audit.recovery.lost_quorum.moved_logs import MovedLog, moved_logs
+from kraft_audit.recovery.feature_levels import UNFINISHED_MIGRATION
+from kraft_audit.recovery.lost_quorum.lost_part import LostBrokers, MovedLog, dropped_replicas, lost_brokers, moved_logs
 from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, new_directory_id, write_node_dir
@@ -26,7 +26,6 @@ from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, 
 from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
 from kraft_audit.recovery.restore.restorable_state import Acl, restorable_state
 from kraft_audit.recovery.restore.state_differences import Operation, operations
-from kraft_audit.recovery.zk_migration import UNFINISHED_MIGRATION
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import listed

@@ -8,16 +8,26 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.quorum.controller_commands import add_controller, format_disk
-from kraft_audit.recovery.lost_quorum.procedure_step import ProcedureStep
 from kraft_audit.recovery.lost_quorum.rescue import Rescue, all_nodes
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
+from kraft_audit.rules.columns.kafka_commands import add_controller, format_disk
 from kraft_audit.text.readable import any_of, listed, nouns
 from kraft_audit.text.shell_commands import UnwritableError
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureStep:
+    """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted."""
+
+    text: str
+    settings: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
 
 BROKER_STOP_S: Final = 90
 """SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kraft_audit.quorum.controller_commands import CONFIG, add_controller, format_disk, remove_controller
 from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.voter_history import VoterSet
@@ -20,9 +19,16 @@ from kraft_audit.recovery.may_i.electorate import VoterDisk
 from kraft_audit.recovery.may_i.start_safety import Durability, Election, SecondLeader, StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round
+from kraft_audit.rules.columns.kafka_commands import (
+    CONFIG,
+    UNKNOWN_ADDRESS,
+    add_controller,
+    controller_server,
+    format_disk,
+    remove_controller,
+)
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
-from kraft_audit.rules.columns.server_addresses import UNKNOWN_ADDRESS, controller_server
 from kraft_audit.text.readable import any_of, listed
 
 NEAR_RECORDS: Final = 1_000

@@ -35,10 +35,9 @@ from kraft_audit.rules.carried.carried_rows import (
 from kraft_audit.rules.carried.merged_batches import merged_batches
 from kraft_audit.rules.cluster_history import ClusterHistory, OpenEpisodes
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
-from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Mask, Rows, coded, distinct, numbered
 from kraft_audit.rules.columns.nodes import carried_registrations
-from kraft_audit.rules.columns.open_episodes import begin_of
+from kraft_audit.rules.columns.open_episodes import as_table_rows, begin_of, begins_of, with_previous
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.subjects import topic_of

@@ -15,12 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, cut_to, renumbered, rows_as_held
-from kraft_audit.rules.columns.batch_holders import STILL_HELD, HeldRows
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, STILL_HELD, HeldRows, cut_to, renumbered, rows_as_held
 from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows
-from kraft_audit.rules.columns.log_batches import CanonicalBatches, LogBatches, canonical_log, log_batches
-from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
+from kraft_audit.rules.columns.log_batches import (
+    MAX_RECORDS_PER_BATCH,
+    CanonicalBatches,
+    LogBatches,
+    canonical_log,
+    log_batches,
+)
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 from kraft_audit.tables.contract import with_column
 

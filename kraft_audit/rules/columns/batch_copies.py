@@ -1,14 +1,15 @@
 """Batches that several disks hold alike stand once in a history's `batches`; copies say which other disks hold them.
 
 Voters hold the same log, so that a row for each batch of each disk says most of it as often as there are voters. A copy
-is that another disk holds some rows in sequence too, batch by batch, in one file.
+is that another disk holds some rows in sequence too, batch by batch, in one file. `BatchHolders` says which disks held
+which batches, from when until when.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -224,3 +225,104 @@ def last_positions(table: pa.Table, copies: pa.Table) -> dict[tuple[str, str, st
             key = row["root"], row["path"], row["file_name"]
             found[key] = max(found.get(key, -1), last)
     return found
+
+
+STILL_HELD: Final = np.iinfo(np.int64).max
+"""Until when batches are held that no later capture lacks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchHolders:
+    """Holdings: of rows [first, end) a replica held the batches from the capture `since` on until the capture `until`.
+
+    Captures are numbers as `moment_number` gives them. `copy` is the row of `batch_copies` that says so, -1 where the
+    rows themselves do.
+    """
+
+    replica: Rows
+    first: Rows
+    end: Rows
+    since: Rows
+    until: Rows
+    copy: Rows
+
+    def mask(self, is_of: Mask, count: int) -> Mask:
+        """Which of `count` rows are in one of the holdings `is_of`."""
+        steps = np.bincount(self.first[is_of], minlength=count + 1)
+        steps -= np.bincount(self.end[is_of], minlength=count + 1)
+        mask: Mask = np.cumsum(steps[:count]) > 0
+        return mask
+
+    def of(self, replica: int) -> HeldRows:
+        """Everything that a replica held."""
+        own = np.flatnonzero(self.replica == replica)
+        counts = (self.end - self.first)[own]
+        return HeldRows(self, ranges(self.first[own], counts), np.repeat(own, counts))
+
+    def among(self, rows: Rows) -> HeldRows:
+        """Some rows, which ascend, with every replica that held them."""
+        begins, ends = np.searchsorted(rows, self.first), np.searchsorted(rows, self.end)
+        counts = ends - begins
+        return HeldRows(self, rows[ranges(begins, counts)], np.repeat(np.arange(len(counts)), counts))
+
+    def ended(self, held: HeldRows, until: Rows) -> BatchHolders:
+        """The same, but these rows, by holdings that ascend, were held until these captures."""
+        changes = np.flatnonzero(until != held.until)
+        holding = held.holding[changes]
+        pieces = [self._taken(np.setdiff1d(np.arange(len(self.replica)), holding))]
+        for own in np.split(changes, np.flatnonzero(np.diff(holding)) + 1) if len(changes) else ():
+            pieces.append(self._cut(int(held.holding[own[0]]), held.row[own], until[own]))
+        return BatchHolders(*map(np.concatenate, zip(*pieces, strict=True)))
+
+    def _cut(self, holding: int, rows: Rows, until: Rows) -> tuple[Rows, ...]:
+        """A holding in pieces that were each held until one capture."""
+        first = self.first[holding]
+        each = np.full(self.end[holding] - first, self.until[holding])
+        each[rows - first] = until
+        starts = np.flatnonzero(np.append(True, each[1:] != each[:-1]))
+        ends = np.append(starts[1:], len(each))
+        replica, _, _, since, _, copy = self._taken(np.repeat(holding, len(starts)))
+        return replica, first + starts, first + ends, since, each[starts], copy
+
+    def _taken(self, holdings: Rows) -> tuple[Rows, ...]:
+        return tuple(getattr(self, field.name)[holdings] for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """Batches, each as often as it was held: its row, and the holding that says so."""
+
+    holders: BatchHolders
+    row: Rows
+    holding: Rows
+
+    @property
+    def replica(self) -> Rows:
+        return self.holders.replica[self.holding]
+
+    @property
+    def since(self) -> Rows:
+        return self.holders.since[self.holding]
+
+    @property
+    def until(self) -> Rows:
+        return self.holders.until[self.holding]
+
+    @property
+    def copy(self) -> Rows:
+        return self.holders.copy[self.holding]
+
+
+def holders_of_rows(replica: Rows, since: Rows) -> BatchHolders:
+    """Rows that each name the replica that held them."""
+    is_start = np.append(True, (replica[1:] != replica[:-1]) | (since[1:] != since[:-1]))[: len(replica)]
+    first = np.flatnonzero(is_start)
+    end = np.append(first[1:], len(replica))[: len(first)]
+    until, copy = np.full(len(first), STILL_HELD), np.full(len(first), -1)
+    return BatchHolders(replica[first], first, end, since[first], until, copy)
+
+
+def joined(*parts: BatchHolders) -> BatchHolders:
+    """The holdings of all parts, in their order."""
+    columns = [tuple(getattr(part, field.name) for field in fields(part)) for part in parts]
+    return BatchHolders(*map(np.concatenate, zip(*columns, strict=True)))

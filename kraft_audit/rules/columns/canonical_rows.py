@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_holders import STILL_HELD, BatchHolders
+from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders
 from kraft_audit.rules.columns.captures import ReplicaIdentity, identity_of, newest_watermark
 from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
 

@@ -1,4 +1,4 @@
-"""The batches of all captured logs in columns, who held them, and the canonical log of them.
+"""The batches of all captured logs in columns, who held them, the canonical log of them, and its operations.
 
 A history's `batches` has every batch, and `batch_copies` says which other replicas hold it.
 """
@@ -15,16 +15,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, rows_as_held
-from kraft_audit.rules.columns.batch_holders import STILL_HELD, BatchHolders, holders_of_rows, joined
+from kraft_audit.rules.columns.batch_copies import (
+    BATCH_COPIES,
+    STILL_HELD,
+    BatchHolders,
+    holders_of_rows,
+    joined,
+    rows_as_held,
+)
 from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
-from kraft_audit.rules.columns.frame import Mask, Rows, numbered
+from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
+from kraft_audit.rules.rule_model import RowNumbers
 
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"
 """Keys of `ClusterHistory.known`: the batches with their holders, and the canonical log. Histories that are cut at an
-offset share both (`rules.carried.settled_history`)."""
+offset share both (`rules.carried.continued_history`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,3 +310,40 @@ def _distinct_batches(history: ClusterHistory, chosen: Rows) -> CanonicalBatches
     columns: dict[str, Any] = {field.name: getattr(batches, field.name)[places] for field in fields(BatchColumns)}
     more: dict[str, Any] = {name: _int_column(table, name, columns["row"]) for name in ("size_bytes", "record_count")}
     return CanonicalBatches(**columns, **more)
+
+
+MAX_RECORDS_PER_BATCH: Final = 10_000
+"""QuorumController 4.3.0 splits an operation that need not be atomic into batches of this size."""
+
+
+def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
+    """The end (exclusive) of the operation that each offset belongs to.
+
+    An operation is one batch, or several where all but the last are full. An offset whose batch was not read, as a
+    snapshot's, is an operation of its own.
+    """
+    log = replayed_log(history)
+    if not len(log.base_offset):
+        return offsets + 1
+    is_full = (log.record_count >= MAX_RECORDS_PER_BATCH) & ~log.is_control
+    ends = log.last_offset + 1
+    for number in np.flatnonzero(is_full[:-1])[::-1].tolist():
+        ends[number] = ends[number + 1]
+    batch = np.searchsorted(log.base_offset, offsets, side="right") - 1
+    inside = (batch >= 0) & (offsets <= log.last_offset[np.maximum(batch, 0)])
+    return np.where(inside, ends[np.maximum(batch, 0)], offsets + 1)
+
+
+def batches_of_operations(history: ClusterHistory, offsets: Rows) -> RowNumbers:
+    """The rows of `batches` that hold the operations of some offsets, from each offset to the operation's end."""
+    table = history.chunked_table("batches")
+    base, last = (table[name].to_numpy() for name in ("base_offset", "last_offset"))
+    wanted = np.zeros(len(base), bool)
+    starts = distinct(offsets)
+    ends = operation_ends(history, starts)
+    if len(starts):
+        # The last operation that begins at or before a batch's end: operations do not overlap.
+        place = np.searchsorted(starts, last, side="right") - 1
+        wanted = (place >= 0) & (base < ends[np.maximum(place, 0)])
+    in_log = pc.equal(table["source"], "log").to_numpy()
+    return "batches", np.flatnonzero(wanted & in_log)

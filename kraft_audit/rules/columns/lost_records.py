@@ -15,8 +15,8 @@ from typing import Final
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.capture_order import CLOCK_SLACK_MS
 from kraft_audit.rules.columns.captures import (
+    CLOCK_SLACK_MS,
     capture_evidence,
     identity_of,
     newest_captures,

@@ -6,6 +6,7 @@ the parts what it would find in the whole.
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections import defaultdict
@@ -18,6 +19,29 @@ import pyarrow.compute as pc
 
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.tables.topic_shares import PART_COUNT, topic_numbers
+
+
+class TableOnDisk:
+    """Rows of one table in the order in which they are added; the file is gone with this object and its tables.
+
+    The rows are redacted already, as all that is Arrow. Raises OSError where the temporary folder cannot hold them.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as this object
+        # A stream may replace its dictionaries: each batch has its own.
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def table(self) -> pa.Table:
+        """All rows so far, in the chunks in which they came."""
+        self._file.flush()
+        mapped = mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)
+        stream = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped)))
+        return stream.read_all()
+
 
 SHARE_BYTES_MAX: Final = 8 << 20
 """A larger part is judged a share of its topics at a time: while rules run, its rows take ten times the memory."""

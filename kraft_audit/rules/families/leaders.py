@@ -8,13 +8,13 @@ from typing import Any
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     audit_command,
     capture_evidence,
     capture_time,
     captures_in_order,
     newest_round,
+    order_in_doubt,
     replica_end,
     replica_name,
 )

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
-from kraft_audit.rules.columns.capture_order import order_in_doubt
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
     is_log_unread,
     newest_captures,
+    order_in_doubt,
     replica_end,
     replica_name,
     rounds_in_order,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.kafka_commands import what_to_do
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters, start_is_safe
-from kraft_audit.rules.columns.replacing_voters import what_to_do
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.rules.families.committed_log import is_after
 from kraft_audit.rules.registry import rule, words_for

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.carried_partitions import key_of_row, row_at
 from kraft_audit.rules.columns.frame import Mask, Rows, coded
-from kraft_audit.rules.columns.nodes import broker_states, racks
-from kraft_audit.rules.columns.open_episodes import began_at, rows_at
+from kraft_audit.rules.columns.nodes import RackHistory, broker_states, rack_history, racks
+from kraft_audit.rules.columns.open_episodes import began_at, key_of_row, row_at, rows_at
 from kraft_audit.rules.columns.partition_states import (
     Episode,
     PartitionChanges,
@@ -22,7 +21,6 @@ from kraft_audit.rules.columns.partition_states import (
     partition_case,
     partition_states,
 )
-from kraft_audit.rules.columns.rack_history import RackHistory, rack_history
 from kraft_audit.rules.columns.subjects import partition_key
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Scope, Thresholds

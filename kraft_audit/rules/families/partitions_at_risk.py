@@ -8,11 +8,10 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.carried_partitions import as_table_rows, begins_of, with_previous
 from kraft_audit.rules.columns.frame import Rows, distinct
+from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
 from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, status_text
-from kraft_audit.rules.columns.open_episodes import is_value, rows_at
-from kraft_audit.rules.columns.operations import batches_of_operations, operation_ends
+from kraft_audit.rules.columns.open_episodes import as_table_rows, begins_of, is_value, rows_at, with_previous
 from kraft_audit.rules.columns.partition_states import (
     Episode,
     PartitionStates,

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kraft_audit.quorum.controller_commands import unregister_broker, unregister_controller
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import audit_command
+from kraft_audit.rules.columns.kafka_commands import (
+    broker_server,
+    controller_server,
+    unregister_broker,
+    unregister_controller,
+)
 from kraft_audit.rules.columns.nodes import (
     BrokerStates,
     RegisteredNode,
@@ -21,7 +26,6 @@ from kraft_audit.rules.columns.nodes import (
     registrations,
 )
 from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms, rows_at, rows_since
-from kraft_audit.rules.columns.server_addresses import broker_server, controller_server
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import (
     Case,

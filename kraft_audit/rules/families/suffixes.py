@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_holders import STILL_HELD
+from kraft_audit.rules.columns.batch_copies import STILL_HELD
 from kraft_audit.rules.columns.captures import identity_of, newest_captures
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import (

@@ -18,10 +18,10 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     rounds_in_order,
 )
+from kraft_audit.rules.columns.kafka_commands import broker_server
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
-from kraft_audit.rules.columns.server_addresses import broker_server
 from kraft_audit.rules.columns.voter_sets import (
     Key,
     canonical_sets,

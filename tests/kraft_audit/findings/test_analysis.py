@@ -14,7 +14,7 @@ from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.findings import analysis as module
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.rules.carried.carrying import Carrying
-from kraft_audit.rules.columns import partition_parts, table_on_disk
+from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.registry import check, rules
 from kraft_audit.rules.rule_model import Finding
 from kraft_codec.records.redaction import Redactor
@@ -140,9 +140,9 @@ def test_a_history_that_is_too_large_to_be_held_is_judged_from_disk(
     held = findings(small_corpus, name)
     monkeypatch.setattr(module, "HISTORY_BYTES_MAX", history_bytes)
     written: list[str] = []
-    add = table_on_disk.TableOnDisk.add
+    add = partition_parts.TableOnDisk.add
     monkeypatch.setattr(
-        table_on_disk.TableOnDisk, "add", lambda self, batch: (written.append(str(batch.schema)), add(self, batch))[1]
+        partition_parts.TableOnDisk, "add", lambda self, batch: (written.append(str(batch.schema)), add(self, batch))[1]
     )
     from_disk = findings(small_corpus, name)
     assert len(set(written)) > (2 if history_bytes < 10_000 else 0), "tables went to disk"
@@ -159,6 +159,6 @@ def test_tables_that_no_temporary_folder_holds_are_undecided_where_they_count(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "HISTORY_BYTES_MAX", 1_000)
-    monkeypatch.setattr(table_on_disk.TableOnDisk, "add", full)
+    monkeypatch.setattr(partition_parts.TableOnDisk, "add", full)
     undecided = [row for row in findings(small_corpus, "torn-write") if row["status"] == "undecided"]
     assert any((row["reason"] or "").startswith("not captured: ") for row in undecided)

@@ -10,8 +10,7 @@ import pytest
 
 from kraft_audit.findings.kept_state import KeptState, state_name, state_versions
 from kraft_audit.reading import ClusterReading, ReadingSettings
-from kraft_audit.replay.replay_base import ReplayBase
-from kraft_audit.replay.replay_state import STATE_PARTS
+from kraft_audit.replay.replay_state import STATE_PARTS, ReplayBase
 from kraft_audit.replay.silver_rows import silver
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, pack, unpack
 from kraft_codec.records.record import write_metadata_value

@@ -17,8 +17,7 @@ from kraft_audit.findings.analysis import TABLES, Continuation, analyze
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.findings.shares import FIRST, PartsFound, ShareFound, joined
 from kraft_audit.reading import ClusterReading, ReadingSettings
-from kraft_audit.rules.carried.carried_rows import CarriedRows
-from kraft_audit.rules.history_facts import facts_of, history_from
+from kraft_audit.rules.carried.carried_rows import CarriedRows, facts_of, history_from
 from kraft_codec.file_names import segment_name
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

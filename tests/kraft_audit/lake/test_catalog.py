@@ -19,8 +19,7 @@ from kraft_audit.commands.register import OF_SPARK
 from kraft_audit.commands.register import Catalog as NamedCatalog
 from kraft_audit.lake.catalog import CATALOG_TABLES, DIALECTS, in_dialect, statements, views
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.tables.gold import SEVERITIES
-from kraft_audit.tables.gold_views import CLUSTER_HEALTH, FINDING_TREND, GOLD_VIEWS
+from kraft_audit.tables.gold import CLUSTER_HEALTH, FINDING_TREND, GOLD_VIEWS, SEVERITIES
 from kraft_codec.errors import InputError
 from tests.builders.commands import COMMAND, Command
 

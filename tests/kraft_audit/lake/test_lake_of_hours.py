@@ -17,7 +17,7 @@ from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.staging import state_store
 from kraft_audit.lake.views import IDENTITY, REVERTIBLE, query_of
-from kraft_audit.tables import changed_rows
+from kraft_audit.tables import kept_parts
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.silver import SILVER, WITHDRAWN
 from tests.builders.hourly_disks import HourlyDisks
@@ -45,7 +45,7 @@ SAID: Final = (
 def _changes_of_small_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such small states would all be written whole."""
     monkeypatch.setattr(state_store, "BASE_BYTES_MIN", 1)
-    monkeypatch.setattr(changed_rows, "LEAF_BYTES_MIN", 1_000)
+    monkeypatch.setattr(kept_parts, "LEAF_BYTES_MIN", 1_000)
 
 
 def findings(lake: DeltaLake) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from kraft_audit.capture.plan import history_id
-from kraft_audit.quorum.controller_commands import add_controller, format_disk, remove_controller
+from kraft_audit.rules.columns.kafka_commands import add_controller, format_disk, remove_controller
 
 pytestmark = pytest.mark.unit
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

@@ -13,8 +13,7 @@ import pytest
 import kraft_audit
 from kraft_audit.cluster import Cluster
 from kraft_audit.opened_cluster import NoCanonicalLogError
-from kraft_audit.replay.cluster_state import Place
-from kraft_audit.replay.moments import BranchName
+from kraft_audit.replay.cluster_state import BranchName, Place
 from kraft_audit.rules.rule_model import Status
 from kraft_codec.errors import ChoiceError
 from kraft_codec.files.state_files import QuorumState

@@ -18,7 +18,7 @@ from kraft_audit.capture.plan import ClusterPlan, SilverPosition
 from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.reading import ClusterReading, ReadingSettings
-from kraft_audit.replay.replay_base import ReplayBase
+from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.replay.silver_rows import silver
 from kraft_audit.tables.kept_parts import KeptPartsError
 from kraft_codec.records.redaction import Redactor

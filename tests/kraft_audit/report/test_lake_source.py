@@ -28,8 +28,8 @@ from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.partition_exposure import MINUTE_MS
+from kraft_audit.report.report_files import write_security_lake
 from kraft_audit.report.report_source import ClusterInput
-from kraft_audit.report.security_lake import write_security_lake
 from kraft_audit.report.site import write_site
 from kraft_audit.text.readable import DAY_MS
 from tests.builders.captures import SAMPLES

@@ -12,8 +12,8 @@ import pytest
 from py_ocsf_models.events.findings.compliance_finding import ComplianceFinding
 
 from kraft_audit.findings.ocsf import OCSF_SCHEMA, ocsf_events, without_nulls
+from kraft_audit.report.report_files import write_security_lake
 from kraft_audit.report.report_source import ClusterInput
-from kraft_audit.report.security_lake import write_security_lake
 from kraft_codec.errors import ChoiceError
 from tests.builders.report_sources import GivenSource
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.rules.families.advisories import Advisory, advisories
+from kraft_audit.rules.families.cluster_settings import Advisory, advisories
 from kraft_audit.rules.registry import check
 from kraft_audit.rules.rule_model import Status
 from kraft_codec.schemas.releases import LINE_OF_LEVEL

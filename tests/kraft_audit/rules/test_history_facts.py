@@ -8,9 +8,9 @@ import pytest
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
+from kraft_audit.rules.carried.carried_rows import facts_of, history_from
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction, OpenEpisodes, OperatorWord, SnapshotCheck
 from kraft_audit.rules.columns.partition_parts import PartitionParts
-from kraft_audit.rules.history_facts import facts_of, history_from
 from kraft_audit.tables.kept_parts import KeptPartsError
 from kraft_codec.schemas import Dialect
 

@@ -9,8 +9,8 @@ import pytest
 from kraft_audit.findings.check_text import check_lines
 from kraft_audit.findings.finding_formats import worst
 from kraft_audit.rules.columns.captures import replica_name
+from kraft_audit.rules.columns.log_batches import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.nodes import status_text
-from kraft_audit.rules.columns.operations import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.voter_sets import disjoint_majorities
 from kraft_audit.rules.families.partitions_at_risk import DEPARTURE_ROWS
 from kraft_audit.rules.registry import _with_all_keys, check, rules

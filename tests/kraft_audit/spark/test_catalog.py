@@ -14,7 +14,7 @@ from kraft_audit.lake.catalog import CATALOG_TABLES, statements, views
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.spark.catalog import execute_statements
-from kraft_audit.tables.gold_views import GOLD_VIEWS
+from kraft_audit.tables.gold import GOLD_VIEWS
 from kraft_codec.errors import InputError
 from tests.builders.commands import COMMAND
 

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kraft_audit.tables import changed_rows
-from kraft_audit.tables.changed_rows import changes_of, with_changes
+from kraft_audit.tables import kept_parts
 from kraft_audit.tables.kept_parts import (
     KeptPartsError,
+    changes_of,
     columns_from_bytes,
     columns_to_bytes,
     pack,
     unpack,
+    with_changes,
 )
 
 SCHEMA = pa.schema(
@@ -34,7 +35,7 @@ SCHEMA = pa.schema(
 
 @pytest.fixture(autouse=True)
 def _small_parts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_rows, "LEAF_BYTES_MIN", 1)
+    monkeypatch.setattr(kept_parts, "LEAF_BYTES_MIN", 1)
 
 
 def chance_of(seed: int) -> random.Random:
@@ -77,7 +78,7 @@ def state(rows: list[dict[str, Any]], facts: bytes = b"{}") -> bytes:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_changes_of_a_state_make_it_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_rows, "SHARE_MAX", 100.0)
+    monkeypatch.setattr(kept_parts, "SHARE_MAX", 100.0)
     chance = chance_of(seed)
     before = [some_row(chance) for _ in range(chance.choice([0, 1, 5, 300]))]
     after = edited(before, chance)

@@ -18,7 +18,7 @@ from kraft_audit.lake.settings import FleetSettings, MaintainSettings
 from kraft_audit.lake.staging import state_store
 from kraft_audit.lake.staging.cluster_reading import SCRUB
 from kraft_audit.lake.staging.state_store import FOLDER
-from kraft_audit.tables import changed_rows
+from kraft_audit.tables import kept_parts
 from tests.builders.hourly_disks import HourlyDisks
 
 MakeFleet = Callable[..., FleetSettings]
@@ -79,9 +79,9 @@ def test_an_hour_goes_on_from_the_state_that_its_plan_names(lake: HourlyLake) ->
 def test_states_are_kept_as_changes_of_one_that_stays_while_it_is_needed(
     lake: HourlyLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((state_store, "BASE_BYTES_MIN"), (changed_rows, "LEAF_BYTES_MIN")):
+    for module, name in ((state_store, "BASE_BYTES_MIN"), (kept_parts, "LEAF_BYTES_MIN")):
         monkeypatch.setattr(module, name, 1)
-    monkeypatch.setattr(changed_rows, "SHARE_MAX", 100.0)
+    monkeypatch.setattr(kept_parts, "SHARE_MAX", 100.0)
     base = lake.state.kept_state
     for _ in range(3):
         assert lake.pass_hour() == []
@@ -90,10 +90,10 @@ def test_states_are_kept_as_changes_of_one_that_stays_while_it_is_needed(
     for _ in range(2):
         (maintained, *_) = maintain_lake(DeltaLake(lake.fleet.lake), maintainer(lake), MaintainSettings())
         assert (maintained.table, maintained.files_vacuumed) == (FOLDER, 0), "all three are of the first one"
-    monkeypatch.setattr(changed_rows, "SHARE_MAX", 0.0)
+    monkeypatch.setattr(kept_parts, "SHARE_MAX", 0.0)
     assert lake.pass_hour() == []
     assert "-" not in lake.state.kept_state, "it has changed too much"
-    monkeypatch.setattr(changed_rows, "SHARE_MAX", 100.0)
+    monkeypatch.setattr(kept_parts, "SHARE_MAX", 100.0)
     assert lake.pass_hour() == []
     for path in lake.files():
         if "-" not in path.name:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import kraft_audit
-from kraft_audit.recovery.lost_quorum.moved_logs import MovedLog, moved_logs
+from kraft_audit.recovery.lost_quorum.lost_part import MovedLog, moved_logs
 from kraft_audit.replay.cluster_state import ClusterState
 from tests.builders.captures import SMALL_CORPUS
 

@@ -23,8 +23,7 @@ from kraft_audit.recovery.restore.restorable_state import (
     ScramCredential,
 )
 from kraft_audit.recovery.restore.restore_commands import java_trim
-from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit, restore_kit
-from kraft_audit.recovery.restore.restore_script import script
+from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit, restore_kit, script
 from tests.builders.printed_scripts import Call, calls_of
 from tests.builders.restorable_logs import HOSTILE_NAMES, RestorableLog, hostile_log, only, replayed, topic
 

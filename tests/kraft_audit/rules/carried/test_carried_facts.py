@@ -13,8 +13,7 @@ import pytest
 
 from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.carried.carrying import carry
-from kraft_audit.rules.carried.continued_history import history_of
-from kraft_audit.rules.carried.settled_history import until
+from kraft_audit.rules.carried.continued_history import history_of, until
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction, OpenEpisodes, SnapshotCheck
 from kraft_audit.rules.columns.lost_records import state_of_snapshot
 from tests.builders.carried_judgements import judged, new_rows, said

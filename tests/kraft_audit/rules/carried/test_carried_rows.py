@@ -10,7 +10,7 @@ import pytest
 from kraft_audit.rules.carried import carrying
 from kraft_audit.rules.carried.carried_rows import CarriedRows, rules_key, sizes
 from kraft_audit.rules.carried.carrying import carry
-from kraft_audit.rules.carried.settled_history import until
+from kraft_audit.rules.carried.continued_history import until
 from kraft_audit.rules.cluster_history import Contradiction
 from kraft_audit.rules.registry import rules
 from tests.builders.carried_judgements import Chain, Difference, judged, operation_ends_of, slowed

@@ -10,8 +10,7 @@ import pytest
 
 from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.carried.carrying import carry
-from kraft_audit.rules.carried.continued_history import history_of, new_survey_rows, with_earlier_captures
-from kraft_audit.rules.carried.settled_history import until
+from kraft_audit.rules.carried.continued_history import history_of, new_survey_rows, until, with_earlier_captures
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
 from kraft_audit.tables.silver import WITHOUT_LEADER
 from tests.builders.carried_judgements import judged, new_rows

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from kraft_audit.rules.carried import merged_batches
 from kraft_audit.rules.carried.carried_rows import CarriedRows, sizes
 from kraft_audit.rules.carried.carrying import carry
-from kraft_audit.rules.carried.continued_history import history_of
-from kraft_audit.rules.carried.settled_history import begins_below, until
+from kraft_audit.rules.carried.continued_history import begins_below, history_of, until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches

@@ -19,8 +19,7 @@ from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import replay_canonical
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder, every_row
-from kraft_audit.rules.columns.batch_holders import BatchHolders, holders_of_rows
+from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, BatchHolders, CopyFinder, every_row, holders_of_rows
 from kraft_audit.rules.columns.canonical_rows import KEY
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector

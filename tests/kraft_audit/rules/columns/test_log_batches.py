@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from kraft_audit.rules.columns.batch_holders import STILL_HELD
+from kraft_audit.rules.columns.batch_copies import STILL_HELD
 from kraft_audit.rules.columns.log_batches import log_batches, replayed_log
 from tests.builders.histories import T0, HistoryBuilder
 

@@ -17,8 +17,7 @@ from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.rules.carried.carrying import Carrying, carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns import partition_parts
-from kraft_audit.rules.columns.partition_parts import PartitionParts
-from kraft_audit.rules.columns.table_on_disk import TableOnDisk
+from kraft_audit.rules.columns.partition_parts import PartitionParts, TableOnDisk
 from kraft_audit.rules.history_collector import HistoryCollector
 from kraft_audit.rules.registry import check, rules
 from kraft_audit.rules.rule_model import DeferredEvidence, Evidence, Finding, Status

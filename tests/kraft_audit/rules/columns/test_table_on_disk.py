@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kraft_audit.rules.columns.table_on_disk import TableOnDisk
+from kraft_audit.rules.columns.partition_parts import TableOnDisk
 
 SCHEMA = pa.schema(
     [

@@ -1,16 +1,18 @@
-"""Logs of partitions that were reassigned in the lost part: their full copies are on brokers that lose them again.
+"""What the lost part of a log means for brokers: which logs moved, and who cannot go on as the rescued state says.
 
-The rescued state has the replicas from before. Those brokers deleted their logs, lead with empty ones, and the others
-rename the full ones to -stray (LogManager, Kafka 3.9 to 4.3). So the full log is copied before any broker starts.
+The rescued state has the replicas from before. The brokers that had them deleted their logs, lead with empty ones, and
+the others rename the full ones to -stray (LogManager, Kafka 3.9 to 4.3). So the full log is copied before any broker
+starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan
 from kraft_audit.recovery.replica_logs import data_dirs
 from kraft_audit.recovery.restore.stray_logs import shown_folder
 from kraft_audit.replay.cluster_state import ClusterState
@@ -91,3 +93,48 @@ def _holder(row: Mapping[str, Any]) -> int:
     """The broker with all acknowledged records: the leader, else a member of the ISR."""
     candidates = [row["leader"], *row["isr"], *row["elr"], *row["replicas"]]
     return next(int(broker) for broker in candidates if broker in row["replicas"])
+
+
+@dataclass(frozen=True, slots=True)
+class LostBrokers:
+    """The brokers, and the partitions that had every replica in ISR and ELR on them.
+
+    `lagging`: other replicas are left, which may lack acknowledged records. `unreplicated`: no replica is left.
+    """
+
+    brokers: tuple[int, ...]
+    lagging: tuple[str, ...]
+    unreplicated: tuple[str, ...]
+
+
+def lost_brokers(
+    plan: RescuePlan, registered: Collection[int], partitions: Iterable[Mapping[str, Any]], node_id: int
+) -> LostBrokers:
+    """Which voters that are registered as brokers have no disk among the copies. `node_id`: the rescued node."""
+    left = {o.copy.node_id for o in plan.outcomes if o.copy.archived_ms is None} - set(plan.gone)
+    lost = (set(registered) & set(plan.voters)) - left - {node_id}
+    lagging, unreplicated = [], []
+    for row in partitions:
+        name = f"{row['topic']}-{row['partition']}"
+        if set(row["replicas"]) <= lost:
+            unreplicated.append(name)
+        elif not {*row["isr"], *row["elr"]} - lost:
+            lagging.append(name)
+    return LostBrokers(tuple(sorted(lost)), tuple(sorted(lagging)), tuple(sorted(unreplicated)))
+
+
+def dropped_replicas(at_cut: ClusterState, newest: ClusterState) -> dict[int, tuple[str, ...]]:
+    """By broker, the partitions whose ISR it left in the lost part, as far as copies show it.
+
+    The rescued state has it in the ISR again: it may lead there, and the others then truncate acknowledged records.
+    """
+    later = {(row["topic_id"], row["partition"]): row for row in newest.rows("partition_changes") if row["exists"]}
+    found: dict[int, list[str]] = {}
+    for row in at_cut.rows("partition_changes"):
+        ended = later.get((row["topic_id"], row["partition"]))
+        if not row["exists"] or ended is None:
+            continue
+        in_sync = {*ended["isr"], *ended["elr"]}
+        for broker in {*row["isr"], *row["elr"]} & set(ended["replicas"]) - in_sync if in_sync else ():
+            found.setdefault(broker, []).append(f"{row['topic']}-{row['partition']}")
+    return {broker: tuple(sorted(names)) for broker, names in sorted(found.items())}

@@ -1,17 +1,101 @@
-"""What to do about voters whose disk lost committed records: the steps, with this cluster's ids and endpoints."""
+"""Kafka's own commands as advice prints them, ready to be pasted, and the steps that replace voters' disks by them.
+
+`server` is the option that says where to ask, such as `--bootstrap-controller HOST:PORT`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
-from kraft_audit.quorum.controller_commands import add_controller, format_disk, remove_controller
+from kraft_audit.capture.plan import cluster_id_of
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import audit_command, newest_captures, replica_end
 from kraft_audit.rules.columns.lost_records import LostVoters, start_is_safe
-from kraft_audit.rules.columns.server_addresses import controller_server
+from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import any_of, listed
+
+CONFIG: Final = "controller.properties"
+"""Stands for the path of the controller's properties."""
+UNKNOWN_ID: Final = "CLUSTER_ID"
+"""Stands for the id where no meta.properties was read."""
+
+
+def remove_controller(server: str, node_id: int, directory_id: str | None) -> str:
+    """KIP-853: needs kraft.version 1, where every voter has a directory id, and a leader."""
+    return (
+        f"kafka-metadata-quorum {server} remove-controller --controller-id {node_id} "
+        f"--controller-directory-id {directory_id}"
+    )
+
+
+def add_controller(server: str) -> str:
+    """KIP-853: run on the controller that comes back, once it has fetched the log."""
+    return f"kafka-metadata-quorum {server} --command-config {CONFIG} add-controller"
+
+
+def format_disk(cluster_id: str, *, joins: bool, beside_data: bool = False) -> str:
+    """`cluster_id` may be the id of one of its histories. `joins`: a dynamic quorum is there to be joined.
+
+    `beside_data`: the node is a broker too, and has data dirs that stay as they are.
+    """
+    pasted = shlex.quote(cluster_id_of(cluster_id) or UNKNOWN_ID)
+    choice = " --no-initial-controllers" if joins else ""
+    ignored = " --ignore-formatted" if beside_data else ""
+    return f"kafka-storage format --cluster-id {pasted}{choice}{ignored} --config {CONFIG}"
+
+
+def unregister_broker(server: str, node_id: int) -> str:
+    """Removes the registration of a broker that is gone; the broker must be stopped."""
+    return f"kafka-cluster unregister {server} --id {node_id}"
+
+
+def unregister_controller(server: str, node_id: int) -> str:
+    """KIP-1312: needs metadata.version 33. It must never name a voter (KAFKA-20865)."""
+    return f"kafka-cluster unregister-controller {server} --id {node_id}"
+
+
+UNKNOWN_ADDRESS: Final = "HOST:PORT"
+
+
+def controller_server(history: ClusterHistory, asked: Iterable[int] | None = None) -> str:
+    """The option that reaches the first of these controllers whose address is known, by the voter set or by its
+    registration; of the voters where none are named. Else any broker, which asks the quorum, or a blank to fill in."""
+    voters = _voters(history)
+    nodes = sorted(voter["voter_id"] for voter in voters) if asked is None else asked
+    rows = history.newest_rows("controller_changes", "controller_id")
+    known = {node: _first(row["end_points"]) for node, row in rows.items() if row["exists"]}
+    known |= {voter["voter_id"]: _first(voter["endpoints"]) for voter in voters if voter["endpoints"]}
+    found = next((address for node in nodes if (address := known.get(node)) is not None), None)
+    through_broker = broker_server(history)
+    if found is None and UNKNOWN_ADDRESS not in through_broker:
+        return through_broker
+    return f"--bootstrap-controller {found or UNKNOWN_ADDRESS}"
+
+
+def broker_server(history: ClusterHistory) -> str:
+    """The option that reaches a broker, one that is up where there is one; a blank where none is registered."""
+    brokers = sorted(broker_states(history), key=lambda broker: (not is_up(history, broker), broker))
+    return f"--bootstrap-server {broker_address(history, brokers) or UNKNOWN_ADDRESS}"
+
+
+def broker_address(history: ClusterHistory, asked: Iterable[int]) -> str | None:
+    """host:port of the first of these brokers that is registered; None where none is."""
+    states = broker_states(history)
+    rows = (states[broker].newest for broker in asked if broker in states)
+    return next((address for row in rows if row["exists"] and (address := _first(row["end_points"]))), None)
+
+
+def _voters(history: ClusterHistory) -> list[TableRow]:
+    voter_set = current_set(history)
+    return [] if voter_set is None else list(voter_set["voters"])
+
+
+def _first(points: list[TableRow]) -> str | None:
+    return f"{points[0]['host']}:{points[0]['port']}" if points else None
 
 
 def what_to_do(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> str:
